@@ -1,0 +1,191 @@
+"""Descriptions: objects as JSON-able data and back.
+
+A `Describable` object turns into a dictionary with its class name under ``'@type'`` and its
+attributes beside it. Class attributes steer what is written, and are merged over the class
+hierarchy with the subclass winning:
+
+* ``__undescribed__``: names that are left out; a set, or a dict ``{name: value on re-creation}``;
+* ``__default_values__``: ``{name: value}``; left out while they have that value.
+
+Loading builds registered classes only (every subclass registers itself) and runs no code from
+the description.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from brainstorm.errors import DescriptionError, UnknownTypeError, unknown
+
+__all__ = ["Describable", "Registry", "create_from_description", "get_description"]
+
+C = TypeVar("C", bound="Describable")
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Classes that can be found by a bare name, because they registered themselves.
+
+    Args:
+        kind: What the classes are, for messages, e.g. ``'layer type'``.
+        advice: A last sentence for the message about an unknown name.
+    """
+
+    def __init__(self, kind: str, advice: str) -> None:
+        self.kind = kind
+        self.advice = advice
+        self._homes: dict[str, dict[str, type[T]]] = {}
+
+    def add(self, name: str, cls: type[T]) -> None:
+        """Register `cls`; one defined again under the same full name replaces itself."""
+        self._homes.setdefault(name, {})[f"{cls.__module__}.{cls.__qualname__}"] = cls
+
+    def get(self, name: str) -> type[T]:
+        """Return the class called `name`.
+
+        Raises:
+            UnknownTypeError: There is none, or several modules define one.
+        """
+        homes = self._homes.get(name, {})
+        if len(homes) > 1:
+            raise UnknownTypeError(
+                f"several classes stand for {self.kind} {name!r}: {', '.join(sorted(homes))}. "
+                f"Rename all but one."
+            )
+        if not homes:
+            raise UnknownTypeError(f"{unknown(self.kind, name, sorted(self._homes))} {self.advice}")
+        return next(iter(homes.values()))
+
+
+_classes: Registry[Describable] = Registry(
+    "class in '@type'", "A class of your own must be imported before it can be loaded."
+)
+
+
+class Describable:
+    """Base of all objects that can be described; see the module for the class attributes."""
+
+    __undescribed__: Any = set()
+    __default_values__: dict[str, Any] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _classes.add(cls.__name__, cls)
+
+    @classmethod
+    def _merged(cls, attribute: str) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            value = base.__dict__.get(attribute, {})
+            merged.update(value if isinstance(value, dict) else dict.fromkeys(value))
+        return merged
+
+    def __describe__(self) -> dict[str, Any]:
+        """Return the description: ``'@type'`` and the described attributes."""
+        hidden, defaults = self._merged("__undescribed__"), self._merged("__default_values__")
+        description: dict[str, Any] = {"@type": type(self).__name__}
+        for name, value in self.__dict__.items():
+            if name in hidden or (name in defaults and _equal(defaults[name], value)):
+                continue
+            with _located(f"[{type(self).__name__}.{name}]"):
+                description[name] = get_description(value)
+        return description
+
+    @classmethod
+    def __new_from_description__(cls: type[C], description: Mapping[str, Any]) -> C:
+        """Create an object from its description without calling ``__init__``."""
+        new = cls.__new__(cls)
+        for source in (cls._merged("__undescribed__"), cls._merged("__default_values__")):
+            for name, value in source.items():
+                setattr(new, name, copy.deepcopy(value))
+        for name, value in description.items():
+            if name != "@type":
+                with _located(f"[{cls.__name__}.{name}]"):
+                    setattr(new, name, create_from_description(value))
+        new.__init_from_description__(description)
+        return new
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        """Finish an object whose attributes have been restored; override where needed."""
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+class _located:
+    """Put the place in front of the path that a DescriptionError has collected so far."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, DescriptionError):
+            error.args = (f"{self.place}{error.args[0]}",)
+
+
+def get_description(this: Any) -> Any:
+    """Return a JSON-able description of `this`.
+
+    Numbers, strings, booleans, `None`, lists, tuples, dicts with string keys, NumPy arrays
+    (as nested lists) and `Describable` objects have one.
+
+    Raises:
+        DescriptionError: There is none; the message names the place inside `this`.
+    """
+    if isinstance(this, Describable):
+        return this.__describe__()
+    if isinstance(this, np.ndarray):
+        return get_description(this.tolist())
+    if isinstance(this, np.generic):
+        return get_description(this.item())
+    if isinstance(this, float) and not math.isfinite(this):
+        raise DescriptionError(f": {this!r} cannot be written as JSON. Use None for 'no limit'.")
+    if this is None or isinstance(this, (bool, int, float, str)):
+        return this
+    if isinstance(this, (list, tuple)):
+        described = []
+        for index, item in enumerate(this):
+            with _located(f"[{index}]"):
+                described.append(get_description(item))
+        return described
+    if isinstance(this, Mapping):
+        result = {}
+        for key, item in this.items():
+            with _located(f"[{key}]"):
+                if not isinstance(key, str):
+                    raise DescriptionError(f": keys must be strings, got {key!r}")
+                result[key] = get_description(item)
+        return result
+    raise DescriptionError(
+        f": a {type(this).__name__} has no description. Derive it from Describable, or name the "
+        f"attribute in __undescribed__."
+    )
+
+
+def create_from_description(description: Any) -> Any:
+    """Return the object that a description stands for; plain data is returned as it is.
+
+    Raises:
+        UnknownTypeError: ``'@type'`` names no registered class.
+        DescriptionError: The description holds something that no description can hold.
+    """
+    if isinstance(description, Mapping):
+        if "@type" in description and isinstance(description["@type"], str):
+            return _classes.get(description["@type"]).__new_from_description__(description)
+        return {key: create_from_description(item) for key, item in description.items()}
+    if isinstance(description, (list, tuple)):
+        return [create_from_description(item) for item in description]
+    if description is None or isinstance(description, (bool, int, float, str)):
+        return description
+    raise DescriptionError(f": a {type(description).__name__} is no description")

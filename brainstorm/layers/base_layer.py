@@ -1,0 +1,239 @@
+"""The base of all layers: what a layer declares, and what it can ask.
+
+A layer is a class whose name ends in ``LayerImpl``. It declares its inputs and options, tells in
+`setup` the shapes of its outputs, parameters and internals, and computes in `forward_pass` and
+`backward_pass`, on memory that it does not own, with the operations of ``self.handler``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import LayerValidationError, unknown
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers.constraints import Constraint
+from brainstorm.randomness import RandomState
+from brainstorm.structure.architecture import Connection, layer_registry
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate, format_shape
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import IMPLEMENTATION_SUFFIX
+
+__all__ = ["Layer", "get_layer_class_from_typename"]
+
+Structures = Mapping[str, BufferStructure]
+
+
+class Layer:
+    """Base class of all layer implementations.
+
+    Args:
+        name: Name of the layer in its network.
+        in_shapes: Input name to the structure of what is connected to it.
+        incoming_connections: The `Connection` tuples that end here.
+        outgoing_connections: The `Connection` tuples that start here.
+        rnd: Source of the layer's random numbers; a branch of the network's seed tree.
+        **kwargs: The options.
+
+    Raises:
+        LayerValidationError: Options, inputs or connections do not fit the declarations.
+    """
+
+    #: Input name to the template that its shape must match.
+    expected_inputs: Mapping[str, StructureTemplate] = {
+        "default": StructureTemplate("T", "B", "...")
+    }
+    #: Names of the options; as a mapping, each with its constraint.
+    expected_kwargs: Collection[str] | Mapping[str, Constraint] = frozenset()
+
+    #: Inputs whose deltas, parameters whose gradients, and outputs whose deltas play no role.
+    computes_no_input_deltas_for: Iterable[str] = ()
+    computes_no_gradients_for: Iterable[str] = ()
+    takes_no_output_deltas_from: Iterable[str] = ()
+
+    #: Whether `backward_pass` asks `needs_delta` and leaves out what nobody needs.
+    accepts_null_deltas: bool = False
+    #: Which of 'input_deltas' and 'gradients' `backward_pass` overwrites where `overwrites` says so.
+    can_overwrite: Collection[str] = ()
+    #: Buffers that must be adjacent in memory: category to tuples of names; see `BufferView.joint`.
+    joint_buffers: Mapping[str, Iterable[tuple[str, ...]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__name__.endswith(IMPLEMENTATION_SUFFIX):
+            layer_registry.add(cls.__name__.removesuffix(IMPLEMENTATION_SUFFIX), cls)
+
+    def __init__(
+        self,
+        name: str,
+        in_shapes: Structures,
+        incoming_connections: Iterable[Connection],
+        outgoing_connections: Iterable[Connection],
+        rnd: RandomState | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.name = name
+        self.kwargs = kwargs
+        self.in_shapes = OrderedDict(sorted(in_shapes.items()))
+        self.incoming = set(incoming_connections)
+        self.outgoing = set(outgoing_connections)
+        self.rnd = RandomState() if rnd is None else rnd
+        self.handler: Handler = None  # type: ignore[assignment]  # given by set_handler
+        self._unneeded_deltas: frozenset[str] = frozenset()
+        self._overwritten: frozenset[str] = frozenset()
+
+        self._check_kwargs()
+        self._check_in_shapes()
+        outputs, parameters, internals = self.setup(self.kwargs, self.in_shapes)
+        self.out_shapes = OrderedDict(outputs)
+        self.parameter_shapes = OrderedDict(parameters)
+        self.internal_shapes = OrderedDict(internals)
+        self._check_connections()
+
+    # -- to override ----------------------------------------------------------------------------
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        """Return the structures of outputs, parameters and internals, in their order in memory."""
+        raise NotImplementedError(f"{type(self).__name__} does not define setup")
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        """Compute all outputs from the inputs and parameters.
+
+        Args:
+            buffers: The layer's seven views; arrays have the shapes of `setup` with T and B.
+            training_pass: Whether the network is being trained (dropout, batch statistics).
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define forward_pass")
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        """Add to the input deltas and the gradients what follows from the output deltas.
+
+        Output deltas may be destroyed. Where `overwrites` says so, overwrite instead of adding.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define backward_pass")
+
+    def set_handler(self, handler: Handler) -> None:
+        """Take the handler that all computations are to use from now on."""
+        self.handler = handler
+
+    def validate_data(self, input_name: str, array: np.ndarray) -> None:
+        """Look at data (on the host) that is about to be fed straight into an input."""
+
+    # -- to ask in a pass -----------------------------------------------------------------------
+
+    def needs_delta(self, input_name: str = "default") -> bool:
+        """Return whether anybody needs the delta of this input."""
+        return input_name not in self._unneeded_deltas
+
+    def overwrites(self, path: str) -> bool:
+        """Return whether ``'input_deltas.<name>'`` or ``'gradients.<name>'`` must be overwritten."""
+        return path in self._overwritten
+
+    def dot_op(self, path: str) -> Callable[..., None]:
+        """Return the matrix product that overwrites or adds, as `path` needs it."""
+        return self.handler.dot_mm if path in self._overwritten else self.handler.dot_add_mm
+
+    def sum_op(self, path: str) -> Callable[..., None]:
+        """Return the sum that overwrites or adds, as `path` needs it."""
+        return self.handler.sum_t if path in self._overwritten else self.handler.sum_add_t
+
+    # -- for the network ------------------------------------------------------------------------
+
+    def set_write_modes(
+        self, unneeded_deltas: Iterable[str] = (), overwritten: Iterable[str] = ()
+    ) -> None:
+        """Say which input deltas nobody needs, and of which buffers this is the first writer."""
+        self._unneeded_deltas = frozenset(unneeded_deltas)
+        self._overwritten = frozenset(overwritten)
+
+    @property
+    def type_name(self) -> str:
+        """The name under ``'@type'`` in an architecture."""
+        return type(self).__name__.removesuffix(IMPLEMENTATION_SUFFIX)
+
+    def get_shape(self, path: str) -> BufferStructure:
+        """Return the structure behind a path such as ``'outputs.default'``.
+
+        Raises:
+            LayerValidationError: The category or the name does not exist.
+        """
+        category, _, name = path.partition(".")
+        categories: dict[str, Structures] = {
+            "parameters": self.parameter_shapes,
+            "inputs": self.in_shapes,
+            "outputs": self.out_shapes,
+            "internals": self.internal_shapes,
+        }
+        if category not in categories:
+            raise self.fail(unknown("category", category, categories))
+        if name not in categories[category]:
+            raise self.fail(unknown(category.removesuffix("s"), name, categories[category]))
+        return categories[category][name]
+
+    def fail(self, what: str, port: str | None = None) -> LayerValidationError:
+        """Return the error that says `what` is wrong with this layer (or this input of it)."""
+        place = "" if port is None else f", input {port!r}"
+        return LayerValidationError(f"layer {self.name!r} ({self.type_name}){place}: {what}")
+
+    # -- checks at construction -----------------------------------------------------------------
+
+    def _check_kwargs(self) -> None:
+        for option, value in self.kwargs.items():
+            if option not in self.expected_kwargs:
+                raise self.fail(unknown("option", option, sorted(self.expected_kwargs)))
+            if isinstance(self.expected_kwargs, Mapping):
+                constraint = self.expected_kwargs[option]
+                if not constraint.accepts(value):
+                    raise LayerValidationError(
+                        f"layer {self.name!r} ({self.type_name}), option {option!r}: expected "
+                        f"{constraint.expected}, got {value!r}."
+                    )
+
+    def _check_in_shapes(self) -> None:
+        for port in self.in_shapes:
+            if port not in self.expected_inputs:
+                raise self.fail(unknown("input", port, self.expected_inputs))
+        for port, template in self.expected_inputs.items():
+            expected = format_shape(template.shape)
+            if port not in self.in_shapes:
+                raise self.fail(
+                    f"expected {expected}, but nothing is connected. "
+                    f"Connect something: ... >> {port!r} - {self.name}.",
+                    port,
+                )
+            structure = self.in_shapes[port]
+            if not template.matches(structure):
+                sources = sorted(
+                    f"{c.start_layer}.{c.output_name}" for c in self.incoming if c.input_name == port
+                )
+                origin = f" from {', '.join(sources)}" if sources else ""
+                raise self.fail(
+                    f"expected {expected}, got {format_shape(structure.shape)}{origin}.", port
+                )
+
+    def _check_connections(self) -> None:
+        special = {"parameters": self.parameter_shapes, "internals": self.internal_shapes}
+        for connection in self.outgoing:
+            name = connection.output_name
+            if name.startswith(".."):
+                category, _, buffer = name[2:].partition(".")
+                if category not in special:
+                    raise self.fail(unknown("special output", name, (f"..{c}" for c in special)))
+                if buffer not in special[category]:
+                    raise self.fail(unknown(category[:-1], buffer, special[category]))
+            elif name not in self.out_shapes:
+                raise self.fail(unknown("output", name, self.out_shapes))
+
+
+def get_layer_class_from_typename(typename: str) -> type[Layer]:
+    """Return the implementing class called `typename`, e.g. ``'FullyConnectedLayerImpl'``.
+
+    Raises:
+        UnknownTypeError: No such class has been defined.
+    """
+    return layer_registry.get(typename.removesuffix(IMPLEMENTATION_SUFFIX))

@@ -1,0 +1,108 @@
+"""Constraints on layer options: declared on the class, checked when a layer is made.
+
+    expected_kwargs = {"size": integer(minimum=1), "activation": activation()}
+
+Each constraint knows how to say what it expects; the error text is generated from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+from brainstorm.handlers.base_handler import Handler
+
+__all__ = [
+    "Constraint",
+    "activation",
+    "any_value",
+    "integer",
+    "number",
+    "one_of",
+    "pair",
+    "shape",
+]
+
+
+class Constraint:
+    """A test of an option's value and the words for it.
+
+    Args:
+        expected: What is accepted, as it is written after "expected".
+        accepts: Returns whether a value is accepted.
+    """
+
+    def __init__(self, expected: str, accepts: Callable[[Any], bool]) -> None:
+        self.expected = expected
+        self.accepts = accepts
+
+    def or_none(self) -> Constraint:
+        """Return the constraint that accepts `None` too."""
+        return Constraint(f"{self.expected} or None", lambda v: v is None or self.accepts(v))
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def any_value() -> Constraint:
+    """Anything; the layer's ``setup`` looks at it."""
+    return Constraint("any value", lambda value: True)
+
+
+def integer(minimum: int | None = None) -> Constraint:
+    """A whole number, at least `minimum`."""
+    expected = "an int" if minimum is None else f"an int >= {minimum}"
+    return Constraint(expected, lambda v: _is_int(v) and (minimum is None or v >= minimum))
+
+
+def number(
+    low: float | None = None,
+    high: float | None = None,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> Constraint:
+    """A finite number in an interval, whose ends belong to it unless they are open."""
+    below = f"{'(' if low_open or low is None else '['}{'-inf' if low is None else low}"
+    above = f"{'inf' if high is None else high}{')' if high_open or high is None else ']'}"
+    interval = "" if low is None and high is None else f" in {below}, {above}"
+
+    def accepts(v: Any) -> bool:
+        if not isinstance(v, Real) or isinstance(v, bool) or not abs(v) < float("inf"):
+            return False
+        above_low = low is None or (v > low if low_open else v >= low)
+        return above_low and (high is None or (v < high if high_open else v <= high))
+
+    return Constraint(f"a number{interval}", accepts)
+
+
+def one_of(*choices: Any) -> Constraint:
+    """One of the listed values."""
+    return Constraint(f"one of {', '.join(map(repr, choices))}", lambda v: v in choices)
+
+
+def shape() -> Constraint:
+    """A positive int or a non-empty tuple of positive ints."""
+
+    def accepts(v: Any) -> bool:
+        sizes = v if isinstance(v, (tuple, list)) else (v,)
+        return len(sizes) > 0 and all(_is_int(size) and size > 0 for size in sizes)
+
+    return Constraint("a positive int or a tuple of positive ints", accepts)
+
+
+def pair(minimum: int) -> Constraint:
+    """Two ints (rows, columns), each at least `minimum`."""
+
+    def accepts(v: Any) -> bool:
+        if not isinstance(v, (tuple, list)) or len(v) != 2:
+            return False
+        return all(_is_int(size) and size >= minimum for size in v)
+
+    return Constraint(f"two ints >= {minimum} (rows, columns)", accepts)
+
+
+def activation() -> Constraint:
+    """The name of an activation function that the handlers have."""
+    return one_of(*Handler.activations)

@@ -1,0 +1,90 @@
+"""Random numbers: one tree of seeds, whose branches are found by name.
+
+`global_rnd` is the root. An object that is made without a seed draws one from it, so
+``brainstorm.global_rnd.set_seed(42)`` at the top of a script makes the whole run repeatable.
+Below an object, streams are children *by name* (``net.rnd.child('layers/Dropout_1')``): adding
+a layer does not shift the numbers of the others.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from typing import Any
+
+import numpy as np
+
+__all__ = ["RandomState", "Seedable", "global_rnd"]
+
+
+class RandomState(np.random.RandomState):
+    """NumPy's `RandomState` with a seed that can be asked, reset, and branched by name.
+
+    Args:
+        seed: A non-negative integer; `None` draws one from `global_rnd`.
+    """
+
+    seed_range = (0, 1_000_000_000)
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(np.random.MT19937(0))
+        self._path: tuple[int, ...] = ()
+        self.set_seed(seed)
+
+    def get_seed(self) -> int:
+        """Return the seed that the numbers started from."""
+        return self._seed
+
+    def set_seed(self, seed: int | None = None) -> None:
+        """Start again from `seed` (`None` draws one from `global_rnd`)."""
+        self._seed: int = global_rnd.generate_seed() if seed is None else int(seed)
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the first number of the current seed."""
+        sequence = np.random.SeedSequence(self._seed, spawn_key=self._path)
+        fresh = np.random.MT19937(sequence)
+        super().set_state(fresh.state)
+
+    def generate_seed(self) -> int:
+        """Draw a seed in `seed_range` for another generator."""
+        return int(self.randint(*self.seed_range))
+
+    def create_random_state(self, seed: int | None = None) -> RandomState:
+        """Return a new generator from `seed`, or from a seed drawn here."""
+        return RandomState(self.generate_seed() if seed is None else seed)
+
+    def child(self, name: str) -> RandomState:
+        """Return the generator called `name` below this one.
+
+        It depends on this generator's seed and on the name alone: neither on how many numbers
+        were drawn nor on which other children exist.
+        """
+        branch = RandomState(self._seed)
+        branch._path = (*self._path, zlib.crc32(name.encode()), len(name))
+        branch.reset()
+        return branch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"seed": self._seed, "path": self._path, "state": self.get_state(legacy=False)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._seed, self._path = state["seed"], state["path"]
+        self.set_state(state["state"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (RandomState, (self._seed,), self.__getstate__())
+
+
+class Seedable:
+    """Base of everything with random numbers of its own, in ``self.rnd``.
+
+    Args:
+        seed: A non-negative integer; `None` draws one from `global_rnd`.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.rnd = RandomState(seed)
+
+
+global_rnd = RandomState(secrets.randbelow(RandomState.seed_range[1]))

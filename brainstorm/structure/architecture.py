@@ -1,0 +1,269 @@
+"""The architecture: a network as a JSON-able dictionary, its checks, order and layer objects.
+
+    {'Hidden': {'@type': 'FullyConnected', '@outgoing_connections': {'default': ['Out.default']},
+                'size': 100, 'activation': 'rel'}, ...}
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from brainstorm.describable import Registry
+from brainstorm.errors import NetworkValidationError, ValidationError, unknown
+from brainstorm.randomness import RandomState
+from brainstorm.structure.buffer_structure import BufferStructure, combine_buffer_structures
+from brainstorm.structure.construction import ConstructionWrapper, LayerDetails
+from brainstorm.utils import is_valid_layer_name
+
+__all__ = [
+    "Connection",
+    "collect_all_connections",
+    "collect_all_outgoing_connections",
+    "combine_buffer_structures",
+    "generate_architecture",
+    "get_canonical_layer_order",
+    "get_kwargs",
+    "get_layer_description",
+    "instantiate_layers_from_architecture",
+    "layer_registry",
+    "parse_connection",
+    "validate_architecture",
+]
+
+Architecture = Mapping[str, Mapping[str, Any]]
+
+#: Layer types by name; layer classes register themselves.
+layer_registry: Registry[Any] = Registry(
+    "layer type", "A layer of your own must be imported (or defined) before it is used."
+)
+
+INPUT = "Input"
+
+
+class Connection(NamedTuple):
+    """One connection between two layers."""
+
+    start_layer: str
+    output_name: str
+    end_layer: str
+    input_name: str
+
+    def __str__(self) -> str:
+        return f"{self.start_layer}.{self.output_name} -> {self.end_layer}.{self.input_name}"
+
+
+# -- from wiring --------------------------------------------------------------------------------
+
+
+def get_layer_description(layer: LayerDetails) -> dict[str, Any]:
+    """Return the architecture entry of one wired layer."""
+    outgoing: dict[str, set[str]] = {}
+    for output_name, input_name, target in layer.outgoing:
+        outgoing.setdefault(output_name, set()).add(f"{target.name}.{input_name}")
+    return {
+        "@type": layer.layer_type,
+        "@outgoing_connections": {name: sorted(ends) for name, ends in sorted(outgoing.items())},
+        **layer.layer_kwargs,
+    }
+
+
+def generate_architecture(some_layer: ConstructionWrapper | LayerDetails) -> dict[str, Any]:
+    """Return the architecture of everything that is connected with `some_layer`."""
+    layer = some_layer.layer if isinstance(some_layer, ConstructionWrapper) else some_layer
+    connected = sorted(layer.collect_connected_layers(), key=lambda la: la.name)
+    return {member.name: get_layer_description(member) for member in connected}
+
+
+# -- connections --------------------------------------------------------------------------------
+
+
+def parse_connection(target: str) -> tuple[str, str]:
+    """Split ``'layer.input'`` into layer and input; without a dot the input is ``'default'``."""
+    end_layer, _, input_name = target.partition(".")
+    return end_layer, input_name or "default"
+
+
+def collect_all_outgoing_connections(layer: Mapping[str, Any], name: str) -> list[Connection]:
+    """Return the connections that start at one layer of an architecture."""
+    outgoing = layer.get("@outgoing_connections", {})
+    if not isinstance(outgoing, Mapping):
+        outgoing = {"default": outgoing}
+    return [
+        Connection(name, output_name, *parse_connection(target))
+        for output_name, targets in outgoing.items()
+        for target in targets
+    ]
+
+
+def collect_all_connections(architecture: Architecture) -> list[Connection]:
+    """Return all connections of an architecture, sorted, each once."""
+    found: set[Connection] = set()
+    for name, layer in architecture.items():
+        found.update(collect_all_outgoing_connections(layer, name))
+    return sorted(found)
+
+
+# -- checks -------------------------------------------------------------------------------------
+
+
+def validate_architecture(architecture: Architecture) -> None:
+    """Check everything that can be known without knowing the layer types.
+
+    Raises:
+        NetworkValidationError: Names, types, connections or the Input layer are not in order,
+            or the connections form a loop.
+    """
+    if not isinstance(architecture, Mapping) or not architecture:
+        raise NetworkValidationError(
+            f"architecture: expected a dict of layers, got {type(architecture).__name__}."
+        )
+    for name, layer in architecture.items():
+        _validate_entry(name, layer)
+    for connection in collect_all_connections(architecture):
+        if connection.end_layer not in architecture:
+            raise NetworkValidationError(
+                f"connection {connection}: "
+                f"{unknown('layer', connection.end_layer, sorted(architecture))}"
+            )
+        if connection.end_layer == INPUT:
+            raise NetworkValidationError(
+                f"connection {connection}: the Input layer takes data from outside, nothing can "
+                f"be connected to it."
+            )
+    inputs = [name for name, layer in architecture.items() if layer["@type"] == INPUT]
+    if inputs != [INPUT]:
+        raise NetworkValidationError(
+            f"architecture: expected exactly one layer of type Input, called 'Input', got "
+            f"{inputs or 'none'}. One Input can have any number of outputs: "
+            f"Input(out_shapes={{'default': ..., 'targets': ...}})."
+        )
+    get_canonical_layer_order(architecture)
+
+
+def _validate_entry(name: Any, layer: Any) -> None:
+    if not isinstance(name, str) or not is_valid_layer_name(name):
+        raise NetworkValidationError(
+            f"layer name {name!r}: expected an identifier other than 'default' and 'fallback'."
+        )
+    if not isinstance(layer, Mapping) or not isinstance(layer.get("@type"), str):
+        raise NetworkValidationError(
+            f"layer {name!r}: expected a dict whose '@type' is the name of a layer type."
+        )
+    outgoing = layer.get("@outgoing_connections", {})
+    targets = list(outgoing.values()) if isinstance(outgoing, Mapping) else [outgoing]
+    if not all(
+        isinstance(ends, (list, tuple)) and all(isinstance(end, str) for end in ends)
+        for ends in targets
+    ):
+        raise NetworkValidationError(
+            f"layer {name!r}, '@outgoing_connections': expected a list of 'layer.input' strings, "
+            f"or a dict from output names to such lists, got {outgoing!r}."
+        )
+
+
+# -- order --------------------------------------------------------------------------------------
+
+
+def get_canonical_layer_order(architecture: Architecture) -> list[str]:
+    """Return a topological order, grouped by distance to the outputs, alphabetical in a group.
+
+    Raises:
+        NetworkValidationError: There is a loop; its layers are named.
+    """
+    successors: dict[str, set[str]] = {name: set() for name in architecture}
+    for connection in collect_all_connections(architecture):
+        successors[connection.start_layer].add(connection.end_layer)
+    order: list[str] = []
+    placed: set[str] = set()
+    remaining = set(architecture)
+    while remaining:
+        ready = sorted((n for n in remaining if successors[n] <= placed), reverse=True)
+        if not ready:
+            loop = _find_loop(successors, remaining)
+            raise NetworkValidationError(
+                f"the connections form a loop: {' -> '.join(loop)}. A network must be acyclic; "
+                f"recurrence over time lives inside layers such as Recurrent and Lstm."
+            )
+        order.extend(ready)
+        placed.update(ready)
+        remaining.difference_update(ready)
+    return order[::-1]
+
+
+def _find_loop(successors: Mapping[str, set[str]], remaining: set[str]) -> list[str]:
+    # Every remaining layer has a remaining successor, so walking on must come back.
+    path = [min(remaining)]
+    while True:
+        following = min(successors[path[-1]] & remaining)
+        if following in path:
+            return [*path[path.index(following) :], following]
+        path.append(following)
+
+
+# -- layer objects ------------------------------------------------------------------------------
+
+
+def get_kwargs(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options in an architecture entry: everything that does not start with ``@``."""
+    return {key: value for key, value in layer.items() if not key.startswith("@")}
+
+
+def instantiate_layers_from_architecture(
+    architecture: Architecture, rnd: RandomState | None = None
+) -> OrderedDict[str, Any]:
+    """Validate an architecture and make its layer objects, in canonical order.
+
+    Args:
+        architecture: The architecture.
+        rnd: Root of the layers' random numbers: each gets the child ``'layers/<name>'``.
+
+    Returns:
+        Layer name to layer.
+
+    Raises:
+        NetworkValidationError: See `validate_architecture`.
+        UnknownTypeError: A layer type is not registered.
+        LayerValidationError: Options or shapes do not fit a layer's declarations.
+    """
+    validate_architecture(architecture)
+    rnd = RandomState() if rnd is None else rnd
+    connections = collect_all_connections(architecture)
+    classes = {name: layer_registry.get(entry["@type"]) for name, entry in architecture.items()}
+    layers: OrderedDict[str, Any] = OrderedDict()
+    for name in get_canonical_layer_order(architecture):
+        incoming = {c for c in connections if c.end_layer == name}
+        outgoing = {c for c in connections if c.start_layer == name}
+        layers[name] = classes[name](
+            name,
+            {port: _joined_structure(layers, incoming, port) for port in _ports(incoming)},
+            incoming,
+            outgoing,
+            rnd=rnd.child(f"layers/{name}"),
+            **get_kwargs(architecture[name]),
+        )
+    return layers
+
+
+def _ports(incoming: set[Connection]) -> list[str]:
+    return sorted({connection.input_name for connection in incoming})
+
+
+def _joined_structure(
+    layers: Mapping[str, Any], incoming: set[Connection], port: str
+) -> BufferStructure:
+    sources = sorted(c for c in incoming if c.input_name == port)
+    structures = [
+        layers[c.start_layer].get_shape(
+            c.output_name[2:] if c.output_name.startswith("..") else f"outputs.{c.output_name}"
+        )
+        for c in sources
+    ]
+    try:
+        return combine_buffer_structures(structures)
+    except ValidationError as error:
+        names = ", ".join(f"{c.start_layer}.{c.output_name}" for c in sources)
+        raise NetworkValidationError(
+            f"layer {sources[0].end_layer!r}, input {port!r}, joined from {names}: {error}."
+        ) from None

@@ -1,0 +1,235 @@
+"""Shapes of buffers before T and B are known.
+
+A shape is a tuple that may start with the markers ``'T'`` (time) and ``'B'`` (batch), followed by
+feature dimensions. In a template a feature may be left open: ``'F'`` stands for any one feature
+dimension and ``'...'`` for any number of them (at least one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from brainstorm.errors import StructureValidationError, ValidationError
+from brainstorm.utils import Array, product
+
+__all__ = ["BufferStructure", "StructureTemplate", "combine_buffer_structures"]
+
+#: What scales a buffer: nothing, the batch size, or the batch size and the sequence length.
+CONSTANT, BATCH, TIME = 0, 1, 2
+BUFFER_TYPE_NAMES = ("constant", "batch sized", "time sized")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def format_shape(shape: Sequence[Any]) -> str:
+    """Return a shape as it is written in messages: ``(T, B, 784)``."""
+    inner = ", ".join(str(item) for item in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+class _Shape:
+    """What templates and structures share: the markers, the context and their rules."""
+
+    def __init__(self, shape: tuple[Any, ...], context_size: int, is_backward_only: bool) -> None:
+        self.shape = shape
+        self.context_size = context_size
+        self.is_backward_only = is_backward_only
+        if not shape:
+            raise self._invalid("expected at least one dimension")
+        self.buffer_type = TIME if "T" in shape else BATCH if "B" in shape else CONSTANT
+        markers = (), ("B",), ("T", "B")
+        self.scaling_shape: tuple[str, ...] = markers[self.buffer_type]
+        self.first_feature_dim = self.buffer_type
+        self.feature_shape: tuple[Any, ...] = shape[self.buffer_type :]
+        if shape[: self.buffer_type] != self.scaling_shape or any(
+            marker in self.feature_shape for marker in ("T", "B")
+        ):
+            raise self._invalid("expected the markers in front, as ('T', 'B', ...) or ('B', ...)")
+        if not _is_int(context_size) or context_size < 0:
+            raise self._invalid(f"context_size must be an int >= 0, got {context_size!r}")
+        if context_size and self.buffer_type != TIME:
+            raise self._invalid("only a time sized shape ('T', 'B', ...) can have a context")
+
+    def _invalid(self, what: str) -> StructureValidationError:
+        return StructureValidationError(
+            f"{type(self).__name__}{format_shape([repr(s) for s in self.shape])}: {what}."
+        )
+
+    @property
+    def scales_with_time(self) -> bool:
+        """Whether the buffer grows with the sequence length."""
+        return self.buffer_type == TIME
+
+    @property
+    def scales_with_batch_size(self) -> bool:
+        """Whether the buffer grows with the batch size."""
+        return self.buffer_type != CONSTANT
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{format_shape([repr(s) for s in self.shape])}"
+
+
+class StructureTemplate(_Shape):
+    """The shapes that a layer accepts for an input.
+
+    Args:
+        *shape: Markers, then features that are all ints, all ``'F'``, or exactly ``'...'``.
+        context_size: Extra time steps at the end of the time axis.
+        is_backward_only: Whether the buffer is used in the backward pass alone.
+
+    Raises:
+        StructureValidationError: The shape breaks these rules.
+    """
+
+    def __init__(
+        self, *shape: Any, context_size: int = 0, is_backward_only: bool = False
+    ) -> None:
+        super().__init__(shape, context_size, is_backward_only)
+        features = self.feature_shape
+        uniform = all(map(_is_int, features)) or all(f == "F" for f in features)
+        if not (uniform or features == ("...",)):
+            raise self._invalid("features must be all ints, all 'F', or exactly '...'")
+
+    def matches(self, structure: BufferStructure) -> bool:
+        """Return whether `structure` is one of the shapes that this template stands for."""
+        if self.shape == ("...",):
+            return True
+        if self.feature_shape == ("...",):
+            expected = (*self.scaling_shape, *["F"] * (len(structure.shape) - self.buffer_type))
+            if len(structure.shape) <= self.buffer_type:
+                return False
+        else:
+            expected = self.shape
+        return len(expected) == len(structure.shape) and all(
+            have == want or (want == "F" and _is_int(have))
+            for have, want in zip(structure.shape, expected, strict=True)
+        )
+
+
+class BufferStructure(_Shape):
+    """The shape of one buffer, complete but for T and B.
+
+    Args:
+        *shape: Markers, then at least one feature dimension as an int.
+        context_size: Extra time steps at the end of the time axis; index -1 at t = 0 is the
+            state before the first step.
+        is_backward_only: Whether the buffer is used in the backward pass alone.
+        persistent: A constant-size internal that survives resizing and is saved with the
+            network (running statistics).
+        initial_value: What a persistent buffer is filled with when the network is built.
+
+    Raises:
+        StructureValidationError: The shape breaks these rules.
+    """
+
+    def __init__(
+        self,
+        *shape: Any,
+        context_size: int = 0,
+        is_backward_only: bool = False,
+        persistent: bool = False,
+        initial_value: float = 0.0,
+    ) -> None:
+        super().__init__(shape, context_size, is_backward_only)
+        self.persistent = persistent
+        self.initial_value = initial_value
+        if not self.feature_shape:
+            raise self._invalid("expected at least one feature dimension")
+        if not all(_is_int(size) and size >= 0 for size in self.feature_shape):
+            raise self._invalid("feature dimensions must be ints >= 0")
+        if persistent and self.buffer_type != CONSTANT:
+            raise self._invalid("only a constant size buffer can be persistent")
+
+    @property
+    def feature_size(self) -> int:
+        """Number of values per time step and sequence."""
+        return product(self.feature_shape)
+
+    @property
+    def nr_dims(self) -> int:
+        """Number of dimensions, T and B included."""
+        return len(self.shape)
+
+    def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
+        """Return the shape for `time` steps (the context is added) and `batch` sequences."""
+        scaling = (), (batch,), (time + self.context_size, batch)
+        return (*scaling[self.buffer_type], *self.feature_shape)
+
+    def to_json(self, index: int) -> dict[str, Any]:
+        """Return the array node of a layout for this buffer at place `index`."""
+        node: dict[str, Any] = {"@type": "array", "@index": index, "@shape": self.shape}
+        if self.context_size:
+            node["@context_size"] = self.context_size
+        if self.is_backward_only:
+            node["@is_backward_only"] = True
+        if self.persistent:
+            node["@persistent"] = True
+            node["@initial_value"] = self.initial_value
+        return node
+
+    @classmethod
+    def from_layout(cls, node: dict[str, Any]) -> BufferStructure:
+        """Return the structure that an array node describes."""
+        return cls(
+            *node["@shape"],
+            context_size=node.get("@context_size", 0),
+            is_backward_only=node.get("@is_backward_only", False),
+            persistent=node.get("@persistent", False),
+            initial_value=node.get("@initial_value", 0.0),
+        )
+
+    def create_from_buffer_hub(
+        self, buffer: Array, hub: Any, feature_slice: tuple[int, int]
+    ) -> Array:
+        """Return this buffer as a view of its hub's array.
+
+        Args:
+            buffer: Array of the hub: (T + hub context, B, size), (B, size) or (size,).
+            hub: The hub, whose ``context_size`` may exceed this buffer's.
+            feature_slice: Start and stop in feature units.
+        """
+        start, stop = feature_slice
+        if self.buffer_type == CONSTANT:
+            return buffer[start:stop].reshape(self.feature_shape)
+        if self.buffer_type == BATCH:
+            part = buffer[:, start:stop]
+        else:
+            extra = hub.context_size - self.context_size
+            rows = buffer.shape[0] - extra
+            part = buffer[0:rows, :, start:stop]
+        return part.reshape((*part.shape[: self.buffer_type], *self.feature_shape))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BufferStructure) and self.shape == other.shape
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
+
+
+def combine_buffer_structures(structures: Sequence[BufferStructure]) -> BufferStructure:
+    """Return the structure of several buffers joined on their last dimension.
+
+    The context is dropped: an input has exactly T time steps.
+
+    Raises:
+        ValidationError: They differ in buffer type, number of dimensions or leading features.
+    """
+    if not structures:
+        return BufferStructure(0)
+    first = structures[0]
+    for other in structures[1:]:
+        if other.buffer_type != first.buffer_type:
+            raise ValidationError(
+                f"cannot join a {BUFFER_TYPE_NAMES[first.buffer_type]} buffer "
+                f"{format_shape(first.shape)} and a {BUFFER_TYPE_NAMES[other.buffer_type]} one "
+                f"{format_shape(other.shape)}"
+            )
+        if len(other.shape) != len(first.shape) or other.shape[:-1] != first.shape[:-1]:
+            raise ValidationError(
+                f"cannot join {format_shape(first.shape)} and {format_shape(other.shape)}: all "
+                f"dimensions but the last must agree"
+            )
+    return BufferStructure(*first.shape[:-1], sum(s.shape[-1] for s in structures))

@@ -1,0 +1,195 @@
+"""BufferView: named arrays, reachable by index, name, attribute and dotted path."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from brainstorm.errors import NullBufferError, UnknownPathError, unknown
+from brainstorm.utils import Array, format_bytes
+
+__all__ = ["BufferView", "NullBuffer"]
+
+
+class NullBuffer:
+    """Stands for a delta that nobody needs: it has no memory and cannot be read.
+
+    Args:
+        path: Dotted path of the buffer, for the message.
+        reason: Why there is none, and how to get it.
+    """
+
+    shape = (0,)
+    size = 0
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+
+    def error(self) -> NullBufferError:
+        """Return the error that reading this buffer raises."""
+        return NullBufferError(f"{self.path} is a null buffer (no memory): {self.reason}")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.error()
+
+    def __getitem__(self, item: Any) -> Any:
+        raise self.error()
+
+    def __setitem__(self, item: Any, value: Any) -> None:
+        raise self.error()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<NullBuffer {self.path}: {self.reason}>"
+
+
+class BufferView(list):  # type: ignore[type-arg]
+    """A node of the tree of buffers: an ordered collection of arrays or further views.
+
+    ``view[0]``, ``view['W']``, ``view.W`` and ``view['a.b']`` all work, and so does unpacking in
+    the order of declaration.
+
+    Args:
+        buffer_names: Names of the children, in order.
+        buffers: The children: arrays or views.
+        full_buffer: One array over all children, where they are contiguous in memory.
+        joints: Names of adjacent children to the one array over them.
+
+    Raises:
+        ValueError: There are not as many names as buffers.
+    """
+
+    def __init__(
+        self,
+        buffer_names: Sequence[str],
+        buffers: Iterable[Any],
+        full_buffer: Array | None = None,
+        joints: Mapping[tuple[str, ...], Array] | None = None,
+    ) -> None:
+        super().__init__(buffers)
+        self._set(buffer_names, full_buffer, joints)
+
+    def _set(
+        self,
+        names: Sequence[str],
+        full_buffer: Array | None,
+        joints: Mapping[tuple[str, ...], Array] | None,
+    ) -> None:
+        if len(names) != len(self):
+            raise ValueError(f"expected as many buffers as names {tuple(names)}, got {len(self)}")
+        self._full_buffer = full_buffer
+        self._buffer_names = tuple(names)
+        self._keys = set(names)
+        self._joints = dict(joints or {})
+        self.__dict__.update(zip(names, list.__iter__(self), strict=True))
+
+    def adjust(
+        self,
+        names: Sequence[str],
+        buffers: Iterable[Any],
+        full_buffer: Array | None = None,
+        joints: Mapping[tuple[str, ...], Array] | None = None,
+    ) -> BufferView:
+        """Point to other buffers of the same names, in place, and return this view.
+
+        Raises:
+            ValueError: The names differ from the present ones.
+        """
+        if tuple(names) != self._buffer_names:
+            raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
+        self[:] = buffers
+        self._set(names, full_buffer, joints)
+        return self
+
+    def joint(self, *names: str) -> Array:
+        """Return one array over several children that the layer declared as ``joint_buffers``.
+
+        Raises:
+            UnknownPathError: They are not declared as adjacent.
+        """
+        try:
+            return self._joints[names]
+        except KeyError:
+            declared = [", ".join(group) for group in self._joints]
+            raise UnknownPathError(unknown("joint buffer", ", ".join(names), declared)) from None
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names, in order."""
+        return self._buffer_names
+
+    def values(self) -> list[Any]:
+        """Return the children, in order."""
+        return list(self)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return (name, child) pairs, in order."""
+        return list(zip(self._buffer_names, self, strict=True))
+
+    def _asdict(self) -> OrderedDict[str, Any]:
+        return OrderedDict(self.items())
+
+    def __getitem__(self, item: Any) -> Any:
+        if not isinstance(item, str):
+            return super().__getitem__(item)
+        name, _, rest = item.partition(".")
+        if name not in self._keys:
+            raise UnknownPathError(unknown("buffer", name, self._buffer_names))
+        child = self.__dict__[name]
+        return child[rest] if rest else child
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is not there: the children are ordinary attributes.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(unknown("buffer", name, self.__dict__.get("_buffer_names", ())))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._keys
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._buffer_names]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BufferView:
+        copied = BufferView(
+            self._buffer_names,
+            [copy.deepcopy(child, memo) for child in self],
+            copy.deepcopy(self._full_buffer, memo),
+            {names: copy.deepcopy(array, memo) for names, array in self._joints.items()},
+        )
+        memo[id(self)] = copied
+        return copied
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines(""))
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        """Yield the tree: name, dtype[shape] and bytes of every array."""
+        width = max((len(name) for name in self._buffer_names), default=0)
+        for name, child in self.items():
+            if isinstance(child, BufferView):
+                if len(child):
+                    yield f"{indent}{name}"
+                    yield from child._lines(indent + "  ")
+            else:
+                yield f"{indent}{name:<{width}}  {describe_array(child)}"
+
+
+def describe_array(array: Any) -> str:
+    """Return ``float32[4, 10, 3]  480 B`` for an array of any handler."""
+    if isinstance(array, NullBuffer):
+        return "null (nobody needs it)"
+    if array is None:
+        return "not allocated"
+    array = getattr(array, "array", array)
+    shape = ", ".join(map(str, array.shape))
+    return f"{array.dtype}[{shape}]  {format_bytes(array.size * array.dtype.itemsize)}"

@@ -1,0 +1,155 @@
+"""Wiring: what the layer functions return, and what ``>>`` and ``-`` do.
+
+    Input(...) >> FullyConnected(100) >> 'default' - SoftmaxCE() - 'loss' >> Loss()
+
+builds `LayerDetails` objects that know their neighbours; nothing is computed. `architecture`
+turns what is connected into a dictionary.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.utils import PYTHON_IDENTIFIER, is_valid_layer_name
+
+__all__ = ["ConstructionWrapper", "LayerDetails", "UniquelyNamed"]
+
+IMPLEMENTATION_SUFFIX = "LayerImpl"
+_creation_ids = itertools.count()
+
+
+class UniquelyNamed:
+    """A name that is made unique among all objects it has been connected with.
+
+    Args:
+        basename: The wanted name. Alone in its scope the object is called exactly so; otherwise
+            ``basename_1``, ``basename_2``, ... in order of creation.
+    """
+
+    def __init__(self, basename: str) -> None:
+        self._basename = basename
+        self.creation_id = next(_creation_ids)
+        self.scope: dict[str, list[UniquelyNamed]] = {basename: [self]}
+
+    def merge_scopes(self, other: UniquelyNamed) -> None:
+        """Let both objects, and all that share a name space with either, share one."""
+        if self.scope is other.scope:
+            return
+        large, small = self.scope, other.scope
+        if len(small) > len(large):
+            large, small = small, large
+        for basename, members in small.items():
+            large.setdefault(basename, []).extend(members)
+            for member in members:
+                member.scope = large
+
+    @property
+    def name(self) -> str:
+        """The unique name; final only when everything is connected."""
+        namesakes = sorted(self.scope[self._basename], key=lambda o: o.creation_id)
+        if len(namesakes) == 1:
+            return self._basename
+        # A number whose name somebody else bears alone is skipped.
+        numbered = (f"{self._basename}_{i}" for i in itertools.count(1))
+        free = (name for name in numbered if len(self.scope.get(name, ())) != 1)
+        return next(itertools.islice(free, namesakes.index(self), None))
+
+
+class LayerDetails(UniquelyNamed):
+    """One layer of a wiring: its type, options and connections.
+
+    Args:
+        layer_type: Type name, e.g. ``'FullyConnected'``.
+        name: Wanted layer name; the type name if `None`.
+        **kwargs: The layer's options.
+    """
+
+    def __init__(self, layer_type: str, name: str | None = None, **kwargs: Any) -> None:
+        if not PYTHON_IDENTIFIER.match(layer_type):
+            raise NetworkValidationError(
+                f"layer type {layer_type!r}: expected an identifier (letters, digits, '_')."
+            )
+        if name is not None and not (isinstance(name, str) and is_valid_layer_name(name)):
+            raise NetworkValidationError(
+                f"layer name {name!r}: expected an identifier other than 'default' and "
+                f"'fallback'. Use letters, digits and '_', not starting with a digit."
+            )
+        super().__init__(name or layer_type)
+        self.layer_type = layer_type
+        self.layer_kwargs = kwargs
+        self.incoming: list[tuple[LayerDetails, str, str]] = []
+        self.outgoing: list[tuple[str, str, LayerDetails]] = []
+
+    def collect_connected_layers(self) -> set[LayerDetails]:
+        """Return every layer that can be reached from here, along or against the connections."""
+        found = {self}
+        todo = [self]
+        while todo:
+            layer = todo.pop()
+            neighbours = [out[2] for out in layer.outgoing] + [inc[0] for inc in layer.incoming]
+            new = set(neighbours) - found
+            found |= new
+            todo.extend(new)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<LayerDetails: {self.name} ({self.layer_type})>"
+
+
+class ConstructionWrapper:
+    """A layer together with the input and the output that the next ``>>`` is to use.
+
+    Made by the layer functions; ``'in' - layer - 'out'`` selects ports, ``a >> b`` connects.
+    """
+
+    def __init__(
+        self, layer: LayerDetails, input_name: str = "default", output_name: str = "default"
+    ) -> None:
+        self.layer = layer
+        self.input_name = input_name
+        self.output_name = output_name
+
+    @classmethod
+    def create(
+        cls, layer_type: type | str, name: str | None = None, **kwargs: Any
+    ) -> ConstructionWrapper:
+        """Return a new layer for wiring.
+
+        Args:
+            layer_type: The implementing class, or its name, which ends in ``LayerImpl``.
+            name: Wanted layer name; the type name if `None`.
+            **kwargs: The layer's options.
+
+        Raises:
+            NetworkValidationError: The class name does not end in ``LayerImpl``.
+        """
+        type_name = layer_type if isinstance(layer_type, str) else layer_type.__name__
+        if not type_name.endswith(IMPLEMENTATION_SUFFIX):
+            raise NetworkValidationError(
+                f"layer class {type_name!r}: its name must end in '{IMPLEMENTATION_SUFFIX}'. "
+                f"Rename it to '{type_name}{IMPLEMENTATION_SUFFIX}'."
+            )
+        return cls(LayerDetails(type_name.removesuffix(IMPLEMENTATION_SUFFIX), name, **kwargs))
+
+    def __rshift__(self, other: ConstructionWrapper) -> ConstructionWrapper:
+        if not isinstance(other, ConstructionWrapper):
+            return NotImplemented
+        self.layer.outgoing.append((self.output_name, other.input_name, other.layer))
+        other.layer.incoming.append((self.layer, self.output_name, other.input_name))
+        self.layer.merge_scopes(other.layer)
+        return other
+
+    def __sub__(self, output_name: str) -> ConstructionWrapper:
+        if not isinstance(output_name, str):
+            return NotImplemented
+        return ConstructionWrapper(self.layer, self.input_name, output_name)
+
+    def __rsub__(self, input_name: str) -> ConstructionWrapper:
+        if not isinstance(input_name, str):
+            return NotImplemented
+        return ConstructionWrapper(self.layer, input_name, self.output_name)
+
+    def __repr__(self) -> str:
+        return f"<Layer: '{self.input_name}' - {self.layer.name} - '{self.output_name}'>"

@@ -1,0 +1,94 @@
+"""Data from outside: does it fit the Input layer, and which T and B does it have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import MissingDataError, NetworkValidationError
+from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure, format_shape
+
+__all__ = ["check_external_data"]
+
+
+def check_external_data(
+    data: Mapping[str, Any], expected: Mapping[str, BufferStructure], all_inputs: bool
+) -> tuple[int, int]:
+    """Check data against the outputs of the Input layer.
+
+    Args:
+        data: Name to array; names that the network does not have are ignored.
+        expected: Name to structure.
+        all_inputs: Whether every name must be there.
+
+    Returns:
+        T and B. T is 1 where nothing is time sized.
+
+    Raises:
+        MissingDataError: A name is missing, or nothing is there.
+        NetworkValidationError: A shape or dtype does not fit, or T or B differ.
+    """
+    _check_names(data, expected, all_inputs)
+    origin: dict[str, tuple[int, str]] = {}
+    for name, structure in expected.items():
+        if name not in data:
+            continue
+        array = data[name]
+        _check_array(name, array, structure)
+        sizes = dict(zip(structure.scaling_shape, array.shape, strict=False))
+        for marker, size in sizes.items():
+            known, other = origin.setdefault(marker, (size, name))
+            if size != known:
+                raise NetworkValidationError(
+                    f"data {name!r}: expected {marker}={known} as in data {other!r}, got "
+                    f"{marker}={size} (shape {format_shape(array.shape)}). All data of a batch "
+                    f"share T and B."
+                )
+    return origin.get("T", (1, ""))[0], origin.get("B", (1, ""))[0]
+
+
+def _check_names(data: Mapping[str, Any], expected: Collection[str], all_inputs: bool) -> None:
+    if not isinstance(data, Mapping):
+        raise NetworkValidationError(
+            f"data: expected a dict from input names to arrays, got {type(data).__name__}."
+        )
+    missing = [name for name in expected if name not in data]
+    if (missing and all_inputs) or len(missing) == len(expected):
+        raise MissingDataError(
+            f"data for {', '.join(map(repr, missing))} is missing. The network's inputs are "
+            f"{', '.join(map(repr, expected))}; got {', '.join(map(repr, data)) or 'nothing'}. "
+            f"Provide it, or pass all_inputs=False to keep what the buffers hold."
+        )
+
+
+def _check_array(name: str, array: Any, structure: BufferStructure) -> None:
+    shape = getattr(array, "shape", None)
+    if shape is None:
+        raise NetworkValidationError(
+            f"data {name!r}: expected an array, got {type(array).__name__}. Use np.asarray."
+        )
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "biuf":
+        raise NetworkValidationError(
+            f"data {name!r}: expected numbers, got dtype {array.dtype}. Convert it first."
+        )
+    fits = len(shape) == len(structure.shape) and (
+        tuple(shape[structure.first_feature_dim :]) == structure.feature_shape
+    )
+    if not fits:
+        raise NetworkValidationError(
+            f"data {name!r}: expected {format_shape(structure.shape)}, got "
+            f"{format_shape(shape)}.{_advice(shape, structure)}"
+        )
+    if structure.buffer_type != CONSTANT and 0 in shape[: structure.first_feature_dim]:
+        raise NetworkValidationError(f"data {name!r}: is empty, its shape is {format_shape(shape)}.")
+
+
+def _advice(shape: tuple[int, ...], structure: BufferStructure) -> str:
+    features = structure.feature_shape
+    if structure.buffer_type == TIME and tuple(shape[1:]) == features:
+        return " For data without time add an axis: array[None]."
+    if structure.buffer_type == TIME and np.prod(shape[2:]) == structure.feature_size:
+        return f" The same values fit as array.reshape(T, B, {', '.join(map(str, features))})."
+    return ""

@@ -1,0 +1,137 @@
+"""Hubs: which buffers share one array, and in which order.
+
+A *source* is a buffer with memory of its own (an output, a parameter, an internal); a *sink* is a
+buffer that is made of sources (an input; the flat ``parameters``). Where the sources of a sink can
+be adjacent, the sink is a view of them and nothing is copied. Sources that are tied together by
+such sinks form a hub: one array, on whose last axis they follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from brainstorm.structure.buffer_structure import BATCH, CONSTANT, BufferStructure
+from brainstorm.structure.pq_tree import PQTree
+from brainstorm.utils import product
+
+__all__ = ["Hub", "arrange_sources", "group_into_hubs"]
+
+
+@dataclass
+class Hub:
+    """Sources that live in one array, and the sinks that are views of them.
+
+    Attributes:
+        sources: Paths of the sources in the order of memory.
+        sinks: Paths of the sinks.
+        buffer_type: 0 constant, 1 batch sized, 2 time sized.
+        is_backward_only: Whether only the backward pass uses it.
+        context_size: The largest context of its members.
+        size: Number of values per time step and sequence.
+        slices: Path of each source and sink to its (start, stop) on the last axis.
+    """
+
+    sources: list[str]
+    sinks: list[str]
+    buffer_type: int
+    is_backward_only: bool
+    context_size: int = 0
+    size: int = 0
+    slices: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
+        """Return the shape of the hub's array for `time` steps and `batch` sequences."""
+        if self.buffer_type == CONSTANT:
+            return (self.size,)
+        if self.buffer_type == BATCH:
+            return (batch, self.size)
+        return (time + self.context_size, batch, self.size)
+
+    def get_size(self, time: int, batch: int) -> int:
+        """Return the number of values in the hub's array."""
+        return product(self.get_shape(time, batch))
+
+
+def arrange_sources(
+    sources: Sequence[str],
+    sinks: Mapping[str, Sequence[str]],
+    pinned: Sequence[Sequence[str]],
+) -> tuple[list[str], list[str]]:
+    """Find an order of all sources in which as many sinks as possible are consecutive.
+
+    Args:
+        sources: Paths of all sources; the earlier, the further to the front if possible.
+        sinks: Path of each sink to the paths of its sources, in the order in which they are to
+            be joined; it may be any order among sources that are not pinned.
+        pinned: Groups of sources that must follow each other exactly so.
+
+    Returns:
+        The order of all sources, and the sinks that are *not* consecutive in it: they need a
+        copy. Polynomial time: each sink is tried once on a PQ-tree.
+    """
+    group_of = {path: number for number, group in enumerate(pinned) for path in group}
+    free = [path for path in sources if path not in group_of]
+    rank = {path: i for i, path in enumerate(free)}
+    tree = PQTree(len(free))
+    left_out: list[str] = []
+    for sink, members in sinks.items():
+        groups = {group_of.get(path) for path in members}
+        if groups == {None}:
+            fits = tree.make_consecutive(rank[path] for path in members)
+        elif len(groups) == 1:
+            group = list(pinned[group_of[members[0]]])
+            start = group.index(members[0])
+            fits = group[start : start + len(members)] == list(members)
+        else:
+            fits = len(members) == 1
+        if not fits:
+            left_out.append(sink)
+    order = [free[i] for i in tree.order()] + [path for group in pinned for path in group]
+    return order, left_out
+
+
+def group_into_hubs(
+    order: Sequence[str],
+    sinks: Mapping[str, Sequence[str]],
+    pinned: Sequence[Sequence[str]],
+    structures: Mapping[str, BufferStructure],
+) -> list[Hub]:
+    """Group sources that are tied together by a sink or a pinned group, and slice the hubs.
+
+    Args:
+        order: All sources, in an order in which every sink is consecutive.
+        sinks: Path of each sink to the paths of its sources.
+        pinned: Groups of sources that must be in one hub.
+        structures: Path of each source and sink to its structure.
+    """
+    leader = {path: path for path in order}
+
+    def find(path: str) -> str:
+        while leader[path] != path:
+            leader[path] = leader[leader[path]]
+            path = leader[path]
+        return path
+
+    for group in [*sinks.values(), *pinned]:
+        for path in group[1:]:
+            leader[find(path)] = find(group[0])
+
+    hubs: dict[str, Hub] = {}
+    for path in order:
+        structure = structures[path]
+        root = find(path)
+        if root not in hubs:
+            hubs[root] = Hub([], [], structure.buffer_type, structure.is_backward_only)
+        hub = hubs[root]
+        hub.sources.append(path)
+        hub.slices[path] = (hub.size, hub.size + structure.feature_size)
+        hub.size += structure.feature_size
+        hub.context_size = max(hub.context_size, structure.context_size)
+    for sink, members in sinks.items():
+        if members:
+            hub = hubs[find(members[0])]
+            hub.sinks.append(sink)
+            starts, stops = zip(*(hub.slices[path] for path in members), strict=True)
+            hub.slices[sink] = (min(starts), max(stops))
+    return list(hubs.values())

@@ -1,0 +1,371 @@
+"""The layout: a tree of dicts that says where in memory every buffer of a network lies.
+
+View nodes have children, array nodes have a ``@shape``; both have an ``@index`` among their
+siblings, and where they are contiguous a ``@slice`` (start, stop) in feature units within the hub
+number ``@hub``. Marks of array nodes:
+
+* ``@context_size``: extra time steps at the end;
+* ``@is_backward_only``: not used in a forward pass;
+* ``@persistent`` and ``@initial_value``: running statistics;
+* ``@null``: a delta that nobody needs, with the reason; it has no memory;
+* ``@sources``: for an input joined from several outputs, their paths in the joined order;
+* ``@copy_of``: the same, where they cannot be adjacent and a copy is made in every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from brainstorm.errors import NetworkValidationError, unknown
+from brainstorm.structure.architecture import Connection
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.hubs import Hub, arrange_sources, group_into_hubs
+from brainstorm.utils import get_normalized_path, sort_by_index_key
+
+__all__ = [
+    "Hub",
+    "create_layout",
+    "create_layout_stub",
+    "find_needed_deltas",
+    "gather_array_nodes",
+    "get_backward_connection",
+    "get_connections",
+    "get_layout_stub_for_layer",
+]
+
+Layers = Mapping[str, Any]
+Node = dict[str, Any]
+
+NULL_REASON = (
+    "no parameter lies upstream, so nobody needs this delta. "
+    "Set net.keep_input_deltas = True to have it."
+)
+
+
+# -- the stub: names and shapes -----------------------------------------------------------------
+
+
+def _view(index: int, children: Mapping[str, Node] | None = None) -> Node:
+    return {"@type": "BufferView", "@index": index, **(children or {})}
+
+
+def _arrays(
+    structures: Mapping[str, BufferStructure], index: int, backward: bool = False
+) -> Node:
+    children = {}
+    for position, (name, structure) in enumerate(structures.items()):
+        children[name] = structure.to_json(position)
+        if backward:
+            children[name]["@is_backward_only"] = True
+    return _view(index, children)
+
+
+def get_layout_stub_for_layer(layer: Any) -> Node:
+    """Return the seven views of a layer with the shapes of their arrays, without slices."""
+    stub = _view(
+        0,
+        {
+            "inputs": _arrays(layer.in_shapes, 0),
+            "outputs": _arrays(layer.out_shapes, 1),
+            "parameters": _arrays(layer.parameter_shapes, 2),
+            "internals": _arrays(layer.internal_shapes, 3),
+            "input_deltas": _arrays(layer.in_shapes, 4, backward=True),
+            "output_deltas": _arrays(layer.out_shapes, 5, backward=True),
+            "gradients": _arrays(layer.parameter_shapes, 6, backward=True),
+        },
+    )
+    joints = {key: [tuple(g) for g in groups] for key, groups in layer.joint_buffers.items()}
+    if "parameters" in joints:
+        joints["gradients"] = joints["parameters"]
+    for category, groups in joints.items():
+        stub[category]["@joints"] = groups
+    return stub
+
+
+def create_layout_stub(layers: Layers) -> Node:
+    """Return the whole tree without slices: ``parameters``, ``gradients``, then the layers."""
+    flat = {"@type": "array", "@shape": (0,)}
+    root = _view(0)
+    root["parameters"] = {**flat, "@index": 0}
+    root["gradients"] = {**flat, "@index": 1, "@is_backward_only": True}
+    for index, (name, layer) in enumerate(layers.items(), start=2):
+        root[name] = get_layout_stub_for_layer(layer)
+        root[name]["@index"] = index
+    return root
+
+
+def gather_array_nodes(layout: Node, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    """Yield (path, node) of all arrays in the order of the layout."""
+    children = {k: v for k, v in layout.items() if not k.startswith("@")}
+    for name, child in sorted(children.items(), key=sort_by_index_key):
+        path = f"{prefix}{name}"
+        if child["@type"] == "array":
+            yield path, child
+        else:
+            yield from gather_array_nodes(child, f"{path}.")
+
+
+# -- connections --------------------------------------------------------------------------------
+
+
+def _forward_paths(connection: Connection) -> tuple[str, str]:
+    start = get_normalized_path(f"{connection.start_layer}.outputs", connection.output_name)
+    return start, f"{connection.end_layer}.inputs.{connection.input_name}"
+
+
+def get_backward_connection(connection: Connection, layers: Layers) -> tuple[str, str]:
+    """Return the paths of the deltas that mirror a connection.
+
+    They run from ``output_deltas``, from the gradient of a parameter, or from the internal
+    ``dX`` that mirrors an internal ``X``.
+    """
+    end = f"{connection.end_layer}.input_deltas.{connection.input_name}"
+    output = connection.output_name
+    if not output.startswith(".."):
+        return f"{connection.start_layer}.output_deltas.{output}", end
+    category, _, name = output[2:].partition(".")
+    if category == "parameters":
+        return f"{connection.start_layer}.gradients.{name}", end
+    mirrored = f"d{name}"
+    if mirrored not in layers[connection.start_layer].internal_shapes:
+        raise NetworkValidationError(
+            f"connection {connection}: the delta of internal {name!r} goes to an internal "
+            f"{mirrored!r}, which the layer does not have."
+        )
+    return f"{connection.start_layer}.internals.{mirrored}", end
+
+
+def get_connections(layers: Layers) -> list[Connection]:
+    """Return all connections between the layers, sorted."""
+    return sorted({connection for layer in layers.values() for connection in layer.incoming})
+
+
+# -- which deltas anybody needs -----------------------------------------------------------------
+
+
+@dataclass
+class NeededDeltas:
+    """What the backward pass has to compute.
+
+    Attributes:
+        inputs: (layer, input) pairs whose delta somebody needs.
+        buffers: (layer, input) pairs that get memory: the needed ones, and those of layers that
+            cannot leave a delta out.
+        layers: Names of the layers whose backward pass has to run.
+    """
+
+    inputs: set[tuple[str, str]] = field(default_factory=set)
+    buffers: set[tuple[str, str]] = field(default_factory=set)
+    layers: set[str] = field(default_factory=set)
+
+
+def find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> NeededDeltas:
+    """Derive, for layers in topological order, which deltas lead to a parameter.
+
+    Args:
+        layers: Name to layer.
+        keep_input_deltas: Whether the deltas of the Input layer are wanted too.
+    """
+    needed = NeededDeltas()
+    for name, layer in layers.items():
+        ports = [p for p in layer.in_shapes if p not in layer.computes_no_input_deltas_for]
+        for port in ports:
+            sources = [c for c in layer.incoming if c.input_name == port]
+            if any(_leads_to_parameter(c, layers, needed) for c in sources):
+                needed.inputs.add((name, port))
+        trainable = set(layer.parameter_shapes) - set(layer.computes_no_gradients_for)
+        is_wanted_input = keep_input_deltas and not layer.in_shapes
+        if trainable or is_wanted_input or any((name, port) in needed.inputs for port in ports):
+            needed.layers.add(name)
+        for port in ports:
+            if (name, port) in needed.inputs or (
+                name in needed.layers and not layer.accepts_null_deltas
+            ):
+                needed.buffers.add((name, port))
+    return needed
+
+
+def _leads_to_parameter(connection: Connection, layers: Layers, needed: NeededDeltas) -> bool:
+    start = layers[connection.start_layer]
+    if connection.output_name.startswith("..parameters"):
+        return True
+    if connection.output_name in start.takes_no_output_deltas_from:
+        return False
+    return connection.start_layer in needed.layers
+
+
+def _mark_null_deltas(layout: Node, layers: Layers, needed: NeededDeltas) -> None:
+    written = {
+        (c.start_layer, c.output_name)
+        for c in get_connections(layers)
+        if (c.end_layer, c.input_name) in needed.buffers
+    }
+    for name, layer in layers.items():
+        for port in layer.in_shapes:
+            if (name, port) not in needed.buffers:
+                by_nature = port in layer.computes_no_input_deltas_for
+                layout[name]["input_deltas"][port]["@null"] = (
+                    f"layer {name!r} computes no delta for this input." if by_nature else NULL_REASON
+                )
+        for output in layer.out_shapes:
+            if name not in needed.layers and (name, output) not in written:
+                layout[name]["output_deltas"][output]["@null"] = NULL_REASON
+
+
+# -- the layout ---------------------------------------------------------------------------------
+
+
+def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list[Hub], Node]:
+    """Plan the memory of a network.
+
+    Args:
+        layers: Name to layer, in topological order.
+        keep_input_deltas: Whether the deltas of the Input layer get memory too.
+
+    Returns:
+        The hubs, and the layout tree with slices.
+
+    Raises:
+        NetworkValidationError: A connection starts at an internal without a delta, or a layer's
+            ``joint_buffers`` cannot be adjacent.
+    """
+    layout = create_layout_stub(layers)
+    _mark_null_deltas(layout, layers, find_needed_deltas(layers, keep_input_deltas))
+    nodes = dict(gather_array_nodes(layout))
+    structures = {path: BufferStructure.from_layout(node) for path, node in nodes.items()}
+
+    forward: dict[str, list[str]] = {}
+    backward: dict[str, list[str]] = {}
+    for connection in get_connections(layers):
+        for sinks, (source, sink) in (
+            (forward, _forward_paths(connection)),
+            (backward, get_backward_connection(connection, layers)),
+        ):
+            sinks.setdefault(sink, []).append(source)
+    backward = {sink: paths for sink, paths in backward.items() if not _is_null(nodes[sink])}
+    pinned = _pinned_groups(layers, nodes)
+
+    order, sharing = _arrange_forward(forward, structures, pinned)
+    place = {path: i for i, path in enumerate(order)}
+    shared = {p: sorted(forward[p], key=place.__getitem__) for p in forward if p in sharing}
+    copies = {p: sources for p, sources in forward.items() if p not in sharing}
+    # The deltas of an input are joined exactly as the input is.
+    mirror = {
+        get_backward_connection(c, layers)[0]: _forward_paths(c)[0] for c in get_connections(layers)
+    }
+    for sink, sources in backward.items():
+        if sink.replace(".input_deltas.", ".inputs.") in sharing:
+            shared[sink] = sorted(sources, key=lambda path: place[mirror[path]])
+        else:
+            copies[sink] = sources
+    for category in ("parameters", "gradients"):
+        shared[category] = [path for path in nodes if _category(path) == category]
+
+    pinned_paths = [path for group in pinned for path in group]
+    own = [p for p in nodes if p not in shared and p not in pinned_paths and not _is_null(nodes[p])]
+    # Sources of a backward hub follow each other as their forward twins do.
+    own.sort(key=lambda path: place.get(mirror.get(path, path), len(place)))
+    hubs = group_into_hubs([*own, *pinned_paths], shared, pinned, structures)
+    _sort_hubs(hubs, list(nodes))
+    _write_slices(layout, nodes, hubs, shared, copies)
+    return hubs, layout
+
+
+def _category(path: str) -> str:
+    return path.split(".")[1] if "." in path else ""
+
+
+def _is_null(node: Node) -> bool:
+    return "@null" in node
+
+
+def _pinned_groups(layers: Layers, nodes: Mapping[str, Node]) -> list[list[str]]:
+    """Return the groups of sources whose order is fixed: parameters, gradients, joint internals."""
+    groups = [
+        [path for path in nodes if _category(path) == category]
+        for category in ("parameters", "gradients")
+    ]
+    for name, layer in layers.items():
+        for members in layer.joint_buffers.get("internals", ()):
+            for member in members:
+                if member not in layer.internal_shapes:
+                    raise NetworkValidationError(
+                        f"layer {name!r}, joint_buffers: "
+                        f"{unknown('internal', member, layer.internal_shapes)}"
+                    )
+            groups.append([f"{name}.internals.{member}" for member in members])
+    return [group for group in groups if group]
+
+
+def _arrange_forward(
+    forward: Mapping[str, list[str]],
+    structures: Mapping[str, BufferStructure],
+    pinned: list[list[str]],
+) -> tuple[list[str], set[str]]:
+    """Return an order of the sources, and the inputs that are views of them in that order."""
+    # Joined on the last of several feature dimensions, sources interleave: never adjacent.
+    candidates = {
+        sink: sources
+        for sink, sources in forward.items()
+        if len(sources) == 1 or len(structures[sink].feature_shape) == 1
+    }
+    sources = sorted({path for paths in candidates.values() for path in paths})
+    order, left_out = arrange_sources(sources, candidates, pinned)
+    return order, set(candidates) - set(left_out)
+
+
+def _sort_hubs(hubs: list[Hub], layout_order: list[str]) -> None:
+    place = {path: i for i, path in enumerate(layout_order)}
+
+    def key(hub: Hub) -> tuple[bool, int, bool, int]:
+        first = min(hub.sources, key=place.__getitem__)
+        return (
+            hub.is_backward_only,
+            hub.buffer_type,
+            _category(first) == "internals",
+            place[first],
+        )
+
+    hubs.sort(key=key)
+
+
+def _write_slices(
+    layout: Node,
+    nodes: Mapping[str, Node],
+    hubs: list[Hub],
+    shared: Mapping[str, list[str]],
+    copies: Mapping[str, list[str]],
+) -> None:
+    for path in ("parameters", "gradients"):
+        nodes[path]["@slice"] = (0, 0)
+    for number, hub in enumerate(hubs):
+        for path, feature_slice in hub.slices.items():
+            nodes[path]["@hub"] = number
+            nodes[path]["@slice"] = feature_slice
+    for path in ("parameters", "gradients"):
+        nodes[path]["@shape"] = (nodes[path]["@slice"][1],)
+    for sink, sources in shared.items():
+        if len(sources) > 1 and "." in sink:
+            nodes[sink]["@sources"] = sources
+    for sink, sources in copies.items():
+        nodes[sink]["@copy_of"] = sources
+    for name, layer_node in layout.items():
+        if not name.startswith("@") and layer_node["@type"] == "BufferView":
+            for view in (v for k, v in layer_node.items() if not k.startswith("@")):
+                _write_view_slice(view)
+
+
+def _write_view_slice(view: Node) -> None:
+    children = sorted(
+        ((k, v) for k, v in view.items() if not k.startswith("@")), key=sort_by_index_key
+    )
+    slices = [(node.get("@hub"), *node.get("@slice", (0, 0))) for _, node in children]
+    contiguous = all(
+        hub is not None and hub == next_hub and stop == next_start
+        for (hub, _, stop), (next_hub, next_start, _) in zip(slices, slices[1:], strict=False)
+    )
+    if slices and slices[0][0] is not None and contiguous:
+        view["@hub"] = slices[0][0]
+        view["@slice"] = (slices[0][1], slices[-1][2])

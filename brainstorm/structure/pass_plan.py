@@ -1,0 +1,147 @@
+"""Who writes which delta and gradient first: the order of clearing, overwriting and adding.
+
+Deltas and gradients are sums over everything that uses a value. Clearing all of them before each
+backward pass would cost a walk through memory; but who writes first is known when the network is
+built. The first writer of a range overwrites it if it can, and what it cannot overwrite, or what
+nobody writes, is cleared just before it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from brainstorm.structure.hubs import Hub
+from brainstorm.structure.layout import NeededDeltas, Node
+from brainstorm.utils import get_by_path
+
+__all__ = ["BackwardStep", "plan_backward_pass"]
+
+#: Hub number, start and stop in feature units.
+Range = tuple[int, int, int]
+
+
+@dataclass
+class BackwardStep:
+    """What happens for one layer in a backward pass.
+
+    Attributes:
+        layer: Name of the layer; ``''`` for the clearing at the very end.
+        clear: Ranges to fill with zeros before.
+        overwritten: ``'input_deltas.x'`` and ``'gradients.x'`` that the layer must overwrite.
+        unneeded: Inputs whose delta the layer must leave out.
+        copies: Path of the delta of each copied input to, for each of the deltas that it has to be
+            handed on to after the layer's pass, whether it is added (else it overwrites).
+    """
+
+    layer: str
+    clear: list[Range] = field(default_factory=list)
+    overwritten: set[str] = field(default_factory=set)
+    unneeded: set[str] = field(default_factory=set)
+    copies: dict[str, list[bool]] = field(default_factory=dict)
+
+
+class _Coverage:
+    """The ranges of all hubs that hold this pass's values already."""
+
+    def __init__(self) -> None:
+        self.covered: dict[int, list[tuple[int, int]]] = {}
+
+    def missing(self, wanted: Range) -> list[Range]:
+        hub, start, stop = wanted
+        gaps = []
+        for begin, end in sorted(self.covered.get(hub, ())):
+            if begin > start:
+                gaps.append((hub, start, min(begin, stop)))
+            start = max(start, end)
+            if start >= stop:
+                break
+        if start < stop:
+            gaps.append((hub, start, stop))
+        return [gap for gap in gaps if gap[1] < gap[2]]
+
+    def add(self, wanted: Range) -> None:
+        hub, start, stop = wanted
+        self.covered.setdefault(hub, []).append((start, stop))
+
+    def claim(self, wanted: Range, can_overwrite: bool, clear: list[Range]) -> bool:
+        """Cover a range; return whether its writer overwrites (else what is missing is cleared)."""
+        gaps = self.missing(wanted)
+        overwrites = can_overwrite and gaps == [wanted]
+        if not overwrites:
+            clear.extend(gaps)
+        self.add(wanted)
+        return overwrites
+
+
+def plan_backward_pass(
+    layers: Mapping[str, Any],
+    layout: Node,
+    hubs: Sequence[Hub],
+    needed: NeededDeltas,
+    accumulate: bool = False,
+) -> list[BackwardStep]:
+    """Return the steps of a backward pass.
+
+    Args:
+        layers: Name to layer, in topological order.
+        layout: The layout of the network.
+        hubs: Its hubs.
+        needed: What has to be computed.
+        accumulate: Whether gradients are added to what is there.
+    """
+    coverage = _Coverage()
+    all_gradients = _range(layout["gradients"])
+    if accumulate and all_gradients:
+        coverage.add(all_gradients)
+    steps = []
+    for name in reversed([name for name in layers if name in needed.layers]):
+        layer, node = layers[name], layout[name]
+        step = BackwardStep(name)
+        for output, output_node in _children(node["output_deltas"]):
+            wanted = _range(output_node)
+            if wanted and output not in layer.takes_no_output_deltas_from:
+                coverage.claim(wanted, False, step.clear)
+        for category, skipped in (
+            ("input_deltas", layer.computes_no_input_deltas_for),
+            ("gradients", layer.computes_no_gradients_for),
+        ):
+            targets = [(t, _range(n)) for t, n in _children(node[category]) if t not in skipped]
+            ranges = [wanted for _, wanted in targets if wanted]
+            for target, wanted in targets:
+                if wanted is None:
+                    step.unneeded.add(target)
+                    continue
+                # Two inputs fed by one output: the layer's own order of writing is unknown.
+                alone = sum(_overlap(wanted, other) for other in ranges) == 1
+                can_overwrite = alone and category in layer.can_overwrite
+                if coverage.claim(wanted, can_overwrite, step.clear):
+                    step.overwritten.add(f"{category}.{target}")
+        for target, target_node in _children(node["input_deltas"]):
+            if "@copy_of" in target_node and "@null" not in target_node:
+                _plan_copies(layout, f"{name}.input_deltas.{target}", coverage, step)
+        steps.append(step)
+    if all_gradients:
+        steps.append(BackwardStep("", coverage.missing(all_gradients)))
+    return [step for step in steps if step.layer or step.clear]
+
+
+def _plan_copies(layout: Node, sink: str, coverage: _Coverage, step: BackwardStep) -> None:
+    adds = []
+    for source in get_by_path(layout, sink)["@copy_of"]:
+        wanted = _range(get_by_path(layout, source))
+        adds.append(not (wanted and coverage.claim(wanted, True, step.clear)))
+    step.copies[sink] = adds
+
+
+def _children(view: Node) -> list[tuple[str, Node]]:
+    return [(name, node) for name, node in view.items() if not name.startswith("@")]
+
+
+def _range(node: Node) -> Range | None:
+    return (node["@hub"], *node["@slice"]) if "@hub" in node else None
+
+
+def _overlap(a: Range, b: Range) -> bool:
+    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]

@@ -1,0 +1,239 @@
+"""Small pure helpers: names, dotted paths, nested containers, and shapes of arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from brainstorm._version import __version__
+from brainstorm.errors import (
+    InitializationError,
+    IteratorValidationError,
+    LayerValidationError,
+    NetworkValidationError,
+    StructureValidationError,
+    UnknownPathError,
+    ValidationError,
+    unknown,
+)
+
+__all__ = [
+    "NAME_BLACKLIST",
+    "PYTHON_IDENTIFIER",
+    "Array",
+    "InitializationError",
+    "IteratorValidationError",
+    "LayerValidationError",
+    "NetworkValidationError",
+    "StructureValidationError",
+    "ValidationError",
+    "atomic_file",
+    "convert_to_nested_indices",
+    "flatten",
+    "flatten_all_but_last",
+    "flatten_features",
+    "flatten_keys",
+    "flatten_time",
+    "flatten_time_and_features",
+    "format_bytes",
+    "get_brainstorm_info",
+    "get_by_path",
+    "get_inheritors",
+    "get_normalized_path",
+    "is_valid_layer_name",
+    "product",
+    "sort_by_index_key",
+]
+
+#: An array of whatever type the handler in use works on.
+Array: TypeAlias = Any
+
+T = TypeVar("T")
+
+PYTHON_IDENTIFIER = re.compile(r"^[_a-zA-Z][_a-zA-Z0-9]*$")
+
+#: Words with a meaning of their own in references; no layer may be called so.
+NAME_BLACKLIST = {"default", "fallback"}
+
+
+def product(factors: Iterable[int]) -> int:
+    """Return the product of the factors (1 for none)."""
+    return math.prod(factors)
+
+
+def is_valid_layer_name(name: str) -> bool:
+    """Return whether `name` is an identifier that may name a layer."""
+    return bool(PYTHON_IDENTIFIER.match(name)) and name not in NAME_BLACKLIST
+
+
+def get_inheritors(cls: type[T]) -> set[type[T]]:
+    """Return all direct and indirect subclasses of `cls`."""
+    found: set[type[T]] = set()
+    todo = [cls]
+    while todo:
+        for subclass in todo.pop().__subclasses__():
+            if subclass not in found:
+                found.add(subclass)
+                todo.append(subclass)
+    return found
+
+
+# -- nested containers and paths ----------------------------------------------------------------
+
+
+def flatten(nested: Iterable[Any]) -> Iterator[Any]:
+    """Yield the items of nested lists and tuples from left to right."""
+    for item in nested:
+        if isinstance(item, (list, tuple)):
+            yield from flatten(item)
+        else:
+            yield item
+
+
+def convert_to_nested_indices(
+    nested: Iterable[Any], start_idx: list[int] | None = None
+) -> Iterator[Any]:
+    """Yield the same nesting with every item replaced by its running index."""
+    counter = [0] if start_idx is None else start_idx
+    for item in nested:
+        if isinstance(item, (list, tuple)):
+            yield list(convert_to_nested_indices(item, counter))
+        else:
+            yield counter[0]
+            counter[0] += 1
+
+
+def sort_by_index_key(item: tuple[str, Any]) -> int:
+    """Sort key for ``(name, node)`` pairs of a layout: the node's ``@index``, else -1."""
+    node = item[1]
+    return node.get("@index", -1) if isinstance(node, Mapping) else -1
+
+
+def get_by_path(mapping: Mapping[str, Any], path: str) -> Any:
+    """Follow a dotted path into nested mappings.
+
+    Raises:
+        UnknownPathError: Some part does not exist; the message lists what does.
+    """
+    current: Any = mapping
+    for position, part in enumerate(parts := path.split(".")):
+        if not isinstance(current, Mapping) or part not in current:
+            where = ".".join(parts[:position]) or "the top"
+            choices = current.keys() if isinstance(current, Mapping) else ()
+            raise UnknownPathError(f"path {path!r}, at {where}: {unknown('name', part, choices)}")
+        current = current[part]
+    return current
+
+
+def get_normalized_path(*args: str) -> str:
+    """Join dotted paths; a part that starts with ``..`` steps out of the one before it."""
+    path: list[str] = []
+    for arg in args:
+        rest = arg
+        if rest.startswith(".."):
+            path = path[:-1]
+            rest = rest[2:]
+        path.extend(rest.split("."))
+    return ".".join(path)
+
+
+def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
+    """Return the dotted paths of all leaves of nested mappings."""
+    keys: list[str] = []
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            keys.extend(f"{key}.{below}" for below in flatten_keys(value))
+        else:
+            keys.append(key)
+    return keys
+
+
+# -- shapes: these use only `.shape` and `.reshape`, so they work on every handler's arrays ------
+
+
+def _at_least(array: Array, dims: int, what: str) -> Sequence[int]:
+    if len(array.shape) < dims:
+        raise ValidationError(f"{what} needs at least {dims} dimensions, got shape {array.shape}")
+    return array.shape
+
+
+def flatten_time(array: Array) -> Array:
+    """Return the view (T*B, features...) of an array (T, B, features...)."""
+    shape = _at_least(array, 3, "flatten_time")
+    return array.reshape((shape[0] * shape[1], *shape[2:]))
+
+
+def flatten_time_and_features(array: Array) -> Array:
+    """Return the view (T*B, n) of an array (T, B, features...)."""
+    shape = _at_least(array, 3, "flatten_time_and_features")
+    return array.reshape((shape[0] * shape[1], product(shape[2:])))
+
+
+def flatten_features(array: Array, start_idx: int = 2) -> Array:
+    """Return the view with all dimensions from `start_idx` on joined into one."""
+    shape = array.shape
+    return array.reshape((*shape[:start_idx], product(shape[start_idx:])))
+
+
+def flatten_all_but_last(array: Array) -> Array:
+    """Return the view (everything else, last dimension)."""
+    shape = array.shape
+    return array.reshape((product(shape[:-1]), shape[-1]))
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what was written there becomes `path` at the end.
+
+    The file is flushed to the disk before it is renamed, so that `path` holds either its old
+    or its new content, whole, whenever the machine stops. On an error nothing is left behind.
+    """
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+# -- texts ---------------------------------------------------------------------------------------
+
+
+def format_bytes(number: int) -> str:
+    """Return a number of bytes in the unit that keeps it short, e.g. ``'1.5 MiB'``."""
+    if number < 1024:
+        return f"{number} B"
+    value = number / 1024
+    for unit in ("KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def get_brainstorm_info() -> bytes:
+    """Return the line that says which version wrote a file."""
+    return f"Created with brainstorm {__version__}".encode()

@@ -1,0 +1,108 @@
+"""Shape templates and buffer structures."""
+
+import pytest
+
+from brainstorm.errors import StructureValidationError, ValidationError
+from brainstorm.structure.buffer_structure import (
+    BufferStructure,
+    StructureTemplate,
+    combine_buffer_structures,
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "buffer_type", "features"),
+    [((3, 4), 0, (3, 4)), (("B", 3), 1, (3,)), (("T", "B", 2, 3), 2, (2, 3))],
+)
+def test_buffer_types(shape, buffer_type, features):
+    structure = BufferStructure(*shape)
+    assert structure.buffer_type == buffer_type
+    assert structure.feature_shape == features
+    assert structure.scales_with_time == (buffer_type == 2)
+    assert structure.scales_with_batch_size == (buffer_type >= 1)
+
+
+def test_sizes_include_the_context():
+    structure = BufferStructure("T", "B", 3, 2, context_size=1)
+    assert structure.get_shape(5, 7) == (6, 7, 3, 2)
+    assert structure.feature_size == 6
+    assert structure.nr_dims == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "kwargs", "message"),
+    [
+        ((), {}, "at least one dimension"),
+        (("T", 3), {}, "markers in front"),
+        (("B", "T", 3), {}, "markers in front"),
+        ((3, "B"), {}, "markers in front"),
+        (("T", "B"), {}, "at least one feature dimension"),
+        (("T", "B", 2.5), {}, "must be ints >= 0"),
+        (("T", "B", "F"), {}, "must be ints >= 0"),
+        (("T", "B", 3), {"context_size": -1}, "context_size must be an int >= 0"),
+        (("B", 3), {"context_size": 1}, "only a time sized shape"),
+        (("B", 3), {"persistent": True}, "only a constant size buffer"),
+    ],
+)
+def test_invalid_structures(shape, kwargs, message):
+    with pytest.raises(StructureValidationError, match=message):
+        BufferStructure(*shape, **kwargs)
+
+
+@pytest.mark.parametrize("features", [("F", 3), ("...", 3), ("F", "..."), ("x",)])
+def test_invalid_templates(features):
+    with pytest.raises(StructureValidationError, match="all ints, all 'F', or exactly"):
+        StructureTemplate("T", "B", *features)
+
+
+def test_other_keywords_are_refused():
+    with pytest.raises(TypeError):
+        BufferStructure("T", "B", 3, contxt_size=1)
+
+
+@pytest.mark.parametrize(
+    ("template", "shape", "matches"),
+    [
+        (("T", "B", 3), ("T", "B", 3), True),
+        (("T", "B", 3), ("T", "B", 4), False),
+        (("T", "B", "F"), ("T", "B", 4), True),
+        (("T", "B", "F"), ("T", "B", 4, 5), False),
+        (("T", "B", "..."), ("T", "B", 4, 5), True),
+        (("T", "B", "..."), ("B", 4, 5), False),
+        (("B", "..."), ("B", 4), True),
+        (("...",), ("T", "B", 4), True),
+        (("...",), (4, 5), True),
+    ],
+)
+def test_matching(template, shape, matches):
+    assert StructureTemplate(*template).matches(BufferStructure(*shape)) == matches
+
+
+def test_equality_is_by_shape():
+    assert BufferStructure("T", "B", 3) == BufferStructure("T", "B", 3, context_size=1)
+    assert len({BufferStructure(3), BufferStructure(3), BufferStructure(4)}) == 2
+
+
+def test_round_trip_through_a_layout_node():
+    for structure in (
+        BufferStructure("T", "B", 3, context_size=2, is_backward_only=True),
+        BufferStructure(4, persistent=True, initial_value=1.0),
+    ):
+        again = BufferStructure.from_layout(structure.to_json(0))
+        assert again.__dict__ == structure.__dict__
+
+
+def test_joining():
+    joined = combine_buffer_structures(
+        [BufferStructure("T", "B", 2, 3, context_size=1), BufferStructure("T", "B", 2, 5)]
+    )
+    assert joined.shape == ("T", "B", 2, 8)
+    assert joined.context_size == 0
+    assert combine_buffer_structures([]).shape == (0,)
+
+
+def test_what_cannot_be_joined():
+    with pytest.raises(ValidationError, match="time sized buffer .* and a batch sized one"):
+        combine_buffer_structures([BufferStructure("T", "B", 2), BufferStructure("B", 2)])
+    with pytest.raises(ValidationError, match="all dimensions but the last must agree"):
+        combine_buffer_structures([BufferStructure("T", "B", 2, 3), BufferStructure("T", "B", 3, 3)])

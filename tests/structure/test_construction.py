@@ -1,0 +1,83 @@
+"""Names and wiring."""
+
+import pytest
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.structure.construction import ConstructionWrapper, LayerDetails, UniquelyNamed
+
+
+def connected(*basenames):
+    objects = [UniquelyNamed(name) for name in basenames]
+    for other in objects[1:]:
+        objects[0].merge_scopes(other)
+    return [o.name for o in objects]
+
+
+def test_alone_an_object_keeps_its_basename():
+    assert UniquelyNamed("A").name == "A"
+
+
+def test_namesakes_are_numbered_in_order_of_creation():
+    assert connected("A", "B", "A", "A") == ["A_1", "B", "A_2", "A_3"]
+
+
+def test_a_number_that_is_somebodys_name_is_skipped():
+    assert connected("A_2", "A", "A", "A") == ["A_2", "A_1", "A_3", "A_4"]
+
+
+def test_scopes_merge_transitively():
+    a, b, c, d = (UniquelyNamed("X") for _ in range(4))
+    a.merge_scopes(b)
+    c.merge_scopes(d)
+    b.merge_scopes(c)
+    assert [o.name for o in (a, b, c, d)] == ["X_1", "X_2", "X_3", "X_4"]
+
+
+def layer(name, **kwargs):
+    return ConstructionWrapper.create("FooLayerImpl", name=name, **kwargs)
+
+
+def test_connecting_records_both_ends_and_returns_the_second():
+    a, b = layer("a"), layer("b")
+    assert a - "out" >> "in" - b is not None
+    assert (a >> b) is b
+    assert a.layer.outgoing == [("out", "in", b.layer), ("default", "default", b.layer)]
+    assert b.layer.incoming == [(a.layer, "out", "in"), (a.layer, "default", "default")]
+
+
+def test_in_place_chaining():
+    first = x = layer("first")
+    x >>= layer("second")
+    x >>= layer("third")
+    assert {la.name for la in first.layer.collect_connected_layers()} == {
+        "first",
+        "second",
+        "third",
+    }
+
+
+def test_ports_and_repr():
+    ported = "left" - layer("a") - "right"
+    assert (ported.input_name, ported.output_name) == ("left", "right")
+    assert repr(ported) == "<Layer: 'left' - a - 'right'>"
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda: layer("a") >> 5, lambda: layer("a") - 5, lambda: 5 - layer("a")]
+)
+def test_wrong_operands_are_type_errors(wrong):
+    with pytest.raises(TypeError, match="unsupported operand"):
+        wrong()
+
+
+@pytest.mark.parametrize("name", ["default", "fallback", "1a", "a b", "", 5])
+def test_bad_names(name):
+    with pytest.raises(NetworkValidationError, match=r"layer name .* expected an identifier"):
+        LayerDetails("Foo", name)
+
+
+def test_bad_types():
+    with pytest.raises(NetworkValidationError, match="layer type 'a b': expected an identifier"):
+        LayerDetails("a b")
+    with pytest.raises(NetworkValidationError, match="Rename it to 'FooLayerImpl'"):
+        ConstructionWrapper.create("Foo")
