@@ -1,0 +1,58 @@
+"""Handlers: the arrays that all computation happens on, and the operations on them.
+
+`get_default_handler` returns the handler that networks use unless they are given another; it
+is created when it is first asked for, and can also be read as the attribute `default_handler`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.debug_handler import DebugHandler
+from brainstorm.handlers.numpy_handler import NumpyHandler
+from brainstorm.randomness import global_rnd
+
+__all__ = [
+    "DebugHandler",
+    "Handler",
+    "NumpyHandler",
+    "get_default_handler",
+    "set_default_handler",
+]
+
+_default: Handler | None = None
+
+
+def get_default_handler() -> Handler:
+    """Return the handler that is used where none is named: the best CPU handler there is."""
+    global _default
+    if _default is None:
+        # Seeded by name: creating it must not shift the numbers drawn from global_rnd.
+        seed = global_rnd.child("default handler").generate_seed()
+        _default = NumpyHandler(np.float32, seed=seed)
+    return _default
+
+
+def set_default_handler(handler: Handler | None) -> None:
+    """Make `handler` the default from now on; `None`: create one when it is next asked for.
+
+    Raises:
+        HandlerValidationError: It is not a handler.
+    """
+    global _default
+    if not (handler is None or isinstance(handler, Handler)):
+        raise HandlerValidationError(
+            f"set_default_handler(handler): expected a Handler or None, got "
+            f"{type(handler).__name__}. Create one first, e.g. NumpyHandler(np.float32)."
+        )
+    _default = handler
+
+
+def __getattr__(name: str) -> Any:
+    if name == "default_handler":
+        return get_default_handler()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

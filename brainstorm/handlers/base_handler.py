@@ -1,0 +1,342 @@
+"""The interface to arrays: every operation that layers, steppers and tools may use.
+
+An operation is declared here once: its signature, its formula and its contract (see
+`brainstorm.handlers.contracts`). It writes into the arrays that it is given and returns
+nothing, unless it is said otherwise. The last letters of a name say what the operands are:
+``s`` a scalar (a number, or an array of one element), ``v`` a row or column vector (2-D with
+a 1), ``m`` a matrix, ``t`` an array of any shape.
+
+A new handler is a subclass that implements the abstract operations, and shows with
+`brainstorm.testing` that they do what is written here.
+"""
+# ruff: noqa: D402, D403 (a docstring may start with a formula)
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from brainstorm.describable import Describable
+from brainstorm.handlers.base_images import ImageOperations
+from brainstorm.handlers.contracts import Contract, operation
+from brainstorm.utils import Array
+
+__all__ = ["Handler"]
+
+#: A vector that is stretched over a matrix (M, N).
+_V = "v(1,N)|(M,1)|(M,N)"
+
+
+class Handler(ImageOperations, Describable):
+    """Base of all handlers; its operations on images are declared in `ImageOperations`.
+
+    Attributes:
+        dtype: `numpy.dtype` of the arrays.
+        context: Whatever identifies the device.
+        EMPTY: An array of size 0.
+        rnd: `RandomState` that seeded the handler's own random stream.
+        stream: That stream; random operations use it unless they are given another.
+        array_type: Class of the arrays.
+        act_func: activation name -> ``f(x, y)``, which writes y.
+        act_func_deriv: activation name -> ``f(x, y, dy, dx)``, which writes dx; x may be None.
+        inplace_act_func: activation name -> ``f(x)``, which overwrites x by y.
+        inplace_act_func_deriv: activation name -> ``f(y, dy)``, which overwrites dy by dx.
+    """
+
+    #: Names of the activation functions.
+    activations: ClassVar[tuple[str, ...]] = (
+        "sigmoid", "rel", "relu", "tanh", "linear", "el", "elu",
+    )  # fmt: skip
+
+    dtype: Any
+    context: Any
+    EMPTY: Array
+    rnd: Any
+    stream: Any
+    array_type: type
+
+    def __init__(self) -> None:
+        self.act_func: dict[str, Callable[..., None]] = {}
+        self.act_func_deriv: dict[str, Callable[..., None]] = {}
+        self.inplace_act_func: dict[str, Callable[..., None]] = {}
+        self.inplace_act_func_deriv: dict[str, Callable[..., None]] = {}
+        for name in self.activations:
+            if name == "linear":
+                forward, backward = self.copy_to, self._linear_deriv
+                self.inplace_act_func[name] = self.inplace_act_func_deriv[name] = _nothing
+            else:
+                operation_name = {"relu": "rel", "elu": "el"}.get(name, name)
+                forward = getattr(self, operation_name)
+                backward = getattr(self, f"{operation_name}_deriv")
+                self.inplace_act_func[name] = functools.partial(_in_place, forward)
+                self.inplace_act_func_deriv[name] = functools.partial(_in_place_deriv, backward)
+            self.act_func[name], self.act_func_deriv[name] = forward, backward
+
+    @classmethod
+    def operations(cls) -> dict[str, Contract]:
+        """Return the contract of every operation, by name, in the order of declaration."""
+        declared = {**vars(Handler), **vars(ImageOperations)}
+        return {n: f.contract for n, f in declared.items() if hasattr(f, "contract")}
+
+    @abc.abstractmethod
+    def info(self) -> dict[str, str]:
+        """Return what the handler computes with: libraries, versions, device."""
+
+    def _linear_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        self.copy_to(dy, dx)
+
+    # -- memory ------------------------------------------------------------------------------
+
+    @operation("shape:shape => array")
+    def allocate(self, shape: int | tuple[int, ...]) -> Array:
+        """Return a new array, aligned to 64 bytes. Do not rely on its content."""
+
+    @operation("shape:shape => array", derived=True)
+    def zeros(self, shape: int | tuple[int, ...]) -> Array:
+        """Return a new array of zeros."""
+        array = self.allocate(shape)
+        self.fill(array, 0.0)
+        return array
+
+    @operation("shape:shape => array", derived=True)
+    def ones(self, shape: int | tuple[int, ...]) -> Array:
+        """Return a new array of ones."""
+        array = self.allocate(shape)
+        self.fill(array, 1.0)
+        return array
+
+    # -- copy and fill -----------------------------------------------------------------------
+
+    @operation("src(*S):any ~> dest(*S):any")
+    def copy_to(self, src: Array, dest: Array) -> None:
+        """dest = src; between dtypes of the same kind."""
+
+    @operation("src(*S) cond(*S) ~> dest(*S)+")
+    def copy_to_if(self, src: Array, dest: Array, cond: Array) -> None:
+        """dest = src where cond != 0."""
+
+    @operation("arr(*S):host => array")
+    def create_from_numpy(self, arr: Any) -> Array:
+        """Return a new array with the content and the dtype of a NumPy array."""
+
+    @operation("val:scalar -> mem(*S)")
+    def fill(self, mem: Array, val: Any) -> None:
+        """mem = val."""
+
+    @operation("val:scalar cond(*S) ~> mem(*S)+")
+    def fill_if(self, mem: Array, val: Any, cond: Array) -> None:
+        """mem = val where cond != 0."""
+
+    @operation("mem(*S):any => ndarray")
+    def get_numpy_copy(self, mem: Array) -> Any:
+        """Return a NumPy array with a copy of the content."""
+
+    @operation("arr(*S):host -> mem(*S)")
+    def set_from_numpy(self, mem: Array, arr: Any) -> None:
+        """mem = arr, cast to the dtype of mem."""
+
+    # -- check -------------------------------------------------------------------------------
+
+    @operation("a(*S) => bool")
+    def is_fully_finite(self, a: Array) -> bool:
+        """Return whether no element is NaN or infinite."""
+        raise NotImplementedError
+
+    # -- element-wise ------------------------------------------------------------------------
+
+    @operation("a(*S) ~> out(*S)")
+    def abs_t(self, a: Array, out: Array) -> None:
+        """out = abs(a)."""
+
+    @operation("a(*S) cond(*S) ~> out(*S)+")
+    def add_into_if(self, a: Array, out: Array, cond: Array) -> None:
+        """out += a where cond != 0."""
+
+    @operation("s:scalar t(*S) ~> out(*S)")
+    def add_st(self, s: Any, t: Array, out: Array) -> None:
+        """out = s + t."""
+
+    @operation("a(*S) b(*S) ~> out(*S)")
+    def add_tt(self, a: Array, b: Array, out: Array) -> None:
+        """out = a + b."""
+
+    @operation("a(*S) b(*S) ~> out(*S)")
+    def subtract_tt(self, a: Array, b: Array, out: Array) -> None:
+        """out = a - b."""
+
+    @operation("s:scalar t(*S) ~> out(*S)")
+    def mult_st(self, s: Any, t: Array, out: Array) -> None:
+        """out = s * t."""
+
+    @operation("a(*S) b(*S) ~> out(*S)")
+    def mult_tt(self, a: Array, b: Array, out: Array) -> None:
+        """out = a * b."""
+
+    @operation("s:scalar t(*S) ~> out(*S)+")
+    def mult_add_st(self, s: Any, t: Array, out: Array) -> None:
+        """out += s * t."""
+
+    @operation("a(*S) b(*S) ~> out(*S)+")
+    def mult_add_tt(self, a: Array, b: Array, out: Array) -> None:
+        """out += a * b."""
+
+    @operation("a(*S) b(*S) ~> out(*S)")
+    def divide_tt(self, a: Array, b: Array, out: Array) -> None:
+        """out = a / b."""
+
+    @operation("a(*S) b(*S) ~> out(*S)")
+    def modulo_tt(self, a: Array, b: Array, out: Array) -> None:
+        """out = a - trunc(a / b) * b, the remainder with the sign of a (C's fmod)."""
+
+    @operation("a(*S) a_min:scalar a_max:scalar ~> out(*S)")
+    def clip_t(self, a: Array, a_min: Any, a_max: Any, out: Array) -> None:
+        """out = min(max(a, a_min), a_max)."""
+
+    @operation("a(*S) ~> out(*S)")
+    def log_t(self, a: Array, out: Array) -> None:
+        """out = natural logarithm of a."""
+
+    @operation("a(*S) ~> out(*S)")
+    def sqrt_t(self, a: Array, out: Array) -> None:
+        """out = square root of a."""
+
+    @operation("a(*S) ~> out(*S)")
+    def sign_t(self, a: Array, out: Array) -> None:
+        """out = -1, 0 or 1: the sign of a."""
+
+    # -- matrix and vector, with broadcasting ------------------------------------------------
+
+    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    def add_mv(self, m: Array, v: Array, out: Array) -> None:
+        """out = m + v; v is a row, a column, or as large as m."""
+
+    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    def subtract_mv(self, m: Array, v: Array, out: Array) -> None:
+        """out = m - v; v is a row, a column, or as large as m."""
+
+    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    def mult_mv(self, m: Array, v: Array, out: Array) -> None:
+        """out = m * v; v is a row, a column, or as large as m."""
+
+    @operation(f"m(M,N) {_V} ~> out(M,N)+")
+    def mult_add_mv(self, m: Array, v: Array, out: Array) -> None:
+        """out += m * v; v is a row, a column, or as large as m."""
+
+    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    def divide_mv(self, m: Array, v: Array, out: Array) -> None:
+        """out = m / v; v is a row, a column, or as large as m."""
+
+    # -- products ----------------------------------------------------------------------------
+
+    @operation("a(M,K)^transa b(K,N)^transb -> out(M,N)")
+    def dot_mm(
+        self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
+    ) -> None:
+        """out = a @ b, with a and b transposed first if asked for."""
+
+    @operation("a(M,K)^transa b(K,N)^transb -> out(M,N)+")
+    def dot_add_mm(
+        self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
+    ) -> None:
+        """out += a @ b, with a and b transposed first if asked for."""
+
+    # -- reductions and indexing -------------------------------------------------------------
+
+    @operation("a(*S) axis:axis -> out(*R)", where="reduces(S, axis, R)")
+    def sum_t(self, a: Array, axis: int | None, out: Array) -> None:
+        """out = sum of a over `axis` (None: all), which out may keep with size 1 or lack."""
+
+    @operation("a(*S) axis:axis -> out(*R)+", where="reduces(S, axis, R)")
+    def sum_add_t(self, a: Array, axis: int | None, out: Array) -> None:
+        """out += sum of a over `axis` (None: all), which out may keep with size 1 or lack."""
+
+    @operation("a(*S) axis:int -> out(*R)", where="-len(R) <= axis < len(R); S == kept(R, axis)")
+    def broadcast_t(self, a: Array, axis: int, out: Array) -> None:
+        """out = a repeated along `axis`, on which a has size 1."""
+
+    @operation("v(M,1)<N -> out(M,N)")
+    def binarize_v(self, v: Array, out: Array) -> None:
+        """out[i, j] = 1 if j == v[i, 0] else 0."""
+
+    @operation("m(M,N) v(M,1)<N -> out(M,1)")
+    def index_m_by_v(self, m: Array, v: Array, out: Array) -> None:
+        """out[i, 0] = m[i, v[i, 0]]."""
+
+    # -- concatenation -----------------------------------------------------------------------
+
+    @operation("a(*S,M) b(*S,N) -> out(*S,M+N)")
+    def merge_tt(self, a: Array, b: Array, out: Array) -> None:
+        """out = a and b side by side on the last axis."""
+
+    @operation("x(*S,K) -> out_a(*S,M)+ out_b(*S,N)+", where="K == M + N")
+    def split_add_tt(self, x: Array, out_a: Array, out_b: Array) -> None:
+        """out_a += left part of x, out_b += right part of x, on the last axis."""
+
+    # -- random numbers ----------------------------------------------------------------------
+
+    @operation("seed:int => stream")
+    def create_random_stream(self, seed: int) -> Any:
+        """Return a source of random numbers with `get_state()` -> JSON-able dict, `set_state(d)`.
+
+        Same seed, same handler, same machine: same numbers.
+        """
+
+    @operation("mean:scalar std:scalar stream:stream -> out(*S)")
+    def fill_gaussian(self, mean: Any, std: Any, out: Array, stream: Any = None) -> None:
+        """out = normally distributed numbers, from `stream` or the handler's own."""
+
+    @operation("probability:scalar stream:stream -> mask(*S)")
+    def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
+        """mask = 1 with the given probability, else 0, from `stream` or the handler's own."""
+
+    # -- activations -------------------------------------------------------------------------
+
+    @operation("x(*S) ~> y(*S)")
+    def sigmoid(self, x: Array, y: Array) -> None:
+        """y = 1 / (1 + exp(-x))."""
+
+    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
+    def sigmoid_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        """dx = dy * y * (1 - y)."""
+
+    @operation("x(*S) ~> y(*S)")
+    def tanh(self, x: Array, y: Array) -> None:
+        """y = tanh(x)."""
+
+    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
+    def tanh_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        """dx = dy * (1 - y * y)."""
+
+    @operation("x(*S) ~> y(*S)")
+    def rel(self, x: Array, y: Array) -> None:
+        """y = max(x, 0)."""
+
+    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
+    def rel_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        """dx = dy if y > 0 else 0."""
+
+    @operation("x(*S) ~> y(*S)")
+    def el(self, x: Array, y: Array) -> None:
+        """y = x if x >= 0 else exp(x) - 1."""
+
+    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
+    def el_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        """dx = dy if y >= 0 else dy * (y + 1)."""
+
+    @operation("m(M,N) ~> out(M,N)")
+    def softmax_m(self, m: Array, out: Array) -> None:
+        """out = exp(m) / sum(exp(m)), row by row."""
+
+
+def _nothing(*arrays: Array) -> None:
+    """What an in-place linear function does."""
+
+
+def _in_place(function: Callable[..., None], x: Array) -> None:
+    function(x, x)
+
+
+def _in_place_deriv(function: Callable[..., None], y: Array, dy: Array) -> None:
+    function(None, y, dy, dy)

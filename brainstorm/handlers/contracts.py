@@ -1,0 +1,370 @@
+"""Contracts: one line per operation says what its arguments must be and what it writes.
+
+::
+
+    @operation("a(M,K)^transa b(K,N)^transb -> out(M,N)")
+    def dot_mm(self, a, b, out, transa=False, transb=False): ...
+
+The line is parsed once, when the class is made. The checks of `DebugHandler`, the reference
+documentation and the conformance tests are all derived from it. Its grammar::
+
+    contract = argument ... [("->" | "~>") argument ...] ["=>" result]
+    argument = [low "<="] name [shapes] ["?"] [":" kind] ["^" flag] ["+" [flag]] ["<" high]
+    shapes   = shape ["|" shape] ...           # alternatives; the first one that fits counts
+    shape    = "(" [dim ["," dim] ...] ")"
+
+Arguments behind an arrow are written. Behind ``->`` they must not overlap any other argument;
+behind ``~>`` they may also *be* one (same memory, same shape: an element-wise operation done in
+place). ``name:scalar`` is a Python number or an array of one element. The marks of an argument:
+
+``(M,3,*S,M+K)``
+    It is an array. A dimension is a symbol, a number, ``*S`` (any number of dimensions, once per
+    shape) or an expression over symbols. A symbol stands for one size throughout the contract.
+``?``
+    It may be `None` or an array of size 0: there is no such argument then.
+``:kind``
+    What it is if not an array of the handler: a key of `KINDS`. With a shape: ``:host`` is a
+    NumPy array of any dtype, ``:any`` an array of the handler of any dtype.
+``^flag``
+    The shape is meant after transposition if the argument `flag` is true.
+``+`` or ``+flag``
+    Its old content matters (always, or if `flag` is true): it is added to or kept in parts.
+``low<=name(...)<high``
+    Its elements are integral numbers in [low, high); low is 0 where only high is given.
+
+`where` holds conditions in Python syntax, joined by ``;``, over the symbols (``*S`` is the tuple
+``S``), the arguments that are not arrays, `len`, and `kept` and `reduces` of this module. The
+result is ``array`` (of the handler), ``ndarray``, ``bool`` or ``stream``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError, unknown
+
+__all__ = ["KINDS", "Argument", "Contract", "kept", "operation", "reduces"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Shape = tuple[int, ...]
+
+RESULTS = ("array", "ndarray", "bool", "stream")
+
+_ARGUMENT = re.compile(
+    r"(?:(?P<low>-?\d+)<=)?(?P<name>[a-z_]\w*)(?P<shapes>\([^()]*\)(?:\|\([^()]*\))*)?"
+    r"(?P<optional>\?)?(?::(?P<kind>\w+))?(?:\^(?P<transposed>\w+))?"
+    r"(?P<kept>\+(?P<kept_if>\w+)?)?(?:<(?P<high>\S+))?"
+)
+_SYMBOL = re.compile(r"\*?[A-Z]\w*")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_int, value))
+
+
+def _is_shape(value: Any) -> bool:
+    sizes = value if isinstance(value, (tuple, list)) else (value,)
+    return all(_is_int(size) and size >= 0 for size in sizes)
+
+
+#: kind -> (what it is, how to tell). Scalars in memory and arrays are told by the handler.
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "scalar": ("a number or an array of one element", lambda v: isinstance(v, numbers.Real)),
+    "int": ("an integer", _is_int),
+    "bool": ("True or False", lambda v: isinstance(v, (bool, np.bool_))),
+    "axis": ("None or an integer", lambda v: v is None or _is_int(v)),
+    "pair": ("two integers", _is_pair),
+    "shape": ("a size or a tuple of sizes", _is_shape),
+    "stream": (
+        "None or a stream from create_random_stream",
+        lambda v: v is None or hasattr(v, "get_state"),
+    ),
+    "any": ("an array of any dtype", lambda v: True),
+    "host": ("a NumPy array", lambda v: isinstance(v, np.ndarray)),
+}
+
+
+def kept(shape: Shape, axis: int | None) -> Shape:
+    """Return `shape` with size 1 on `axis` (on every axis for `None`).
+
+    >>> kept((2, 3, 4), 1)
+    (2, 1, 4)
+    """
+    if axis is None:
+        return (1,) * len(shape)
+    return tuple(1 if i == axis % len(shape) else size for i, size in enumerate(shape))
+
+
+def reduces(shape: Shape, axis: int | None, out: Shape) -> bool:
+    """Return whether `out` is `shape` reduced over `axis`, with or without that axis kept."""
+    if axis is None:
+        return np.prod(out, dtype=int) == 1
+    if not -len(shape) <= axis < len(shape):
+        return False
+    return out in (kept(shape, axis), shape[: axis % len(shape)] + shape[axis % len(shape) + 1 :])
+
+
+#: What expressions may call.
+_FUNCTIONS = {"kept": kept, "len": len, "reduces": reduces}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What one argument of an operation must be; see the module for the meaning of the marks."""
+
+    name: str
+    kind: str = "array"
+    shapes: tuple[tuple[str, ...], ...] = ()
+    optional: bool = False
+    transposed: str | None = None
+    written: bool = False
+    in_place: bool = False
+    kept: str | bool = False
+    low: int = 0
+    high: str | None = None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array of the handler or of the host."""
+        return bool(self.shapes)
+
+    def keeps(self, values: Mapping[str, Any]) -> bool:
+        """Return whether its old content matters in a call with these arguments."""
+        return bool(values[self.kept]) if isinstance(self.kept, str) else self.kept
+
+    def bounds(self, sizes: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return what its elements must not be below, and must be below; None: no limits."""
+        return None if self.high is None else (self.low, _evaluate(self.high, sizes))
+
+    def is_absent(self, value: Any) -> bool:
+        """Return whether it is optional and `value` says that it is not there."""
+        return self.optional and (value is None or getattr(value, "size", None) == 0)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The parsed contract of one operation.
+
+    Attributes:
+        name: Name of the operation.
+        text: The contract as it was written, for documentation.
+        signature: Arguments with their defaults, without `self`.
+        arguments: One `Argument` per array or scalar, those behind the arrow last.
+        where: Conditions over symbols and scalars.
+        result: What the operation returns; `None` for nothing.
+    """
+
+    name: str
+    text: str
+    signature: inspect.Signature
+    arguments: tuple[Argument, ...]
+    where: tuple[str, ...] = ()
+    result: str | None = None
+
+    @property
+    def call(self) -> str:
+        """The operation with its required arguments, e.g. ``dot_mm(a, b, out)``."""
+        required = [n for n, p in self.signature.parameters.items() if p.default is p.empty]
+        return f"{self.name}({', '.join(required)})"
+
+    def error(self, argument: str, what: str) -> HandlerValidationError:
+        """Return the error that says what is wrong with an argument."""
+        return HandlerValidationError(f"{self.call}: argument {argument!r}{what}")
+
+    def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Match the shapes of all arrays and return the size that each symbol stands for.
+
+        Args:
+            values: Every argument of the call by name; arrays need only a `shape`.
+
+        Raises:
+            HandlerValidationError: A shape does not fit, or a condition does not hold.
+        """
+        sizes: dict[str, Any] = {}
+        origin: dict[str, str] = {}
+        for argument in self.arguments:
+            if argument.is_array and not argument.is_absent(values[argument.name]):
+                self._bind_array(argument, values, sizes, origin)
+        names = {**values, **sizes}
+        for condition in self.where:
+            if not _evaluate(condition, names):
+                used = [name for name in names if re.search(rf"\b{name}\b", condition)]
+                got = ", ".join(f"{name}={names[name]}" for name in used)
+                raise HandlerValidationError(
+                    f"{self.call}: expected {condition}, got {got}{_given_by(origin, used)}"
+                )
+        return sizes
+
+    def _bind_array(
+        self,
+        argument: Argument,
+        values: Mapping[str, Any],
+        sizes: dict[str, Any],
+        origin: dict[str, str],
+    ) -> None:
+        real = tuple(values[argument.name].shape)
+        turned = argument.transposed is not None and bool(values[argument.transposed])
+        shape = real[::-1] if turned else real
+        for dims in argument.shapes:
+            new = _match(dims, shape, sizes)
+            if new is not None:
+                sizes.update(new)
+                origin.update(dict.fromkeys(new, f"{argument.name!r} {real}"))
+                return
+        told = [_spell(dims[::-1] if turned else dims, sizes) for dims in argument.shapes]
+        used = [symbol for dims in argument.shapes for dim in dims for symbol in _symbols(dim)]
+        raise self.error(
+            argument.name,
+            f": expected shape {' or '.join(told)}, got {real}{_given_by(origin, used)}",
+        )
+
+
+def operation(text: str, where: str = "", derived: bool = False) -> Callable[[F], F]:
+    """Declare a method to be an operation with the contract `text` (grammar: see the module).
+
+    Args:
+        text: The contract.
+        where: Conditions over symbols and arguments that are not arrays, joined by ``;``.
+        derived: The method works on every handler as it is; else it is abstract.
+    """
+
+    def declare(function: F) -> F:
+        function.contract = _parse(text, where, function)  # type: ignore[attr-defined]
+        function.__isabstractmethod__ = not derived  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def _parse(text: str, where: str, function: Callable[..., Any]) -> Contract:
+    signature = inspect.signature(function)
+    signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+    place = f"contract of {function.__name__}: "
+    body, _, result = (part.strip() for part in text.partition("=>"))
+    if result and result not in RESULTS:
+        raise HandlerValidationError(place + unknown("result", result, RESULTS))
+    read, arrow, written = re.fullmatch(r"(.*?)(?:([-~]>)(.*))?", body).groups("")  # type: ignore
+    arguments = [_parse_argument(item, place) for item in read.split()]
+    for item in written.split():
+        arguments.append(_parse_argument(item, place, written=True, in_place=arrow == "~>"))
+    names = [a.name for a in arguments]
+    flags = {flag for a in arguments for flag in (a.transposed, a.kept) if isinstance(flag, str)}
+    if sorted([*names, *flags]) != sorted(signature.parameters):
+        raise HandlerValidationError(
+            f"{place}it speaks of ({', '.join(sorted([*names, *flags]))}), but the arguments are "
+            f"({', '.join(sorted(signature.parameters))})"
+        )
+    arguments += [Argument(flag, kind="bool") for flag in sorted(flags)]
+    conditions = tuple(c.strip() for c in where.split(";") if c.strip())
+    _check_names(place, arguments, conditions)
+    return Contract(
+        function.__name__, text, signature, tuple(arguments), conditions, result or None
+    )
+
+
+def _check_names(place: str, arguments: list[Argument], conditions: tuple[str, ...]) -> None:
+    """Refuse expressions over names that no shape and no argument explains."""
+    dims = [dim for argument in arguments for shape in argument.shapes for dim in shape]
+    known = {dim.lstrip("*") for dim in dims if _SYMBOL.fullmatch(dim)}
+    known |= {argument.name for argument in arguments} | _FUNCTIONS.keys()
+    highs = [argument.high for argument in arguments if argument.high]
+    for expression in [*conditions, *highs, *(dim.lstrip("*") for dim in dims)]:
+        if missing := set(_code(expression).co_names) - known:
+            raise HandlerValidationError(
+                f"{place}nothing says what {', '.join(sorted(missing))} is in {expression!r}"
+            )
+
+
+def _parse_argument(
+    item: str, place: str, written: bool = False, in_place: bool = False
+) -> Argument:
+    found = _ARGUMENT.fullmatch(item)
+    if found is None:
+        raise HandlerValidationError(
+            f"{place}cannot read {item!r}. An argument looks like name(M,N), name:scalar or "
+            f"name(M,N)<K, without spaces."
+        )
+    kind = found["kind"] or "array"
+    if kind not in KINDS and kind != "array":
+        raise HandlerValidationError(place + unknown("kind", kind, KINDS))
+    if kind == "array" and not found["shapes"]:
+        raise HandlerValidationError(f"{place}{item!r} has neither a shape nor a kind")
+    alternatives = (found["shapes"] or "").split("|") if found["shapes"] else []
+    return Argument(
+        name=found["name"],
+        kind=kind,
+        shapes=tuple(tuple(filter(None, shape[1:-1].split(","))) for shape in alternatives),
+        optional=bool(found["optional"]),
+        transposed=found["transposed"],
+        written=written,
+        in_place=in_place,
+        kept=found["kept_if"] or bool(found["kept"]),
+        low=int(found["low"] or 0),
+        high=found["high"],
+    )
+
+
+def _symbols(dim: str) -> list[str]:
+    return [symbol.lstrip("*") for symbol in _SYMBOL.findall(dim)]
+
+
+@functools.cache
+def _code(expression: str) -> CodeType:
+    return compile(expression, "<contract>", "eval")
+
+
+def _evaluate(expression: str, names: Mapping[str, Any]) -> Any:
+    # The expression stands beside an operation in this library's source: it is code, not data.
+    return eval(_code(expression), {"__builtins__": {}, **_FUNCTIONS}, dict(names))
+
+
+def _match(dims: tuple[str, ...], shape: Shape, sizes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the symbols that `shape` defines, or None if it does not fit `dims`."""
+    new: dict[str, Any] = {}
+    star = next((i for i, dim in enumerate(dims) if dim.startswith("*")), None)
+    parts: list[Any] = list(shape)
+    if star is not None:
+        behind = len(dims) - star - 1
+        if len(shape) < star + behind:
+            return None
+        parts = [*shape[:star], shape[star : len(shape) - behind], *shape[len(shape) - behind :]]
+    if len(parts) != len(dims):
+        return None
+    for dim, size in zip(dims, parts, strict=True):
+        name = dim.lstrip("*")
+        known = {**sizes, **new}
+        if _SYMBOL.fullmatch(dim) and name not in known:
+            new[name] = size
+        elif _evaluate(name, known) != size:
+            return None
+    return new
+
+
+def _given_by(origin: Mapping[str, str], symbols: Iterable[str]) -> str:
+    """Name the arguments whose shapes say how large the symbols are."""
+    sources = sorted({origin[symbol] for symbol in symbols if symbol in origin})
+    return f"; sizes given by {', '.join(sources)}" if sources else ""
+
+
+def _spell(dims: tuple[str, ...], sizes: Mapping[str, Any]) -> str:
+    """Return a shape as text, with the sizes that are known: ``(K=5, N)``."""
+    parts = []
+    for dim in dims:
+        if all(symbol in sizes for symbol in _symbols(dim)) and _symbols(dim):
+            parts.append(f"{dim}={_evaluate(dim.lstrip('*'), sizes)}")
+        else:
+            parts.append(dim)
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -1,0 +1,267 @@
+"""A handler that checks every operation of another one against its contract.
+
+Slow, and made to find mistakes: in a layer of your own, in a new handler, or where a NaN
+comes from. All checks are generated from the contracts in `brainstorm.handlers.base_handler`.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.contracts import KINDS, Argument, Contract
+from brainstorm.utils import Array
+
+__all__ = ["DebugArray", "DebugHandler"]
+
+
+class DebugArray:
+    """An array that can do no more than what the arrays of every handler can.
+
+    It has views (indices, slices without a step, reshapes), but neither arithmetic nor
+    assignment: these are operations of the handler.
+
+    Args:
+        array: The array of the handler that is checked.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each dimension."""
+        return tuple(self.array.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self.array.size)
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy dtype of the elements."""
+        return self.array.dtype
+
+    def __repr__(self) -> str:
+        return f"DebugArray({np.dtype(self.dtype).name}{list(self.shape)})"
+
+    def __getitem__(self, key: Any) -> DebugArray:
+        """Return a view; a key is an integer, a slice without a step, or a tuple of these.
+
+        Raises:
+            HandlerValidationError: The key is anything else, or selects a single number.
+        """
+        for part in key if isinstance(key, tuple) else (key,):
+            plain = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+            if not (plain or (isinstance(part, slice) and part.step is None)):
+                raise HandlerValidationError(
+                    f"{self}: cannot be indexed by {part!r}. Use integers and slices without a "
+                    f"step: not every handler has more."
+                )
+        view = self.array[key]
+        if not isinstance(view, type(self.array)):
+            raise HandlerValidationError(
+                f"{self}: [{key}] is a number, not a view. Use slices, or get_numpy_copy to read."
+            )
+        return DebugArray(view)
+
+    def reshape(self, *shape: Any) -> DebugArray:
+        """Return a view of another shape.
+
+        Raises:
+            HandlerValidationError: A size is negative, the sizes do not fit, or the elements
+                lie in memory such that only a copy could have this shape.
+        """
+        sizes = tuple(shape[0]) if isinstance(shape[0], (tuple, list)) else shape
+        if any(size < 0 for size in sizes) or np.prod(sizes, dtype=int) != self.size:
+            raise HandlerValidationError(
+                f"{self}: cannot be reshaped to {sizes}. Give {self.size} elements, with no size "
+                f"left open: not every handler has -1."
+            )
+        view = self.array.reshape(sizes)
+        if isinstance(view, np.ndarray) and view.size and not np.may_share_memory(view, self.array):
+            raise HandlerValidationError(
+                f"{self}: reshaping to {sizes} would copy, and what is written to the copy would "
+                f"be lost: rows are {self.array.strides} bytes apart. Copy it to contiguous memory."
+            )
+        return DebugArray(view)
+
+
+class DebugHandler(Handler):
+    """Handler that checks each call of an operation, then lets another handler compute.
+
+    Checked are types, dtypes, shapes, scalars, ranges of indices, overlapping memory and, in
+    the arrays that are read and in those that were written, NaN and infinity. Everything that
+    is not an operation is passed on.
+
+    Args:
+        handler: The handler that computes.
+
+    Raises:
+        HandlerValidationError: From any operation, naming it and the argument.
+    """
+
+    array_type = DebugArray
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.EMPTY = DebugArray(handler.EMPTY)
+        super().__init__()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "handler" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.handler, name)
+
+    def __describe__(self) -> dict[str, Any]:
+        return {"@type": type(self).__name__, "handler": get_description(self.handler)}
+
+    @classmethod
+    def __new_from_description__(cls, description: Mapping[str, Any]) -> DebugHandler:
+        return cls(create_from_description(description["handler"]))
+
+    def info(self) -> dict[str, str]:
+        """Return the info of the handler that computes, and who checks it."""
+        return {**self.handler.info(), "checks": type(self).__name__}
+
+    def _run(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bound = contract.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = bound.arguments
+        arrays: dict[Argument, Any] = {}
+        for argument in contract.arguments:
+            given = values[argument.name]
+            values[argument.name] = self._unwrap(contract, argument, given)
+            if isinstance(given, (DebugArray, np.ndarray)) and not argument.is_absent(given):
+                arrays[argument] = values[argument.name]
+        sizes = contract.bind(values)
+        self._check_ranges(contract, arrays, sizes)
+        _check_overlaps(contract, arrays)
+        if contract.result:
+            result = getattr(self.handler, contract.name)(**values)
+            return DebugArray(result) if contract.result == "array" else result
+        self._compute(contract, arrays, values)
+        return None
+
+    def _unwrap(self, contract: Contract, argument: Argument, value: Any) -> Any:
+        """Check what an argument is, and return what the other handler wants for it."""
+        of_handler = argument.is_array and argument.kind != "host"
+        if isinstance(value, DebugArray):
+            if of_handler and argument.kind == "array" and value.dtype != self.dtype:
+                raise contract.error(
+                    argument.name,
+                    f": expected dtype {self.dtype}, that of the handler, got {value.dtype}",
+                )
+            if of_handler or (argument.kind == "scalar" and value.size == 1):
+                return value.array
+        elif argument.is_absent(value) or (not of_handler and KINDS[argument.kind][1](value)):
+            return value
+        if of_handler:
+            expected = "an array of this handler (create_from_numpy makes one)"
+        else:
+            expected = KINDS[argument.kind][0]
+        foreign = hasattr(value, "shape") and not isinstance(value, DebugArray)
+        got = f"{type(value).__name__} of shape {value.shape}" if foreign else repr(value)
+        raise contract.error(argument.name, f": expected {expected}, got {got}")
+
+    def _check_ranges(
+        self, contract: Contract, arrays: dict[Argument, Any], sizes: Mapping[str, Any]
+    ) -> None:
+        for argument, array in arrays.items():
+            bounds = argument.bounds(sizes)
+            if bounds is None:
+                continue
+            low, high = bounds
+            found = self._host(array)
+            bad = ~((found >= low) & (found < high) & (found == np.floor(found)))
+            if bad.any():
+                index = _first(bad)
+                raise contract.error(
+                    argument.name,
+                    f": expected integral numbers in [{low}, {argument.high}={high}), got "
+                    f"{found[index]} at index {index}",
+                )
+
+    def _compute(
+        self, contract: Contract, arrays: dict[Argument, Any], values: dict[str, Any]
+    ) -> None:
+        """Run the operation and look for NaN and infinity before and after it."""
+        soiled = set()
+        for argument, array in arrays.items():
+            if not argument.written:
+                if found := self._not_finite(array):
+                    raise contract.error(argument.name, f" holds {found} before the operation")
+            elif argument.keeps(values) and self._not_finite(array):
+                soiled.add(argument)
+        with np.errstate(all="ignore"):
+            getattr(self.handler, contract.name)(**values)
+        for argument, array in arrays.items():
+            if argument.written and (found := self._not_finite(array)):
+                before = "it was not finite before" if argument in soiled else "inputs were finite"
+                raise contract.error(argument.name, f" holds {found} after the operation; {before}")
+
+    def _not_finite(self, array: Array) -> str:
+        """Return what is wrong with the content, and where; nothing if it is finite."""
+        found = self._host(array)
+        bad = ~np.isfinite(found)
+        if not bad.any():
+            return ""
+        index = _first(bad)
+        return f"{'NaN' if np.isnan(found[index]) else found[index]} (first at index {index})"
+
+    def _host(self, array: Array) -> np.ndarray:
+        return array if isinstance(array, np.ndarray) else self.handler.get_numpy_copy(array)
+
+
+def _first(where: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(where)[0])
+
+
+def _check_overlaps(contract: Contract, arrays: dict[Argument, Any]) -> None:
+    """Refuse written arrays that share memory with others (for arrays in the host's memory)."""
+    for written, target in arrays.items():
+        for other, array in arrays.items():
+            if not written.written or other is written or not _overlap(target, array):
+                continue
+            if written.in_place and not other.written and _identical(target, array):
+                continue
+            allowed = f" without being the same as {other.name!r}" if written.in_place else ""
+            raise contract.error(
+                written.name,
+                f" overlaps argument {other.name!r}{allowed}: the result would be undefined. Give "
+                f"it memory of its own.",
+            )
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return False
+    return np.shares_memory(a, b)
+
+
+def _identical(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides
+
+
+def _checked(name: str, contract: Contract) -> Callable[..., Any]:
+    """Return the method that runs an operation with checks."""
+
+    @functools.wraps(getattr(Handler, name))
+    def run(self: DebugHandler, *args: Any, **kwargs: Any) -> Any:
+        return self._run(contract, args, kwargs)
+
+    run.__isabstractmethod__ = False  # type: ignore[attr-defined]
+    return run
+
+
+for _name, _contract in Handler.operations().items():
+    setattr(DebugHandler, _name, _checked(_name, _contract))
+abc.update_abstractmethods(DebugHandler)

@@ -1,0 +1,336 @@
+"""The handler that needs NumPy alone: the reference for all others, in float32 and float64."""
+# ruff: noqa: D102 (operations are documented in base_handler)
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.numpy_images import NumpyImages
+from brainstorm.handlers.numpy_memory import Scratch, aligned_zeros
+from brainstorm.handlers.numpy_random import NumpyStream
+from brainstorm.randomness import RandomState
+from brainstorm.utils import Array
+
+__all__ = ["NumpyHandler"]
+
+#: The whole number line; `clip` is much faster than `maximum` with a scalar.
+_INFINITY = float("inf")
+
+
+class NumpyHandler(NumpyImages):
+    """Handler for plain NumPy arrays.
+
+    In steady state no operation allocates memory: intermediate results live in scratch arrays
+    that are kept per thread. An operation does not check its arguments; `DebugHandler` does.
+
+    Args:
+        dtype: float32 or float64.
+        seed: Seeds `rnd`; `None` draws a seed from `global_rnd`.
+    """
+
+    context = "numpy"
+    array_type = np.ndarray
+
+    def __init__(self, dtype: Any = np.float32, seed: int | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise HandlerValidationError(
+                f"NumpyHandler(dtype): expected float32 or float64, got {self.dtype.name}"
+            )
+        self.rnd = RandomState(seed)
+        self.stream = self.create_random_stream(self.rnd.generate_seed())
+        self.EMPTY = np.zeros(0, self.dtype)
+        self._scratch = Scratch(self.dtype)
+        super().__init__()
+
+    def __describe__(self) -> dict[str, Any]:
+        return {"@type": type(self).__name__, "dtype": self.dtype.name}
+
+    @classmethod
+    def __new_from_description__(cls, description: Mapping[str, Any]) -> NumpyHandler:
+        return cls(description["dtype"])
+
+    def info(self) -> dict[str, str]:
+        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+        return {
+            "handler": type(self).__name__,
+            "dtype": self.dtype.name,
+            "numpy": np.__version__,
+            "products": f"{blas.get('name', 'unknown BLAS')} {blas.get('version', '')}".strip(),
+            "everything else": "numpy",
+        }
+
+    def _nonzero(self, cond: Array) -> np.ndarray:
+        mask = self._scratch("mask", cond.shape, bool)
+        return np.not_equal(cond, 0, out=mask)
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def allocate(self, shape: int | tuple[int, ...]) -> Array:
+        return aligned_zeros(shape, self.dtype)
+
+    def zeros(self, shape: int | tuple[int, ...]) -> Array:
+        return aligned_zeros(shape, self.dtype)
+
+    # -- copy and fill -----------------------------------------------------------------------
+
+    def copy_to(self, src: Array, dest: Array) -> None:
+        if src.shape != dest.shape:
+            raise HandlerValidationError(
+                f"copy_to(src, dest): argument 'dest': expected shape {src.shape}, that of src, "
+                f"got {dest.shape}"
+            )
+        try:
+            np.copyto(dest, src)
+        except TypeError as error:
+            raise HandlerValidationError(
+                f"copy_to(src, dest): argument 'src': expected a dtype that fits into {dest.dtype}"
+                f", got {src.dtype}. Use set_from_numpy to cast."
+            ) from error
+
+    def copy_to_if(self, src: Array, dest: Array, cond: Array) -> None:
+        np.copyto(dest, src, where=self._nonzero(cond))
+
+    def create_from_numpy(self, arr: Any) -> Array:
+        if not isinstance(arr, np.ndarray):
+            raise HandlerValidationError(
+                f"create_from_numpy(arr): argument 'arr': expected a NumPy array, got "
+                f"{type(arr).__name__}"
+            )
+        array = aligned_zeros(arr.shape, arr.dtype)
+        array[...] = arr
+        return array
+
+    def fill(self, mem: Array, val: Any) -> None:
+        np.copyto(mem, _scalar(val))
+
+    def fill_if(self, mem: Array, val: Any, cond: Array) -> None:
+        np.copyto(mem, _scalar(val), where=self._nonzero(cond))
+
+    def get_numpy_copy(self, mem: Array) -> Any:
+        if type(mem) is not np.ndarray:
+            raise HandlerValidationError(
+                f"get_numpy_copy(mem): argument 'mem': expected an array of this handler, got "
+                f"{type(mem).__name__}"
+            )
+        return mem.copy()
+
+    def set_from_numpy(self, mem: Array, arr: Any) -> None:
+        arr = np.asarray(arr)
+        if mem.shape != arr.shape:
+            raise HandlerValidationError(
+                f"set_from_numpy(mem, arr): argument 'arr': expected shape {mem.shape}, that of "
+                f"mem, got {arr.shape}"
+            )
+        np.copyto(mem, arr, casting="unsafe")
+
+    # -- check -------------------------------------------------------------------------------
+
+    def is_fully_finite(self, a: Array) -> bool:
+        return bool(np.isfinite(a, out=self._scratch("mask", a.shape, bool)).all())
+
+    # -- element-wise ------------------------------------------------------------------------
+
+    def abs_t(self, a: Array, out: Array) -> None:
+        np.abs(a, out=out)
+
+    def add_into_if(self, a: Array, out: Array, cond: Array) -> None:
+        np.add(out, a, out=out, where=self._nonzero(cond))
+
+    def add_st(self, s: Any, t: Array, out: Array) -> None:
+        np.add(t, _scalar(s), out=out)
+
+    def add_tt(self, a: Array, b: Array, out: Array) -> None:
+        np.add(a, b, out=out)
+
+    def subtract_tt(self, a: Array, b: Array, out: Array) -> None:
+        np.subtract(a, b, out=out)
+
+    def mult_st(self, s: Any, t: Array, out: Array) -> None:
+        np.multiply(t, _scalar(s), out=out)
+
+    def mult_tt(self, a: Array, b: Array, out: Array) -> None:
+        np.multiply(a, b, out=out)
+
+    def mult_add_st(self, s: Any, t: Array, out: Array) -> None:
+        np.add(out, np.multiply(t, _scalar(s), out=self._scratch("float", t.shape)), out=out)
+
+    def mult_add_tt(self, a: Array, b: Array, out: Array) -> None:
+        np.add(out, np.multiply(a, b, out=self._scratch("float", a.shape)), out=out)
+
+    def divide_tt(self, a: Array, b: Array, out: Array) -> None:
+        np.divide(a, b, out=out)
+
+    def modulo_tt(self, a: Array, b: Array, out: Array) -> None:
+        np.fmod(a, b, out=out)
+
+    def clip_t(self, a: Array, a_min: Any, a_max: Any, out: Array) -> None:
+        a.clip(_scalar(a_min), _scalar(a_max), out=out)
+
+    def log_t(self, a: Array, out: Array) -> None:
+        np.log(a, out=out)
+
+    def sqrt_t(self, a: Array, out: Array) -> None:
+        np.sqrt(a, out=out)
+
+    def sign_t(self, a: Array, out: Array) -> None:
+        np.sign(a, out=out)
+
+    # -- matrix and vector, with broadcasting ------------------------------------------------
+
+    def add_mv(self, m: Array, v: Array, out: Array) -> None:
+        np.add(m, v, out=out)
+
+    def subtract_mv(self, m: Array, v: Array, out: Array) -> None:
+        np.subtract(m, v, out=out)
+
+    def mult_mv(self, m: Array, v: Array, out: Array) -> None:
+        np.multiply(m, v, out=out)
+
+    def mult_add_mv(self, m: Array, v: Array, out: Array) -> None:
+        np.add(out, np.multiply(m, v, out=self._scratch("float", m.shape)), out=out)
+
+    def divide_mv(self, m: Array, v: Array, out: Array) -> None:
+        np.divide(m, v, out=out)
+
+    # -- products ----------------------------------------------------------------------------
+
+    def dot_mm(
+        self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
+    ) -> None:
+        np.matmul(a.T if transa else a, b.T if transb else b, out=out)
+
+    def dot_add_mm(
+        self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
+    ) -> None:
+        result = self._scratch("float", out.shape)
+        np.matmul(a.T if transa else a, b.T if transb else b, out=result)
+        np.add(out, result, out=out)
+
+    # -- reductions and indexing -------------------------------------------------------------
+
+    def sum_t(self, a: Array, axis: int | None, out: Array) -> None:
+        if axis is None:
+            np.add.reduce(a, axis=None, out=out.reshape(()))
+        elif a.ndim == 2:
+            # A product with ones is several times faster than the reduction of a matrix.
+            rows = axis % 2 == 0
+            ones = self._scratch.ones(a.shape[0 if rows else 1])
+            flat = out if out.ndim == 1 else out[0] if rows else out[:, 0]
+            np.matmul(a.T if rows else a, ones, out=flat)
+        else:
+            np.add.reduce(a, axis=axis, out=out, keepdims=out.ndim == a.ndim)
+
+    def sum_add_t(self, a: Array, axis: int | None, out: Array) -> None:
+        total = self._scratch("float", out.shape)
+        self.sum_t(a, axis, total)
+        np.add(out, total, out=out)
+
+    def broadcast_t(self, a: Array, axis: int, out: Array) -> None:
+        np.copyto(out, a)
+
+    def binarize_v(self, v: Array, out: Array) -> None:
+        hit = self._scratch("mask", out.shape, bool)
+        np.copyto(out, np.equal(v, self._scratch.counting(out.shape[1]), out=hit))
+
+    def index_m_by_v(self, m: Array, v: Array, out: Array) -> None:
+        # One-dimensional addresses into the memory of m, which may be part of a wider array.
+        rows, columns = m.shape
+        row_step, column_step = (step // m.itemsize for step in m.strides)
+        extent = (rows - 1) * row_step + (columns - 1) * column_step + 1
+        where = self._scratch("index", (rows,), np.intp)
+        np.copyto(where, v[:, 0], casting="unsafe")
+        np.multiply(where, column_step, out=where)
+        first = self._scratch("first", (rows,), np.intp)
+        np.multiply(self._scratch.positions(rows), row_step, out=first)
+        np.add(where, first, out=where)
+        flat = as_strided(m, (extent,), (m.itemsize,))
+        flat.take(where, out=out[:, 0], mode="clip")
+
+    # -- concatenation -----------------------------------------------------------------------
+
+    def merge_tt(self, a: Array, b: Array, out: Array) -> None:
+        np.copyto(out[..., : a.shape[-1]], a)
+        np.copyto(out[..., a.shape[-1] :], b)
+
+    def split_add_tt(self, x: Array, out_a: Array, out_b: Array) -> None:
+        np.add(out_a, x[..., : out_a.shape[-1]], out=out_a)
+        np.add(out_b, x[..., out_a.shape[-1] :], out=out_b)
+
+    # -- random numbers ----------------------------------------------------------------------
+
+    def create_random_stream(self, seed: int) -> Any:
+        return NumpyStream(seed)
+
+    def fill_gaussian(self, mean: Any, std: Any, out: Array, stream: Any = None) -> None:
+        noise = self._scratch("float", out.shape)
+        (stream or self.stream).generator.standard_normal(out=noise, dtype=self.dtype)
+        np.multiply(noise, _scalar(std), out=noise)
+        np.add(noise, _scalar(mean), out=out)
+
+    def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
+        noise = self._scratch("float", mask.shape)
+        (stream or self.stream).generator.random(out=noise, dtype=self.dtype)
+        hit = self._scratch("mask", mask.shape, bool)
+        np.copyto(mask, np.less(noise, _scalar(probability), out=hit))
+
+    # -- activations -------------------------------------------------------------------------
+
+    def sigmoid(self, x: Array, y: Array) -> None:
+        # 0.5 * (1 + tanh(x / 2)): the same function, and it cannot overflow.
+        np.multiply(x, 0.5, out=y)
+        np.tanh(y, out=y)
+        np.multiply(y, 0.5, out=y)
+        np.add(y, 0.5, out=y)
+
+    def sigmoid_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        slope = np.subtract(1, y, out=self._scratch("float", y.shape))
+        np.multiply(slope, y, out=slope)
+        np.multiply(dy, slope, out=dx)
+
+    def tanh(self, x: Array, y: Array) -> None:
+        np.tanh(x, out=y)
+
+    def tanh_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        slope = np.multiply(y, y, out=self._scratch("float", y.shape))
+        np.subtract(1, slope, out=slope)
+        np.multiply(dy, slope, out=dx)
+
+    def rel(self, x: Array, y: Array) -> None:
+        x.clip(0, _INFINITY, out=y)
+
+    def rel_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        slope = self._scratch("float", y.shape)
+        np.copyto(slope, np.greater(y, 0, out=self._scratch("mask", y.shape, bool)))
+        np.multiply(dy, slope, out=dx)
+
+    def el(self, x: Array, y: Array) -> None:
+        below = x.clip(-_INFINITY, 0, out=self._scratch("float", x.shape))
+        np.expm1(below, out=below)
+        x.clip(0, _INFINITY, out=y)
+        np.add(y, below, out=y)
+
+    def el_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        slope = y.clip(-_INFINITY, 0, out=self._scratch("float", y.shape))
+        np.add(slope, 1, out=slope)
+        np.multiply(dy, slope, out=dx)
+
+    def softmax_m(self, m: Array, out: Array) -> None:
+        column = self._scratch("float", (m.shape[0], 1))
+        np.maximum.reduce(m, axis=1, keepdims=True, out=column)
+        np.subtract(m, column, out=out)
+        np.exp(out, out=out)
+        self.sum_t(out, 1, column)
+        np.divide(out, column, out=out)
+
+
+def _scalar(value: Any) -> Any:
+    """Return a number or array of one element as something that keeps the dtype of an array."""
+    if isinstance(value, np.ndarray):
+        return value.reshape(())
+    return value.item() if isinstance(value, np.generic) else value

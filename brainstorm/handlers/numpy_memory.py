@@ -1,0 +1,73 @@
+"""Memory of the NumpyHandler: aligned arrays, and scratch space that is kept between calls."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ALIGNMENT", "Scratch", "aligned_zeros"]
+
+#: Bytes; a cache line, and the widest vector register.
+ALIGNMENT = 64
+
+
+def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an array of zeros that starts at a multiple of `ALIGNMENT` bytes."""
+    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    dtype = np.dtype(dtype)
+    length = math.prod(sizes)
+    if length == 0:
+        return np.zeros(sizes, dtype)
+    raw = np.zeros(length + ALIGNMENT // dtype.itemsize, dtype)
+    start = -raw.ctypes.data % ALIGNMENT // dtype.itemsize
+    return raw[start : start + length].reshape(sizes)
+
+
+class Scratch(threading.local):
+    """Arrays for intermediate results, one set per thread, that grow and never shrink.
+
+    ``scratch(slot, shape)`` returns an array of arbitrary content, valid until the same slot is
+    asked for again. Copies and pickles start empty.
+
+    Args:
+        dtype: Of the arrays for which no other is asked.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = np.dtype(dtype)
+        self._slots: dict[str, np.ndarray] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Scratch, (self._dtype,))
+
+    def __call__(self, slot: str, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
+        """Return the array of a slot; a slot always has the same dtype."""
+        length = math.prod(shape)
+        held = self._slots.get(slot)
+        if held is None or held.size < length:
+            held = aligned_zeros(max(length, 1), self._dtype if dtype is None else dtype)
+            self._slots[slot] = held
+        return held[:length].reshape(shape)
+
+    def counting(self, length: int) -> np.ndarray:
+        """Return 0, 1, ..., length - 1 as a read-only part of a kept array."""
+        return self._constant("counting", length, np.arange, self._dtype)
+
+    def positions(self, length: int) -> np.ndarray:
+        """Return what `counting` does, as integers that can index."""
+        return self._constant("positions", length, np.arange, np.intp)
+
+    def ones(self, length: int) -> np.ndarray:
+        """Return ones as a read-only part of a kept array."""
+        return self._constant("ones", length, np.ones, self._dtype)
+
+    def _constant(self, slot: str, length: int, make: Any, dtype: Any) -> np.ndarray:
+        held = self._slots.get(slot)
+        if held is None or held.size < length:
+            held = make(length, dtype=dtype)
+            held.flags.writeable = False
+            self._slots[slot] = held
+        return held[:length]

@@ -1,0 +1,32 @@
+"""Random numbers of the NumpyHandler: streams from a counter-based generator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["NumpyStream"]
+
+
+class NumpyStream:
+    """A stream of random numbers (Philox), the same for the same seed.
+
+    Args:
+        seed: A non-negative integer.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.Generator(np.random.Philox(seed))
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state as data that can be written as JSON."""
+        state = self.generator.bit_generator.state
+        inner = {name: value.tolist() for name, value in state["state"].items()}
+        return {**state, "state": inner, "buffer": state["buffer"].tolist()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `get_state` returned."""
+        inner = {n: np.array(value, dtype=np.uint64) for n, value in state["state"].items()}
+        buffer = np.array(state["buffer"], dtype=np.uint64)
+        self.generator.bit_generator.state = {**state, "state": inner, "buffer": buffer}

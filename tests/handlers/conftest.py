@@ -1,0 +1,25 @@
+"""Fixtures of the handler tests: every handler, in every dtype that it has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+
+HANDLERS = {
+    "numpy32": lambda: NumpyHandler(np.float32, seed=7),
+    "numpy64": lambda: NumpyHandler(np.float64, seed=7),
+    "debug32": lambda: DebugHandler(NumpyHandler(np.float32, seed=7)),
+    "debug64": lambda: DebugHandler(NumpyHandler(np.float64, seed=7)),
+}
+
+
+@pytest.fixture(params=list(HANDLERS))
+def handler(request: pytest.FixtureRequest) -> Handler:
+    return HANDLERS[request.param]()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(12345)

@@ -1,0 +1,339 @@
+"""DebugHandler: every mistake is refused, with a text that says which operand is wrong and why."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers.debug_handler import DebugArray
+from brainstorm.utils import flatten_time
+
+
+@pytest.fixture
+def debug():
+    return DebugHandler(NumpyHandler(np.float64, seed=1))
+
+
+def error(text):
+    """Expect a HandlerValidationError with exactly this text."""
+    return pytest.raises(HandlerValidationError, match=f"^{re.escape(text)}$")
+
+
+# -- shapes --------------------------------------------------------------------------------------
+
+
+def test_shapes_name_both_operands(debug):
+    a, b, out = debug.ones((2, 5)), debug.ones((4, 3)), debug.ones((2, 3))
+    with error(
+        "dot_mm(a, b, out): argument 'b': expected shape (K=5, N), got (4, 3); sizes given by "
+        "'a' (2, 5)"
+    ):
+        debug.dot_mm(a, b, out)
+    with error(
+        "dot_mm(a, b, out): argument 'out': expected shape (M=2, N=4), got (2, 3); sizes given by "
+        "'a' (2, 5), 'b' (4, 5)"
+    ):
+        debug.dot_mm(a, debug.ones((4, 5)), out, transb=True)
+
+
+def test_alternative_shapes_are_listed(debug):
+    with error(
+        "add_mv(m, v, out): argument 'v': expected shape (1, N=3) or (M=2, 1) or (M=2, N=3), got "
+        "(3,); sizes given by 'm' (2, 3)"
+    ):
+        debug.add_mv(debug.ones((2, 3)), debug.ones(3), debug.ones((2, 3)))
+
+
+def test_conditions_are_shown_with_their_numbers(debug):
+    with error(
+        "sum_t(a, axis, out): expected reduces(S, axis, R), got axis=0, S=(2, 3), R=(2,); sizes "
+        "given by 'a' (2, 3), 'out' (2,)"
+    ):
+        debug.sum_t(debug.ones((2, 3)), 0, debug.ones(2))
+    images, weights, out = (debug.ones(s) for s in [(1, 5, 5, 2), (3, 2, 2, 2), (1, 4, 5, 3)])
+    with error(
+        "conv2d_forward_batch(inputs, weights, bias, outputs, padding, stride): expected OW == "
+        "(W + 2*padding - KW)//stride[1] + 1, got padding=0, stride=(1, 1), W=5, KW=2, OW=5; sizes "
+        "given by 'inputs' (1, 5, 5, 2), 'outputs' (1, 4, 5, 3), 'weights' (3, 2, 2, 2)"
+    ):
+        debug.conv2d_forward_batch(images, weights, debug.ones(3), out, 0, (1, 1))
+
+
+# -- types ---------------------------------------------------------------------------------------
+
+
+def test_arrays_must_be_of_the_handler(debug):
+    with error(
+        "fill(mem, val): argument 'mem': expected an array of this handler (create_from_numpy "
+        "makes one), got ndarray of shape (3,)"
+    ):
+        debug.fill(np.zeros(3), 0.0)
+    with error(
+        "tanh(x, y): argument 'x': expected an array of this handler (create_from_numpy makes "
+        "one), got 2"
+    ):
+        debug.tanh(2, debug.ones(1))
+
+
+def test_arrays_of_the_host_must_be_numpy_arrays(debug):
+    with error(
+        "set_from_numpy(mem, arr): argument 'arr': expected a NumPy array, got "
+        "DebugArray(float64[2])"
+    ):
+        debug.set_from_numpy(debug.ones(2), debug.ones(2))
+    with error("create_from_numpy(arr): argument 'arr': expected a NumPy array, got [1, 2]"):
+        debug.create_from_numpy([1, 2])
+
+
+def test_dtypes(debug):
+    single = debug.create_from_numpy(np.ones(2, np.float32))
+    with error(
+        "add_tt(a, b, out): argument 'b': expected dtype float64, that of the handler, got float32"
+    ):
+        debug.add_tt(debug.ones(2), single, debug.ones(2))
+    debug.copy_to(single, debug.ones(2))  # may convert
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda h, x: h.add_st("1", x, x),
+            "add_st(s, t, out): argument 's': expected a number or an array of one element, got "
+            "'1'",
+        ),
+        (
+            lambda h, x: h.mult_st(x, x, x),
+            "mult_st(s, t, out): argument 's': expected a number or an array of one element, got "
+            "DebugArray(float64[2, 2])",
+        ),
+        (
+            lambda h, x: h.sum_t(x, (0, 1), h.ones(1)),
+            "sum_t(a, axis, out): argument 'axis': expected None or an integer, got (0, 1)",
+        ),
+        (
+            lambda h, x: h.dot_mm(x, x, h.ones((2, 2)), transa="yes"),
+            "dot_mm(a, b, out): argument 'transa': expected True or False, got 'yes'",
+        ),
+        (
+            lambda h, x: h.allocate((2, -1)),
+            "allocate(shape): argument 'shape': expected a size or a tuple of sizes, got (2, -1)",
+        ),
+        (
+            lambda h, x: h.create_random_stream(1.5),
+            "create_random_stream(seed): argument 'seed': expected an integer, got 1.5",
+        ),
+        (
+            lambda h, x: h.fill_gaussian(0.0, 1.0, x, 3),
+            "fill_gaussian(mean, std, out): argument 'stream': expected None or a stream from "
+            "create_random_stream, got 3",
+        ),
+        (
+            lambda h, x: h.avgpool2d_forward_batch(x, 2, x, 0, (1, 1)),
+            "avgpool2d_forward_batch(inputs, window, outputs, padding, stride): argument 'window': "
+            "expected two integers, got 2",
+        ),
+    ],
+)
+def test_what_is_not_an_array(debug, call, text):
+    x = debug.ones((2, 2))
+    if "pool" in text:
+        x = debug.ones((1, 2, 2, 1))
+    with error(text):
+        call(debug, x)
+
+
+def test_numpy_numbers_are_numbers(debug):
+    x = debug.ones(2)
+    debug.add_st(np.float32(2), x, x)
+    debug.fill_if(x, np.float64(7), debug.create_from_numpy(np.array([0.0, 1.0])))
+    np.testing.assert_array_equal(debug.get_numpy_copy(x), [3, 7])
+
+
+# -- indices -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [3.0, -1.0, 0.5, np.nan])
+def test_indices_must_be_in_range(debug, bad):
+    v = debug.create_from_numpy(np.array([[2.0], [bad]]))
+    with error(
+        "index_m_by_v(m, v, out): argument 'v': expected integral numbers in [0, N=3), got "
+        f"{bad} at index (1, 0)"
+    ):
+        debug.index_m_by_v(debug.ones((2, 3)), v, debug.ones((2, 1)))
+
+
+def test_argmax_may_be_minus_one(debug):
+    images, pooled = debug.ones((1, 2, 2, 1)), debug.ones((1, 1, 1, 1))
+    index = debug.zeros((1, 1, 1, 1))
+    arguments = images, (2, 2), pooled, 0, (1, 1), index, debug.zeros((1, 2, 2, 1)), pooled
+    debug.fill(index, -1.0)
+    debug.maxpool2d_backward_batch(*arguments)
+    debug.fill(index, 4.0)
+    with pytest.raises(HandlerValidationError, match=r"in \[-1, H\*W\*C=4\), got 4.0 at index"):
+        debug.maxpool2d_backward_batch(*arguments)
+
+
+# -- overlaps ------------------------------------------------------------------------------------
+
+
+def test_outputs_must_not_be_inputs(debug):
+    a = debug.ones((2, 2))
+    with error(
+        "dot_mm(a, b, out): argument 'out' overlaps argument 'b': the result would be undefined. "
+        "Give it memory of its own."
+    ):
+        debug.dot_mm(debug.ones((2, 2)), a, a)
+
+
+def test_element_wise_operations_work_in_place_but_not_on_parts(debug):
+    wide = debug.ones((2, 6))
+    debug.add_tt(wide, wide, wide)
+    debug.add_tt(wide[:, 0:3], wide[:, 3:6], wide[:, 0:3])
+    with error(
+        "add_tt(a, b, out): argument 'out' overlaps argument 'b' without being the same as 'b': "
+        "the result would be undefined. Give it memory of its own."
+    ):
+        debug.add_tt(wide[:, 0:3], wide[:, 1:4], wide[:, 0:3])
+
+
+def test_outputs_must_not_overlap_each_other(debug):
+    out = debug.ones((2, 3))
+    with pytest.raises(HandlerValidationError, match="'out_a' overlaps argument 'out_b'"):
+        debug.split_add_tt(debug.ones((2, 6)), out, out)
+
+
+# -- NaN and infinity ----------------------------------------------------------------------------
+
+
+def test_what_is_produced_here_is_told_from_what_came_in(debug):
+    soiled = debug.create_from_numpy(np.array([[1.0, np.nan]]))
+    clean = debug.ones((1, 2))
+    with error(
+        "log_t(a, out): argument 'out' holds -inf (first at index (0, 0)) after the operation; "
+        "inputs were finite"
+    ):
+        debug.log_t(debug.zeros((1, 2)), debug.ones((1, 2)))
+    with error(
+        "sqrt_t(a, out): argument 'a' holds NaN (first at index (0, 1)) before the operation"
+    ):
+        debug.sqrt_t(soiled, clean)
+    with error(
+        "mult_add_tt(a, b, out): argument 'out' holds NaN (first at index (0, 1)) after the "
+        "operation; it was not finite before"
+    ):
+        debug.mult_add_tt(clean, clean, soiled)
+
+
+def test_old_content_that_is_overwritten_does_not_matter(debug):
+    soiled = debug.create_from_numpy(np.array([[1.0, np.nan]]))
+    debug.add_st(1.0, debug.ones((1, 2)), soiled)
+    assert debug.is_fully_finite(soiled)
+
+
+def test_content_can_be_asked_and_read_whatever_it_is(debug):
+    soiled = debug.create_from_numpy(np.array([1.0, np.inf]))
+    assert debug.is_fully_finite(soiled) is False
+    assert debug.get_numpy_copy(soiled)[1] == np.inf
+
+
+# -- arrays --------------------------------------------------------------------------------------
+
+
+def test_debug_arrays_have_what_all_arrays_have(debug):
+    x = debug.create_from_numpy(np.arange(24.0).reshape(2, 3, 4))
+    assert isinstance(x, DebugArray) is isinstance(debug.EMPTY, debug.array_type) is True
+    assert (x.shape, x.size, x.dtype, x.array.shape) == ((2, 3, 4), 24, np.float64, (2, 3, 4))
+    assert repr(x) == "DebugArray(float64[2, 3, 4])"
+    assert x[1].shape == (3, 4)
+    assert x[-1, :2].shape == (2, 4)
+    assert flatten_time(x).shape == x.reshape(6, 4).shape == (6, 4)
+    debug.fill(x[1, :, 0:1], 9.0)
+    assert debug.get_numpy_copy(x)[1, 2, 0] == 9
+
+
+@pytest.mark.parametrize("key", [slice(None, None, 2), None, ..., True, 1.0, [0, 1]])
+def test_other_indices_are_refused(debug, key):
+    with error(
+        f"DebugArray(float64[2, 2]): cannot be indexed by {key!r}. Use integers and slices without "
+        "a step: not every handler has more."
+    ):
+        debug.ones((2, 2))[key]
+
+
+def test_single_numbers_are_refused(debug):
+    with error(
+        "DebugArray(float64[2, 2]): [(0, 1)] is a number, not a view. Use slices, or "
+        "get_numpy_copy to read."
+    ):
+        debug.ones((2, 2))[0, 1]
+
+
+def test_there_is_neither_assignment_nor_arithmetic(debug):
+    x = debug.ones(2)
+    with pytest.raises(TypeError):
+        x[0:1] = 2.0
+    with pytest.raises(TypeError):
+        x + x
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2, -1), (5,)])
+def test_reshapes_that_do_not_fit_are_refused(debug, shape):
+    with error(
+        f"DebugArray(float64[2, 2]): cannot be reshaped to {shape}. Give 4 elements, with no size "
+        "left open: not every handler has -1."
+    ):
+        debug.ones((2, 2)).reshape(shape)
+
+
+def test_reshapes_that_would_copy_are_refused(debug):
+    part = debug.ones((2, 3, 8))[:, :, 2:6]
+    assert part.reshape(6, 4).array.strides == (64, 8)
+    with error(
+        "DebugArray(float64[2, 3, 4]): reshaping to (2, 12) would copy, and what is written to the "
+        "copy would be lost: rows are (192, 64, 8) bytes apart. Copy it to contiguous memory."
+    ):
+        part.reshape((2, 12))
+
+
+# -- the handler itself --------------------------------------------------------------------------
+
+
+def test_what_is_not_an_operation_is_passed_on(debug):
+    inner = debug.handler
+    assert debug.dtype is inner.dtype
+    assert debug.rnd is inner.rnd
+    assert debug.stream is inner.stream
+    assert debug.context == "numpy"
+    assert debug.info() == {**inner.info(), "checks": "DebugHandler"}
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        debug.no_such_thing  # noqa: B018
+
+
+def test_wrong_calls_are_python_errors(debug):
+    with pytest.raises(TypeError, match="missing a required argument: 'out'"):
+        debug.abs_t(debug.ones(1))
+
+
+def test_descriptions_and_copies(debug):
+    description = get_description(debug)
+    assert description == {
+        "@type": "DebugHandler",
+        "handler": {"@type": "NumpyHandler", "dtype": "float64"},
+    }
+    for new in (
+        create_from_description(description),
+        copy.deepcopy(debug),
+        pickle.loads(pickle.dumps(debug)),
+    ):
+        assert new.handler is not debug.handler
+        x = new.ones((2, 2))
+        new.inplace_act_func["tanh"](x)
+        assert new.get_numpy_copy(x)[0, 0] == np.tanh(1)

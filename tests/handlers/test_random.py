@@ -1,0 +1,96 @@
+"""Random streams: reproducible, of the right distribution, and restored from their state."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.randomness import global_rnd
+
+
+def draw(handler, stream, shape=(40, 50)):
+    noise, mask = handler.zeros(shape), handler.zeros(shape)
+    handler.fill_gaussian(0.0, 1.0, noise, stream)
+    handler.generate_probability_mask(mask, 0.3, stream)
+    return np.stack([handler.get_numpy_copy(noise), handler.get_numpy_copy(mask)])
+
+
+def test_the_same_seed_gives_the_same_numbers(handler):
+    first, second, other = (draw(handler, handler.create_random_stream(s)) for s in (3, 3, 4))
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(*(draw(handler, None) for _ in range(2)))
+
+
+def test_streams_do_not_disturb_each_other(handler):
+    stream = handler.create_random_stream(3)
+    before = draw(handler, stream)
+    stream = handler.create_random_stream(3)
+    draw(handler, None)
+    draw(handler, handler.create_random_stream(5))
+    np.testing.assert_array_equal(draw(handler, stream), before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_a_state_survives_json(handler, count):
+    stream = handler.create_random_stream(9)
+    draw(handler, stream, (count, 1))  # leaves the generator's buffer partly used
+    state = json.loads(json.dumps(stream.get_state()))
+    expected = draw(handler, stream)
+    restored = handler.create_random_stream(0)
+    restored.set_state(state)
+    np.testing.assert_array_equal(draw(handler, restored), expected)
+
+
+def test_statistics(handler):
+    x = handler.zeros((100, 1000))
+    handler.fill_gaussian(2.0, 0.5, x)
+    values = handler.get_numpy_copy(x)
+    assert values.dtype == handler.dtype
+    assert abs(values.mean() - 2.0) < 0.01
+    assert abs(values.std() - 0.5) < 0.01
+    handler.generate_probability_mask(x, 0.2)
+    values = handler.get_numpy_copy(x)
+    assert set(np.unique(values)) == {0.0, 1.0}
+    assert abs(values.mean() - 0.2) < 0.01
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.0, 0.0), (1.0, 1.0)])
+def test_certain_masks(handler, probability, expected):
+    mask = handler.zeros((10, 10))
+    handler.fill(mask, 0.5)
+    handler.generate_probability_mask(mask, probability)
+    assert np.all(handler.get_numpy_copy(mask) == expected)
+
+
+def test_numbers_in_memory_are_parameters_too(handler):
+    stream = handler.create_random_stream
+    x, y = handler.zeros((5, 5)), handler.zeros((5, 5))
+    two = handler.ones((1,))
+    handler.fill(two, 2.0)
+    handler.fill_gaussian(two, two, x, stream(1))
+    handler.fill_gaussian(2.0, 2.0, y, stream(1))
+    np.testing.assert_array_equal(handler.get_numpy_copy(x), handler.get_numpy_copy(y))
+
+
+def test_a_view_gets_the_numbers_that_an_array_would_get(handler):
+    wide, array = handler.zeros((4, 9)), handler.zeros((4, 3))
+    handler.fill_gaussian(0.0, 1.0, wide[:, 2:5], handler.create_random_stream(1))
+    handler.fill_gaussian(0.0, 1.0, array, handler.create_random_stream(1))
+    result = handler.get_numpy_copy(wide)
+    np.testing.assert_array_equal(result[:, 2:5], handler.get_numpy_copy(array))
+    assert np.all(result[:, :2] == 0)
+
+
+def test_handlers_are_seeded_from_the_global_generator():
+    def first_numbers(seed):
+        global_rnd.set_seed(seed)
+        handler = NumpyHandler()
+        return draw(handler, None)
+
+    np.testing.assert_array_equal(first_numbers(1), first_numbers(1))
+    assert not np.array_equal(first_numbers(1), first_numbers(2))
+    np.testing.assert_array_equal(*(draw(NumpyHandler(seed=5), None) for _ in range(2)))
