@@ -1,0 +1,185 @@
+"""Iterators that change the data of another one at random, or pad them.
+
+They never write to the arrays that they get, so nothing accumulates from epoch to epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
+from brainstorm.utils import Array
+
+__all__ = ["AddGaussianNoise", "AddSaltNPepper", "Flip", "Pad", "RandomCrop"]
+
+
+class AddGaussianNoise(Wrapper):
+    """Add normally distributed noise to every element.
+
+    Integer data become float32, other types stay.
+
+    Args:
+        iter: The iterator to wrap.
+        std_dict: Data name to standard deviation.
+        mean_dict: Data name to mean, for names in `std_dict`; 0 where not given.
+    """
+
+    def __init__(
+        self,
+        iter: DataIterator,
+        std_dict: Mapping[str, float],
+        mean_dict: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(iter, std_dict)
+        self.std_dict = self.settings
+        self.mean_dict = dict(mean_dict or {})
+        self._check_names(self.mean_dict, std_dict)
+        for name, std in std_dict.items():
+            self._check_number(name, "standard deviation", std, low=0)
+        for name, mean in self.mean_dict.items():
+            self._check_number(name, "mean", mean)
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the array with noise."""
+        noise = self.rnd.normal(self.mean_dict.get(name, 0.0), self.std_dict[name], array.shape)
+        return (array + noise).astype(array.dtype if array.dtype.kind == "f" else np.float32)
+
+
+class AddSaltNPepper(Wrapper):
+    """Set some elements to 1 (salt) or 0 (pepper).
+
+    Args:
+        iter: The iterator to wrap.
+        prob_dict: Data name to the probability of an element to be changed.
+        ratio_dict: Data name to the fraction of salt among the changed elements, for names in
+            `prob_dict`; 0.5 where not given.
+    """
+
+    def __init__(
+        self,
+        iter: DataIterator,
+        prob_dict: Mapping[str, float],
+        ratio_dict: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(iter, prob_dict)
+        self.prob_dict = self.settings
+        self.ratio_dict = dict(ratio_dict or {})
+        self._check_names(self.ratio_dict, prob_dict)
+        for name, prob in self.prob_dict.items():
+            self._check_number(name, "probability", prob, 0, 1)
+        for name, ratio in self.ratio_dict.items():
+            self._check_number(name, "ratio", ratio, 0, 1)
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the array with some elements replaced."""
+        draws = self.rnd.random_sample(array.shape)
+        prob = self.prob_dict[name]
+        changed = array.copy()
+        changed[draws < prob] = 0
+        changed[draws < prob * self.ratio_dict.get(name, 0.5)] = 1
+        return changed
+
+
+class Flip(Wrapper):
+    """Mirror images left to right; all time steps of a sequence together.
+
+    Args:
+        iter: The iterator to wrap.
+        prob_dict: Data name to the probability of a sequence to be mirrored; ``{'default': 0.5}``
+            if not given. The data are (T, B, rows, columns, channels).
+    """
+
+    def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float] | None = None) -> None:
+        super().__init__(iter, {"default": 0.5} if prob_dict is None else prob_dict)
+        self.prob_dict = self.settings
+        self._check_images()
+        for name, prob in self.prob_dict.items():
+            self._check_number(name, "probability", prob, 0, 1)
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the array with some sequences mirrored."""
+        chosen = self.rnd.random_sample(array.shape[1]) < self.prob_dict[name]
+        flipped = array.copy()
+        flipped[:, chosen] = array[:, chosen, :, ::-1]
+        return flipped
+
+
+class Pad(Wrapper):
+    """Add a border around images.
+
+    Args:
+        iter: The iterator to wrap.
+        size_dict: Data name to the width of the border in pixels, on all four sides. The data
+            are (T, B, rows, columns, channels).
+        value_dict: Data name to the value of the border, for names in `size_dict`; 0 where not
+            given.
+    """
+
+    def __init__(
+        self,
+        iter: DataIterator,
+        size_dict: Mapping[str, int],
+        value_dict: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(iter, size_dict)
+        self.size_dict = self.settings
+        self.value_dict = dict(value_dict or {})
+        self._check_names(self.value_dict, size_dict)
+        self._check_images()
+        for name, size in self.size_dict.items():
+            if not isinstance(size, (int, np.integer)) or size < 0:
+                raise self._fail(f"expected an int size >= 0, got {size!r}", name)
+            rows, columns, channels = self.data_shapes[name]
+            self.data_shapes[name] = (rows + 2 * size, columns + 2 * size, channels)
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the array with a border."""
+        border = (self.size_dict[name],) * 2
+        sides = ((0, 0), (0, 0), border, border, (0, 0))
+        return np.pad(array, sides, constant_values=self.value_dict.get(name, 0))
+
+
+class RandomCrop(Wrapper):
+    """Cut a part out of each image, at a random place; all time steps of a sequence together.
+
+    Args:
+        iter: The iterator to wrap.
+        shape_dict: Data name to the (rows, columns) of the part. The data are
+            (T, B, rows, columns, channels).
+    """
+
+    def __init__(self, iter: DataIterator, shape_dict: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(iter, shape_dict)
+        self.shape_dict = self.settings
+        self._check_images()
+        for name, shape in self.shape_dict.items():
+            *image, channels = self.data_shapes[name]
+            if not _fits_into(shape, image):
+                raise self._fail(
+                    f"expected (rows, columns) from (1, 1) to {tuple(image)}, got {shape!r}", name
+                )
+            self.data_shapes[name] = (*shape, channels)
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the part of each image."""
+        rows, columns = self.shape_dict[name]
+        batch_size = array.shape[1]
+        tops = self.rnd.randint(0, array.shape[2] - rows + 1, batch_size)
+        lefts = self.rnd.randint(0, array.shape[3] - columns + 1, batch_size)
+        parts = [
+            array[:, b, top : top + rows, left : left + columns]
+            for b, (top, left) in enumerate(zip(tops, lefts, strict=True))
+        ]
+        return np.stack(parts, axis=1)
+
+
+def _fits_into(shape: Any, image: list[int]) -> bool:
+    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+        return False
+    return all(
+        isinstance(size, (int, np.integer)) and 1 <= size <= limit
+        for size, limit in zip(shape, image, strict=True)
+    )

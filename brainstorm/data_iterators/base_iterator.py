@@ -1,0 +1,166 @@
+"""The bases of data iterators: of those that hold data, and of those that wrap another one.
+
+Every array is (T, B, features...): time steps, sequences of the batch, features. Images are
+(T, B, rows, columns, channels); data that are no sequences have T = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import IteratorValidationError, unknown
+from brainstorm.randomness import Seedable
+from brainstorm.utils import Array
+
+__all__ = ["DataIterator", "Wrapper", "check_data"]
+
+Batch = dict[str, Array]
+
+
+class DataIterator(Seedable):
+    """Base of all data iterators; a subclass overrides ``__call__``.
+
+    Args:
+        data_shapes: Data name to feature shape, i.e. without T and B.
+        length: Number of batches in one epoch.
+
+    Attributes:
+        rnd: The only source of random numbers: its state at the start of an epoch determines it.
+    """
+
+    def __init__(self, data_shapes: Mapping[str, tuple[int, ...]], length: int) -> None:
+        super().__init__()
+        self.data_shapes = dict(data_shapes)
+        self.length = length
+
+    def __call__(self, handler: Any = None) -> Iterator[Batch]:
+        """Yield the batches of one epoch.
+
+        Args:
+            handler: The handler that the data are for. The iterators of this package yield NumPy
+                arrays whatever it is; the network copies them into its memory.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__")
+
+    def _fail(self, what: str, name: str | None = None) -> IteratorValidationError:
+        where = type(self).__name__ + ("" if name is None else f", data {name!r}")
+        return IteratorValidationError(f"{where}: {what}")
+
+
+class Wrapper(DataIterator):
+    """Base of iterators that change some of the data of another one.
+
+    The wrapped iterator's arrays are never written to: a subclass returns new ones from
+    `transform`, for each name in `settings`.
+
+    Args:
+        iter: The iterator to wrap.
+        settings: Data name to what `transform` is to do with it.
+
+    Raises:
+        IteratorValidationError: `iter` is no iterator, or has no data of such a name.
+    """
+
+    def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
+        if not isinstance(iter, DataIterator):
+            raise self._fail(f"expected a DataIterator to wrap, got a {type(iter).__name__}")
+        self._check_names(settings, iter.data_shapes)
+        super().__init__(iter.data_shapes, iter.length)
+        self.iter = iter
+        self.settings = dict(settings)
+
+    def __call__(self, handler: Any = None) -> Iterator[Batch]:
+        """Yield the batches of the wrapped iterator, changed."""
+        for batch in self.iter(handler):
+            changed = dict(batch)
+            for name in self.settings:
+                changed[name] = self.transform(name, batch[name])
+            yield changed
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return what becomes of the `array` called `name`, without writing to it."""
+        raise NotImplementedError(f"{type(self).__name__} does not define transform")
+
+    def _check_names(self, given: Mapping[str, Any], choices: Mapping[str, Any]) -> None:
+        if not isinstance(given, Mapping):
+            raise self._fail(
+                f"expected a dictionary with data names as keys, got {given!r}. "
+                f"For all names: {{{', '.join(f'{name!r}: ...' for name in choices)}}}"
+            )
+        for name in given:
+            if name not in choices:
+                raise self._fail(unknown("data name", name, choices))
+
+    def _check_number(
+        self, name: str, what: str, value: Any, low: float = -math.inf, high: float = math.inf
+    ) -> None:
+        if (
+            not isinstance(value, (int, float, np.number))
+            or isinstance(value, bool)
+            or not low <= value <= high
+        ):
+            limits = f" from {low} to {high}" if high < math.inf else f" >= {low}"
+            limits = "" if low == -math.inf else limits
+            raise self._fail(f"expected a number{limits} as {what}, got {value!r}", name)
+
+    def _check_images(self) -> None:
+        for name in self.settings:
+            shape = self.data_shapes[name]
+            if len(shape) != 3:
+                raise self._fail(
+                    f"expected images of shape (T, B, rows, columns, channels), got "
+                    f"{_format_data_shape(shape)}",
+                    name,
+                )
+
+
+def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the (T, B) that all arrays have in common.
+
+    Raises:
+        IteratorValidationError: There are none, or one is no numeric array of at least three
+            dimensions, or is empty, or differs from the first in T or B.
+    """
+    if not named_data:
+        raise owner._fail("expected at least one named array, e.g. default=x, got none")
+    for name, array in named_data.items():
+        _check_array(owner, name, array)
+    first, reference = next(iter(named_data.items()))
+    for name, array in named_data.items():
+        if tuple(array.shape[:2]) != tuple(reference.shape[:2]):
+            raise owner._fail(
+                f"expected (T, B) = {tuple(reference.shape[:2])} as {first!r} has, got shape "
+                f"{tuple(array.shape)}. All arrays need the same number of time steps and of "
+                f"sequences.",
+                name,
+            )
+    return int(reference.shape[0]), int(reference.shape[1])
+
+
+def _check_array(owner: DataIterator, name: str, array: Any) -> None:
+    expected = "expected a numeric array (T, B, features...)"
+    try:
+        kind = np.dtype(array.dtype).kind
+        shape = tuple(array.shape)
+    except (AttributeError, TypeError):
+        raise owner._fail(
+            f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray.", name
+        ) from None
+    if kind not in "biuf":
+        raise owner._fail(f"{expected}, got dtype {array.dtype}. Convert it to float32.", name)
+    if len(shape) < 3:
+        remedy = {
+            1: "Add a time axis and a feature axis: x[None, :, None].",
+            2: "Add a time axis for rows that are no sequences: x[None].",
+        }.get(len(shape), "")
+        raise owner._fail(f"{expected}, got shape {shape}. {remedy}".rstrip(), name)
+    if 0 in shape:
+        raise owner._fail(f"{expected} that is not empty, got shape {shape}", name)
+
+
+def _format_data_shape(features: tuple[int, ...]) -> str:
+    return f"(T, B, {', '.join(map(str, features))})"

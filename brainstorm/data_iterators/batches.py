@@ -1,0 +1,172 @@
+"""Iterators that hold data: all at once, in batches, or one sequence at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.data_iterators.base_iterator import Batch, DataIterator, check_data
+from brainstorm.errors import unknown
+from brainstorm.utils import Array
+
+__all__ = ["Minibatches", "Online", "Undivided"]
+
+
+class Undivided(DataIterator):
+    """All data in one batch, the very same one in every epoch.
+
+    Args:
+        **named_data: Arrays (T, B, features...) with the same T and B. They are not copied, and
+            are handed out read-only; HDF5 data sets are read once.
+
+    Attributes:
+        data: The batch.
+        total_size: Number of elements in all arrays together.
+
+    Raises:
+        IteratorValidationError: The arrays are unfit or do not fit together.
+    """
+
+    def __init__(self, **named_data: Array) -> None:
+        check_data(self, named_data)
+        super().__init__({name: tuple(a.shape[2:]) for name, a in named_data.items()}, 1)
+        self.data = {name: _read_only(array) for name, array in named_data.items()}
+        self.total_size = sum(array.size for array in self.data.values())
+
+    def __call__(self, handler: Any = None) -> Iterator[Batch]:
+        """Yield the one batch."""
+        yield self.data
+
+
+class Minibatches(DataIterator):
+    """Batches of sequences; the last one is smaller where the number of sequences asks for it.
+
+    Data sets of h5py and memory-mapped arrays are read batch by batch.
+
+    Args:
+        batch_size: Number of sequences in a batch.
+        shuffle: True draws the sequences in a new order in every epoch; ``'batches'`` keeps
+            neighbouring sequences together and shuffles only the order of the batches (faster for
+            data on disk); False keeps the order.
+        cut_according_to: Cuts the time steps of each batch to its longest sequence. The name of a
+            mask (T, B, 1), where a sequence ends at its last non-zero; or a list of B lengths; or
+            `None` for no cut. The default has no effect if there are no data called ``mask``.
+        **named_data: Arrays (T, B, features...) with the same T and B.
+
+    Attributes:
+        sample_size: Number of sequences.
+        seq_lens: Their lengths, or `None` where nothing is cut.
+
+    Raises:
+        IteratorValidationError: The arrays or arguments are unfit or do not fit together.
+    """
+
+    def __init__(
+        self,
+        batch_size: int = 1,
+        shuffle: bool | str = True,
+        cut_according_to: str | Sequence[int] | None = "mask",
+        **named_data: Array,
+    ) -> None:
+        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+            raise self._fail(f"expected an int batch_size >= 1, got {batch_size!r}")
+        if shuffle not in (True, False, "batches"):
+            raise self._fail(f"expected shuffle to be True, False or 'batches', got {shuffle!r}")
+        time_size, self.sample_size = check_data(self, named_data)
+        super().__init__(
+            {name: tuple(array.shape[2:]) for name, array in named_data.items()},
+            -(-self.sample_size // int(batch_size)),
+        )
+        self.batch_size = int(batch_size)
+        self.shuffle = shuffle if shuffle == "batches" else bool(shuffle)
+        # asarray makes plain arrays of memory-mapped ones, without reading them
+        self.data = {
+            name: np.asarray(array) if isinstance(array, np.ndarray) else array
+            for name, array in named_data.items()
+        }
+        self.seq_lens = self._get_seq_lens(cut_according_to, time_size)
+
+    def __call__(self, handler: Any = None) -> Iterator[Batch]:
+        """Yield the batches of one epoch; their arrays are new ones."""
+        for indices in self._draw_epoch():
+            steps = None if self.seq_lens is None else max(1, int(self.seq_lens[indices].max()))
+            yield {name: _take(array, steps, indices) for name, array in self.data.items()}
+
+    def _draw_epoch(self) -> list[np.ndarray]:
+        """Return for each batch of a new epoch the indices of its sequences."""
+        order = np.arange(self.sample_size)
+        if self.shuffle is True:
+            self.rnd.shuffle(order)
+        starts = range(0, self.sample_size, self.batch_size)
+        batches = [order[start : start + self.batch_size] for start in starts]
+        if self.shuffle == "batches":
+            batches = [batches[i] for i in self.rnd.permutation(self.length)]
+        return batches
+
+    def _get_seq_lens(self, cut_according_to: Any, time_size: int) -> np.ndarray | None:
+        if cut_according_to is None:
+            return None
+        if isinstance(cut_according_to, str):
+            if cut_according_to in self.data:
+                return _lengths_from_mask(self.data[cut_according_to])
+            if cut_according_to == "mask":
+                return None
+            choices = unknown("data name", cut_according_to, self.data)
+            raise self._fail(f"cut_according_to: {choices}")
+        if not _are_lengths(cut_according_to, self.sample_size, time_size):
+            raise self._fail(
+                f"cut_according_to: expected a data name, None or {self.sample_size} ints from 1 "
+                f"to {time_size} (one length for each sequence), got {cut_according_to!r}"
+            )
+        return np.array(cut_according_to)
+
+
+class Online(Minibatches):
+    """Batches of a single sequence.
+
+    Args:
+        shuffle: Whether every epoch has a new order.
+        cut_according_to: See `Minibatches`.
+        **named_data: Arrays (T, B, features...) with the same T and B.
+    """
+
+    def __init__(
+        self,
+        shuffle: bool = True,
+        cut_according_to: str | Sequence[int] | None = "mask",
+        **named_data: Array,
+    ) -> None:
+        super().__init__(1, shuffle, cut_according_to, **named_data)
+
+
+def _read_only(array: Any) -> np.ndarray:
+    view = np.asarray(array if isinstance(array, np.ndarray) else array[...]).view()
+    view.flags.writeable = False
+    return view
+
+
+def _take(array: Any, steps: int | None, indices: np.ndarray) -> np.ndarray:
+    """Return a copy of ``array[:steps, indices]``; not only of NumPy arrays."""
+    if isinstance(array, np.ndarray):
+        return np.take(array[:steps], indices, axis=1)
+    # h5py wants increasing indices, and reads a slice much faster than a list
+    order = np.argsort(indices)
+    first, last = indices[order[0]], indices[order[-1]]
+    contiguous = last - first + 1 == len(indices)
+    block = array[:steps, slice(first, last + 1) if contiguous else indices[order]]
+    taken = np.empty_like(block)
+    taken[:, order] = block
+    return taken
+
+
+def _are_lengths(value: Any, count: int, limit: int) -> bool:
+    if not isinstance(value, (list, tuple, np.ndarray)) or len(value) != count:
+        return False
+    return all(isinstance(length, (int, np.integer)) and 1 <= length <= limit for length in value)
+
+
+def _lengths_from_mask(mask: Any) -> np.ndarray:
+    on = np.any(np.asarray(mask[...]) != 0, axis=tuple(range(2, len(mask.shape))))
+    return np.where(on.any(axis=0), len(on) - on[::-1].argmax(axis=0), 0)

@@ -1,0 +1,135 @@
+"""The base of initializers, and everything that may stand for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import InitializationError, UnknownTypeError, ValidationError
+from brainstorm.randomness import RandomState, Seedable
+from brainstorm.utils import Array
+
+__all__ = ["ArrayInitializer", "Initializer", "Shape", "as_initializer", "evaluate_initializer"]
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class Initializer(Seedable, Describable):
+    """Base of all initializers; a subclass overrides ``__call__`` and draws from ``self.rnd``."""
+
+    __undescribed__: Any = {"rnd": None}
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return new values.
+
+        Args:
+            shape: Shape of the parameter.
+
+        Returns:
+            A NumPy array of that shape.
+
+        Raises:
+            InitializationError: The initializer cannot serve this shape.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__")
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        self.rnd = RandomState()
+
+    def _check(self, fits: bool, expected: str, shape: Shape) -> None:
+        if not fits:
+            raise InitializationError(
+                f"{type(self).__name__}: expected {expected}, got {shape}. "
+                f"Use another initializer for this parameter, or give a fallback."
+            )
+
+    def _check_matrix(self, shape: Shape) -> None:
+        self._check(len(shape) == 2, "a shape with 2 dimensions", shape)
+
+    def _check_square(self, shape: Shape) -> None:
+        square = len(shape) == 2 and shape[0] == shape[1]
+        self._check(square, "a square shape (n, n)", shape)
+
+
+def as_initializer(value: Any) -> Initializer:
+    """Return the initializer that `value` stands for: itself, or constant values.
+
+    Raises:
+        UnknownTypeError: `value` is no initializer, number, list or array.
+    """
+    if isinstance(value, Initializer):
+        return value
+    if isinstance(value, (int, float, np.number, list, tuple, np.ndarray)):
+        return ArrayInitializer(value)
+    raise UnknownTypeError(
+        f"expected an Initializer, a number, a list or an array, got {value!r} "
+        f"({type(value).__name__})."
+    )
+
+
+def evaluate_initializer(
+    initializer: Any, shape: Shape, fallback: Any = None, seed: int | None = None
+) -> Array:
+    """Return the values that `initializer` makes for a parameter.
+
+    Args:
+        initializer: An initializer or what `as_initializer` takes for one.
+        shape: Shape of the parameter.
+        fallback: Used instead where `initializer` cannot serve the shape.
+        seed: Reseeds the initializer first; `None` continues its own random numbers.
+
+    Raises:
+        InitializationError: Neither can serve the shape, or the result has another shape.
+    """
+    try:
+        return _evaluate(as_initializer(initializer), tuple(shape), seed)
+    except InitializationError:
+        if fallback is None:
+            raise
+        return _evaluate(as_initializer(fallback), tuple(shape), seed)
+
+
+def _evaluate(initializer: Initializer, shape: Shape, seed: int | None) -> Array:
+    if seed is not None:
+        initializer.rnd = RandomState(seed)
+    values = np.asarray(initializer(shape))
+    if values.shape != shape or values.dtype.kind not in "biuf":
+        raise InitializationError(
+            f"{type(initializer).__name__}: expected an array of numbers of shape {shape} from it, "
+            f"got {values.dtype} of shape {values.shape}. Correct its __call__."
+        )
+    return values
+
+
+class ArrayInitializer(Initializer):
+    """The given values.
+
+    Args:
+        array: Numbers in the shape of the parameter; a single number fills any shape.
+    """
+
+    def __init__(self, array: Any) -> None:
+        super().__init__()
+        try:
+            self.array = np.array(array)
+        except ValueError as error:  # ragged lists
+            raise ValidationError(
+                f"ArrayInitializer: expected rows of equal length ({error})"
+            ) from None
+        if self.array.dtype.kind not in "biuf":
+            raise ValidationError(
+                f"ArrayInitializer: expected real numbers, got {self.array.dtype} values"
+            )
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        super().__init_from_description__(description)
+        self.array = np.array(self.array)
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return a copy of the values."""
+        own = self.array.shape
+        self._check(own in ((), shape), f"the shape of its array, {own}", shape)
+        return np.full(shape, self.array)

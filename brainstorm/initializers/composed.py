@@ -1,0 +1,107 @@
+"""Initializers that are made of other initializers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import ValidationError
+from brainstorm.initializers.base_initializer import (
+    Initializer,
+    Shape,
+    as_initializer,
+    evaluate_initializer,
+)
+from brainstorm.utils import Array
+
+__all__ = ["LstmOptInit", "SparseInputs", "SparseOutputs"]
+
+
+class LstmOptInit(Initializer):
+    """Four equal blocks along the first dimension, one for each part of an LSTM.
+
+    Args:
+        input_block: Initializer (or number, list, array) of the first quarter.
+        input_gate: Of the second quarter.
+        forget_gate: Of the third quarter.
+        output_gate: Of the last quarter.
+    """
+
+    def __init__(
+        self,
+        input_block: Any = 0.0,
+        input_gate: Any = 0.0,
+        forget_gate: Any = 0.0,
+        output_gate: Any = 0.0,
+    ) -> None:
+        super().__init__()
+        self.input_block = input_block
+        self.input_gate = input_gate
+        self.forget_gate = forget_gate
+        self.output_gate = output_gate
+        for block in self._blocks():
+            as_initializer(block)
+
+    def _blocks(self) -> tuple[Any, ...]:
+        return self.input_block, self.input_gate, self.forget_gate, self.output_gate
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return the four blocks, one below the other."""
+        fits = len(shape) >= 1 and shape[0] % 4 == 0
+        self._check(fits, "a first dimension that is a multiple of 4", shape)
+        part = (shape[0] // 4, *shape[1:])
+        return np.concatenate(
+            [
+                evaluate_initializer(block, part, seed=self.rnd.generate_seed())
+                for block in self._blocks()
+            ]
+        )
+
+
+class _Sparse(Initializer):
+    """Values of another initializer, all but a fixed number of them per line set to zero."""
+
+    _axis: int
+
+    def __init__(self, sub_initializer: Any, connections: int = 15) -> None:
+        super().__init__()
+        as_initializer(sub_initializer)
+        if not isinstance(connections, (int, np.integer)) or connections < 1:
+            raise ValidationError(
+                f"{type(self).__name__}: expected an int connections >= 1, got {connections!r}"
+            )
+        self.sub_initializer = sub_initializer
+        self.connections = int(connections)
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return the other initializer's values, most of them replaced by 0."""
+        self._check_matrix(shape)
+        enough = shape[self._axis] >= self.connections
+        self._check(enough, f"at least {self.connections} on dimension {self._axis}", shape)
+        values = evaluate_initializer(self.sub_initializer, shape, seed=self.rnd.generate_seed())
+        # sorting random keys gives each line a permutation of its own
+        numbers = self.rnd.random_sample(shape).argsort(self._axis)
+        return np.where(numbers < self.connections, values, 0)
+
+
+class SparseInputs(_Sparse):
+    """Connect every input to a fixed number of units: that many non-zeros per column.
+
+    Args:
+        sub_initializer: Makes the values; an initializer, number, list or array.
+        connections: Elements kept in each column; the shape needs at least as many rows.
+    """
+
+    _axis = 0
+
+
+class SparseOutputs(_Sparse):
+    """Connect every unit to a fixed number of inputs: that many non-zeros per row.
+
+    Args:
+        sub_initializer: Makes the values; an initializer, number, list or array.
+        connections: Elements kept in each row; the shape needs at least as many columns.
+    """
+
+    _axis = 1

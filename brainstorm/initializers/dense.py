@@ -1,0 +1,95 @@
+"""Initializers whose scale depends on how many connections a unit has."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from brainstorm.errors import ValidationError, unknown
+from brainstorm.initializers.base_initializer import Initializer, Shape
+from brainstorm.utils import Array, product
+
+__all__ = ["DenseSqrtFanIn", "DenseSqrtFanInOut"]
+
+_FAN_IN_SCALES = {
+    "rel": math.sqrt(6),
+    "tanh": math.sqrt(3),
+    "sigmoid": 4 * math.sqrt(3),
+    "linear": 1.0,
+}
+_FAN_IN_OUT_SCALES = {
+    "rel": math.sqrt(12),
+    "tanh": math.sqrt(6),
+    "sigmoid": 4 * math.sqrt(6),
+    "linear": 1.0,
+}
+for _scales in (_FAN_IN_SCALES, _FAN_IN_OUT_SCALES):
+    # Exponential linear units were published with the initialization of rectified ones.
+    _scales.update(dict.fromkeys(("relu", "el", "elu"), _scales["rel"]))
+
+
+class _DenseSqrt(Initializer):
+    """Uniform values from (-a, a) with a = scale / sqrt(number of connections)."""
+
+    _scales: dict[str, float]
+
+    def __init__(self, scale: str | float = "rel") -> None:
+        super().__init__()
+        self.scale = scale
+        self._factor()
+
+    def _factor(self) -> float:
+        scale = self.scale
+        if isinstance(scale, (int, float, np.number)):
+            return float(scale)
+        if not isinstance(scale, str) or scale not in self._scales:
+            raise ValidationError(
+                f"{type(self).__name__}: {unknown('scale', scale, self._scales)} "
+                f"A number is taken as it is."
+            )
+        return self._scales[scale]
+
+    def _connections(self, shape: Shape) -> int:
+        raise NotImplementedError
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return uniformly distributed values; the shape needs two dimensions or more."""
+        fits = len(shape) >= 2 and product(shape) > 0
+        self._check(fits, "a shape with at least 2 dimensions, none of size 0", shape)
+        bound = self._factor() / math.sqrt(self._connections(shape))
+        return self.rnd.uniform(-bound, bound, shape)
+
+
+class DenseSqrtFanIn(_DenseSqrt):
+    """Uniform values from (-a, a) with a = scale / sqrt(fan_in).
+
+    The fan-in is the product of all dimensions but the first. Sources: LeCun et al., "Efficient
+    BackProp", 1998; He et al., "Delving Deep into Rectifiers", 2015 (the scale of ``rel``).
+
+    Args:
+        scale: A number, or the activation of the layer: sqrt(6) for ``rel`` (``relu``, ``el``,
+            ``elu``), sqrt(3) for ``tanh``, 4 sqrt(3) for ``sigmoid``, 1 for ``linear``.
+    """
+
+    _scales = _FAN_IN_SCALES
+
+    def _connections(self, shape: Shape) -> int:
+        return product(shape[1:])
+
+
+class DenseSqrtFanInOut(_DenseSqrt):
+    """Uniform values from (-a, a) with a = scale / sqrt(fan_in + fan_out).
+
+    The fan-out is the first dimension, the fan-in the product of the others. Source: Glorot and
+    Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+
+    Args:
+        scale: A number, or the activation of the layer: sqrt(12) for ``rel`` (``relu``, ``el``,
+            ``elu``), sqrt(6) for ``tanh``, 4 sqrt(6) for ``sigmoid``, 1 for ``linear``.
+    """
+
+    _scales = _FAN_IN_OUT_SCALES
+
+    def _connections(self, shape: Shape) -> int:
+        return shape[0] + product(shape[1:])

@@ -1,0 +1,48 @@
+"""Initializers that draw every element from the same simple distribution."""
+
+from __future__ import annotations
+
+from brainstorm.errors import ValidationError
+from brainstorm.initializers.base_initializer import Initializer, Shape
+from brainstorm.utils import Array
+
+__all__ = ["Gaussian", "Uniform"]
+
+
+class Gaussian(Initializer):
+    """Normally distributed values.
+
+    Args:
+        std: Standard deviation, at least 0.
+        mean: Mean.
+    """
+
+    def __init__(self, std: float = 0.1, mean: float = 0.0) -> None:
+        super().__init__()
+        if not std >= 0:
+            raise ValidationError(f"Gaussian: expected std >= 0, got {std!r}")
+        self.std = std
+        self.mean = mean
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return normally distributed values."""
+        return self.rnd.normal(self.mean, self.std, shape)
+
+
+class Uniform(Initializer):
+    """Uniformly distributed values.
+
+    Args:
+        low: Lower end of the interval; given alone, the interval is (-low, low).
+        high: Upper end.
+    """
+
+    def __init__(self, low: float = 0.1, high: float | None = None) -> None:
+        super().__init__()
+        self.low, self.high = (-abs(low), abs(low)) if high is None else (low, high)
+        if not self.low <= self.high:
+            raise ValidationError(f"Uniform: expected low <= high, got {low!r} and {high!r}")
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return uniformly distributed values."""
+        return self.rnd.uniform(self.low, self.high, shape)

@@ -1,0 +1,120 @@
+"""Initializers of matrices with a structure, most of them for recurrent connections."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from brainstorm.errors import ValidationError, unknown
+from brainstorm.initializers.base_initializer import Initializer, Shape
+from brainstorm.utils import Array
+
+__all__ = ["EchoState", "Identity", "Orthogonal", "RandomWalk"]
+
+
+class EchoState(Initializer):
+    """A random square matrix with a given spectral radius.
+
+    Source: Jaeger, "The 'echo state' approach to analysing and training recurrent neural
+    networks", 2001.
+
+    Args:
+        spectral_radius: Modulus of the largest eigenvalue.
+    """
+
+    def __init__(self, spectral_radius: float = 1.0) -> None:
+        super().__init__()
+        self.spectral_radius = spectral_radius
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return a matrix of the spectral radius."""
+        self._check_square(shape)
+        values = self.rnd.uniform(-0.5, 0.5, shape)
+        radius = np.abs(np.linalg.eigvals(values)).max(initial=0)
+        self._check(radius > 0, "a matrix with an eigenvalue other than 0", shape)
+        return values * (self.spectral_radius / radius)
+
+
+class Identity(Initializer):
+    """A scaled identity matrix with Gaussian noise.
+
+    Source: Le et al., "A Simple Way to Initialize Recurrent Networks of Rectified Linear Units",
+    2015.
+
+    Args:
+        scale: Value on the diagonal.
+        std: Standard deviation of the noise on every element.
+        enforce_square: Whether a matrix that is not square is refused.
+    """
+
+    def __init__(self, scale: float = 1.0, std: float = 0.01, enforce_square: bool = True) -> None:
+        super().__init__()
+        if not std >= 0:
+            raise ValidationError(f"Identity: expected std >= 0, got {std!r}")
+        self.scale = scale
+        self.std = std
+        self.enforce_square = enforce_square
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return a noisy identity matrix."""
+        if self.enforce_square:
+            self._check_square(shape)
+        self._check_matrix(shape)
+        return self.scale * np.eye(shape[0], shape[1]) + self.rnd.normal(0.0, self.std, shape)
+
+
+class Orthogonal(Initializer):
+    """A random matrix whose rows or columns, whichever are fewer, are orthonormal.
+
+    Source: Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear
+    neural networks", 2014.
+
+    Args:
+        scale: Factor on the whole matrix, which is its only singular value.
+    """
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return a matrix with orthonormal rows or columns."""
+        self._check_matrix(shape)
+        left, _, right = np.linalg.svd(self.rnd.standard_normal(shape), full_matrices=False)
+        return self.scale * (left if left.shape == shape else right)
+
+
+class RandomWalk(Initializer):
+    """A square matrix g N(0, 1) / n that depends on the activation function.
+
+    g is exp(1 / 2n) for ``linear`` and sqrt(2) exp(1.2 / (max(n, 6) - 2.4)) for ``rel``. Source of
+    g: Sussillo and Abbott, "Random Walk Initialization for Training Very Deep Feedforward
+    Networks", 2014. They divide by sqrt(n); ``scale=g * sqrt(n)`` gives their matrix.
+
+    Args:
+        act_func: ``linear`` or ``rel`` (``relu``).
+        scale: A number to use in place of g.
+    """
+
+    _names = ("linear", "rel", "relu")
+
+    def __init__(self, act_func: str = "linear", scale: float | None = None) -> None:
+        super().__init__()
+        if act_func not in self._names:
+            raise ValidationError(f"RandomWalk: {unknown('act_func', act_func, self._names)}")
+        self.act_func = act_func
+        self.scale = scale
+
+    def __call__(self, shape: Shape) -> Array:
+        """Return a scaled Gaussian matrix."""
+        self._check_square(shape)
+        self._check(shape[0] > 0, "a square shape (n, n) with n > 0", shape)
+        n = shape[0]
+        if self.scale is not None:
+            factor = self.scale
+        elif self.act_func == "linear":
+            factor = math.exp(1 / (2 * n))
+        else:
+            factor = math.sqrt(2) * math.exp(1.2 / (max(n, 6) - 2.4))
+        return factor * self.rnd.standard_normal(shape) / n

@@ -1,0 +1,260 @@
+"""References: which initializer or modifiers belong to which parameter.
+
+References are what ``net.initialize`` and ``net.set_weight_modifiers`` take, such as ::
+
+    {"Lstm": {"b*": 0, "default": Gaussian(0.1)}, "Conv*": DenseSqrtFanIn(), "default": 0.01}
+
+Keys of the first level name layers, keys of the second parameters. A key is a name, a pattern
+with ``*`` for any letters, digits and underscores, ``default`` (applies where nothing else does;
+the innermost wins) or ``fallback`` (initializers only: steps in where the other one cannot serve
+the shape; the innermost wins). A value of the first level that is no dictionary applies to all
+parameters of the matching layers.
+
+The functions here are pure. `Structure` maps each layer to the names of its parameters.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from brainstorm.errors import NetworkValidationError, UnknownTypeError, ValidationError, unknown
+from brainstorm.utils import flatten
+
+__all__ = ["get_references", "resolve_initializers", "resolve_modifiers"]
+
+Structure: TypeAlias = Mapping[str, Sequence[str]]
+References: TypeAlias = Mapping[str, Any]
+
+#: A value together with the path of keys that leads to it.
+Found: TypeAlias = list[tuple[str, Any]]
+
+_RESERVED = ("default", "fallback")
+
+
+def get_references(default_or_dict: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge the ways in which references can be given; the arguments are not altered.
+
+    Args:
+        default_or_dict: `None`, a dictionary of references, or the value of ``default``.
+        kwargs: Further references by keyword.
+
+    Returns:
+        One dictionary. Dictionaries and lists in it are copies, other values are not.
+
+    Raises:
+        UnknownTypeError: A key is given twice; it is a `TypeError` too.
+    """
+    if default_or_dict is None:
+        given: Mapping[str, Any] = {}
+    elif isinstance(default_or_dict, Mapping):
+        given = default_or_dict
+    else:
+        given = {"default": default_or_dict}
+    repeated = [repr(key) for key in given if key in kwargs]
+    if repeated:
+        raise UnknownTypeError(
+            f"expected every reference once, got {', '.join(repeated)} both in the first argument "
+            f"and by keyword."
+        )
+    return _copy_containers({**given, **kwargs})
+
+
+def _copy_containers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy_containers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copy_containers(item) for item in value]
+    return value
+
+
+def resolve_initializers(
+    structure: Structure, references: References, convert: Callable[[Any], Any]
+) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """Find the one initializer of every parameter.
+
+    Args:
+        structure: Layer names to parameter names.
+        references: As `get_references` returns them.
+        convert: Makes an initializer of a value, or raises a `ValidationError`.
+
+    Returns:
+        ``{layer: {parameter: (initializer, fallback or None)}}``, layers and parameters sorted by
+        name, layers without parameters left out.
+
+    Raises:
+        NetworkValidationError: A key matches nothing, or a parameter has none or several.
+    """
+    references = _prepared(structure, references, convert)
+    resolved: dict[str, dict[str, tuple[Any, Any]]] = {}
+    missing = []
+    for layer, parameter in _sorted_paths(structure):
+        found = _values(layer, parameter, references)
+        if not found:
+            missing.append(f"'{layer}.{parameter}'")
+            continue
+        initializer = _the_only(found, "initializer", layer, parameter)
+        fallback = _the_only(_fallbacks(layer, references), "fallback", layer, parameter)
+        resolved.setdefault(layer, {})[parameter] = (initializer, fallback)
+    if missing:
+        raise NetworkValidationError(
+            f"expected an initializer for every parameter, got none for {', '.join(missing)}. Name "
+            f"them, or give a default, as in initialize(default=Gaussian(0.1), ...)."
+        )
+    return resolved
+
+
+def resolve_modifiers(
+    structure: Structure, references: References, check: Callable[[Any], Any]
+) -> dict[str, dict[str, list[Any]]]:
+    """Find the modifiers of every parameter.
+
+    Args:
+        structure: Layer names to parameter names.
+        references: As `get_references` returns them; values are modifiers or lists of them.
+        check: Returns a modifier as it is, or raises a `ValidationError`.
+
+    Returns:
+        ``{layer: {parameter: [modifier, ...]}}`` without empty entries. Each modifier is a copy
+        with ``layer_name`` and ``view_name`` set. Lists keep their order; different keys that
+        match the same parameter follow one another in the order of the dictionary.
+
+    Raises:
+        NetworkValidationError: A key matches nothing, or ``fallback`` is among the keys.
+    """
+    for key, value in references.items():
+        if key == "fallback" or (isinstance(value, Mapping) and "fallback" in value):
+            raise NetworkValidationError(
+                "modifiers have no 'fallback': expected layers, patterns or 'default' as keys. "
+                "Only initializers take one."
+            )
+    references = _prepared(
+        structure, references, lambda value: [check(item) for item in flatten([value])]
+    )
+    resolved: dict[str, dict[str, list[Any]]] = {}
+    for layer, parameter in _sorted_paths(structure):
+        originals = [item for _, items in _values(layer, parameter, references) for item in items]
+        for modifier in copy.deepcopy(originals):
+            modifier.layer_name, modifier.view_name = layer, parameter
+            resolved.setdefault(layer, {}).setdefault(parameter, []).append(modifier)
+    return resolved
+
+
+# -- checks and conversion ----------------------------------------------------------------------
+
+
+def _matches(key: str, name: str) -> bool:
+    pattern = r"[A-Za-z0-9_]*".join(re.escape(part) for part in key.split("*"))
+    return re.fullmatch(pattern, name) is not None
+
+
+def _prepared(
+    structure: Structure, references: References, convert: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """Return the references with converted values, after checking that every key matches."""
+    prepared: dict[str, Any] = {}
+    for key, value in references.items():
+        if key in _RESERVED:
+            layers = list(structure)
+        else:
+            layers = [layer for layer in structure if _matches(_checked(key), layer)]
+            if not layers:
+                raise NetworkValidationError(
+                    f"reference {key!r}: {unknown('layer', key, structure)}"
+                )
+        if isinstance(value, Mapping) and key != "fallback":
+            _check_parameters(structure, layers, key, value)
+            prepared[key] = {
+                name: _converted(f"{key}.{name}", item, convert) for name, item in value.items()
+            }
+        else:
+            prepared[key] = _converted(key, value, convert)
+    return prepared
+
+
+def _check_parameters(
+    structure: Structure, layers: Iterable[str], key: str, names: Iterable[str]
+) -> None:
+    parameters = list(dict.fromkeys(name for layer in layers for name in structure[layer]))
+    for name in names:
+        if name not in _RESERVED and not any(_matches(_checked(name), p) for p in parameters):
+            raise NetworkValidationError(
+                f"reference '{key}.{name}': {unknown('parameter', name, parameters)}"
+            )
+
+
+def _checked(key: Any) -> str:
+    if not isinstance(key, str):
+        raise NetworkValidationError(
+            f"reference {key!r}: expected a name or a pattern, got a {type(key).__name__}."
+        )
+    return key
+
+
+def _converted(path: str, value: Any, convert: Callable[[Any], Any]) -> Any:
+    try:
+        return convert(value)
+    except ValidationError as error:
+        raise type(error)(f"reference '{path}': {error}") from error
+
+
+# -- lookup ---------------------------------------------------------------------------------------
+
+
+def _sorted_paths(structure: Structure) -> list[tuple[str, str]]:
+    return sorted((layer, parameter) for layer in structure for parameter in structure[layer])
+
+
+def _scopes(layer: str, references: References) -> Found:
+    return [
+        (key, value)
+        for key, value in references.items()
+        if key not in _RESERVED and _matches(key, layer)
+    ]
+
+
+def _values(layer: str, parameter: str, references: References) -> Found:
+    """Return all values that apply to a parameter; defaults only where nothing else does."""
+    outermost = [("default", references["default"])] if "default" in references else []
+    return _select(_scopes(layer, references), parameter) or _select(outermost, parameter)
+
+
+def _select(scopes: Found, parameter: str) -> Found:
+    found: Found = []
+    defaults: Found = []
+    for key, value in scopes:
+        if not isinstance(value, Mapping):
+            found.append((key, value))
+            continue
+        for name, item in value.items():
+            if name == "default":
+                defaults.append((f"{key}.default", item))
+            elif name != "fallback" and _matches(name, parameter):
+                found.append((f"{key}.{name}", item))
+    return found or defaults
+
+
+def _fallbacks(layer: str, references: References) -> Found:
+    """Return the fallbacks of the innermost scope that has any."""
+    outer = [("default", references.get("default"))]
+    for scopes in (_scopes(layer, references), outer, [("", references)]):
+        found = [
+            (f"{key}.fallback".lstrip("."), value["fallback"])
+            for key, value in scopes
+            if isinstance(value, Mapping) and "fallback" in value
+        ]
+        if found:
+            return found
+    return []
+
+
+def _the_only(found: Found, kind: str, layer: str, parameter: str) -> Any:
+    if len(found) > 1:
+        raise NetworkValidationError(
+            f"expected one {kind} for '{layer}.{parameter}', got {len(found)}: from "
+            f"{' and '.join(repr(path) for path, _ in found)}. Narrow the references until only "
+            f"one matches, or use 'default'."
+        )
+    return found[0][1] if found else None

@@ -1,0 +1,235 @@
+"""Scorers: measures of a network's predictions that are reported, not trained on.
+
+A scorer sums a measure over the rows of one batch; `Scorer.aggregate` divides the sums of all
+batches by their total weight, so that the batch size does not change the result.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError, unknown
+from brainstorm.utils import Array, flatten_time_and_features
+
+__all__ = [
+    "Accuracy",
+    "Hamming",
+    "MeanSquaredError",
+    "Scorer",
+    "aggregate_losses_and_scores",
+    "gather_losses_and_scores",
+]
+
+Weighted = tuple[float, float]
+
+
+class Scorer(Describable):
+    """Base of all scorers; a subclass overrides ``__call__``.
+
+    Args:
+        out_name: Path of the predictions, e.g. ``'Output.outputs.predictions'``; empty takes what
+            the evaluation or the network says.
+        targets_name: Name of the Input's output with the targets.
+        mask_name: Name of the Input's output with the mask ('T', 'B', 1); empty for none.
+        name: Name in logs; the class name if not given.
+    """
+
+    def __init__(
+        self,
+        out_name: str = "",
+        targets_name: str = "targets",
+        mask_name: str = "",
+        name: str | None = None,
+    ) -> None:
+        self.out_name = out_name
+        self.targets_name = targets_name
+        self.mask_name = mask_name
+        self.__name__ = type(self).__name__ if name is None else name
+
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
+        """Return the measure, summed over the rows.
+
+        Args:
+            true_labels: Targets (rows, features).
+            predicted: Predictions (rows, features).
+            mask: Weight (rows, 1) of each row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__")
+
+    @staticmethod
+    def aggregate(errors: Iterable[Weighted]) -> float:
+        """Return the sum of the values over the sum of the weights of (weight, value) pairs.
+
+        It is not a number where nothing has any weight.
+        """
+        weights, values = np.array(list(errors), dtype=float).reshape(-1, 2).sum(axis=0)
+        return float(values / weights) if weights else float("nan")
+
+    def _check_columns(self, true_labels: Array, predicted: Array) -> None:
+        if true_labels.shape != predicted.shape:
+            raise ValidationError(
+                f"scorer {self.__name__!r}: expected targets of shape {predicted.shape} like the "
+                f"predictions, got {true_labels.shape} (rows, features)"
+            )
+
+
+def _masked_sum(values: Array, mask: Array | None) -> float:
+    return float(np.sum(values if mask is None else values * mask, dtype=float))
+
+
+class Accuracy(Scorer):
+    """Fraction of rows whose predicted class is the true one.
+
+    The class is the index of the largest value in a row, or the value itself where a row has
+    just one.
+    """
+
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
+        """Return the number (or, with a mask, the total weight) of rows that are right."""
+        if true_labels.shape[1] > 1:
+            self._check_columns(true_labels, predicted)
+        return _masked_sum(_classes(true_labels) == _classes(predicted), mask)
+
+
+def _classes(values: Array) -> Array:
+    return values.argmax(axis=1)[:, None] if values.shape[1] > 1 else values
+
+
+class Hamming(Scorer):
+    """Fraction of binary targets that are predicted right.
+
+    Args:
+        threshold: Predictions of at least this count as 1.
+        out_name: See `Scorer`, as for the other arguments.
+        targets_name: See `Scorer`.
+        mask_name: See `Scorer`.
+        name: See `Scorer`.
+    """
+
+    def __init__(
+        self,
+        threshold: float = 0.5,
+        out_name: str = "",
+        targets_name: str = "targets",
+        mask_name: str = "",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(out_name, targets_name, mask_name, name)
+        self.threshold = threshold
+
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
+        """Return the sum over the rows of the fraction of features that are right."""
+        self._check_columns(true_labels, predicted)
+        right = (predicted >= self.threshold) == (true_labels != 0)
+        return _masked_sum(right, mask) / predicted.shape[1]
+
+
+class MeanSquaredError(Scorer):
+    """Half of the squared Euclidean distance to the targets, averaged over the rows."""
+
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
+        """Return 0.5 times the sum of the squared differences."""
+        self._check_columns(true_labels, predicted)
+        return 0.5 * _masked_sum((predicted - true_labels) ** 2, mask)
+
+
+# -- over the batches of an evaluation ------------------------------------------------------------
+
+
+def gather_losses_and_scores(
+    net: Any,
+    scorers: Sequence[Scorer],
+    scores: MutableMapping[str, list[Weighted]],
+    out_name: str = "",
+    targets_name: str = "targets",
+    mask_name: str | None = None,
+) -> None:
+    """Append the losses and scores of the batch that `net` has just processed.
+
+    Args:
+        net: A network after a forward pass.
+        scorers: Measures to compute.
+        scores: Gets one (weight, weighted sum) pair for each loss and scorer. The weight is the
+            number of sequences for losses, and of rows or the sum of the mask for scorers.
+        out_name: Path of the predictions, for scorers without one.
+        targets_name: Name of the targets, for scorers that leave it at ``'targets'``.
+        mask_name: Name of the mask, for scorers without one.
+
+    Raises:
+        UnknownTypeError: Neither the scorer, `out_name` nor the network names the predictions; it
+            is a `TypeError` too.
+        UnknownPathError: The Input has no data of that name.
+        ValidationError: Two scorers or losses share a name, or shapes do not fit.
+    """
+    losses = net.get_loss_values()
+    _check_names([*losses, *(scorer.__name__ for scorer in scorers)])
+    for name, loss in losses.items():
+        scores.setdefault(name, []).append((net.batch_size, net.batch_size * loss))
+    for scorer in scorers:
+        own_targets = scorer.targets_name not in ("", "targets")
+        targets = _get_input(net, scorer, scorer.targets_name if own_targets else targets_name)
+        masked_by = scorer.mask_name or mask_name
+        mask = _get_input(net, scorer, masked_by) if masked_by else None
+        # a recurrent output has rows of context after its time steps
+        predicted = net.get(_output_path(net, scorer, out_name))[: len(targets)]
+        scores.setdefault(scorer.__name__, []).append(_score(scorer, targets, predicted, mask))
+
+
+def aggregate_losses_and_scores(
+    scores: Mapping[str, Iterable[Weighted]], net: Any, scorers: Sequence[Scorer]
+) -> OrderedDict[str, float]:
+    """Return the mean of each loss and score that `gather_losses_and_scores` has collected."""
+    results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in net.get_loss_values())
+    for scorer in scorers:
+        results[scorer.__name__] = scorer.aggregate(scores[scorer.__name__])
+    return results
+
+
+def _score(scorer: Scorer, targets: Array, predicted: Array, mask: Array | None) -> Weighted:
+    true_labels, predicted = map(flatten_time_and_features, (targets, predicted))
+    if mask is not None:
+        mask = flatten_time_and_features(mask)
+    for what, array in (("predictions", predicted), ("mask", mask)):
+        if array is not None and len(array) != len(true_labels):
+            raise ValidationError(
+                f"scorer {scorer.__name__!r}: expected as many rows of {what} as of targets, "
+                f"{len(true_labels)}, got {len(array)}"
+            )
+    if mask is not None and mask.shape[1] != 1:
+        raise ValidationError(
+            f"scorer {scorer.__name__!r}: expected a mask with one feature, got {mask.shape[1]}"
+        )
+    weight = len(true_labels) if mask is None else float(mask.sum(dtype=float))
+    return weight, scorer(true_labels, predicted, mask)
+
+
+def _check_names(names: list[str]) -> None:
+    repeated = sorted({repr(name) for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValidationError(
+            f"expected different names for all scorers and losses, got {', '.join(repeated)} more "
+            f"than once. Give the scorer another one: name='...'."
+        )
+
+
+def _output_path(net: Any, scorer: Scorer, out_name: str) -> str:
+    path = scorer.out_name or out_name or net.output_name
+    if not path:
+        raise UnknownTypeError(
+            f"scorer {scorer.__name__!r}: expected the path of the predictions, got none. Set "
+            f"net.output_name, or give out_name, e.g. 'Output.outputs.predictions'."
+        )
+    return path
+
+
+def _get_input(net: Any, scorer: Scorer, name: str) -> Array:
+    if name not in net.input_names:
+        raise UnknownPathError(
+            f"scorer {scorer.__name__!r}: {unknown('input', name, net.input_names)}"
+        )
+    return net.get_input(name)

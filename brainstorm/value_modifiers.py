@@ -1,0 +1,302 @@
+"""Modifiers: small changes to parameters or gradients at each update of a network.
+
+A `ValueModifier` changes one array in place: a parameter after an update, or a gradient before
+it. A `GradientModifier` changes a gradient in the light of its parameter. Both compute with handler
+operations alone; what they need beside the array is allocated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.randomness import RandomState, Seedable
+from brainstorm.utils import Array, product
+
+__all__ = [
+    "ClipValues",
+    "ConstrainL2Norm",
+    "FreezeValues",
+    "GradientModifier",
+    "L1Decay",
+    "L2Decay",
+    "MaskValues",
+    "ValueModifier",
+    "apply_to_gradient",
+    "check_gradient_modifier",
+    "check_weight_modifier",
+]
+
+#: A handler of any kind.
+Handler = Any
+
+
+class _Scratch:
+    """Arrays beside the one that is modified, made once per handler and shape.
+
+    Copies start empty: every copy of a modifier serves a parameter of its own.
+    """
+
+    def __init__(self) -> None:
+        self._handler: Handler = None
+        self._arrays: dict[tuple[Any, ...], tuple[Array, np.ndarray | None]] = {}
+
+    def get(
+        self,
+        handler: Handler,
+        name: str,
+        shape: tuple[int, ...],
+        content: np.ndarray | None = None,
+    ) -> Array:
+        """Return the array called `name`, filled from `content` when that is another object."""
+        if handler is not self._handler:
+            self._handler, self._arrays = handler, {}
+        key = (name, *shape)
+        array, source = self._arrays.get(key, (None, None))
+        if array is None or source is not content:
+            array = handler.allocate(shape) if array is None else array
+            if content is not None:
+                handler.set_from_numpy(array, content)
+            self._arrays[key] = (array, content)
+        return array
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Scratch:
+        return _Scratch()
+
+
+class _Modifier(Seedable, Describable):
+    """What both kinds of modifiers share.
+
+    Attributes:
+        layer_name: The layer whose parameter or gradient is modified; set by the network.
+        view_name: The name of the parameter.
+        rnd: Source of random numbers.
+    """
+
+    __undescribed__: Any = {"rnd": None, "_scratch": None}
+
+    layer_name: str | None = None
+    view_name: str | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scratch = _Scratch()
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        self.rnd = RandomState()
+        self._scratch = _Scratch()
+
+    def _check(self, fits: bool, what: str) -> None:
+        if not fits:
+            raise NetworkValidationError(
+                f"{type(self).__name__} at '{self.layer_name}.{self.view_name}': {what}"
+            )
+
+
+class ValueModifier(_Modifier):
+    """Base of modifiers of one array; a subclass overrides ``__call__``."""
+
+    def __call__(self, handler: Handler, view: Array) -> None:
+        """Change `view` in place, with operations of `handler`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__")
+
+
+class GradientModifier(_Modifier):
+    """Base of modifiers of a gradient that look at its parameter."""
+
+    def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
+        """Change `gradients` in place, with operations of `handler`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__")
+
+
+def apply_to_gradient(
+    modifier: ValueModifier | GradientModifier,
+    handler: Handler,
+    parameters: Array,
+    gradients: Array,
+) -> None:
+    """Change `gradients` in place with a modifier of either kind."""
+    if isinstance(modifier, GradientModifier):
+        modifier(handler, parameters, gradients)
+    else:
+        modifier(handler, gradients)
+
+
+def check_weight_modifier(value: Any) -> ValueModifier:
+    """Return `value`, which must be a modifier that parameters can have.
+
+    Raises:
+        NetworkValidationError: It is something else.
+    """
+    if isinstance(value, ValueModifier):
+        return value
+    remedy = " Set it with set_gradient_modifiers." if isinstance(value, GradientModifier) else ""
+    raise NetworkValidationError(f"expected a ValueModifier, got {value!r}.{remedy}")
+
+
+def check_gradient_modifier(value: Any) -> ValueModifier | GradientModifier:
+    """Return `value`, which must be a modifier that gradients can have.
+
+    Raises:
+        NetworkValidationError: It is something else.
+    """
+    if isinstance(value, (ValueModifier, GradientModifier)):
+        return value
+    raise NetworkValidationError(f"expected a GradientModifier or a ValueModifier, got {value!r}.")
+
+
+class ConstrainL2Norm(ValueModifier):
+    """Rescale the rows whose Euclidean norm is too large; others stay as they are, bit for bit.
+
+    A row is what belongs to one index of the first dimension: the incoming weights of a unit.
+    Arrays with one dimension are not touched.
+
+    Args:
+        limit: The largest norm, above 0.
+    """
+
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        if not 0 < limit < float("inf"):
+            raise ValidationError(f"ConstrainL2Norm: expected a number limit > 0, got {limit!r}")
+        self.limit = limit
+
+    def __call__(self, handler: Handler, view: Array) -> None:
+        """Rescale the rows of `view` whose norm is above the limit."""
+        if len(view.shape) < 2:
+            return
+        shape = (view.shape[0], product(view.shape[1:]))
+        rows = view.reshape(shape)
+        squares = self._scratch.get(handler, "squares", shape)
+        norms = self._scratch.get(handler, "norms", (shape[0], 1))
+        factors = self._scratch.get(handler, "factors", (shape[0], 1))
+        handler.mult_tt(rows, rows, squares)
+        handler.sum_t(squares, 1, norms)
+        handler.sqrt_t(norms, norms)
+        # limit / max(norm, limit) is exactly 1 for rows within the limit
+        handler.clip_t(norms, self.limit, _largest(handler), norms)
+        handler.fill(factors, self.limit)
+        handler.divide_tt(factors, norms, factors)
+        handler.mult_mv(rows, factors, rows)
+
+
+class ClipValues(ValueModifier):
+    """Move values outside of an interval to its nearer end.
+
+    Args:
+        low: Lower end; `None` for no limit.
+        high: Upper end; `None` for no limit.
+    """
+
+    def __init__(self, low: float | None = -1.0, high: float | None = 1.0) -> None:
+        super().__init__()
+        if low is not None and high is not None and not low <= high:
+            raise ValidationError(f"ClipValues: expected low <= high, got {low!r} and {high!r}")
+        self.low = low
+        self.high = high
+
+    def __call__(self, handler: Handler, view: Array) -> None:
+        """Clip `view`."""
+        low = -_largest(handler) if self.low is None else self.low
+        high = _largest(handler) if self.high is None else self.high
+        handler.clip_t(view, low, high, view)
+
+
+class MaskValues(ValueModifier):
+    """Multiply by a constant mask, e.g. to hold some connections at zero.
+
+    Args:
+        mask: An array (or nested list) of the shape of the parameter.
+    """
+
+    def __init__(self, mask: Array) -> None:
+        super().__init__()
+        self.mask = np.array(mask, dtype=float)
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        super().__init_from_description__(description)
+        self.mask = np.array(self.mask, dtype=float)
+
+    def __call__(self, handler: Handler, view: Array) -> None:
+        """Multiply `view` by the mask."""
+        self._check(
+            self.mask.shape == tuple(view.shape),
+            f"expected a mask of shape {tuple(view.shape)}, got {self.mask.shape}",
+        )
+        mask = self._scratch.get(handler, "mask", self.mask.shape, self.mask)
+        handler.mult_tt(view, mask, view)
+
+
+class FreezeValues(ValueModifier):
+    """Set the values back to given ones, or to those of the first call.
+
+    Args:
+        weights: An array (or nested list) of the shape of the parameter; `None` takes the values
+            that it has at the first call.
+
+    Attributes:
+        weights: The values, `None` before the first call.
+    """
+
+    def __init__(self, weights: Array | None = None) -> None:
+        super().__init__()
+        self.weights: Array | None = None if weights is None else np.array(weights, dtype=float)
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        super().__init_from_description__(description)
+        if self.weights is not None:
+            self.weights = np.array(self.weights, dtype=float)
+
+    def __call__(self, handler: Handler, view: Array) -> None:
+        """Set `view` to the values."""
+        if self.weights is None:  # the only call that reads values back
+            self.weights = handler.get_numpy_copy(view)
+        self._check(
+            self.weights.shape == tuple(view.shape),
+            f"expected weights of shape {tuple(view.shape)}, got {self.weights.shape}",
+        )
+        weights = self._scratch.get(handler, "weights", self.weights.shape, self.weights)
+        handler.copy_to(weights, view)
+
+
+class L1Decay(GradientModifier):
+    """Pull parameters towards zero at a constant pace: gradient += factor * sign(parameter).
+
+    Args:
+        factor: Derivative of the penalty ``factor * sum(abs(w))``.
+    """
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
+        """Add the derivative of the penalty to `gradients`."""
+        signs = self._scratch.get(handler, "signs", tuple(parameters.shape))
+        handler.sign_t(parameters, signs)
+        handler.mult_add_st(self.factor, signs, gradients)
+
+
+class L2Decay(GradientModifier):
+    """Pull parameters towards zero in proportion to them: gradient += factor * parameter.
+
+    Args:
+        factor: Factor of the penalty ``factor / 2 * sum(w ** 2)``.
+    """
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
+        """Add the derivative of the penalty to `gradients`."""
+        handler.mult_add_st(self.factor, parameters, gradients)
+
+
+def _largest(handler: Handler) -> float:
+    """Return the largest finite number of the handler's type; "no limit" for its operations."""
+    return float(np.finfo(handler.dtype).max)

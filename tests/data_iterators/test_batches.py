@@ -1,0 +1,337 @@
+"""Undivided, Minibatches and Online: order, cutting, sources on disk, and errors."""
+
+from itertools import chain, pairwise
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.data_iterators import DataIterator, Minibatches, Online, Undivided
+from brainstorm.errors import IteratorValidationError
+from brainstorm.randomness import global_rnd
+
+
+def numbered(samples, steps=1):
+    """Return data (T, B, 1) in which sequence b holds the number b."""
+    return np.broadcast_to(np.arange(samples, dtype=float)[None, :, None], (steps, samples, 1))
+
+
+def order_of(iterator):
+    return [batch["default"][0, :, 0].astype(int).tolist() for batch in iterator()]
+
+
+@pytest.fixture(params=["array", "memmap", "hdf5", "wrapped"])
+def stored(request, tmp_path):
+    """Return a function that puts an array somewhere."""
+
+    class OnlySlices:
+        def __init__(self, array):
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __getitem__(self, key):
+            return self.array[key]
+
+    def store(array):
+        if request.param == "memmap":
+            file = np.memmap(tmp_path / "data", array.dtype, "w+", shape=array.shape)
+            file[:] = array
+            return file
+        if request.param == "hdf5":
+            return h5py.File(tmp_path / "data.h5", "w").create_dataset("x", data=array)
+        return OnlySlices(array) if request.param == "wrapped" else array
+
+    return store
+
+
+# -- Undivided ----------------------------------------------------------------------------------
+
+
+def test_undivided_yields_the_same_batch(stored):
+    data = np.random.RandomState(0).standard_normal((2, 3, 4))
+    iterator = Undivided(default=stored(data), targets=np.zeros((2, 3, 1)))
+    (first,), (second,) = list(iterator()), list(iterator(handler=None))
+    assert first is second
+    assert type(first["default"]) is np.ndarray
+    assert np.array_equal(first["default"], data)
+    assert iterator.length == 1
+    assert iterator.total_size == 24 + 6
+    assert iterator.data_shapes == {"default": (4,), "targets": (1,)}
+
+
+def test_undivided_shares_memory_but_does_not_allow_writing():
+    data = np.zeros((1, 2, 3))
+    (batch,) = Undivided(default=data)()
+    data[:] = 5
+    assert np.array_equal(batch["default"], data)
+    with pytest.raises(ValueError, match="read-only"):
+        batch["default"][:] = 1
+    data[:] = 6
+
+
+# -- Minibatches --------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    samples=st.integers(1, 12),
+    batch_size=st.integers(1, 14),
+    shuffle=st.sampled_from([True, False, "batches"]),
+)
+def test_every_instance_comes_once_per_epoch(samples, batch_size, shuffle):
+    iterator = Minibatches(batch_size, shuffle, default=numbered(samples))
+    for _ in range(2):
+        batches = order_of(iterator)
+        assert len(batches) == iterator.length
+        assert sorted(chain(*batches)) == list(range(samples))
+        sizes = sorted(len(batch) for batch in batches)
+        assert sizes[1:] == [batch_size] * (len(sizes) - 1)
+        if shuffle == "batches":
+            assert all(np.diff(batch).tolist() == [1] * (len(batch) - 1) for batch in batches)
+        if shuffle is False:
+            assert list(chain(*batches)) == list(range(samples))
+
+
+def test_shuffle_mixes_instances_anew_in_every_epoch():
+    iterator = Minibatches(10, default=numbered(100))
+    first, second = order_of(iterator), order_of(iterator)
+    assert first != second
+    neighbours = np.diff(np.ravel(first)) == 1
+    assert neighbours.sum() < 10
+    assert not any(set(batch) <= set(range(10)) for batch in first)
+
+
+def test_batches_are_in_a_new_order_in_every_epoch():
+    iterator = Minibatches(2, "batches", default=numbered(40))
+    assert order_of(iterator) != order_of(iterator)
+
+
+@pytest.mark.parametrize("shuffle", [True, "batches"])
+def test_order_depends_on_the_seed(shuffle):
+    orders = []
+    for seed in (42, 42, 43):
+        global_rnd.set_seed(seed)
+        iterator = Minibatches(3, shuffle, default=numbered(30))
+        orders.append([order_of(iterator), order_of(iterator)])
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+
+
+def test_an_epoch_is_determined_when_it_starts():
+    iterator = Minibatches(2, default=numbered(20))
+    state = iterator.rnd.get_state()
+    expected = order_of(iterator)
+    iterator.rnd.set_state(state)
+    epoch = iterator()
+    next(epoch)
+    iterator.rnd.set_seed(0)
+    rest = [batch["default"][0, :, 0].astype(int).tolist() for batch in epoch]
+    assert rest == expected[1:]
+
+
+def test_all_arrays_are_drawn_alike():
+    x = np.arange(12.0).reshape(1, 6, 2)
+    for batch in Minibatches(4, a=x, b=x[..., :1])():
+        assert np.array_equal(batch["a"][..., :1], batch["b"])
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "batches"])
+def test_batches_share_nothing_with_the_data(shuffle):
+    data = np.zeros((2, 5, 3))
+    before = data.copy()
+    collected = []
+    for batch in Minibatches(2, shuffle, default=data)():
+        batch["default"][:] = 7
+        collected.append(batch["default"])
+    assert np.array_equal(data, before)
+    assert not any(np.shares_memory(a, b) for a, b in pairwise(collected))
+
+
+def test_attributes():
+    iterator = Minibatches(4, default=np.zeros((2, 10, 3, 5)), targets=np.zeros((2, 10, 1)))
+    assert iterator.length == 3
+    assert iterator.sample_size == 10
+    assert iterator.seq_lens is None
+    assert iterator.data_shapes == {"default": (3, 5), "targets": (1,)}
+    assert isinstance(iterator, DataIterator)
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "batches"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
+def test_sources_and_dtypes(stored, shuffle, dtype):
+    data = np.random.RandomState(0).randint(0, 2, (3, 7, 2)).astype(dtype)
+    data[0, :, 0] = np.arange(7).astype(dtype)
+    numbers = numbered(7, 3)
+    for _ in range(3):
+        for batch in Minibatches(3, shuffle, default=stored(data), n=numbers)():
+            assert type(batch["default"]) is np.ndarray
+            assert batch["default"].dtype == dtype
+            assert batch["default"].flags.writeable
+            assert np.array_equal(batch["default"], data[:, batch["n"][0, :, 0].astype(int)])
+            break
+
+
+def test_only_the_batch_is_read():
+    class Counting:
+        shape, dtype, read = (2, 1000, 1), np.dtype("f4"), 0
+
+        def __getitem__(self, key):
+            block = np.zeros(self.shape, self.dtype)[key]
+            self.read = max(self.read, block.size)
+            return block
+
+    data = Counting()
+    for shuffle in (True, False):
+        list(Minibatches(10, shuffle, cut_according_to=[1] * 1000, default=data)())
+        assert data.read == 10
+
+
+# -- cutting ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=8),
+    batch_size=st.integers(1, 4),
+    by_mask=st.booleans(),
+)
+def test_batches_are_cut_to_their_longest_sequence(lengths, batch_size, by_mask):
+    steps = np.arange(5)[:, None, None]
+    mask = (steps < np.array(lengths)[None, :, None]).astype(float)
+    cut = {} if by_mask else {"cut_according_to": lengths}
+    data = numbered(len(lengths), 5)
+    iterator = Minibatches(batch_size, default=data, **{"mask" if by_mask else "m": mask}, **cut)
+    assert list(iterator.seq_lens) == lengths
+    for batch in iterator():
+        members = batch["default"][0, :, 0].astype(int)
+        longest = max(lengths[b] for b in members)
+        assert {array.shape[:2] for array in batch.values()} == {(longest, len(members))}
+
+
+def test_a_sequence_ends_at_the_last_non_zero_of_its_mask():
+    mask = np.array([[0, 1, 0, 2], [1, 0, 0, 0], [0, 1, 0, 0]])[:, :, None]
+    iterator = Online(False, "m", default=numbered(4, 3), m=mask)
+    assert list(iterator.seq_lens) == [2, 3, 0, 1]
+    assert [len(batch["m"]) for batch in iterator()] == [2, 3, 1, 1]
+
+
+def test_mask_may_have_features_and_lie_on_disk(stored):
+    mask = np.zeros((4, 2, 3))
+    mask[1, 0, 2] = mask[0, 1, 0] = 1
+    iterator = Minibatches(2, default=numbered(2, 4), mask=stored(mask))
+    assert list(iterator.seq_lens) == [2, 1]
+    assert next(iterator())["default"].shape == (2, 2, 1)
+
+
+def test_no_cut():
+    mask = np.zeros((4, 2, 1))
+    assert Minibatches(2, cut_according_to=None, default=numbered(2, 4), mask=mask).seq_lens is None
+    (batch,) = Minibatches(2, cut_according_to=None, default=numbered(2, 4), mask=mask)()
+    assert batch["default"].shape == (4, 2, 1)
+
+
+# -- Online -------------------------------------------------------------------------------------
+
+
+def test_online_yields_single_sequences():
+    iterator = Online(default=numbered(30))
+    assert iterator.length == 30
+    first = order_of(iterator)
+    assert all(len(batch) == 1 for batch in first)
+    assert sorted(chain(*first)) == list(range(30))
+    assert first != order_of(iterator)
+    assert order_of(Online(shuffle=False, default=numbered(3))) == [[0], [1], [2]]
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+X = np.zeros((2, 3, 1))
+
+
+@pytest.mark.parametrize("cls", [Undivided, Minibatches, Online])
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ({}, "expected at least one named array, e.g. default=x, got none"),
+        (
+            {"default": np.zeros((2, 3))},
+            r", data 'default': expected a numeric array \(T, B, features...\), got shape "
+            r"\(2, 3\). Add a time axis for rows that are no sequences: x\[None\]\.",
+        ),
+        (
+            {"x": np.zeros(3)},
+            r"got shape \(3,\). Add a time axis and a feature axis: x\[None, :, N",
+        ),
+        ({"x": np.zeros(())}, r"got shape \(\)\.$"),
+        ({"x": [[[1]]]}, r"data 'x': expected a .*, got a list. Convert it with numpy.asarray\."),
+        ({"x": None}, "got a NoneType"),
+        ({"x": X.astype(object)}, r"got dtype object. Convert it to float32\."),
+        ({"x": X.astype(str)}, "got dtype <U32"),
+        ({"x": X.astype(complex)}, "got dtype complex128"),
+        ({"x": X[:0]}, r"expected a numeric array .* that is not empty, got shape \(0, 3, 1\)"),
+        ({"x": X[:, :0]}, r"got shape \(2, 0, 1\)"),
+        ({"x": X[..., :0]}, r"got shape \(2, 3, 0\)"),
+        (
+            {"a": X, "b": X[:1]},
+            r", data 'b': expected \(T, B\) = \(2, 3\) as 'a' has, got shape \(1, 3, 1\). All",
+        ),
+        ({"a": X, "b": X[:, :2]}, r"as 'a' has, got shape \(2, 2, 1\)"),
+    ],
+)
+def test_unfit_data(cls, data, match):
+    with pytest.raises(IteratorValidationError, match=f"^{cls.__name__}.*{match}"):
+        cls(**data)
+
+
+def test_arrays_of_other_libraries():
+    class Tensor:
+        shape, dtype = (1, 2, 3), "torch.float32"
+
+    with pytest.raises(IteratorValidationError, match=r"got a Tensor\. Convert it with numpy"):
+        Minibatches(default=Tensor())
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, "2", None])
+def test_batch_size(batch_size):
+    with pytest.raises(
+        IteratorValidationError, match="Minibatches: expected an int batch_size >= 1, got "
+    ):
+        Minibatches(batch_size, default=X)
+
+
+@pytest.mark.parametrize("shuffle", ["yes", None, 2])
+def test_shuffle_values(shuffle):
+    with pytest.raises(
+        IteratorValidationError, match="expected shuffle to be True, False or 'batches', got "
+    ):
+        Minibatches(1, shuffle, default=X)
+
+
+def test_numpy_numbers_are_numbers():
+    assert Minibatches(np.int64(2), np.bool_(True), default=X).shuffle is True
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [[1, 2], [1, 2, 3], [0, 1, 2], [1.0, 2.0, 2.0], 3, np.ones((3, 1), int), {"a": 1}, [[1], 2]],
+)
+def test_lengths(cut):
+    with pytest.raises(
+        IteratorValidationError,
+        match=r"Minibatches: cut_according_to: expected a data name, None or 3 ints from 1 to 2 ",
+    ):
+        Minibatches(1, cut_according_to=cut, default=X)
+
+
+def test_unknown_mask():
+    with pytest.raises(
+        IteratorValidationError,
+        match=r"cut_according_to: unknown data name 'msk'.*Did you mean 'mask'",
+    ):
+        Minibatches(cut_according_to="msk", default=X, mask=X)
+
+
+def test_base_is_abstract():
+    with pytest.raises(NotImplementedError, match="DataIterator does not define __call__"):
+        DataIterator({}, 0)()

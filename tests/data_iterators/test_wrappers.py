@@ -1,0 +1,391 @@
+"""Iterators that wrap others: results, statistics, purity, and errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm import data_iterators
+from brainstorm.data_iterators import (
+    AddGaussianNoise,
+    AddSaltNPepper,
+    DataIterator,
+    Flip,
+    Minibatches,
+    MultiHot,
+    OneHot,
+    Pad,
+    RandomCrop,
+    Undivided,
+    Wrapper,
+)
+from brainstorm.errors import IteratorValidationError
+from brainstorm.randomness import global_rnd
+
+IMAGES = np.arange(2 * 6 * 4 * 5 * 3, dtype=np.float32).reshape(2, 6, 4, 5, 3)
+CLASSES = np.arange(12).reshape(2, 6, 1) % 4
+LABELS = np.stack([CLASSES[..., 0], CLASSES[..., 0] // 2], axis=2)
+
+
+def source(**changes):
+    return Undivided(**{"default": IMAGES, "targets": CLASSES, "labels": LABELS, **changes})
+
+
+def only(iterator, name="default"):
+    (batch,) = list(iterator())
+    return batch[name]
+
+
+EXAMPLES = {
+    "AddGaussianNoise": lambda it: AddGaussianNoise(it, {"default": 0.5, "targets": 0.1}),
+    "AddSaltNPepper": lambda it: AddSaltNPepper(it, {"default": 0.3}),
+    "Flip": lambda it: Flip(it),
+    "Pad": lambda it: Pad(it, {"default": 2}),
+    "RandomCrop": lambda it: RandomCrop(it, {"default": (2, 2)}),
+    "OneHot": lambda it: OneHot(it, {"targets": 4}),
+    "MultiHot": lambda it: MultiHot(it, {"labels": 4, "targets": 5}),
+}
+each_example = pytest.mark.parametrize("name", EXAMPLES)
+
+
+def test_every_wrapper_has_an_example():
+    classes = {getattr(data_iterators, name) for name in data_iterators.__all__}
+    wrappers = {c.__name__ for c in classes if issubclass(c, Wrapper)} - {"Wrapper"}
+    assert wrappers == set(EXAMPLES)
+
+
+# -- laws of all wrappers -----------------------------------------------------------------------
+
+
+@each_example
+def test_data_are_never_changed_and_nothing_accumulates(name):
+    data = {"default": IMAGES.copy(), "targets": CLASSES.copy(), "labels": LABELS.copy()}
+    wrapper = EXAMPLES[name](source(**data))
+    shapes = dict(wrapper.data_shapes)
+    for _ in range(3):
+        (batch,) = list(wrapper())
+        assert {key: array.shape[2:] for key, array in batch.items()} == shapes
+        for key in wrapper.settings:
+            assert not np.shares_memory(batch[key], data[key])
+    assert wrapper.data_shapes == shapes
+    for key, before in (("default", IMAGES), ("targets", CLASSES), ("labels", LABELS)):
+        assert np.array_equal(data[key], before)
+        if key not in wrapper.settings:
+            assert np.array_equal(batch[key], before)
+    assert wrapper.iter.data_shapes == source().data_shapes
+
+
+@each_example
+def test_repeatable_by_seed(name):
+    results = []
+    for seed in (1, 1, 2):
+        wrapper = EXAMPLES[name](source())
+        wrapper.rnd.set_seed(seed)
+        results.append(next(wrapper()))
+    assert all(np.array_equal(results[0][key], results[1][key]) for key in results[0])
+    if name not in ("Pad", "OneHot", "MultiHot"):
+        assert not all(np.array_equal(results[0][key], results[2][key]) for key in results[0])
+
+
+@each_example
+def test_global_seed_reaches_wrappers(name):
+    results = []
+    for _ in range(2):
+        global_rnd.set_seed(42)
+        wrapper = EXAMPLES[name](Minibatches(2, default=IMAGES, targets=CLASSES, labels=LABELS))
+        assert wrapper.length == 3
+        results.append([batch for _ in range(2) for batch in wrapper()])
+    for first, second in zip(*results, strict=True):
+        assert all(np.array_equal(first[key], second[key]) for key in first)
+
+
+@each_example
+def test_unknown_data_name(name):
+    cls = getattr(data_iterators, name)
+    with pytest.raises(
+        IteratorValidationError,
+        match=f"^{name}: unknown data name 'defualt'. Choices are: default, targets, labels. Did "
+        f"you mean 'default'",
+    ):
+        cls(source(), {"defualt": 1})
+
+
+@each_example
+def test_wrong_kinds_of_arguments(name):
+    cls = getattr(data_iterators, name)
+    with pytest.raises(
+        IteratorValidationError,
+        match=f"^{name}: expected a dictionary with data names as keys, got 0.5. For all names: "
+        "{'default': ..., 'targets': ..., 'labels': ...}",
+    ):
+        cls(source(), 0.5)
+    with pytest.raises(
+        IteratorValidationError, match=f"^{name}: expected a DataIterator to wrap, got a ndarray"
+    ):
+        cls(IMAGES, {"default": 1})
+
+
+def test_wrappers_nest():
+    wrapped = OneHot(
+        Flip(Pad(RandomCrop(source(), {"default": (2, 3)}), {"default": 1})), {"targets": 4}
+    )
+    (batch,) = list(wrapped())
+    assert batch["default"].shape == (2, 6, 4, 5, 3)
+    assert wrapped.data_shapes == {"default": (4, 5, 3), "targets": (4,), "labels": (2,)}
+
+
+def test_base_is_abstract():
+    with pytest.raises(NotImplementedError, match="Wrapper does not define transform"):
+        next(Wrapper(source(), {"default": 1})())
+
+
+def test_users_iterator_can_be_wrapped():
+    class Own(DataIterator):
+        def __call__(self, handler=None):
+            yield {"default": np.zeros((1, 2, 3))}
+
+    assert only(AddGaussianNoise(Own({"default": (3,)}, 1), {"default": 1.0})).std() > 0
+
+
+# -- noise --------------------------------------------------------------------------------------
+
+
+def test_gaussian_noise_statistics_stay_the_same_every_epoch():
+    data = np.full((1, 100, 400), 3.0, np.float32)
+    wrapper = AddGaussianNoise(Undivided(default=data), {"default": 0.5}, {"default": -1.0})
+    epochs = [only(wrapper) for _ in range(3)]
+    for noisy in epochs:
+        assert noisy.dtype == np.float32
+        assert noisy.mean() == pytest.approx(2.0, abs=0.02)
+        assert noisy.std() == pytest.approx(0.5, abs=0.01)
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [
+        (np.float64, np.float64),
+        (np.float16, np.float16),
+        (np.uint8, np.float32),
+        (bool, np.float32),
+    ],
+)
+def test_gaussian_noise_dtypes(dtype, result):
+    data = np.ones((1, 50, 50), dtype)
+    noisy = only(AddGaussianNoise(Undivided(default=data), {"default": 0.1}))
+    assert noisy.dtype == result
+    assert 0.08 < noisy.std() < 0.12
+
+
+@pytest.mark.parametrize(("ratio_dict", "ratio"), [(None, 0.5), ({"default": 0.9}, 0.9)])
+def test_salt_and_pepper_statistics(ratio_dict, ratio):
+    data = np.full((1, 100, 400), 0.3, np.float32)
+    wrapper = AddSaltNPepper(Undivided(default=data), {"default": 0.4}, ratio_dict)
+    for _ in range(2):
+        noisy = only(wrapper)
+        assert noisy.dtype == np.float32
+        assert set(np.unique(noisy)) == {0, np.float32(0.3), 1}
+        assert (noisy == 1).mean() == pytest.approx(0.4 * ratio, abs=0.01)
+        assert (noisy == 0).mean() == pytest.approx(0.4 * (1 - ratio), abs=0.01)
+
+
+@pytest.mark.parametrize(("prob", "ratio", "value"), [(0, 0.5, 0.3), (1, 1, 1), (1, 0, 0)])
+def test_salt_and_pepper_extremes(prob, ratio, value):
+    data = np.full((1, 9, 9), 0.3)
+    wrapper = AddSaltNPepper(Undivided(default=data), {"default": prob}, {"default": ratio})
+    assert (only(wrapper) == value).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (
+            lambda: AddGaussianNoise(source(), {"default": -1}),
+            "AddGaussianNoise, data 'default': expected a number >= 0 as standard deviation, got",
+        ),
+        (lambda: AddGaussianNoise(source(), {"default": "1"}), "as standard deviation, got '1'"),
+        (lambda: AddGaussianNoise(source(), {"default": float("nan")}), "deviation, got nan"),
+        (lambda: AddGaussianNoise(source(), {"default": True}), "deviation, got True"),
+        (
+            lambda: AddGaussianNoise(source(), {"default": 1}, {"default": "x"}),
+            "data 'default': expected a number as mean, got 'x'",
+        ),
+        (
+            lambda: AddGaussianNoise(source(), {"default": 1}, {"targets": 1}),
+            "unknown data name 'targets'. Choices are: default",
+        ),
+        (
+            lambda: AddSaltNPepper(source(), {"default": 1.1}),
+            "AddSaltNPepper, data 'default': expected a number from 0 to 1 as probability, got 1.1",
+        ),
+        (
+            lambda: AddSaltNPepper(source(), {"default": 1}, {"default": -0.1}),
+            "expected a number from 0 to 1 as ratio, got -0.1",
+        ),
+        (
+            lambda: AddSaltNPepper(source(), {"default": 1}, {"labels": 0.1}),
+            "unknown data name 'labels'. Choices are: default",
+        ),
+    ],
+)
+def test_noise_arguments(make, match):
+    with pytest.raises(IteratorValidationError, match=match):
+        make()
+
+
+# -- images -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, bool])
+def test_flip_mirrors_whole_sequences(dtype):
+    images = np.random.RandomState(0).randint(0, 2, (2, 200, 9, 4, 1)).astype(dtype)
+    flipped = only(Flip(Undivided(default=images), {"default": 0.3}))
+    assert flipped.dtype == dtype
+    mirrored = [np.array_equal(flipped[:, b], images[:, b, :, ::-1]) for b in range(200)]
+    unchanged = [np.array_equal(flipped[:, b], images[:, b]) for b in range(200)]
+    assert all(m or u for m, u in zip(mirrored, unchanged, strict=True))
+    assert np.mean(mirrored) == pytest.approx(0.3, abs=0.15)
+
+
+def test_flip_extremes_and_default():
+    assert np.array_equal(only(Flip(source(), {"default": 1})), IMAGES[..., ::-1, :])
+    assert np.array_equal(only(Flip(source(), {"default": 0})), IMAGES)
+    assert Flip(source()).prob_dict == {"default": 0.5}
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, np.int64(2)])
+@pytest.mark.parametrize("value", [None, 0, 2.5])
+def test_pad(size, value):
+    wrapper = Pad(source(), {"default": size}, None if value is None else {"default": value})
+    for _ in range(2):
+        padded = only(wrapper)
+        assert padded.shape == (2, 6, 4 + 2 * size, 5 + 2 * size, 3)
+        assert padded.dtype == IMAGES.dtype
+        assert np.array_equal(padded[:, :, size : size + 4, size : size + 5], IMAGES)
+        border = padded.size - IMAGES.size
+        assert padded.sum() == pytest.approx(IMAGES.sum() + border * (value or 0))
+    assert wrapper.data_shapes["default"] == (4 + 2 * size, 5 + 2 * size, 3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.integers(1, 4), columns=st.integers(1, 5), seed=st.integers(0, 99))
+def test_random_crop_is_a_part_of_the_sequence(rows, columns, seed):
+    wrapper = RandomCrop(source(), {"default": (rows, columns)})
+    wrapper.rnd.set_seed(seed)
+    cropped = only(wrapper)
+    assert wrapper.data_shapes["default"] == cropped.shape[2:] == (rows, columns, 3)
+    for b in range(6):
+        # each pixel of IMAGES holds its own flat index, which tells where the part begins
+        top, left = np.unravel_index(int(cropped[0, b, 0, 0, 0]), IMAGES.shape)[2:4]
+        part = IMAGES[:, b, top : top + rows, left : left + columns]
+        assert np.array_equal(cropped[:, b], part)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, bool, np.int64])
+def test_random_crop_takes_every_place_and_dtype(dtype):
+    images = np.zeros((1, 300, 4, 3, 1), dtype)
+    images[:, :, 1, 2] = 1
+    cropped = only(RandomCrop(Undivided(default=images), {"default": (2, 2)}))
+    assert cropped.dtype == dtype
+    # the pixel is seen from the parts at columns 1, and rows 0 and 1 of 0, 1, 2
+    assert cropped.any(axis=(2, 3, 4)).mean() == pytest.approx(1 / 2 * 2 / 3, abs=0.1)
+    assert np.array_equal(only(RandomCrop(source(), {"default": (4, 5)})), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (
+            lambda: Flip(source(), {"targets": 0.5}),
+            r"Flip, data 'targets': expected images of shape \(T, B, rows, columns, channels\), "
+            r"got \(T, B, 1\)",
+        ),
+        (lambda: Pad(source(), {"labels": 1}), r"Pad, data 'labels': .*, got \(T, B, 2\)"),
+        (
+            lambda: RandomCrop(source(), {"labels": (1, 1)}),
+            "RandomCrop, data 'labels': expected im",
+        ),
+        (
+            lambda: Flip(Undivided(x=IMAGES)),
+            "Flip: unknown data name 'default'. Choices are: x",
+        ),
+        (lambda: Flip(source(), {"default": 2}), "expected a number from 0 to 1 as probability"),
+        (lambda: Pad(source(), {"default": -1}), "'default': expected an int size >= 0, got -1"),
+        (lambda: Pad(source(), {"default": 1.0}), "expected an int size >= 0, got 1.0"),
+        (lambda: Pad(source(), {"default": 1}, {"targets": 1}), "unknown data name 'targets'"),
+        (
+            lambda: RandomCrop(source(), {"default": (5, 5)}),
+            r"'default': expected \(rows, columns\) from \(1, 1\) to \(4, 5\), got \(5, 5\)",
+        ),
+        (lambda: RandomCrop(source(), {"default": (0, 5)}), r"got \(0, 5\)"),
+        (lambda: RandomCrop(source(), {"default": (1, 2, 3)}), r"got \(1, 2, 3\)"),
+        (lambda: RandomCrop(source(), {"default": 3}), "got 3"),
+        (lambda: RandomCrop(source(), {"default": (1.0, 2.0)}), r"got \(1.0, 2.0\)"),
+    ],
+)
+def test_image_arguments(make, match):
+    with pytest.raises(IteratorValidationError, match=match):
+        make()
+
+
+# -- classes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64])
+def test_one_hot(dtype):
+    encoded = only(OneHot(source(targets=CLASSES.astype(dtype)), {"targets": 5}), "targets")
+    assert encoded.dtype == bool
+    assert encoded.shape == (2, 6, 5)
+    assert (encoded.sum(axis=2) == 1).all()
+    assert np.array_equal(encoded.argmax(axis=2), CLASSES[..., 0])
+
+
+def test_one_hot_of_several_items():
+    wrapper = OneHot(Undivided(a=CLASSES, b=CLASSES), {"a": 4, "b": 6})
+    (batch,) = list(wrapper())
+    assert batch["a"].shape[2], batch["b"].shape[2] == (4, 6)
+    assert wrapper.data_shapes == {"a": (4,), "b": (6,)}
+
+
+def test_multi_hot():
+    encoded = only(MultiHot(source(), {"labels": 4}), "labels")
+    assert encoded.dtype == bool
+    assert encoded.shape == (2, 6, 4)
+    for place in np.ndindex(2, 6):
+        assert set(np.flatnonzero(encoded[place])) == set(LABELS[place])
+
+
+@pytest.mark.parametrize(
+    "value", [-1, 4, 0.5, float("nan"), float("inf"), 1e30], ids=lambda v: str(v)
+)
+@pytest.mark.parametrize("cls", [OneHot, MultiHot])
+def test_classes_out_of_range(cls, value):
+    targets = CLASSES.astype(float)
+    targets[1, 2] = value
+    with pytest.raises(IteratorValidationError) as error:
+        next(cls(source(targets=targets), {"targets": 4})())
+    expected = (
+        f"{cls.__name__}, data 'targets': expected whole numbers from 0 to 3, got {value:.1f}"
+    )
+    assert str(error.value) == expected.replace(f"{1e30:.1f}", "1e+30")
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (
+            lambda: OneHot(source(), {"labels": 4}),
+            r"OneHot, data 'labels': expected one class number \(T, B, 1\), got features \(2,\). ",
+        ),
+        (lambda: OneHot(source(), {"default": 4}), r"got features \(4, 5, 3\)"),
+        (
+            lambda: MultiHot(source(), {"default": 4}),
+            r"MultiHot, data 'default': expected class numbers \(T, B, n\), got features \(4, 5, ",
+        ),
+        (lambda: OneHot(source(), {"targets": 0}), "expected an int vocabulary size >= 1, got 0"),
+        (lambda: MultiHot(source(), {"targets": 2.5}), "vocabulary size >= 1, got 2.5"),
+    ],
+)
+def test_class_arguments(make, match):
+    with pytest.raises(IteratorValidationError, match=match):
+        make()

@@ -1,0 +1,339 @@
+"""Initializers: shapes, statistics, reproducibility, descriptions, and errors."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm import initializers
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import InitializationError, UnknownTypeError, ValidationError
+from brainstorm.initializers import (
+    ArrayInitializer,
+    DenseSqrtFanIn,
+    DenseSqrtFanInOut,
+    EchoState,
+    Gaussian,
+    Identity,
+    Initializer,
+    LstmOptInit,
+    Orthogonal,
+    RandomWalk,
+    SparseInputs,
+    SparseOutputs,
+    Uniform,
+    as_initializer,
+    evaluate_initializer,
+)
+from brainstorm.randomness import global_rnd
+
+EXAMPLES = [
+    (ArrayInitializer([[1, 2], [3, 4]]), (2, 2)),
+    (ArrayInitializer(0.5), (3, 1, 2)),
+    (Gaussian(0.5, mean=2.0), (3,)),
+    (Uniform(0.3), (4, 5)),
+    (Uniform(1.0, 2.0), ()),
+    (DenseSqrtFanIn("tanh"), (5, 2, 2, 3)),
+    (DenseSqrtFanIn(0.7), (5, 2)),
+    (DenseSqrtFanInOut(), (5, 2)),
+    (EchoState(0.9), (6, 6)),
+    (Identity(scale=0.5), (4, 4)),
+    (Identity(enforce_square=False), (4, 3)),
+    (LstmOptInit(Gaussian(), 1, 2.0, Uniform()), (8, 3)),
+    (Orthogonal(1.5), (3, 5)),
+    (RandomWalk("rel"), (4, 4)),
+    (RandomWalk(scale=1.1), (4, 4)),
+    (SparseInputs(Gaussian(), 3), (5, 4)),
+    (SparseOutputs(1.0, 3), (5, 4)),
+]
+each_example = pytest.mark.parametrize(
+    ("initializer", "shape"), EXAMPLES, ids=[type(e).__name__ for e, _ in EXAMPLES]
+)
+
+
+def test_every_public_class_has_an_example():
+    public = {getattr(initializers, name) for name in initializers.__all__}
+    classes = {c for c in public if isinstance(c, type) and issubclass(c, Initializer)}
+    assert classes - {Initializer} == {type(e) for e, _ in EXAMPLES}
+
+
+@each_example
+def test_result_has_the_shape_and_depends_on_the_seed_alone(initializer, shape):
+    first = evaluate_initializer(initializer, shape, seed=3)
+    again = evaluate_initializer(initializer, shape, seed=3)
+    assert first.shape == shape
+    assert np.isfinite(first).all()
+    assert np.array_equal(first, again)
+    if not isinstance(initializer, ArrayInitializer | SparseOutputs):
+        assert not np.array_equal(first, evaluate_initializer(initializer, shape, seed=4))
+
+
+@each_example
+def test_description_is_strict_json_and_comes_back(initializer, shape):
+    text = json.dumps(get_description(initializer), allow_nan=False)
+    again = create_from_description(json.loads(text))
+    assert type(again) is type(initializer)
+    assert np.array_equal(
+        evaluate_initializer(again, shape, seed=1), evaluate_initializer(initializer, shape, seed=1)
+    )
+
+
+def test_global_seed_makes_new_initializers_repeatable():
+    results = []
+    for _ in range(2):
+        global_rnd.set_seed(42)
+        results.append([Gaussian()((3,)), SparseInputs(Uniform(), 2)((3, 3))])
+    for first, second in zip(*results, strict=True):
+        assert np.array_equal(first, second)
+
+
+def test_unseeded_calls_differ():
+    initializer = Gaussian()
+    first = initializer((4,))
+    assert not np.array_equal(first, initializer((4,)))
+    assert not np.array_equal(first, evaluate_initializer(initializer, (4,)))
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+def test_gaussian_statistics():
+    values = evaluate_initializer(Gaussian(0.5, mean=2.0), (200, 200), seed=0)
+    assert values.mean() == pytest.approx(2.0, abs=0.01)
+    assert values.std() == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("initializer", "low", "high"),
+    [
+        (Uniform(), -0.1, 0.1),
+        (Uniform(0.3), -0.3, 0.3),
+        (Uniform(-0.3), -0.3, 0.3),
+        (Uniform(1, 3), 1, 3),
+        (Uniform(-2, -1), -2, -1),
+    ],
+)
+def test_uniform_fills_its_interval(initializer, low, high):
+    values = evaluate_initializer(initializer, (100, 100), seed=0)
+    assert low <= values.min() < low + 0.01 * (high - low)
+    assert high - 0.01 * (high - low) < values.max() <= high
+
+
+@pytest.mark.parametrize(
+    ("cls", "scale", "factor"),
+    [
+        (DenseSqrtFanIn, "rel", 6**0.5),
+        (DenseSqrtFanIn, "relu", 6**0.5),
+        (DenseSqrtFanIn, "el", 6**0.5),
+        (DenseSqrtFanIn, "elu", 6**0.5),
+        (DenseSqrtFanIn, "tanh", 3**0.5),
+        (DenseSqrtFanIn, "sigmoid", 4 * 3**0.5),
+        (DenseSqrtFanIn, "linear", 1),
+        (DenseSqrtFanIn, 0.5, 0.5),
+        (DenseSqrtFanInOut, "rel", 12**0.5),
+        (DenseSqrtFanInOut, "relu", 12**0.5),
+        (DenseSqrtFanInOut, "el", 12**0.5),
+        (DenseSqrtFanInOut, "elu", 12**0.5),
+        (DenseSqrtFanInOut, "tanh", 6**0.5),
+        (DenseSqrtFanInOut, "sigmoid", 4 * 6**0.5),
+        (DenseSqrtFanInOut, "linear", 1),
+        (DenseSqrtFanInOut, 2, 2),
+    ],
+)
+def test_dense_bounds(cls, scale, factor):
+    shape = (40, 5, 10)
+    connections = 50 if cls is DenseSqrtFanIn else 90
+    values = evaluate_initializer(cls(scale), shape, seed=0)
+    bound = factor / connections**0.5
+    assert 0.98 * bound < np.abs(values).max() <= bound
+
+
+def test_echo_state_has_the_spectral_radius():
+    values = evaluate_initializer(EchoState(0.7), (9, 9), seed=0)
+    assert np.abs(np.linalg.eigvals(values)).max() == pytest.approx(0.7)
+
+
+def test_identity():
+    values = evaluate_initializer(Identity(2.0, std=0.01), (30, 30), seed=0)
+    assert np.diag(values) == pytest.approx(2.0, abs=0.05)
+    noise = values - 2 * np.eye(30)
+    assert 0.009 < noise.std() < 0.011
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 8), columns=st.integers(1, 8))
+def test_orthogonal(rows, columns):
+    values = Orthogonal(2.0)((rows, columns))
+    product = values @ values.T if rows <= columns else values.T @ values
+    assert product == pytest.approx(4 * np.eye(min(rows, columns)), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("act_func", "n", "factor"),
+    [
+        ("linear", 50, np.exp(1 / 100)),
+        ("rel", 50, 2**0.5 * np.exp(1.2 / 47.6)),
+        ("relu", 4, 2**0.5 * np.exp(1.2 / 3.6)),
+    ],
+)
+def test_random_walk(act_func, n, factor):
+    plain = evaluate_initializer(RandomWalk(act_func, scale=1.0), (n, n), seed=0)
+    values = evaluate_initializer(RandomWalk(act_func), (n, n), seed=0)
+    assert values == pytest.approx(factor * plain)
+    assert plain.std() == pytest.approx(1 / n, rel=0.3)
+
+
+def test_lstm_opt_init_has_four_blocks():
+    values = LstmOptInit(1, [[2, 2], [3, 3]], ArrayInitializer(5), Gaussian(0.0, 7.0))((8, 2))
+    assert np.array_equal(values[:, 0], [1, 1, 2, 3, 5, 5, 7, 7])
+
+
+@settings(max_examples=20, deadline=None)
+@given(connections=st.integers(1, 4), more=st.integers(0, 5), other=st.integers(1, 6))
+def test_sparse_initializers_keep_exactly_the_connections(connections, more, other):
+    values = SparseInputs(3.0, connections)((connections + more, other))
+    assert (np.count_nonzero(values, axis=0) == connections).all()
+    values = SparseOutputs(3.0, connections)((other, connections + more))
+    assert (np.count_nonzero(values, axis=1) == connections).all()
+
+
+def test_sparse_initializer_can_keep_any_element():
+    kept = sum(SparseInputs(1.0, 1)((3, 4)) for _ in range(100))
+    assert (kept > 10).all()
+
+
+def test_array_initializer_keeps_a_copy_and_returns_copies():
+    given_array = np.ones((2, 2))
+    initializer = ArrayInitializer(given_array)
+    given_array[:] = 5
+    initializer((2, 2))[:] = 6
+    assert np.array_equal(initializer((2, 2)), np.ones((2, 2)))
+
+
+# -- conversion and evaluation ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [2, 2.0, np.float32(2), np.int64(2), [2, 2], (2, 2), np.full(2, 2)]
+)
+def test_plain_values_are_initializers(value):
+    assert isinstance(as_initializer(value), ArrayInitializer)
+    assert np.array_equal(evaluate_initializer(value, (2,)), [2, 2])
+
+
+def test_an_initializer_stays_what_it_is():
+    initializer = Gaussian()
+    assert as_initializer(initializer) is initializer
+
+
+@pytest.mark.parametrize("value", ["rel", None, {"W": 1}, Gaussian])
+def test_other_values_are_type_errors(value):
+    with pytest.raises(UnknownTypeError, match="expected an Initializer, a number, a list or an"):
+        as_initializer(value)
+    with pytest.raises(TypeError, match=r"got .* \((str|NoneType|dict|type)\)"):
+        as_initializer(value)
+
+
+def test_fallback_serves_shapes_that_the_first_cannot():
+    assert np.array_equal(evaluate_initializer(Orthogonal(), (3,), fallback=1), np.ones(3))
+    assert evaluate_initializer(Orthogonal(), (3, 3), fallback=1).shape == (3, 3)
+    first = evaluate_initializer(Orthogonal(), (3,), fallback=Gaussian(), seed=5)
+    assert np.array_equal(first, evaluate_initializer(Gaussian(), (3,), seed=5))
+    with pytest.raises(InitializationError, match="EchoState"):
+        evaluate_initializer(Orthogonal(), (3,), fallback=EchoState())
+
+
+def test_a_list_as_shape_is_fine():
+    assert evaluate_initializer(1, [2, 3]).shape == (2, 3)
+
+
+def test_users_initializer_is_checked():
+    class WrongShape(Initializer):
+        def __call__(self, shape):
+            return np.zeros((1, *shape))
+
+    class Text(Initializer):
+        def __call__(self, shape):
+            return np.full(shape, "x")
+
+    message = r"WrongShape: expected an array of numbers of shape \(2,\) from it, got float64 of "
+    with pytest.raises(
+        InitializationError, match=message + r"shape \(1, 2\). Correct its __call__"
+    ):
+        evaluate_initializer(WrongShape(), (2,))
+    with pytest.raises(InitializationError, match="got <U1 of shape"):
+        evaluate_initializer(Text(), (2,))
+    with pytest.raises(NotImplementedError, match="Initializer does not define __call__"):
+        Initializer()((1,))
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("initializer", "shape", "expected"),
+    [
+        (ArrayInitializer([1, 2]), (3,), "ArrayInitializer: expected the shape of its array, (2,)"),
+        (ArrayInitializer([1, 2]), (1, 2), "expected the shape of its array, (2,)"),
+        (DenseSqrtFanIn(), (3,), "DenseSqrtFanIn: expected a shape with at least 2 dimensions"),
+        (DenseSqrtFanIn(), (3, 0), "none of size 0"),
+        (DenseSqrtFanInOut(), (), "DenseSqrtFanInOut: expected a shape with at least 2 dimensions"),
+        (EchoState(), (3, 2), "EchoState: expected a square shape (n, n)"),
+        (EchoState(), (3,), "expected a square shape (n, n)"),
+        (EchoState(), (0, 0), "expected a matrix with an eigenvalue other than 0"),
+        (Identity(), (3, 2), "Identity: expected a square shape (n, n)"),
+        (Identity(enforce_square=False), (3,), "expected a shape with 2 dimensions"),
+        (LstmOptInit(), (6, 2), "LstmOptInit: expected a first dimension that is a multiple of 4"),
+        (LstmOptInit(), (), "a multiple of 4"),
+        (Orthogonal(), (3, 2, 2), "Orthogonal: expected a shape with 2 dimensions"),
+        (RandomWalk(), (3, 2), "RandomWalk: expected a square shape (n, n)"),
+        (RandomWalk(), (0, 0), "RandomWalk: expected a square shape (n, n) with n > 0"),
+        (SparseInputs(1, 3), (2, 9), "SparseInputs: expected at least 3 on dimension 0"),
+        (SparseOutputs(1, 3), (9, 2), "SparseOutputs: expected at least 3 on dimension 1"),
+        (SparseOutputs(1, 3), (9,), "SparseOutputs: expected a shape with 2 dimensions"),
+    ],
+)
+def test_shapes_that_cannot_be_served(initializer, shape, expected):
+    with pytest.raises(InitializationError) as error:
+        initializer(shape)
+    text = str(error.value)
+    assert expected in text
+    assert f"got {shape}. Use another initializer for this parameter, or give a fallback." in text
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (
+            lambda: ArrayInitializer([[1], [2, 3]]),
+            "ArrayInitializer: expected rows of equal length",
+        ),
+        (
+            lambda: ArrayInitializer(["a"]),
+            "ArrayInitializer: expected real numbers, got <U1 values",
+        ),
+        (lambda: ArrayInitializer(1j), "expected real numbers, got complex128 values"),
+        (lambda: Gaussian(-1), "Gaussian: expected std >= 0, got -1"),
+        (lambda: Uniform(2, 1), "Uniform: expected low <= high, got 2 and 1"),
+        (lambda: Identity(std=-1), "Identity: expected std >= 0, got -1"),
+        (
+            lambda: DenseSqrtFanIn("sigmoi"),
+            "DenseSqrtFanIn: unknown scale 'sigmoi'. Choices are: rel, tanh, .* Did you mean "
+            "'sigmoid'.* A number is taken as it is",
+        ),
+        (lambda: DenseSqrtFanInOut([1]), "DenseSqrtFanInOut: unknown scale"),
+        (
+            lambda: RandomWalk("tanh"),
+            "RandomWalk: unknown act_func 'tanh'. Choices are: linear, rel",
+        ),
+        (lambda: LstmOptInit("x"), "expected an Initializer, a number"),
+        (lambda: SparseInputs(None), "expected an Initializer, a number"),
+        (lambda: SparseInputs(1, 0), "SparseInputs: expected an int connections >= 1, got 0"),
+        (lambda: SparseOutputs(1, 1.5), "SparseOutputs: expected an int connections >= 1, got 1.5"),
+    ],
+)
+def test_arguments_are_checked_at_once(make, match):
+    with pytest.raises(ValidationError, match=match):
+        make()

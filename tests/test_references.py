@@ -1,0 +1,319 @@
+"""References: merging of arguments, matching, precedence, and errors."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.errors import NetworkValidationError, UnknownTypeError
+from brainstorm.initializers import ArrayInitializer, Gaussian, as_initializer
+from brainstorm.references import get_references, resolve_initializers, resolve_modifiers
+from brainstorm.value_modifiers import (
+    ClipValues,
+    ConstrainL2Norm,
+    L1Decay,
+    L2Decay,
+    ValueModifier,
+    check_gradient_modifier,
+    check_weight_modifier,
+)
+
+STRUCTURE = {
+    "Input": (),
+    "Conv_1": ("W", "bias"),
+    "Conv_2": ("W", "bias"),
+    "Lstm": ("Wz", "Rz", "bz"),
+    "Loss": (),
+}
+
+
+def same(value):
+    return value
+
+
+def initializers(structure=STRUCTURE, **refs):
+    return resolve_initializers(structure, refs, same)
+
+
+def flat(resolved):
+    return {f"{layer}.{p}": value for layer, ps in resolved.items() for p, value in ps.items()}
+
+
+def modifiers(refs, structure=STRUCTURE, check=check_gradient_modifier):
+    return resolve_modifiers(structure, refs, check)
+
+
+# -- arguments ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "kwargs", "expected"),
+    [
+        (None, {}, {}),
+        (1, {}, {"default": 1}),
+        ([1, 2], {}, {"default": [1, 2]}),
+        ({"A": 1}, {}, {"A": 1}),
+        ({"A": 1}, {"B": 2, "default": 3}, {"A": 1, "B": 2, "default": 3}),
+        (0.5, {"fallback": 2}, {"default": 0.5, "fallback": 2}),
+        (None, {"A": {"W": 1}}, {"A": {"W": 1}}),
+    ],
+)
+def test_argument_forms(first, kwargs, expected):
+    assert get_references(first, kwargs) == expected
+
+
+def test_arguments_are_not_altered_or_shared():
+    initializer = Gaussian()
+    given_dict = {"A": {"W": [1, [2]], "b": initializer}, "B": 3}
+    merged = get_references(given_dict, {"C": 4})
+    merged["A"]["W"][1].append(5)
+    merged["A"]["new"] = 6
+    assert given_dict == {"A": {"W": [1, [2]], "b": initializer}, "B": 3}
+    assert merged["A"]["b"] is initializer
+
+
+def test_resolving_alters_nothing():
+    refs = {"Conv*": {"W": [[1]], "default": 2}, "default": [3]}
+    resolve_initializers(STRUCTURE, refs, as_initializer)
+    assert refs == {"Conv*": {"W": [[1]], "default": 2}, "default": [3]}
+
+
+def test_repeated_keys():
+    with pytest.raises(TypeError, match="every reference once, got 'A', 'B' both in the first"):
+        get_references({"A": 1, "B": 2, "C": 3}, {"A": 1, "B": 1})
+    with pytest.raises(UnknownTypeError, match="got 'default' both"):
+        get_references(1, {"default": 2})
+
+
+# -- initializers -------------------------------------------------------------------------------
+
+
+def test_default_for_all_sorted_by_name():
+    resolved = initializers(default=1)
+    assert list(flat(resolved)) == [
+        "Conv_1.W",
+        "Conv_1.bias",
+        "Conv_2.W",
+        "Conv_2.bias",
+        "Lstm.Rz",
+        "Lstm.Wz",
+        "Lstm.bz",
+    ]
+    assert set(flat(resolved).values()) == {(1, None)}
+
+
+def test_nothing_is_needed_without_parameters():
+    assert resolve_initializers({"Input": (), "Loss": ()}, {}, same) == {}
+
+
+@pytest.mark.parametrize(
+    ("refs", "expected"),
+    [
+        # a value on the first level is for all parameters of the layers
+        ({"Conv*": 1, "Lstm": 2}, "1111 222"),
+        ({"*": 1}, "1111 111"),
+        ({"*_*": 1, "L*m": 2}, "1111 222"),
+        # parameters by name and pattern
+        ({"Conv*": {"W": 1, "bias": 2}, "default": 3}, "1212 333"),
+        ({"*": {"W*": 1, "b*": 2, "R*": 3}}, "1212 312"),
+        ({"*": {"bias": 1}, "default": 2}, "2121 222"),
+        ({"*": {"*": 1}}, "1111 111"),
+        # the innermost default wins, and only where nothing else matched
+        ({"Conv_1": {"W": 1, "default": 2}, "default": 3}, "1233 333"),
+        ({"Conv_1": {"default": 2}, "Conv*": {"W": 1}, "default": 3}, "1213 333"),
+        ({"Conv_1": {"default": 2}, "Conv*": {"*": 1}, "default": 3}, "1111 333"),
+        # a dictionary as outer default
+        ({"Lstm": 1, "default": {"W": 2, "default": 3}}, "2323 111"),
+        ({"Lstm": {"Wz": 1}, "default": {"*z": 2, "default": 3}}, "3333 212"),
+    ],
+)
+def test_which_value_applies(refs, expected):
+    values = [first for first, _ in flat(initializers(**refs)).values()]
+    assert values == [int(digit) for digit in expected.replace(" ", "")]
+
+
+@pytest.mark.parametrize(
+    ("refs", "expected"),
+    [
+        ({"fallback": 1}, "1111 111"),
+        ({"Conv*": {"fallback": 2}, "fallback": 1}, "2222 111"),
+        ({"Conv*": {"fallback": 2}, "Conv_1": {"W": 5}}, "2222 NNN"),
+        ({"Conv*": {"W": 5}, "fallback": 1}, "1111 111"),
+        ({"Lstm": {"fallback": 2}, "default": {"default": 0, "fallback": 3}}, "3333 222"),
+    ],
+)
+def test_which_fallback_applies(refs, expected):
+    resolved = initializers(**{"default": 0, **refs})
+    values = [fallback for _, fallback in flat(resolved).values()]
+    assert values == [None if c == "N" else int(c) for c in expected.replace(" ", "")]
+
+
+def test_values_are_converted():
+    resolved = resolve_initializers(
+        STRUCTURE, {"default": 1, "Lstm": {"*": [1, 2]}, "fallback": 3}, as_initializer
+    )
+    assert all(isinstance(i, ArrayInitializer) for pair in flat(resolved).values() for i in pair)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.text("abZ_09", min_size=1, max_size=6),
+    cuts=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=3),
+)
+def test_replacing_parts_by_stars_keeps_a_match(name, cuts):
+    pattern = name
+    for start, stop in cuts:
+        start, stop = sorted((min(start, len(pattern)), min(stop, len(pattern))))
+        pattern = f"{pattern[:start]}*{pattern[stop:]}"
+    layer = f"L{name}"
+    assert flat(initializers({layer: ("W",)}, **{f"L{pattern}": 1})) == {f"{layer}.W": (1, None)}
+
+
+@pytest.mark.parametrize("key", ["Conv", "onv_1", "conv_1", "Conv_1*x", "Conv.1", "Con[v]_1", ""])
+def test_keys_match_whole_names_only(key):
+    with pytest.raises(NetworkValidationError, match="unknown layer"):
+        initializers(**{key: 1, "default": 0})
+
+
+def test_unknown_layer():
+    with pytest.raises(NetworkValidationError) as error:
+        initializers(Conv_3=1, default=0)
+    assert str(error.value) == (
+        "reference 'Conv_3': unknown layer 'Conv_3'. Choices are: Input, Conv_1, Conv_2, Lstm, "
+        "Loss. Did you mean 'Conv_2' or 'Conv_1'?"
+    )
+
+
+@pytest.mark.parametrize("layers", ["*", "Conv*", "default"])
+def test_unknown_parameter(layers):
+    with pytest.raises(NetworkValidationError) as error:
+        initializers(**{layers: {"W": 1, "bais": 1, "default": 1}})
+    text = str(error.value)
+    assert f"reference '{layers}.bais': unknown parameter 'bais'. Choices are: W, bias" in text
+    assert "Did you mean 'bias'?" in text
+
+
+def test_parameter_of_a_layer_without_any():
+    with pytest.raises(
+        NetworkValidationError, match=r"'Input.W': unknown parameter 'W'. There are"
+    ):
+        initializers(Input={"W": 1}, default=0)
+
+
+def test_missing_initializers_are_all_named():
+    with pytest.raises(NetworkValidationError) as error:
+        initializers(Lstm={"W*": 1}, **{"Conv*": {"bias": 0}})
+    assert str(error.value) == (
+        "expected an initializer for every parameter, got none for 'Conv_1.W', 'Conv_2.W', "
+        "'Lstm.Rz', 'Lstm.bz'. Name them, or give a default, as in "
+        "initialize(default=Gaussian(0.1), ...)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("refs", "kind", "sources"),
+    [
+        ({"Conv*": 1, "Conv_1": {"W": 2}}, "initializer", "'Conv*' and 'Conv_1.W'"),
+        ({"Conv*": {"*": 1, "W": 2}}, "initializer", "'Conv*.*' and 'Conv*.W'"),
+        (
+            {"Conv*": {"default": 1}, "*_1": {"default": 2}},
+            "initializer",
+            "'Conv*.default' and '*_1.default'",
+        ),
+        (
+            {"Conv*": {"fallback": 1}, "*_1": {"fallback": 2}},
+            "fallback",
+            "'Conv*.fallback' and '*_1.fallback'",
+        ),
+    ],
+)
+def test_more_than_one_initializer(refs, kind, sources):
+    with pytest.raises(NetworkValidationError) as error:
+        initializers(**refs, default=0)
+    assert str(error.value) == (
+        f"expected one {kind} for 'Conv_1.W', got 2: from {sources}. Narrow the references until "
+        f"only one matches, or use 'default'."
+    )
+
+
+def test_wrong_values_name_the_reference():
+    for refs, path in [
+        ({"Conv*": {"W": "x"}}, "Conv*.W"),
+        ({"Conv*": {"W": {"deep": 1}}}, "Conv*.W"),
+        ({"fallback": {"W": 1}}, "fallback"),
+        ({"default": None}, "default"),
+    ]:
+        with pytest.raises(TypeError) as error:
+            resolve_initializers(STRUCTURE, {"default": 0, **refs}, as_initializer)
+        assert str(error.value).startswith(f"reference '{path}': expected an Initializer")
+
+
+@pytest.mark.parametrize(
+    ("refs", "what"), [({1: 0}, "reference 1"), ({"Conv*": {2: 0}}, "reference 2")]
+)
+def test_keys_must_be_strings(refs, what):
+    with pytest.raises(
+        NetworkValidationError, match=f"{what}: expected a name or a pattern, got a int"
+    ):
+        resolve_initializers(STRUCTURE, refs, same)
+
+
+# -- modifiers ----------------------------------------------------------------------------------
+
+
+def test_modifiers_keep_order_and_are_copies():
+    clip, norm, decay = ClipValues(), ConstrainL2Norm(1.0), L2Decay(0.1)
+    resolved = modifiers({"Conv*": {"W": [clip, norm]}, "*": {"W*": decay}})
+    assert set(flat(resolved)) == {"Conv_1.W", "Conv_2.W", "Lstm.Wz"}
+    for layer in ("Conv_1", "Conv_2"):
+        found = resolved[layer]["W"]
+        assert [type(m) for m in found] == [ClipValues, ConstrainL2Norm, L2Decay]
+        assert all((m.layer_name, m.view_name) == (layer, "W") for m in found)
+    first, second = resolved["Conv_1"]["W"][0], resolved["Conv_2"]["W"][0]
+    assert first is not clip
+    assert first is not second
+    assert clip.layer_name is None
+
+
+def test_order_of_patterns_is_that_of_the_dictionary():
+    refs = {"Conv_1": L1Decay(1), "*": {"W": ClipValues()}, "Conv*": L2Decay(1)}
+    assert [type(m) for m in modifiers(refs)["Conv_1"]["W"]] == [L1Decay, ClipValues, L2Decay]
+    refs = dict(reversed(refs.items()))
+    assert [type(m) for m in modifiers(refs)["Conv_1"]["W"]] == [L2Decay, ClipValues, L1Decay]
+
+
+def test_default_modifier_and_none_at_all():
+    resolved = modifiers({"default": ClipValues(), "Conv*": {"bias": []}, "Lstm": []})
+    assert {path: len(found) for path, found in flat(resolved).items()} == {
+        "Conv_1.W": 1,
+        "Conv_2.W": 1,
+    }
+    assert modifiers({}) == {}
+    assert modifiers({"*": []}) == {}
+
+
+def test_modifiers_have_no_fallback():
+    for refs in ({"fallback": ClipValues()}, {"Conv*": {"fallback": ClipValues()}}):
+        with pytest.raises(NetworkValidationError, match="modifiers have no 'fallback'"):
+            modifiers(refs)
+
+
+def test_modifiers_are_checked():
+    with pytest.raises(
+        NetworkValidationError,
+        match=r"reference 'Conv\*\.W': expected a GradientModifier or a ValueModifier, got 3",
+    ):
+        modifiers({"Conv*": {"W": [ClipValues(), 3]}})
+    with pytest.raises(NetworkValidationError, match="reference 'default': expected a ValueModi"):
+        modifiers({"default": L2Decay(1)}, check=check_weight_modifier)
+    with pytest.raises(NetworkValidationError, match="unknown layer 'Dense'"):
+        modifiers({"Dense": ClipValues()})
+    with pytest.raises(NetworkValidationError, match="unknown parameter 'w'"):
+        modifiers({"*": {"w": ClipValues()}})
+
+
+def test_users_modifier_needs_no_constructor():
+    class Double(ValueModifier):
+        def __init__(self):
+            pass
+
+    assert modifiers({"Lstm": {"bz": Double()}})["Lstm"]["bz"][0].view_name == "bz"

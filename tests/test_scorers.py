@@ -1,0 +1,276 @@
+"""Scorers: values, weights, aggregation over batches, and errors."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm import scorers
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError
+from brainstorm.scorers import (
+    Accuracy,
+    Hamming,
+    MeanSquaredError,
+    Scorer,
+    aggregate_losses_and_scores,
+    gather_losses_and_scores,
+)
+
+OUT = "Output.outputs.predictions"
+
+
+class FakeNet:
+    """What the helpers ask of a network, with one row of context in the predictions."""
+
+    def __init__(self, predictions, losses=None, output_name=OUT, **inputs):
+        context = np.full((1, *predictions.shape[1:]), 1e6)
+        self.buffers = {OUT: np.concatenate([predictions, context])}
+        self.losses = {"total_loss": 2.0} if losses is None else losses
+        self.output_name = output_name
+        self.inputs = {name: np.asarray(array) for name, array in inputs.items()}
+        self.input_names = tuple(inputs)
+        self.batch_size = predictions.shape[1]
+
+    def get(self, path):
+        return self.buffers[path].copy()
+
+    def get_input(self, name):
+        return self.inputs[name].copy()
+
+    def get_loss_values(self):
+        return dict(self.losses)
+
+
+def scored(net, *used, **names):
+    scores = {}
+    gather_losses_and_scores(net, used, scores, **names)
+    return scores
+
+
+# -- single scorers -----------------------------------------------------------------------------
+
+CLASSES = np.array([[0], [2], [1], [2]])
+PROBABILITIES = np.array([[0.8, 0.1, 0.1], [0.1, 0.2, 0.7], [0.5, 0.4, 0.1], [0.5, 0.4, 0.1]])
+
+
+@pytest.mark.parametrize(
+    ("true_labels", "predicted", "mask", "expected"),
+    [
+        (CLASSES, PROBABILITIES, None, 2),
+        (np.eye(3)[CLASSES[:, 0]], PROBABILITIES, None, 2),
+        (CLASSES, PROBABILITIES, [[1], [0], [1], [1]], 1),
+        (CLASSES, PROBABILITIES, [[0.5], [0.25], [1], [1]], 0.75),
+        (CLASSES, np.array([[0], [2], [2], [2]]), None, 3),
+    ],
+)
+def test_accuracy(true_labels, predicted, mask, expected):
+    mask = None if mask is None else np.array(mask)
+    assert Accuracy()(true_labels, predicted, mask) == expected
+
+
+@pytest.mark.parametrize(
+    ("scorer", "mask", "expected"),
+    [
+        (Hamming(), None, 0.5 + 1 + 1),
+        (Hamming(threshold=0.3), None, 1 + 0.5 + 1),
+        (Hamming(0.5), [[1], [0], [0.5]], 0.5 + 0.5),
+    ],
+)
+def test_hamming(scorer, mask, expected):
+    true_labels = np.array([[1, 1], [0, 0], [0, 1]])
+    predicted = np.array([[0.9, 0.3], [0.4, 0.1], [0.2, 0.5]])
+    mask = None if mask is None else np.array(mask)
+    assert scorer(true_labels, predicted, mask) == expected
+
+
+def test_mean_squared_error():
+    true_labels, predicted = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0, 2.0], [3.0, 1.0]])
+    assert MeanSquaredError()(true_labels, predicted) == 0.5 * (1 + 9)
+    assert MeanSquaredError()(true_labels, predicted, np.array([[2], [0]])) == 1.0
+
+
+def test_sums_are_exact_in_float32():
+    ones, mask = np.ones((2, 1), np.float32), np.array([[2**24], [1]], np.float32)
+    assert Accuracy()(ones, ones, mask) == 2**24 + 1
+
+
+def test_aggregate():
+    assert Scorer.aggregate([(3, 3.0), (1, 0.0)]) == 0.75
+    assert Accuracy().aggregate(iter([(2, 1)])) == 0.5
+    assert np.isnan(Scorer.aggregate([(0, 0)]))
+    assert np.isnan(Scorer.aggregate([]))
+
+
+def test_names_and_arguments():
+    scorer = Hamming(0.3, "out", "labels", "mask", "h")
+    values = scorer.threshold, scorer.out_name, scorer.targets_name, scorer.mask_name
+    assert (*values, scorer.__name__) == (0.3, "out", "labels", "mask", "h")
+    scorer = Accuracy()
+    assert (scorer.out_name, scorer.targets_name, scorer.mask_name) == ("", "targets", "")
+    assert scorer.__name__ == "Accuracy"
+
+
+@pytest.mark.parametrize(
+    "scorer", [Accuracy(), Hamming(0.2, name="h"), MeanSquaredError("a", "b", "c")]
+)
+def test_description_is_strict_json_and_comes_back(scorer):
+    text = json.dumps(get_description(scorer), allow_nan=False)
+    again = create_from_description(json.loads(text))
+    assert type(again) is type(scorer)
+    assert again.__dict__ == scorer.__dict__
+
+
+def test_base_is_abstract():
+    with pytest.raises(NotImplementedError, match="Scorer does not define __call__"):
+        Scorer()(None, None)
+    assert set(scorers.__all__) >= {"Scorer", "Accuracy", "Hamming", "MeanSquaredError"}
+
+
+# -- batches ------------------------------------------------------------------------------------
+
+
+def test_gather_and_aggregate_recurrent_batches():
+    predictions = np.array([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]])  # (T, B, 2)
+    first = FakeNet(predictions, targets=np.array([[[0], [1]], [[1], [0]]]))
+    second = FakeNet(predictions[:, :1], {"total_loss": 5.0}, targets=np.array([[[1]], [[0]]]))
+    used, scores = [Accuracy()], {}
+    for net in (first, second):
+        gather_losses_and_scores(net, used, scores)
+    assert scores == {"total_loss": [(2, 4.0), (1, 5.0)], "Accuracy": [(4, 3.0), (2, 0.0)]}
+    results = aggregate_losses_and_scores(scores, first, used)
+    assert list(results.items()) == [("total_loss", 3.0), ("Accuracy", 0.5)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    steps=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_batch_size_does_not_change_the_result(sizes, steps, seed):
+    rnd = np.random.RandomState(seed)
+    predictions = rnd.random_sample((steps, sum(sizes), 3))
+    targets = rnd.randint(0, 2, (steps, sum(sizes), 3)).astype(float)
+    mask = rnd.randint(0, 2, (steps, sum(sizes), 1))
+    mask[0] = 1
+    used = [Accuracy(), Hamming(), MeanSquaredError()]
+
+    def evaluated(parts):
+        scores = {}
+        for part in parts:
+            net = FakeNet(predictions[:, part], targets=targets[:, part], mask=mask[:, part])
+            gather_losses_and_scores(net, used, scores, mask_name="mask")
+        return aggregate_losses_and_scores(scores, net, used)
+
+    ends = np.cumsum(sizes)
+    batches = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    assert evaluated(batches) == pytest.approx(evaluated([slice(None)]))
+
+
+def test_mean_squared_error_is_a_mean_over_rows():
+    net = FakeNet(np.zeros((2, 2, 3)), targets=np.ones((2, 2, 3)))
+    used = [MeanSquaredError()]
+    assert aggregate_losses_and_scores(scored(net, *used), net, used)["MeanSquaredError"] == 1.5
+
+
+def test_masked_rows_have_no_weight():
+    net = FakeNet(np.zeros((1, 4, 1)), targets=[[[0], [0], [1], [1]]], m=[[[1], [1], [1], [0]]])
+    assert scored(net, Accuracy(mask_name="m"))["Accuracy"] == [(3.0, 2.0)]
+    assert scored(net, Accuracy(), mask_name="m")["Accuracy"] == [(3.0, 2.0)]
+    assert scored(net, Accuracy())["Accuracy"] == [(4, 2.0)]
+
+
+def test_image_predictions_are_flattened():
+    net = FakeNet(np.zeros((1, 2, 2, 2, 1)), targets=np.zeros((1, 2, 2, 2, 1)))
+    assert scored(net, Hamming())["Hamming"] == [(2, 2.0)]
+
+
+def test_where_predictions_and_targets_come_from():
+    targets = np.zeros((1, 2, 1))
+    net = FakeNet(np.zeros((1, 2, 1)), output_name=None, targets=targets + 1, labels=targets)
+    net.buffers["Other"] = np.ones((2, 2, 1))
+    assert scored(net, Accuracy(out_name=OUT))["Accuracy"] == [(2, 0.0)]
+    assert scored(net, Accuracy(), out_name=OUT, targets_name="labels")["Accuracy"] == [(2, 2.0)]
+    assert scored(net, Accuracy(OUT, "labels"), out_name="Other")["Accuracy"] == [(2, 2.0)]
+    assert scored(net, Accuracy(OUT, "labels"), targets_name="x")["Accuracy"] == [(2, 2.0)]
+    net.output_name = "Other"
+    assert scored(net, Accuracy())["Accuracy"] == [(2, 2.0)]
+
+
+def test_several_losses():
+    net = FakeNet(np.zeros((1, 2, 1)), {"A": 1.0, "B": 2.0, "total_loss": 3.0})
+    scores = scored(net)
+    assert scores == {"A": [(2, 2.0)], "B": [(2, 4.0)], "total_loss": [(2, 6.0)]}
+    assert dict(aggregate_losses_and_scores(scores, net, [])) == net.losses
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+def test_no_output_name():
+    net = FakeNet(np.zeros((1, 2, 1)), output_name=None, targets=np.zeros((1, 2, 1)))
+    with pytest.raises(TypeError) as error:
+        scored(net, Accuracy(name="acc"))
+    assert isinstance(error.value, UnknownTypeError)
+    assert str(error.value) == (
+        "scorer 'acc': expected the path of the predictions, got none. Set net.output_name, or "
+        "give out_name, e.g. 'Output.outputs.predictions'."
+    )
+
+
+def test_unknown_inputs():
+    net = FakeNet(np.zeros((1, 2, 1)), labels=np.zeros((1, 2, 1)), mask=np.zeros((1, 2, 1)))
+    with pytest.raises(UnknownPathError) as error:
+        scored(net, Accuracy())
+    assert str(error.value) == (
+        "scorer 'Accuracy': unknown input 'targets'. Choices are: labels, mask."
+    )
+    with pytest.raises(KeyError, match=r"unknown input 'label'.* Did you mean 'labels'"):
+        scored(net, Accuracy(targets_name="label"))
+    with pytest.raises(KeyError, match=r"unknown input 'msk'.* Did you mean 'mask'"):
+        scored(net, Accuracy(), targets_name="labels", mask_name="msk")
+
+
+def test_repeated_names():
+    net = FakeNet(np.zeros((1, 2, 1)), targets=np.zeros((1, 2, 1)))
+    with pytest.raises(
+        ValidationError, match=r"different names for all .*, got 'Accuracy' more th"
+    ):
+        scored(net, Accuracy(), Accuracy("other"))
+    with pytest.raises(ValidationError, match=r"got 'total_loss' more than once. Give the scorer "):
+        scored(net, Accuracy(name="total_loss"))
+
+
+@pytest.mark.parametrize(
+    ("scorer", "inputs", "match"),
+    [
+        (
+            Accuracy(),
+            {"targets": np.zeros((1, 3, 1))},
+            "many rows of predictions as of targets, 3,",
+        ),
+        (
+            Hamming(),
+            {"targets": np.zeros((1, 2, 3))},
+            r"'Hamming': expected targets of shape \(2, 2",
+        ),
+        (MeanSquaredError(), {"targets": np.zeros((1, 2, 1))}, r"predictions, got \(2, 1\) \(rows"),
+        (Accuracy(), {"targets": np.zeros((1, 2, 3))}, r"expected targets of shape \(2, 2\)"),
+        (
+            Accuracy(mask_name="mask"),
+            {"targets": np.zeros((1, 2, 1)), "mask": np.zeros((1, 3, 1))},
+            "as many rows of mask as of targets, 2, got 3",
+        ),
+        (
+            Accuracy(mask_name="mask"),
+            {"targets": np.zeros((1, 2, 1)), "mask": np.zeros((1, 2, 2))},
+            "scorer 'Accuracy': expected a mask with one feature, got 2",
+        ),
+    ],
+)
+def test_shapes_that_do_not_fit(scorer, inputs, match):
+    with pytest.raises(ValidationError, match=match):
+        scored(FakeNet(np.zeros((1, 2, 2)), **inputs), scorer)

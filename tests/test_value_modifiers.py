@@ -1,0 +1,316 @@
+"""Modifiers: results on handlers, reuse of memory, descriptions, and errors."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm import value_modifiers
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.value_modifiers import (
+    ClipValues,
+    ConstrainL2Norm,
+    FreezeValues,
+    GradientModifier,
+    L1Decay,
+    L2Decay,
+    MaskValues,
+    ValueModifier,
+    apply_to_gradient,
+    check_gradient_modifier,
+    check_weight_modifier,
+)
+
+
+@pytest.fixture(params=["numpy32", "numpy64", "debug"])
+def handler(request):
+    if request.param == "debug":
+        return DebugHandler(NumpyHandler(np.float64))
+    return NumpyHandler(np.float32 if request.param == "numpy32" else np.float64)
+
+
+def on(handler, values):
+    values = np.asarray(values, dtype=handler.dtype)
+    array = handler.allocate(values.shape)
+    handler.set_from_numpy(array, values)
+    return array
+
+
+def apply(modifier, handler, values):
+    array = on(handler, values)
+    modifier(handler, array)
+    return handler.get_numpy_copy(array)
+
+
+class CountingHandler(NumpyHandler):
+    """Counts what must not happen in every update."""
+
+    def __init__(self):
+        super().__init__(np.float32)
+        self.allocations = self.uploads = self.downloads = 0
+
+    def allocate(self, shape):
+        self.allocations += 1
+        return super().allocate(shape)
+
+    def set_from_numpy(self, mem, arr):
+        self.uploads += 1
+        super().set_from_numpy(mem, arr)
+
+    def get_numpy_copy(self, mem):
+        self.downloads += 1
+        return super().get_numpy_copy(mem)
+
+
+# -- results ------------------------------------------------------------------------------------
+
+
+def test_constrain_l2_norm(handler):
+    values = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [0.6, -0.8]], dtype=handler.dtype)
+    result = apply(ConstrainL2Norm(1.0), handler, values)
+    assert result[0] == pytest.approx([0.6, 0.8])
+    assert np.array_equal(result[1:], values[1:])
+
+
+def test_constrain_l2_norm_of_filters(handler):
+    values = np.random.RandomState(0).standard_normal((5, 3, 3, 2))
+    result = apply(ConstrainL2Norm(2.0), handler, values)
+    norms = np.sqrt((values**2).sum(axis=(1, 2, 3)))
+    assert norms.max() > 2.0
+    factors = np.minimum(1.0, 2.0 / norms)
+    assert result == pytest.approx(values * factors[:, None, None, None], rel=1e-5)
+
+
+def test_constrain_l2_norm_leaves_vectors_alone(handler):
+    assert np.array_equal(apply(ConstrainL2Norm(0.1), handler, [3.0, 4.0]), [3.0, 4.0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 4),
+    columns=st.integers(1, 5),
+    limit=st.floats(0.01, 10),
+    scale=st.sampled_from([1e-3, 1.0, 1e3]),
+    seed=st.integers(0, 99),
+)
+def test_constrain_l2_norm_properties(rows, columns, limit, scale, seed):
+    handler = NumpyHandler(np.float64)
+    values = scale * np.random.RandomState(seed).standard_normal((rows, columns))
+    result = apply(ConstrainL2Norm(limit), handler, values)
+    before, after = (np.linalg.norm(v, axis=1) for v in (values, result))
+    assert after == pytest.approx(np.minimum(before, limit))
+    assert np.array_equal(result[before < 0.999 * limit], values[before < 0.999 * limit])
+
+
+@pytest.mark.parametrize(
+    ("modifier", "expected"),
+    [
+        (ClipValues(), [-1.0, -0.5, 0.5, 1.0]),
+        (ClipValues(-0.5, 3.0), [-0.5, -0.5, 0.5, 2.0]),
+        (ClipValues(low=0), [0, 0, 0.5, 1.0]),
+        (ClipValues(low=0, high=None), [0, 0, 0.5, 2.0]),
+        (ClipValues(low=None, high=0.0), [-2.0, -0.5, 0, 0]),
+    ],
+)
+def test_clip_values(handler, modifier, expected):
+    assert np.array_equal(apply(modifier, handler, [-2.0, -0.5, 0.5, 2.0]), expected)
+
+
+def test_mask_values(handler):
+    modifier = MaskValues([[1, 0], [0.5, 1]])
+    assert np.array_equal(apply(modifier, handler, [[1, 2], [4, 8]]), [[1, 0], [2, 8]])
+    modifier.mask = np.zeros((2, 2))
+    assert np.array_equal(apply(modifier, handler, [[1, 2], [4, 8]]), np.zeros((2, 2)))
+
+
+def test_mask_is_a_copy():
+    mask = np.ones(2)
+    modifier = MaskValues(mask)
+    mask[:] = 0
+    assert np.array_equal(modifier.mask, [1, 1])
+
+
+def test_freeze_values(handler):
+    modifier = FreezeValues()
+    assert np.array_equal(apply(modifier, handler, [1.0, 2.0]), [1, 2])
+    assert np.array_equal(apply(modifier, handler, [3.0, 4.0]), [1, 2])
+    assert np.array_equal(apply(FreezeValues([5, 6]), handler, [3.0, 4.0]), [5, 6])
+
+
+def test_decays_add_to_the_gradient(handler):
+    parameters = on(handler, [[-2.0, 0.0, 4.0]])
+    for modifier, expected in [(L1Decay(0.5), [[0.5, 1, 1.5]]), (L2Decay(0.5), [[0, 1, 3]])]:
+        gradients = on(handler, [[1.0, 1.0, 1.0]])
+        modifier(handler, parameters, gradients)
+        assert np.array_equal(handler.get_numpy_copy(gradients), expected)
+    assert np.array_equal(handler.get_numpy_copy(parameters), [[-2, 0, 4]])
+
+
+def test_both_kinds_can_be_applied_to_gradients(handler):
+    parameters = on(handler, [10.0, -10.0])
+    gradients = on(handler, [5.0, 0.0])
+    apply_to_gradient(ClipValues(), handler, parameters, gradients)
+    assert np.array_equal(handler.get_numpy_copy(gradients), [1, 0])
+    apply_to_gradient(L1Decay(2.0), handler, parameters, gradients)
+    assert np.array_equal(handler.get_numpy_copy(gradients), [3, -2])
+    assert np.array_equal(handler.get_numpy_copy(parameters), [10, -10])
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+EXAMPLES = {
+    "ConstrainL2Norm": lambda: ConstrainL2Norm(0.5),
+    "ClipValues": lambda: ClipValues(-0.5, None),
+    "MaskValues": lambda: MaskValues(np.eye(3)),
+    "FreezeValues": FreezeValues,
+    "L1Decay": lambda: L1Decay(0.1),
+    "L2Decay": lambda: L2Decay(0.1),
+}
+each_example = pytest.mark.parametrize("name", EXAMPLES)
+
+
+def test_every_public_class_has_an_example():
+    bases = {"ValueModifier", "GradientModifier"}
+    public = {n for n in value_modifiers.__all__ if n[0].isupper()}
+    assert public - bases == set(EXAMPLES)
+
+
+@each_example
+def test_memory_is_allocated_once(name):
+    handler, modifier = CountingHandler(), EXAMPLES[name]()
+    parameters, gradients = np.ones((3, 3), np.float32), np.ones((3, 3), np.float32)
+    apply_to_gradient(modifier, handler, parameters, gradients)
+    before = handler.allocations, handler.uploads, handler.downloads
+    for _ in range(3):
+        apply_to_gradient(modifier, handler, parameters, gradients)
+    assert (handler.allocations, handler.uploads, handler.downloads) == before
+
+
+@each_example
+def test_changing_the_handler(name):
+    modifier = EXAMPLES[name]()
+    results = []
+    for dtype in (np.float32, np.float64, np.float32):
+        handler = NumpyHandler(dtype)
+        parameters, gradients = on(handler, np.full((3, 3), 0.5)), on(handler, np.ones((3, 3)))
+        apply_to_gradient(modifier, handler, parameters, gradients)
+        assert gradients.dtype == dtype
+        results.append(gradients)
+    assert results[0] == pytest.approx(results[1])
+    assert np.array_equal(results[0], results[2])
+
+
+@each_example
+def test_copies_share_no_memory(name):
+    handler, modifier = CountingHandler(), EXAMPLES[name]()
+    values = np.ones((3, 3), np.float32)
+    apply_to_gradient(modifier, handler, values.copy(), values.copy())
+    twin = copy.deepcopy(modifier)
+    results, uploads = [], []
+    for each in (modifier, twin) * 2:
+        gradients = 2 * values
+        apply_to_gradient(each, handler, values.copy(), gradients)
+        results.append(gradients)
+        uploads.append(handler.uploads)
+    assert all(np.array_equal(results[0], result) for result in results)
+    assert uploads[1] == uploads[-1]
+
+
+# -- descriptions -------------------------------------------------------------------------------
+
+
+@each_example
+def test_description_is_strict_json_and_comes_back(name):
+    handler, modifier = NumpyHandler(np.float32), EXAMPLES[name]()
+    modifier.layer_name, modifier.view_name = "Dense", "W"
+    start = np.random.RandomState(0).standard_normal((3, 3)).astype(np.float32)
+    apply_to_gradient(modifier, handler, start.copy(), start.copy())
+    text = json.dumps(get_description(modifier), allow_nan=False)
+    again = create_from_description(json.loads(text))
+    assert type(again) is type(modifier)
+    assert (again.layer_name, again.view_name) == ("Dense", "W")
+    assert json.dumps(get_description(again)) == text
+    results = []
+    for each in (modifier, again):
+        gradients = 2 * start
+        apply_to_gradient(each, handler, start.copy(), gradients)
+        results.append(gradients)
+    assert np.array_equal(*results)
+
+
+def test_freeze_values_remembers_in_its_description():
+    modifier = FreezeValues()
+    assert get_description(modifier) == {"@type": "FreezeValues", "weights": None}
+    again = create_from_description(get_description(modifier))
+    handler = NumpyHandler(np.float64)
+    assert np.array_equal(apply(again, handler, [1.0, 2.0]), [1, 2])
+    assert get_description(again) == {"@type": "FreezeValues", "weights": [1.0, 2.0]}
+    again = create_from_description(get_description(again))
+    assert np.array_equal(apply(again, handler, [3.0, 4.0]), [1, 2])
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("modifier", "text"),
+    [
+        (
+            MaskValues(np.ones((2, 2))),
+            "MaskValues at 'Dense.W': expected a mask of shape (3,), got ",
+        ),
+        (
+            FreezeValues(np.ones((2, 2))),
+            "FreezeValues at 'Dense.W': expected weights of shape (3,)",
+        ),
+    ],
+)
+def test_wrong_shapes(modifier, text):
+    modifier.layer_name, modifier.view_name = "Dense", "W"
+    with pytest.raises(NetworkValidationError) as error:
+        modifier(NumpyHandler(np.float32), np.zeros(3, np.float32))
+    assert text in str(error.value)
+    assert "(2, 2)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: ConstrainL2Norm(0), "ConstrainL2Norm: expected a number limit > 0, got 0"),
+        (lambda: ConstrainL2Norm(float("inf")), "limit > 0, got inf"),
+        (lambda: ConstrainL2Norm(float("nan")), "limit > 0, got nan"),
+        (lambda: ClipValues(1, -1), "ClipValues: expected low <= high, got 1 and -1"),
+    ],
+)
+def test_arguments(make, match):
+    with pytest.raises(ValidationError, match=match):
+        make()
+
+
+def test_checks_of_the_kind():
+    clip, decay = ClipValues(), L2Decay(0.1)
+    assert check_weight_modifier(clip) is clip
+    assert check_gradient_modifier(clip) is clip
+    assert check_gradient_modifier(decay) is decay
+    with pytest.raises(NetworkValidationError, match=r"expected a ValueModifier, got <.*L2Decay.*"):
+        check_weight_modifier(decay)
+    with pytest.raises(NetworkValidationError, match="Set it with set_gradient_modifiers"):
+        check_weight_modifier(decay)
+    with pytest.raises(NetworkValidationError, match=r"expected a ValueModifier, got 0\.5\.$"):
+        check_weight_modifier(0.5)
+    with pytest.raises(
+        NetworkValidationError, match="expected a GradientModifier or a ValueModifier, got 'x'"
+    ):
+        check_gradient_modifier("x")
+
+
+def test_bases_are_abstract():
+    with pytest.raises(NotImplementedError, match="ValueModifier does not define __call__"):
+        ValueModifier()(None, None)
+    with pytest.raises(NotImplementedError, match="GradientModifier does not define __call__"):
+        GradientModifier()(None, None, None)
