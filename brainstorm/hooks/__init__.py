@@ -1,0 +1,46 @@
+"""Hooks: everything that happens at intervals while a network is trained."""
+
+from __future__ import annotations
+
+from brainstorm.hooks.base import Hook
+from brainstorm.hooks.modifiers import InfoUpdater, ModifyStepperAttribute
+from brainstorm.hooks.monitors import (
+    MonitorLayerDeltas,
+    MonitorLayerGradients,
+    MonitorLayerInOuts,
+    MonitorLayerParameters,
+    MonitorLoss,
+    MonitorScores,
+)
+from brainstorm.hooks.savers import SaveBestNetwork, SaveLogs, SaveNetwork
+from brainstorm.hooks.stoppers import (
+    EarlyStopper,
+    StopAfterEpoch,
+    StopAfterThresholdReached,
+    StopOnNan,
+    StopOnSigQuit,
+)
+from brainstorm.hooks.visualizers import BokehVisualizer, LogPlotter, ProgressBar
+
+__all__ = [
+    "BokehVisualizer",
+    "EarlyStopper",
+    "Hook",
+    "InfoUpdater",
+    "LogPlotter",
+    "ModifyStepperAttribute",
+    "MonitorLayerDeltas",
+    "MonitorLayerGradients",
+    "MonitorLayerInOuts",
+    "MonitorLayerParameters",
+    "MonitorLoss",
+    "MonitorScores",
+    "ProgressBar",
+    "SaveBestNetwork",
+    "SaveLogs",
+    "SaveNetwork",
+    "StopAfterEpoch",
+    "StopAfterThresholdReached",
+    "StopOnNan",
+    "StopOnSigQuit",
+]

@@ -1,0 +1,168 @@
+"""What a hook is: the life cycle, the roles, and how hooks read logs and speak."""
+
+from __future__ import annotations
+
+import numbers
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from brainstorm.describable import Describable
+from brainstorm.errors import TrainingError, UnknownPathError, unknown
+from brainstorm.utils import flatten_keys
+
+__all__ = ["ROLES", "Hook", "find_log", "is_number", "write_line"]
+
+#: In this order the hooks of one moment run: those that write logs, those that change the
+#: training, those that read logs.
+ROLES = ("writer", "editor", "reader")
+
+
+class Hook(Describable):
+    """Base of everything that a trainer calls at regular intervals.
+
+    A hook fires when the number of epochs or updates is a multiple of its interval, and once
+    before the training, at counts 0. What it returns is logged under its name. It stops the
+    training by ``raise StopIteration(reason)``; the reason is logged too.
+
+    Args:
+        name: The name in the logs; `None` is the name of the class. Without dots: they
+            separate the parts of paths.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Fire every so many epochs or updates.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+
+    Attributes:
+        role: One of `ROLES`; a class sets its own. Hooks of one role run in the order in which
+            they were added.
+        idempotent: Whether firing once more at the same counts changes nothing. A training
+            that is continued begins with these hooks only, so that nothing is logged twice.
+        priority: The place in the order of adding; set by the trainer.
+        run_verbosity: Whether the hook prints in the current training; set by `start`.
+    """
+
+    __undescribed__ = {"run_verbosity": False}
+    __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
+
+    role = "writer"
+    idempotent = False
+
+    def __init__(
+        self,
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        self.__name__ = type(self).__name__ if name is None else name
+        self.timescale = timescale
+        self.interval = interval
+        self.verbose = verbose
+        self.priority = 0
+        self.run_verbosity = False
+        if not isinstance(self.__name__, str) or not self.__name__ or "." in self.__name__:
+            raise self.fail("name", "a non-empty string without dots", name)
+        self.check_choice("timescale", timescale, ("epoch", "update"))
+        if not is_number(interval) or not interval >= 1 or interval % 1 != 0:
+            raise self.fail("interval", "an integer >= 1", interval)
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Get ready for a training; called before the first pass.
+
+        Args:
+            net: The network.
+            stepper: The stepper.
+            verbose: Whether the trainer prints.
+            named_data_iters: The data iterators by name, ``'training_data_iter'`` among them.
+        """
+        self.run_verbosity = verbose if self.verbose is None else self.verbose
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Do the work; return what is to be logged, or `None`.
+
+        Args:
+            epoch_nr: Epochs so far, the current one included.
+            update_nr: Updates so far.
+            net: The network.
+            stepper: The stepper.
+            logs: All logs so far, see `Logs`.
+        """
+        raise NotImplementedError
+
+    def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
+        """Learn that the training ends by an error (or by Ctrl-C); `finalize` follows."""
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        """Clean up; called at the end of every training for which `start` was called.
+
+        However the training ends, by a stop or by an error, even one in this hook's `start`.
+        """
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what an exact continuation needs: NumPy arrays, numbers, strings, `None`."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned."""
+
+    def message(self, msg: str) -> None:
+        """Print a line with the name of the hook, if it is to print at all."""
+        if self.run_verbosity:
+            write_line(f"{self.__name__} >> {msg}")
+
+    # -- errors -----------------------------------------------------------------------------------
+
+    def fail(self, option: str, expected: str, got: Any) -> TrainingError:
+        """Return the error that says what is wrong with an option."""
+        where = f"hook {getattr(self, '__name__', None)!r} ({type(self).__name__})"
+        return TrainingError(f"{where}, {option}: expected {expected}, got {got!r}.")
+
+    def check_choice(self, option: str, value: Any, choices: tuple[str, ...]) -> None:
+        """Raise the error of `fail` unless `value` is one of the choices."""
+        if value not in choices:
+            raise self.fail(option, " or ".join(repr(choice) for choice in choices), value)
+
+    def check_name(self, kind: str, name: str, choices: Iterable[str]) -> None:
+        """Raise an error that lists the choices unless `name` is one of them."""
+        known = list(choices)
+        if name not in known:
+            where = f"hook {self.__name__!r} ({type(self).__name__})"
+            raise UnknownPathError(f"{where}: {unknown(kind, name, known)}")
+
+
+def find_log(logs: Mapping[str, Any], path: str) -> Any:
+    """Return the list (or dict) that lies under a dotted path.
+
+    Raises:
+        UnknownPathError: There is none; the message lists the paths of all lists.
+    """
+    found: Any = logs
+    rest = path
+    while rest:
+        head, rest = _split(found, rest)
+        if head is None:
+            raise UnknownPathError(unknown("log", path, flatten_keys(logs)))
+        found = found[head]
+    return found
+
+
+def _split(logs: Any, path: str) -> tuple[str | None, str]:
+    """Split off the first name; a name may contain dots itself, the name of a score say."""
+    if isinstance(logs, Mapping):
+        for head in (path, path.partition(".")[0]):
+            if head in logs.keys():  # noqa: SIM118  (the `in` of Logs follows paths)
+                return head, path[len(head) + 1 :]
+    return None, ""
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number and no truth value."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def write_line(text: str) -> None:
+    """Write a line to the standard output: the one place where training prints."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,99 @@
+"""Hooks that hand values on: to the stepper, or to an experiment that records the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from brainstorm.errors import TrainingError, unknown
+from brainstorm.hooks.base import Hook
+
+__all__ = ["InfoUpdater", "ModifyStepperAttribute"]
+
+
+class ModifyStepperAttribute(Hook):
+    """Set an attribute of the stepper to the value of a schedule.
+
+    Args:
+        schedule: Called as ``(epoch_nr, update_nr, timescale, interval, net, stepper, logs)``;
+            see `brainstorm.training.schedules`.
+        attr_name: The attribute.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Change every so many epochs or updates.
+        name: The name in the logs.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+    """
+
+    __default_values__ = {"attr_name": "learning_rate"}
+
+    role = "editor"
+    idempotent = True
+
+    def __init__(
+        self,
+        schedule: Callable[..., float],
+        attr_name: str = "learning_rate",
+        timescale: str = "epoch",
+        interval: int = 1,
+        name: str | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        if not callable(schedule):
+            raise self.fail("schedule", "a schedule or a function", schedule)
+        self.schedule = schedule
+        self.attr_name = attr_name
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Check that the attribute exists."""
+        super().start(net, stepper, verbose, named_data_iters)
+        if not hasattr(stepper, self.attr_name):
+            what = f"attribute of {type(stepper).__name__}"
+            described = [key for key in stepper.__describe__() if key != "@type"]
+            raise TrainingError(
+                f"hook {self.__name__!r} ({type(self).__name__}): "
+                + unknown(what, self.attr_name, described)
+            )
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Set the attribute."""
+        value = self.schedule(
+            epoch_nr, update_nr, self.timescale, self.interval, net, stepper, logs
+        )
+        setattr(stepper, self.attr_name, value)
+
+
+class InfoUpdater(Hook):
+    """Keep the ``info`` of an experiment up to date (Sacred's runs have one, for example).
+
+    Sets ``'epoch_nr'``, ``'update_nr'``, ``'logs'`` and ``'nr_parameters'``.
+
+    Args:
+        run: Any object with a dict ``info``.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Fire every so many epochs or updates.
+    """
+
+    __undescribed__ = {"run": None}
+
+    role = "reader"
+
+    def __init__(
+        self, run: Any, name: str | None = None, timescale: str = "epoch", interval: int = 1
+    ) -> None:
+        super().__init__(name, timescale, interval)
+        if not hasattr(run, "info"):
+            raise self.fail("run", "an object with a dict 'info'", run)
+        self.run = run
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Write to ``run.info``."""
+        self.run.info.update(
+            epoch_nr=epoch_nr,
+            update_nr=update_nr,
+            logs=logs,
+            nr_parameters=net.parameters_size,
+        )

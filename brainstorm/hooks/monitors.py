@@ -1,0 +1,192 @@
+"""Monitors: hooks that look at the network and write what they see to the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm import tools
+from brainstorm.errors import NullBufferError
+from brainstorm.hooks.base import Hook
+from brainstorm.utils import Array
+
+__all__ = [
+    "MonitorLayerDeltas",
+    "MonitorLayerGradients",
+    "MonitorLayerInOuts",
+    "MonitorLayerParameters",
+    "MonitorLoss",
+    "MonitorScores",
+]
+
+
+class _LayerMonitor(Hook):
+    """Statistics of the buffers of one layer."""
+
+    prefix = ""
+
+    def __init__(
+        self,
+        layer_name: str,
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        default = f"{self.prefix}_{layer_name}"
+        super().__init__(default if name is None else name, timescale, interval, verbose)
+        self.layer_name = layer_name
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Check that the layer exists."""
+        super().start(net, stepper, verbose, named_data_iters)
+        self.check_name("layer", self.layer_name, net.layers)
+
+    def summarize(self, net: Any, category: str) -> dict[str, dict[str, float]]:
+        """Return the statistics of each buffer in a category, by its name.
+
+        Buffers without content (before the first pass, deltas that nobody computes) have none.
+        """
+        layer = net.layers[self.layer_name]
+        result = {}
+        for name in net.buffer[self.layer_name][category].keys():  # noqa: SIM118  (a list)
+            try:
+                values = net.get(f"{self.layer_name}.{category}.{name}")
+            except NullBufferError:
+                continue
+            if category.startswith("output") and layer.out_shapes[name].context_size:
+                values = values[: -layer.out_shapes[name].context_size]
+            if values.size:
+                result[name] = self.statistics(values)
+        return result
+
+    def statistics(self, values: Array) -> dict[str, float]:
+        """Return minimum, average and maximum of a buffer."""
+        return _min_avg_max(values)
+
+
+def _min_avg_max(values: Array, suffix: str = "") -> dict[str, float]:
+    return {
+        f"min{suffix}": float(values.min()),
+        f"avg{suffix}": float(values.mean()),
+        f"max{suffix}": float(values.max()),
+    }
+
+
+class MonitorLayerParameters(_LayerMonitor):
+    """Log min, avg and max of each parameter of a layer, and of the L2 norms of its rows.
+
+    The norms are of parameters with more than one dimension, over all dimensions but the first.
+    """
+
+    prefix = "MonitorParameters"
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Return ``{parameter: statistics}``."""
+        return self.summarize(net, "parameters")
+
+    def statistics(self, values: Array) -> dict[str, float]:
+        """Return the statistics of the values and of the norms."""
+        result = _min_avg_max(values)
+        if values.ndim > 1:
+            norms = np.linalg.norm(values.reshape(len(values), -1), axis=1)
+            result.update(_min_avg_max(norms, "_L2_norm"))
+        return result
+
+
+class MonitorLayerGradients(_LayerMonitor):
+    """Log min, avg and max of each gradient of a layer."""
+
+    prefix = "MonitorGradients"
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Return ``{parameter: statistics}``."""
+        return self.summarize(net, "gradients")
+
+
+class MonitorLayerDeltas(_LayerMonitor):
+    """Log min, avg and max of the deltas at the inputs and outputs of a layer.
+
+    Deltas that nobody needs (those of the Input layer, say) are not computed and not logged;
+    ``net.keep_input_deltas = True`` keeps them.
+    """
+
+    prefix = "MonitorDeltas"
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Return ``{'input_deltas': {name: statistics}, 'output_deltas': ...}``."""
+        ports = ("input_deltas", "output_deltas")
+        return {port: found for port in ports if (found := self.summarize(net, port))}
+
+
+class MonitorLayerInOuts(_LayerMonitor):
+    """Log min, avg and max of the inputs and outputs of a layer."""
+
+    prefix = "MonitorInOuts"
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Return ``{'inputs': {name: statistics}, 'outputs': ...}``."""
+        return {
+            port: found for port in ("inputs", "outputs") if (found := self.summarize(net, port))
+        }
+
+
+class MonitorScores(Hook):
+    """Log losses and scores on one of the data iterators that were given to the trainer.
+
+    Args:
+        iter_name: The name under which ``train`` got the iterator.
+        scorers: The scorers; see `brainstorm.scorers`.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Fire every so many epochs or updates.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+    """
+
+    __undescribed__ = {"iter": None}
+
+    def __init__(
+        self,
+        iter_name: str,
+        scorers: Iterable[Any],
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        self.iter_name = iter_name
+        self.scorers: Sequence[Any] = list(scorers)
+        self.iter: Any = None
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Find the iterator."""
+        super().start(net, stepper, verbose, named_data_iters)
+        self.check_name("data iterator", self.iter_name, named_data_iters)
+        self.iter = named_data_iters[self.iter_name]
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Return ``{loss or score: value}``."""
+        return tools.evaluate(net, self.iter, self.scorers)
+
+
+class MonitorLoss(MonitorScores):
+    """Log the losses on one of the data iterators that were given to the trainer."""
+
+    __undescribed__ = {"scorers": []}
+
+    def __init__(
+        self,
+        iter_name: str,
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(iter_name, (), name, timescale, interval, verbose)

@@ -1,0 +1,216 @@
+"""Savers: hooks that keep networks and logs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.hooks.base import Hook, find_log
+from brainstorm.network import Network
+from brainstorm.utils import Array
+
+__all__ = ["SaveBestNetwork", "SaveLogs", "SaveNetwork"]
+
+
+class SaveNetwork(Hook):
+    """Save the network as HDF5, every time over the last file.
+
+    Args:
+        filename: The file.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Save every so many epochs or updates.
+    """
+
+    role = "reader"
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str],
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+    ) -> None:
+        super().__init__(name, timescale, interval)
+        self.filename = os.fspath(filename)
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Save the network."""
+        net.save_as_hdf5(self.filename)
+
+    def load_network(self) -> Network:
+        """Return the network that was saved last."""
+        return Network.from_hdf5(self.filename)
+
+
+class SaveLogs(Hook):
+    """Save all logs as HDF5, and once more when the training ends, however it ends.
+
+    Args:
+        filename: The file.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Save every so many epochs or updates.
+    """
+
+    role = "reader"
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str],
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+    ) -> None:
+        super().__init__(name, timescale, interval)
+        self.filename = os.fspath(filename)
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Save the logs."""
+        logs.save_as_hdf5(self.filename)
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        """Save the logs with their last entries."""
+        logs.save_as_hdf5(self.filename)
+
+
+class SaveBestNetwork(Hook):
+    """Keep the network of the moment when a log was best; NaN is never best.
+
+    Args:
+        log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``; its last value counts.
+        filename: Where to save the network; `None` keeps its parameters in memory.
+        criterion: ``'max'`` or ``'min'``: which values are better.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Look every so many epochs or updates.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+
+    Attributes:
+        parameters: The kept parameters, a flat NumPy array; `None` with a file.
+        best_so_far: The best value, `None` before the first.
+        best_t: The epoch or update (by the timescale) of the best value.
+    """
+
+    __undescribed__ = {
+        "parameters": None,
+        "best_so_far": None,
+        "best_t": None,
+        "_persistent": {},
+        "_net": None,
+        "_kept": False,
+    }
+
+    role = "reader"
+
+    def __init__(
+        self,
+        log_name: str,
+        filename: str | os.PathLike[str] | None = None,
+        criterion: str = "max",
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        self.check_choice("criterion", criterion, ("max", "min"))
+        self.log_name = log_name
+        self.filename = None if filename is None else os.fspath(filename)
+        self.criterion = criterion
+        self.parameters: Array = None
+        self.best_so_far: float | None = None
+        self.best_t: int | None = None
+        self._persistent: dict[str, Array] = {}
+        self._net: Any = None
+        self._kept = False
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Remember whose parameters will be kept."""
+        super().start(net, stepper, verbose, named_data_iters)
+        self._net = net
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Keep the network if the log's last value is the best, and at the first call."""
+        value = self._last_value(logs, update_nr)
+        if not math.isnan(value) and self._is_better(value):
+            if self.best_so_far is not None:
+                self.message(f"{self.log_name} improved from {self.best_so_far} to {value}")
+            self.best_so_far = value
+            self.best_t = epoch_nr if self.timescale == "epoch" else update_nr
+        elif self._kept:
+            self.message(f"best {self.log_name} is {self.best_so_far}, at {self.best_t}")
+            return
+        self._keep(net)
+
+    def _last_value(self, logs: Mapping[str, Any], update_nr: int) -> float:
+        try:
+            return find_log(logs, self.log_name)[-1]
+        except UnknownPathError:
+            if update_nr > 0:
+                raise
+            return math.nan
+
+    def _is_better(self, value: float) -> bool:
+        if self.best_so_far is None:
+            return True
+        if self.criterion == "max":
+            return value > self.best_so_far
+        return value < self.best_so_far
+
+    def _keep(self, net: Any) -> None:
+        self._net = net
+        self._kept = True
+        if self.filename is not None:
+            net.save_as_hdf5(self.filename)
+            return
+        self.parameters = net.handler.get_numpy_copy(net.buffer.parameters)
+        self._persistent = {path: net.get(path) for path in _persistent_paths(net)}
+
+    def load_best_network(self) -> Network:
+        """Return a new network as it was at the best value (at the first call, without one).
+
+        Raises:
+            TrainingError: The hook was never called.
+        """
+        if not self._kept:
+            raise TrainingError(
+                f"hook {self.__name__!r} (SaveBestNetwork): there is no best network yet. Train "
+                f"with this hook first."
+            )
+        if self.filename is not None:
+            return Network.from_hdf5(self.filename)
+        best = create_from_description(get_description(self._net))
+        best.handler.set_from_numpy(best.buffer.parameters, self.parameters)
+        for path, values in self._persistent.items():
+            best.handler.set_from_numpy(best.buffer[path], values)
+        return best
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what was kept, and how good it was."""
+        names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
+        return {name.lstrip("_"): getattr(self, name) for name in names}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned."""
+        self.parameters = state["parameters"]
+        self.best_so_far = state["best_so_far"]
+        self.best_t = state["best_t"]
+        self._persistent = dict(state["persistent"])
+        self._kept = bool(state["kept"])
+
+
+def _persistent_paths(net: Any) -> list[str]:
+    """Return the paths of the internals that survive between passes (running statistics)."""
+    return [
+        f"{layer_name}.internals.{name}"
+        for layer_name, layer in net.layers.items()
+        for name, structure in layer.internal_shapes.items()
+        if structure.persistent
+    ]

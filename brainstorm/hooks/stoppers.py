@@ -1,0 +1,248 @@
+"""Stoppers: hooks that end the training."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brainstorm.errors import UnknownPathError
+from brainstorm.hooks.base import Hook, find_log, is_number
+
+__all__ = [
+    "EarlyStopper",
+    "StopAfterEpoch",
+    "StopAfterThresholdReached",
+    "StopOnNan",
+    "StopOnSigQuit",
+]
+
+
+class _Stopper(Hook):
+    """A hook that does nothing but stop, and therefore may be asked twice."""
+
+    role = "reader"
+    idempotent = True
+
+    def read(self, logs: Mapping[str, Any], path: str, update_nr: int) -> Sequence[Any]:
+        """Return a log; an empty one if it is missing before the training."""
+        try:
+            return find_log(logs, path)
+        except UnknownPathError:
+            if update_nr == 0:
+                return ()
+            raise
+
+
+class StopAfterEpoch(_Stopper):
+    """Stop once this many epochs are done.
+
+    Args:
+        max_epochs: The number of epochs, over all calls of ``train``.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Look every so many epochs or updates.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+    """
+
+    def __init__(
+        self,
+        max_epochs: int,
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        if not is_number(max_epochs) or not max_epochs >= 0:
+            raise self.fail("max_epochs", "a number >= 0", max_epochs)
+        self.max_epochs = max_epochs
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Stop if it is time."""
+        if epoch_nr >= self.max_epochs:
+            raise StopIteration(f"reached max_epochs={self.max_epochs}")
+
+
+class EarlyStopper(_Stopper):
+    """Stop when a log has not become better for some time; NaN is never better.
+
+    Args:
+        log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``.
+        patience: Stop when this many values follow the best one.
+        criterion: ``'min'`` or ``'max'``: which values are better.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Look every so many epochs or updates.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+    """
+
+    __default_values__ = {"patience": 1}
+
+    def __init__(
+        self,
+        log_name: str,
+        patience: int = 1,
+        criterion: str = "min",
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        self.check_choice("criterion", criterion, ("min", "max"))
+        if not is_number(patience) or not patience >= 1:
+            raise self.fail("patience", "a number >= 1", patience)
+        self.log_name = log_name
+        self.patience = patience
+        self.criterion = criterion
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Stop if the best value is too old."""
+        sign = -1.0 if self.criterion == "max" else 1.0
+        costs = [
+            math.inf if math.isnan(value) else sign * value
+            for value in self.read(logs, self.log_name, update_nr)
+        ]
+        best = costs.index(min(costs)) if costs else 0
+        if len(costs) > best + self.patience:
+            raise StopIteration(f"{self.log_name} was best {len(costs) - 1 - best} values ago")
+
+
+class StopAfterThresholdReached(_Stopper):
+    """Stop when any value of a log has reached a threshold.
+
+    Args:
+        log_name: Dotted path of the log.
+        threshold: The value to reach.
+        criterion: ``'min'``: values at or below it reach it; ``'max'``: at or above.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Look every so many epochs or updates.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+    """
+
+    def __init__(
+        self,
+        log_name: str,
+        threshold: float,
+        criterion: str = "min",
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        self.check_choice("criterion", criterion, ("min", "max"))
+        if not is_number(threshold) or math.isnan(threshold):
+            raise self.fail("threshold", "a number", threshold)
+        self.log_name = log_name
+        self.threshold = threshold
+        self.criterion = criterion
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Stop if the threshold was reached."""
+        for value in self.read(logs, self.log_name, update_nr):
+            below = value <= self.threshold
+            above = value >= self.threshold
+            if below if self.criterion == "min" else above:
+                raise StopIteration(f"{self.log_name} reached {self.threshold}")
+
+
+class StopOnNan(_Stopper):
+    """Stop when parameters, the training loss or logs are NaN or infinite.
+
+    Args:
+        logs_to_check: Dotted path or paths of logs whose last value is checked.
+        check_parameters: Whether to check all parameters.
+        check_training_loss: Whether to check the training loss: of the last batch where the
+            hook runs by updates, else the average over the epoch.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Look every so many epochs or updates.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+    """
+
+    def __init__(
+        self,
+        logs_to_check: str | Sequence[str] = (),
+        check_parameters: bool = True,
+        check_training_loss: bool = True,
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        paths = [logs_to_check] if isinstance(logs_to_check, str) else list(logs_to_check)
+        self.logs_to_check: list[str] = paths
+        self.check_parameters = check_parameters
+        self.check_training_loss = check_training_loss
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Stop if something is not finite."""
+        if self.check_parameters and not net.handler.is_fully_finite(net.buffer.parameters):
+            raise StopIteration("parameters are not finite")
+        if self.check_training_loss and update_nr > 0:
+            if self.timescale == "update":
+                loss = net.get_loss_values()["total_loss"]
+            else:
+                loss = find_log(logs, "rolling_training.total_loss")[-1]
+            if not math.isfinite(loss):
+                raise StopIteration(f"the training loss is {loss}")
+        for path in self.logs_to_check:
+            for value in self.read(logs, path, update_nr)[-1:]:
+                if not math.isfinite(value):
+                    raise StopIteration(f"{path} is {value}")
+
+
+class StopOnSigQuit(_Stopper):
+    r"""Stop at the next chance after the signal SIGQUIT (Ctrl-\ in a terminal).
+
+    The signal's handler only sets a flag; the previous handler is back after the training.
+    Only the main thread can receive signals, and Windows has none of this kind: elsewhere the
+    hook says so and does nothing.
+    """
+
+    __undescribed__ = {"quit": False, "_previous": None}
+
+    def __init__(
+        self,
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        self.quit = False
+        self._previous: tuple[Any] | None = None
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Listen to the signal."""
+        super().start(net, stepper, verbose, named_data_iters)
+        self.quit = False
+        if not hasattr(signal, "SIGQUIT"):
+            self.message("this system has no SIGQUIT; there will be no stop by signal")
+        elif threading.current_thread() is not threading.main_thread():
+            self.message("not in the main thread; there will be no stop by signal")
+        else:
+            self._previous = (signal.signal(signal.SIGQUIT, self._receive),)
+
+    def _receive(self, number: int, frame: Any) -> None:
+        self.quit = True
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Stop if the signal came."""
+        if self.quit:
+            raise StopIteration("received SIGQUIT")
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        """Give the signal back to whoever listened before."""
+        if self._previous is not None:
+            # A handler that was not set from Python is not known to Python.
+            signal.signal(signal.SIGQUIT, self._previous[0] or signal.SIG_DFL)
+            self._previous = None

@@ -1,0 +1,141 @@
+"""Visualizers: hooks that show how the training goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brainstorm import optional
+from brainstorm.errors import UnknownPathError
+from brainstorm.hooks.base import Hook, find_log, write_line
+from brainstorm.utils import atomic_file
+
+__all__ = ["BokehVisualizer", "LogPlotter", "ProgressBar"]
+
+
+class ProgressBar(Hook):
+    """Show the progress of each epoch: a bar on a terminal, elsewhere a line at its end."""
+
+    __undescribed__ = {"length": None, "_epoch": 0, "_done": 0, "_bar": None}
+
+    role = "reader"
+
+    def __init__(self) -> None:
+        super().__init__(timescale="update")
+        self.length: int | None = None
+        self._epoch = 0
+        self._done = 0
+        self._bar: Any = None
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Learn how many batches an epoch has."""
+        super().start(net, stepper, verbose, named_data_iters)
+        self.length = getattr(named_data_iters.get("training_data_iter"), "length", None)
+        self._epoch = 0
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Count a batch."""
+        if update_nr == 0:
+            return
+        if epoch_nr != self._epoch:
+            self._close()
+            self._epoch, self._done = epoch_nr, 0
+        if self._bar is None:
+            self._bar = _open_bar(f"Epoch {epoch_nr}", self.length)
+        self._bar.update()
+        self._done += 1
+        if self._done == self.length:
+            self._close()
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        """Close the bar of an epoch that was not finished."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _open_bar(title: str, length: int | None) -> Any:
+    if not sys.stdout.isatty():
+        return _Line(title)
+    from tqdm.auto import tqdm  # here: importing it costs more than a small training
+
+    return tqdm(total=length, desc=title, unit=" batches", file=sys.stdout, dynamic_ncols=True)
+
+
+class _Line:
+    """What stands for a bar where there is no terminal."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.count = 0
+        self.begin = time.perf_counter()
+
+    def update(self) -> None:
+        self.count += 1
+
+    def close(self) -> None:
+        seconds = time.perf_counter() - self.begin
+        write_line(f"{self.title}: {self.count} batches in {seconds:.2f} s")
+
+
+class LogPlotter(Hook):
+    """Draw logs as curves into a PNG file, each time anew. Needs the extra ``plot``.
+
+    Args:
+        log_names: Dotted path or paths of the logs.
+        filename: The file; `None` is the name of the hook with ``.png``.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Draw every so many epochs or updates.
+        name: The name in the logs.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+    """
+
+    role = "reader"
+
+    def __init__(
+        self,
+        log_names: str | Sequence[str],
+        filename: str | os.PathLike[str] | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        name: str | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        self.log_names = [log_names] if isinstance(log_names, str) else list(log_names)
+        self.filename = f"{self.__name__}.png" if filename is None else os.fspath(filename)
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Check that the drawing library is there."""
+        super().start(net, stepper, verbose, named_data_iters)
+        optional.require("matplotlib.figure", "plot")
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Draw the curves; logs that are still missing before the training are left out."""
+        figure = optional.require("matplotlib.figure", "plot").Figure(figsize=(8, 5))
+        axes = figure.add_subplot(xlabel="entry")
+        for path in self.log_names:
+            try:
+                axes.plot(find_log(logs, path), label=path, marker=".")
+            except UnknownPathError:
+                if update_nr > 0:
+                    raise
+        if axes.lines:
+            axes.legend()
+        # A figure that is not made by pyplot draws with Agg: no display, no global state.
+        with atomic_file(self.filename) as temporary:
+            figure.savefig(temporary, format="png")
+
+
+#: The name of 2015, when a Bokeh server drew the curves.
+BokehVisualizer = LogPlotter

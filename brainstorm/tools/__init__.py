@@ -1,0 +1,28 @@
+"""Helpers on whole networks and data sets."""
+
+from __future__ import annotations
+
+from brainstorm.tools.building import create_net_from_spec, get_in_out_layers
+from brainstorm.tools.evaluation import (
+    evaluate,
+    extract,
+    extract_and_save,
+    run_network,
+    shuffle_data,
+    split,
+)
+from brainstorm.tools.inspection import draw_network, get_network_info, print_network_info
+
+__all__ = [
+    "create_net_from_spec",
+    "draw_network",
+    "evaluate",
+    "extract",
+    "extract_and_save",
+    "get_in_out_layers",
+    "get_network_info",
+    "print_network_info",
+    "run_network",
+    "shuffle_data",
+    "split",
+]

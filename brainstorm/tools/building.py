@@ -1,0 +1,270 @@
+"""Building common networks: the ends for a task, and whole networks from a short text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError, unknown
+from brainstorm.initializers import DenseSqrtFanInOut, Gaussian
+from brainstorm.layers import (
+    BatchNorm,
+    Convolution2D,
+    Dropout,
+    FullyConnected,
+    Input,
+    Loss,
+    Lstm,
+    Mask,
+    Pooling2D,
+    Recurrent,
+    SigmoidCE,
+    SoftmaxCE,
+    SquaredError,
+)
+from brainstorm.network import Network
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["create_net_from_spec", "get_in_out_layers"]
+
+Shape = int | Sequence[int]
+
+OUTPUT_LAYERS = {
+    "classification": SoftmaxCE,
+    "multi-label": SigmoidCE,
+    "regression": SquaredError,
+}
+
+
+def get_in_out_layers(
+    task_type: str,
+    in_shape: Shape,
+    out_shape: Shape,
+    data_name: str = "default",
+    targets_name: str = "targets",
+    projection_name: str | None = None,
+    outlayer_name: str | None = None,
+    mask_name: str | None = None,
+    use_conv: bool | None = None,
+) -> tuple[ConstructionWrapper, ConstructionWrapper]:
+    """Return an Input and a linear projection that leads into the loss of a task.
+
+    Hidden layers go between them: ``inp >> FullyConnected(100) >> projection``.
+
+    Args:
+        task_type: 'classification' (softmax; targets are class indices), 'multi-label' (sigmoids)
+            or 'regression' (squared error).
+        in_shape: Feature shape of the data.
+        out_shape: Feature shape of the predictions: number of classes, or (H, W, channels).
+        data_name: Name of the data.
+        targets_name: Name of the targets.
+        projection_name: Name of the projection; ``<outlayer_name>_projection`` if `None`.
+        outlayer_name: Name of the output layer; 'Output' if `None`.
+        mask_name: Name of a mask (T, B, 1) that is multiplied with the loss.
+        use_conv: Whether the projection is a 1x1 convolution; `None`: if `out_shape` is 3-D.
+
+    Raises:
+        ValidationError: Unknown task type, or a convolution for an `out_shape` that is not 3-D.
+    """
+    if task_type not in OUTPUT_LAYERS:
+        raise ValidationError(unknown("task_type", task_type, OUTPUT_LAYERS))
+    in_shape, out_shape = _as_tuple(in_shape), _as_tuple(out_shape)
+    if use_conv is None:
+        use_conv = len(out_shape) == 3
+    if use_conv and len(out_shape) != 3:
+        raise ValidationError(
+            f"out_shape: expected (H, W, channels) for a convolutional projection, got "
+            f"{out_shape}. Use use_conv=False."
+        )
+    outlayer_name = outlayer_name or "Output"
+    projection_name = projection_name or f"{outlayer_name}_projection"
+    if use_conv:
+        projection = Convolution2D(out_shape[-1], (1, 1), activation="linear", name=projection_name)
+    else:
+        projection = FullyConnected(out_shape, "linear", name=projection_name)
+
+    is_classification = task_type == "classification"
+    target_shape = (*out_shape[:-1], 1) if is_classification else out_shape
+    shapes = {data_name: ("T", "B", *in_shape), targets_name: ("T", "B", *target_shape)}
+    if mask_name:
+        shapes[mask_name] = ("T", "B", 1)
+    inp = Input(out_shapes=shapes)
+    output = OUTPUT_LAYERS[task_type](name=outlayer_name)
+    projection >> output
+    inp - targets_name >> "targets" - output
+    if mask_name:
+        mask = Mask()
+        output - "loss" >> mask >> Loss()
+        inp - mask_name >> "mask" - mask
+    else:
+        output - "loss" >> Loss()
+    return inp - data_name, projection
+
+
+def _as_tuple(shape: Shape) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+# -- networks from a text -----------------------------------------------------------------------
+
+ACTIVATIONS = {"l": "linear", "r": "rel", "s": "sigmoid", "t": "tanh"}
+POOLING = {"m": "max", "a": "avg"}
+LETTERS = "FRLBDCP"
+
+_TOKEN = re.compile(r"[A-Z]|[a-z]|\d+\.?\d*|\.\d+")
+_SEPARATORS = re.compile(r"[\s:/|]+")
+
+
+class _LayerSpec:
+    """The letter of one layer and its arguments, taken one after the other."""
+
+    def __init__(self, letter: str, arguments: list[str]) -> None:
+        self.text = letter + "".join(arguments)
+        self.letter = letter
+        self.arguments = arguments
+
+    def fail(self, expected: str) -> NetworkValidationError:
+        return NetworkValidationError(f"spec {self.text!r}: expected {expected}.")
+
+    def choice(self, choices: dict[str, str], default: str) -> str:
+        if self.arguments and self.arguments[0] in choices:
+            return choices[self.arguments.pop(0)]
+        return default
+
+    def integer(self, what: str) -> int:
+        if not self.arguments or not self.arguments[0].isdigit():
+            raise self.fail(f"a whole number ({what})")
+        return int(self.arguments.pop(0))
+
+    def optional_number(self, default: float) -> float:
+        return float(self.arguments.pop(0)) if self.arguments else default
+
+    def marked_integer(self, mark: str, default: int) -> int:
+        if self.arguments and self.arguments[0] == mark:
+            del self.arguments[0]
+            return self.integer(f"after {mark!r}")
+        return default
+
+
+def _parse(spec: str) -> Iterator[_LayerSpec]:
+    position, tokens = 0, []
+    while position < len(spec):
+        separator = _SEPARATORS.match(spec, position)
+        token = None if separator else _TOKEN.match(spec, position)
+        if not separator and not token:
+            raise NetworkValidationError(
+                f"spec {spec!r}: unexpected {spec[position]!r} at position {position}."
+            )
+        if token:
+            tokens.append(token.group())
+        position = (separator or token).end()  # type: ignore[union-attr]
+    starts = [i for i, token in enumerate(tokens) if token.isupper()]
+    if tokens and (not starts or starts[0] != 0):
+        raise NetworkValidationError(
+            f"spec {spec!r}: expected a capital letter at the start, one of {', '.join(LETTERS)}."
+        )
+    for start, stop in zip(starts, [*starts[1:], len(tokens)], strict=True):
+        yield _LayerSpec(tokens[start], tokens[start + 1 : stop])
+
+
+def _make_layer(spec: _LayerSpec) -> ConstructionWrapper:
+    if spec.letter not in LETTERS:
+        raise UnknownPathError(unknown("layer letter in spec", spec.letter, LETTERS))
+    if spec.letter == "F":
+        activation = spec.choice(ACTIVATIONS, "rel")
+        layer = FullyConnected(spec.integer("size"), activation)
+    elif spec.letter in "RL":
+        activation = spec.choice(ACTIVATIONS, "tanh")
+        constructor = Recurrent if spec.letter == "R" else Lstm
+        layer = constructor(spec.integer("size"), activation)
+    elif spec.letter == "B":
+        layer = BatchNorm()
+    elif spec.letter == "D":
+        layer = Dropout(spec.optional_number(0.5))
+    else:
+        layer = _make_window_layer(spec)
+    if spec.arguments:
+        raise spec.fail(f"no more after what was understood, got {''.join(spec.arguments)!r}")
+    return layer
+
+
+def _make_window_layer(spec: _LayerSpec) -> ConstructionWrapper:
+    if spec.letter == "C":
+        activation, filters = spec.choice(ACTIVATIONS, "rel"), spec.integer("number of filters")
+    else:
+        kind = spec.choice(POOLING, "max")
+    kernel = spec.integer("kernel size")
+    padding, stride = spec.marked_integer("p", 0), spec.marked_integer("s", 1)
+    size, step = (kernel, kernel), (stride, stride)
+    if spec.letter == "C":
+        return Convolution2D(filters, size, step, padding, activation)
+    return Pooling2D(size, kind, step, padding)
+
+
+def create_net_from_spec(
+    task_type: str,
+    in_shape: Shape,
+    out_shape: Shape,
+    spec: str,
+    data_name: str = "default",
+    targets_name: str = "targets",
+    mask_name: str | None = None,
+    use_conv: bool | None = None,
+) -> Network:
+    """Return an initialized feed-forward or recurrent network from a short text.
+
+        create_net_from_spec('classification', (28, 28, 1), 10, 'D0.2 C32:5p2 Pm2s2 F100 D')
+
+    Each layer is a capital letter with arguments; spaces and ``: / |`` separate:
+
+        F R L   size                      fully connected, recurrent, LSTM
+        C       filters kernel [p pad] [s stride]       convolution
+        P       kernel [p pad] [s stride]               pooling
+        D       [probability]             dropout
+        B                                 batch normalization
+
+    A first argument ``l r s t`` chooses the activation linear, rel, sigmoid or tanh (default rel
+    for F and C, tanh for R and L), and ``m a`` max or average pooling.
+
+    Args:
+        task_type: See `get_in_out_layers`, also for the other arguments.
+        in_shape: Feature shape of the data.
+        out_shape: Feature shape of the predictions.
+        spec: The hidden layers.
+        data_name: Name of the data.
+        targets_name: Name of the targets.
+        mask_name: Name of a mask on the loss.
+        use_conv: Whether the projection is a 1x1 convolution.
+
+    Raises:
+        NetworkValidationError: The text cannot be understood.
+        UnknownPathError: A letter stands for no layer.
+    """
+    inp, projection = get_in_out_layers(
+        task_type,
+        in_shape,
+        out_shape,
+        data_name,
+        targets_name,
+        mask_name=mask_name,
+        use_conv=use_conv,
+    )
+    last = inp
+    for part in _parse(spec):
+        last >>= _make_layer(part)
+    last >> projection
+    net = Network.from_layer(projection)
+    net.output_name = "Output.outputs.predictions"
+    net.initialize(_initializers(net), fallback=Gaussian())
+    return net
+
+
+def _initializers(net: Network) -> dict[str, Any]:
+    initializers: dict[str, Any] = {"default": Gaussian()}
+    for name, layer in net.layers.items():
+        if "activation" in layer.kwargs:
+            initializers[name] = DenseSqrtFanInOut(layer.kwargs["activation"])
+        elif layer.type_name == "BatchNorm":
+            initializers[name] = {"gamma": 1.0, "beta": 0.0}
+    return initializers

@@ -1,0 +1,197 @@
+"""Running networks over data sets, and data sets as arrays."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.randomness import RandomState
+from brainstorm.scorers import aggregate_losses_and_scores, gather_losses_and_scores
+from brainstorm.utils import Array, atomic_file, get_brainstorm_info
+
+__all__ = ["evaluate", "extract", "extract_and_save", "run_network", "shuffle_data", "split"]
+
+
+# -- running a network over data -----------------------------------------------------------------
+
+
+def run_network(
+    net: Any, iterator: Iterable[Mapping[str, Array]], all_inputs: bool = True
+) -> Iterator[int]:
+    """Load batch after batch into the network; what happens with each is up to the caller.
+
+    Args:
+        net: The network.
+        iterator: Batches, e.g. ``data_iter(handler=net.handler)``.
+        all_inputs: Whether every input must get data.
+
+    Yields:
+        The number of the batch that the network now holds, from 0.
+    """
+    for number, data in enumerate(iterator):
+        net.provide_external_data(data, all_inputs)
+        yield number
+
+
+def evaluate(
+    network: Any,
+    iter: Any,
+    scorers: Iterable[Any] = (),
+    out_name: str = "",
+    targets_name: str = "targets",
+    mask_name: str | None = None,
+) -> OrderedDict[str, float]:
+    """Compute the losses and scores of a network on a data set, without training.
+
+    Args:
+        network: The network.
+        iter: A data iterator.
+        scorers: The scorers; see `brainstorm.scorers`.
+        out_name: Dotted path of the predictions for scorers that name none; default is
+            ``network.output_name``.
+        targets_name: The input with the targets, for scorers that name none.
+        mask_name: The input with the mask, for scorers that name none.
+
+    Returns:
+        Losses and scores by name, averaged over the data.
+    """
+    scorers = list(scorers)
+    scores: dict[str, list[tuple[float, float]]] = OrderedDict()
+    for _ in run_network(network, iter(handler=network.handler)):
+        network.forward_pass()
+        gather_losses_and_scores(
+            network,
+            scorers,
+            scores,
+            out_name=out_name,
+            targets_name=targets_name,
+            mask_name=mask_name,
+        )
+    return aggregate_losses_and_scores(scores, network, scorers)
+
+
+def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[str, np.ndarray]:
+    """Run a network over a data set and collect what some of its buffers hold.
+
+    Args:
+        network: The network.
+        iter: A data iterator; one that does not shuffle keeps the rows in order.
+        buffer_names: Dotted path or paths, e.g. ``'Lstm.outputs.default'``.
+
+    Returns:
+        Path -> array (T, N, features...) over all N sequences; (N, features...) for buffers
+        without time. Outputs of recurrent layers have their context row at the end of the
+        time axis, as in ``network.get``.
+
+    Raises:
+        NetworkValidationError: A buffer does not grow with the batch, or T changes.
+    """
+    parts: dict[str, list[np.ndarray]] = {}
+    for batch in _extract_batches(network, iter, buffer_names):
+        for path, (array, _) in batch.items():
+            parts.setdefault(path, []).append(array)
+    axes = {path: _batch_axis(network, path) for path in parts}
+    return {path: np.concatenate(arrays, axes[path]) for path, arrays in parts.items()}
+
+
+def extract_and_save(
+    network: Any,
+    iter: Any,
+    buffer_names: str | Sequence[str],
+    file_name: str | os.PathLike[str],
+) -> None:
+    """Do as `extract`, but write to an HDF5 file batch by batch: one data set per path.
+
+    Raises:
+        NetworkValidationError: As `extract`; the file is not touched then.
+    """
+    with atomic_file(file_name) as temporary, h5py.File(temporary, "w") as out:
+        out.attrs["info"] = get_brainstorm_info()
+        out.attrs["format"] = b"Buffers file v1.0"
+        for batch in _extract_batches(network, iter, buffer_names):
+            for path, (array, axis) in batch.items():
+                if path not in out:
+                    limit = [None if i == axis else n for i, n in enumerate(array.shape)]
+                    out.create_dataset(path, data=array, maxshape=tuple(limit))
+                    continue
+                data, start = out[path], out[path].shape[axis]
+                data.resize(start + array.shape[axis], axis)
+                data[(slice(None),) * axis + (slice(start, None),)] = array
+
+
+def _extract_batches(
+    network: Any, iter: Any, buffer_names: str | Sequence[str]
+) -> Iterator[dict[str, tuple[np.ndarray, int]]]:
+    """Yield path -> (array, axis of the batch) for each batch."""
+    names = [buffer_names] if isinstance(buffer_names, str) else list(buffer_names)
+    axes = {path: _batch_axis(network, path) for path in names}
+    time_size = None
+    for number in run_network(network, iter(handler=network.handler)):
+        if time_size not in (None, network.time_size):
+            raise NetworkValidationError(
+                f"extract, batch {number}: expected sequences of length {time_size} as before, "
+                f"got {network.time_size}. Pad the data to one length and do not cut batches."
+            )
+        time_size = network.time_size
+        network.forward_pass()
+        yield {path: (network.get(path), axis) for path, axis in axes.items()}
+
+
+def _batch_axis(network: Any, path: str) -> int:
+    network.get(path)  # a path that leads nowhere says so itself
+    layer, _, port = path.partition(".")
+    if port.startswith(("inputs.", "outputs.", "internals.")):
+        structure = network.layers[layer].get_shape(port)
+        if structure.scales_with_batch_size:
+            return 1 if structure.scales_with_time else 0
+    raise NetworkValidationError(
+        f"extract, buffer {path!r}: expected inputs, outputs or internals that grow with the "
+        f"batch. Use network.get({path!r}) for anything else."
+    )
+
+
+# -- data sets as arrays (T, B, features...) -----------------------------------------------------
+
+
+def shuffle_data(*arrays: np.ndarray, seed: int | None = None) -> list[np.ndarray]:
+    """Return copies of the arrays (T, B, ...) with their sequences in one common random order.
+
+    Args:
+        arrays: Arrays with equal B.
+        seed: Makes the order repeatable.
+    """
+    order = RandomState(seed).permutation(_common_batch_size("shuffle_data", arrays))
+    return [array[:, order] for array in arrays]
+
+
+def split(*arrays: np.ndarray, ratios: Sequence[float] = (9, 1)) -> list[list[np.ndarray]]:
+    """Cut arrays (T, B, ...) into parts with sequences in the given ratios.
+
+    Args:
+        arrays: Arrays with equal B.
+        ratios: One positive number per part.
+
+    Returns:
+        For each array the list of its parts (views): ``(x1, x2), (y1, y2) = split(x, y)``.
+    """
+    size = _common_batch_size("split", arrays)
+    if not len(ratios) or min(ratios) <= 0:
+        raise ValidationError(f"split, ratios: expected positive numbers, got {ratios!r}.")
+    ends = np.cumsum(ratios) / np.sum(ratios) * size
+    cuts = np.rint(ends[:-1]).astype(int)
+    return [np.split(array, cuts, axis=1) for array in arrays]
+
+
+def _common_batch_size(function: str, arrays: Sequence[np.ndarray]) -> int:
+    shapes = [array.shape for array in arrays]
+    if not shapes or min(map(len, shapes)) < 2 or len({shape[1] for shape in shapes}) > 1:
+        raise ValidationError(
+            f"{function}: expected arrays (T, B, ...) with equal B, got the shapes {shapes}."
+        )
+    return shapes[0][1]

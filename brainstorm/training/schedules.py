@@ -1,0 +1,252 @@
+"""Schedules: how a number, say the learning rate, changes in the course of training.
+
+A schedule is called as ``schedule(epoch_nr, update_nr, timescale, interval, net, stepper, logs)``
+by the hook `ModifyStepperAttribute`, and any function with these arguments is one. Those
+below depend on ``k = nr // interval``, where ``nr`` counts epochs or updates by `timescale`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from brainstorm.describable import Describable
+from brainstorm.errors import TrainingError
+from brainstorm.hooks.base import is_number
+
+__all__ = [
+    "Cosine",
+    "DecreaseAfterEpoch",
+    "Exponential",
+    "Linear",
+    "MultiStep",
+    "Schedule",
+    "Warmup",
+]
+
+
+class Schedule(Describable):
+    """Base of schedules that depend on nothing but how often they could have changed."""
+
+    def __call__(
+        self,
+        epoch_nr: int,
+        update_nr: int,
+        timescale: str,
+        interval: int,
+        net: Any = None,
+        stepper: Any = None,
+        logs: Any = None,
+    ) -> float:
+        """Return the value for these counts."""
+        return self.at((epoch_nr if timescale == "epoch" else update_nr) // interval)
+
+    def at(self, k: int) -> float:
+        """Return the value after `k` changes."""
+        raise NotImplementedError
+
+    def _number(self, name: str, value: Any) -> float:
+        if not is_number(value) or not math.isfinite(value):
+            raise self._fail(name, "a finite number", value)
+        return value
+
+    def _count(self, name: str, value: Any) -> int:
+        if not is_number(value) or not value >= 1 or value % 1 != 0:
+            raise self._fail(name, "an integer >= 1", value)
+        return int(value)
+
+    def _fail(self, name: str, expected: str, got: Any) -> TrainingError:
+        return TrainingError(f"{type(self).__name__}.{name}: expected {expected}, got {got!r}.")
+
+
+class Linear(Schedule):
+    """A straight line: ``initial + (final - initial) * k / num_changes``, then `final_value`."""
+
+    def __init__(self, initial_value: float, final_value: float, num_changes: int) -> None:
+        self.initial_value = self._number("initial_value", initial_value)
+        self.final_value = self._number("final_value", final_value)
+        self.num_changes = self._count("num_changes", num_changes)
+
+    def at(self, k: int) -> float:
+        """Return the value after `k` changes."""
+        if k >= self.num_changes:
+            return self.final_value
+        return self.initial_value + (self.final_value - self.initial_value) * k / self.num_changes
+
+
+class Cosine(Schedule):
+    """Half a cosine: ``final + (initial - final) * (1 + cos(pi * k / num_changes)) / 2``.
+
+    Stays at `final_value` afterwards. (Loshchilov and Hutter, arXiv:1608.03983, one cycle.)
+    """
+
+    def __init__(self, initial_value: float, final_value: float, num_changes: int) -> None:
+        self.initial_value = self._number("initial_value", initial_value)
+        self.final_value = self._number("final_value", final_value)
+        self.num_changes = self._count("num_changes", num_changes)
+
+    def at(self, k: int) -> float:
+        """Return the value after `k` changes."""
+        if k >= self.num_changes:
+            return self.final_value
+        share = (1.0 + math.cos(math.pi * k / self.num_changes)) / 2.0
+        return self.final_value + (self.initial_value - self.final_value) * share
+
+
+class Exponential(Schedule):
+    """Growth or decay: ``initial * factor^k``, kept between `minimum` and `maximum`.
+
+    Args:
+        initial_value: The value at k = 0.
+        factor: Positive.
+        minimum: Lower limit; `None` for none.
+        maximum: Upper limit; `None` for none.
+    """
+
+    __default_values__ = {"minimum": None, "maximum": None}
+
+    def __init__(
+        self,
+        initial_value: float,
+        factor: float,
+        minimum: float | None = None,
+        maximum: float | None = None,
+    ) -> None:
+        self.initial_value = self._number("initial_value", initial_value)
+        self.factor = self._number("factor", factor)
+        if factor <= 0:
+            raise self._fail("factor", "a number > 0", factor)
+        # An infinite limit is none: a description, being JSON, cannot hold infinity.
+        self.minimum = None if minimum in (None, -math.inf) else self._number("minimum", minimum)
+        self.maximum = None if maximum in (None, math.inf) else self._number("maximum", maximum)
+        if None not in (minimum, maximum) and minimum > maximum:  # type: ignore[operator]
+            raise self._fail("maximum", f"at least the minimum {minimum!r}", maximum)
+
+    def at(self, k: int) -> float:
+        """Return the value after `k` changes."""
+        try:
+            value = self.initial_value * self.factor**k
+        except OverflowError:
+            value = math.copysign(math.inf, self.initial_value)
+        if self.minimum is not None:
+            value = max(value, self.minimum)
+        return value if self.maximum is None else min(value, self.maximum)
+
+
+class MultiStep(Schedule):
+    """A staircase: `initial_value`, then ``values[i]`` from count ``steps[i]`` on.
+
+    Only for hooks with an interval of 1, so that no step is missed.
+
+    Args:
+        initial_value: The value before ``steps[0]``.
+        steps: Increasing epoch or update numbers.
+        values: One value per step.
+    """
+
+    def __init__(self, initial_value: float, steps: Sequence[int], values: Sequence[float]) -> None:
+        self.initial_value = self._number("initial_value", initial_value)
+        self.steps = [self._count("steps", step) for step in steps]
+        self.values = [self._number("values", value) for value in values]
+        if len(self.steps) != len(self.values):
+            raise self._fail("values", f"{len(self.steps)} values, one per step", list(values))
+        if self.steps != sorted(set(self.steps)):
+            raise self._fail("steps", "increasing numbers", list(steps))
+
+    def __call__(
+        self,
+        epoch_nr: int,
+        update_nr: int,
+        timescale: str,
+        interval: int,
+        net: Any = None,
+        stepper: Any = None,
+        logs: Any = None,
+    ) -> float:
+        """Return the value for these counts."""
+        if interval != 1:
+            raise TrainingError(
+                f"MultiStep: expected a hook with interval 1, got {interval}. Its steps count "
+                f"single epochs or updates."
+            )
+        return super().__call__(epoch_nr, update_nr, timescale, interval)
+
+    def at(self, k: int) -> float:
+        """Return the value at count `k`."""
+        reached = sum(k >= step for step in self.steps)
+        return self.values[reached - 1] if reached else self.initial_value
+
+
+class DecreaseAfterEpoch(Schedule):
+    """Constant for `T` epochs, then falling: ``initial * T / max(epoch_nr + 1, T)``."""
+
+    def __init__(self, initial_value: float, T: float) -> None:
+        self.initial_value = self._number("initial_value", initial_value)
+        self.T = self._number("T", T)
+        if T <= 0:
+            raise self._fail("T", "a number > 0", T)
+
+    def __call__(
+        self,
+        epoch_nr: int,
+        update_nr: int,
+        timescale: str,
+        interval: int,
+        net: Any = None,
+        stepper: Any = None,
+        logs: Any = None,
+    ) -> float:
+        """Return the value for this epoch, whatever the timescale of the hook."""
+        return self.at(epoch_nr)
+
+    def at(self, k: int) -> float:
+        """Return the value in epoch `k`."""
+        return self.initial_value * self.T / max(k + 1, self.T)
+
+
+class Warmup(Schedule):
+    """A straight line up to the first value of another schedule, and then that schedule.
+
+    Args:
+        num_changes: How many changes lead from `initial_value` to the first value of `then`;
+            `then` counts from there.
+        then: A number, or a schedule (any callable with its arguments).
+        initial_value: The value at k = 0.
+    """
+
+    __default_values__ = {"initial_value": 0.0}
+
+    def __init__(
+        self,
+        num_changes: int,
+        then: float | Callable[..., float],
+        initial_value: float = 0.0,
+    ) -> None:
+        self.num_changes = self._count("num_changes", num_changes)
+        self.then = then if callable(then) else self._number("then", then)
+        self.initial_value = self._number("initial_value", initial_value)
+
+    def __call__(
+        self,
+        epoch_nr: int,
+        update_nr: int,
+        timescale: str,
+        interval: int,
+        net: Any = None,
+        stepper: Any = None,
+        logs: Any = None,
+    ) -> float:
+        """Return the value for these counts."""
+        k = (epoch_nr if timescale == "epoch" else update_nr) // interval
+        counts = {"epoch": epoch_nr, "update": update_nr}
+        counts[timescale] = max(counts[timescale] - self.num_changes * interval, 0)
+        if callable(self.then):
+            goal = self.then(
+                counts["epoch"], counts["update"], timescale, interval, net, stepper, logs
+            )
+        else:
+            goal = self.then
+        if k >= self.num_changes:
+            return goal
+        return self.initial_value + (goal - self.initial_value) * k / self.num_changes

@@ -1,0 +1,317 @@
+"""Steppers: one training step each, i.e. forward pass, backward pass, change of the parameters.
+
+All arithmetic is handler operations on the flat ``net.buffer.parameters`` and
+``net.buffer.gradients``. Numbers that change from step to step (learning rate, bias
+corrections) lie in memory too: ``run`` writes them there first, and what follows touches only
+arrays that stay where they are, so that it can be recorded once and replayed.
+
+A new optimiser declares its numbers and its state, and says what an update is::
+
+    class SignStepper(TrainingStepper):
+        hyperparameters = {"learning_rate": NON_NEGATIVE}
+        scratch_names = ("sign",)
+
+        def __init__(self, learning_rate: float = 0.01) -> None:
+            self.learning_rate = learning_rate
+
+        def scalars(self) -> dict[str, float]:
+            return {"minus_rate": -self.learning_rate}
+
+        def update(self) -> None:
+            self.handler.sign_t(self.gradients, self.scratch["sign"])
+            self.handler.mult_add_st(
+                self.numbers["minus_rate"], self.scratch["sign"], self.parameters
+            )
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import TrainingError
+from brainstorm.hooks.base import is_number
+from brainstorm.utils import Array
+
+__all__ = [
+    "FRACTION",
+    "NON_NEGATIVE",
+    "ForwardStepper",
+    "MomentumStepper",
+    "NesterovStepper",
+    "Range",
+    "SgdStepper",
+    "TrainingStepper",
+]
+
+
+class Range(NamedTuple):
+    """The half-open interval [low, high) that a hyperparameter must lie in."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return is_number(value) and self.low <= value < self.high  # type: ignore[operator]
+
+    def __str__(self) -> str:
+        end = "" if math.isinf(self.high) else f" and < {self.high:g}"
+        return f"a finite number >= {self.low:g}{end}"
+
+
+NON_NEGATIVE = Range(0.0, math.inf)
+FRACTION = Range(0.0, 1.0)
+
+_NOTHING: Mapping[str, Array] = MappingProxyType({})
+
+
+class TrainingStepper(Describable):
+    """Base of all steppers.
+
+    A subclass sets ``hyperparameters``, ``state_names`` and ``scratch_names``, and implements
+    `scalars` and `update` (and `look_ahead`, where something must happen before the passes).
+
+    Attributes:
+        hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked, also
+            the one that a hook makes while training.
+        state_names: Arrays with one value per parameter that are kept from step to step.
+        scratch_names: The same, but without a meaning between two steps.
+        net: The network; set by `start`.
+        steps: How many times `run` was called since `start`.
+        state: The arrays of ``state_names`` on the network's handler; zero after `start`.
+        scratch: The arrays of ``scratch_names``; content arbitrary.
+        numbers: The values of `scalars` in memory: one-element arrays on the handler.
+    """
+
+    __undescribed__ = {
+        "net": None,
+        "steps": 0,
+        "state": {},
+        "scratch": {},
+        "numbers": {},
+        "_all_numbers": None,
+        "_restored": None,
+    }
+
+    hyperparameters: dict[str, Range] = {}
+    state_names: tuple[str, ...] = ()
+    scratch_names: tuple[str, ...] = ()
+
+    net: Any = None
+    steps: int = 0
+    state: Mapping[str, Array] = _NOTHING
+    scratch: Mapping[str, Array] = _NOTHING
+    numbers: Mapping[str, Array] = _NOTHING
+    _all_numbers: Array = None
+    _restored: dict[str, Any] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        allowed = self.hyperparameters.get(name)
+        if allowed is not None and value not in allowed:
+            raise TrainingError(f"{type(self).__name__}.{name}: expected {allowed}, got {value!r}.")
+        super().__setattr__(name, value)
+
+    @property
+    def handler(self) -> Any:
+        """The handler of the network."""
+        return self.net.handler
+
+    @property
+    def parameters(self) -> Array:
+        """All parameters of the network, flat."""
+        return self.net.buffer.parameters
+
+    @property
+    def gradients(self) -> Array:
+        """All gradients of the network, flat, in the order of the parameters."""
+        return self.net.buffer.gradients
+
+    def start(self, net: Any) -> None:
+        """Take over a network: allocate the state, zero or as given to `set_state`.
+
+        Must be called again after the network changed its handler.
+
+        Raises:
+            TrainingError: The state given to `set_state` belongs to another network or stepper.
+        """
+        self.net = net
+        self.steps = 0
+        shape = tuple(self.parameters.shape)
+        self.state = {name: self.handler.zeros(shape) for name in self.state_names}
+        self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
+        names = tuple(self.scalars())
+        self._all_numbers = self.handler.zeros((len(names),))
+        self.numbers = {name: self._all_numbers[i : i + 1] for i, name in enumerate(names)}
+        if self._restored is not None:
+            self._restore(self._restored, shape)
+            self._restored = None
+
+    def run(self) -> None:
+        """Do one step on the data that the network holds. Allocates nothing."""
+        self.steps += 1
+        self.refresh()
+        self.step()
+
+    def refresh(self) -> None:
+        """Write the values of `scalars` to where `update` reads them."""
+        values = self.scalars()
+        if values:
+            self.handler.set_from_numpy(self._all_numbers, np.array(list(values.values())))
+
+    def step(self) -> None:
+        """Do what can be recorded and replayed: both passes, and handler operations."""
+        self.look_ahead()
+        self.net.forward_pass(training_pass=True)
+        self.net.backward_pass()
+        self.update()
+
+    def scalars(self) -> dict[str, float]:
+        """Return the numbers that `update` uses in this step, always with the same names."""
+        return {}
+
+    def look_ahead(self) -> None:
+        """Change the parameters before the passes; handler operations only."""
+
+    def update(self) -> None:
+        """Change the parameters after the passes; handler operations on fixed arrays only."""
+        raise NotImplementedError
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return copies of all that the next step depends on.
+
+        Returns:
+            ``'steps'``, the hyperparameters, and one NumPy array per name in ``state_names``
+            (these only once `start` was called).
+        """
+        values = {name: getattr(self, name) for name in self.hyperparameters}
+        if self._restored is not None:  # and not started since
+            return {**self._restored, **values}
+        arrays = {name: self.handler.get_numpy_copy(a) for name, a in self.state.items()}
+        return {"steps": self.steps, **values, **arrays}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take hyperparameters from `get_state` at once, the arrays at the next `start`.
+
+        Raises:
+            TrainingError: The names are not those of this stepper.
+        """
+        expected = {"steps", *self.hyperparameters}
+        if set(state) not in (expected, expected.union(self.state_names)):
+            wanted = ", ".join(sorted(expected.union(self.state_names)))
+            raise TrainingError(
+                f"{type(self).__name__}.set_state: expected {wanted}, got "
+                f"{', '.join(sorted(state))}. Is it the state of another stepper?"
+            )
+        for name in self.hyperparameters:
+            setattr(self, name, state[name])
+        self._restored = dict(state)
+
+    def _restore(self, saved: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+        for name in set(self.state_names).intersection(saved):
+            if saved[name].shape != shape:
+                raise TrainingError(
+                    f"{type(self).__name__}.start, state {name!r}: expected shape {shape} like "
+                    f"the parameters, got {saved[name].shape}. Is it the state of another network?"
+                )
+            self.handler.set_from_numpy(self.state[name], saved[name])
+        self.steps = int(saved["steps"])
+
+    def _average(self, value: Array, decay: str, rest: str, average: Array) -> None:
+        """Let ``average = decay * average + rest * value``; both factors name numbers."""
+        self.handler.mult_st(self.numbers[decay], average, average)
+        self.handler.mult_add_st(self.numbers[rest], value, average)
+
+
+class ForwardStepper(TrainingStepper):
+    """Only a forward pass: nothing is learned, but monitors and scores can run.
+
+    Args:
+        use_training_pass: Whether the layers behave as in training (dropout, batch statistics).
+    """
+
+    def __init__(self, use_training_pass: bool = False) -> None:
+        self.use_training_pass = use_training_pass
+
+    def step(self) -> None:
+        """Do the forward pass."""
+        self.net.forward_pass(training_pass=self.use_training_pass)
+
+
+class SgdStepper(TrainingStepper):
+    """Stochastic gradient descent: ``p -= learning_rate * g``."""
+
+    hyperparameters = {"learning_rate": NON_NEGATIVE}
+
+    def __init__(self, learning_rate: float = 0.1) -> None:
+        self.learning_rate = learning_rate
+
+    def scalars(self) -> dict[str, float]:
+        """Return the factor of the gradients."""
+        return {"minus_rate": -self.learning_rate}
+
+    def update(self) -> None:
+        """Do one descent."""
+        self.handler.mult_add_st(self.numbers["minus_rate"], self.gradients, self.parameters)
+
+
+class MomentumStepper(TrainingStepper):
+    """Gradient descent with momentum: ``v = momentum * v - rate * g; p += v``.
+
+    Args:
+        learning_rate: Step size.
+        momentum: How much of the last velocity remains, in [0, 1).
+        scale_learning_rate: Whether ``rate`` is ``learning_rate * (1 - momentum)``, so that the
+            momentum does not change the size of the steps, or ``learning_rate`` itself.
+    """
+
+    hyperparameters = {"learning_rate": NON_NEGATIVE, "momentum": FRACTION}
+    state_names = ("velocity",)
+
+    def __init__(
+        self,
+        learning_rate: float = 0.1,
+        momentum: float = 0.0,
+        scale_learning_rate: bool = True,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.scale_learning_rate = scale_learning_rate
+
+    def scalars(self) -> dict[str, float]:
+        """Return the factors of the gradients and of the velocity."""
+        scale = 1.0 - self.momentum if self.scale_learning_rate else 1.0
+        return {"minus_rate": -self.learning_rate * scale, "momentum": self.momentum}
+
+    def update(self) -> None:
+        """Change the velocity by the gradients and the parameters by the velocity."""
+        h, velocity = self.handler, self.state["velocity"]
+        h.mult_st(self.numbers["momentum"], velocity, velocity)
+        h.mult_add_st(self.numbers["minus_rate"], self.gradients, velocity)
+        h.add_tt(velocity, self.parameters, self.parameters)
+
+
+class NesterovStepper(MomentumStepper):
+    """Nesterov's accelerated gradient: the gradients are taken where the momentum leads.
+
+    ``v *= momentum; p += v``; both passes; ``v -= rate * g; p -= rate * g``. The arguments are
+    those of `MomentumStepper`. (Sutskever et al., ICML 2013.)
+    """
+
+    def look_ahead(self) -> None:
+        """Go where the velocity leads."""
+        h, velocity = self.handler, self.state["velocity"]
+        h.mult_st(self.numbers["momentum"], velocity, velocity)
+        h.add_tt(velocity, self.parameters, self.parameters)
+
+    def update(self) -> None:
+        """Correct the velocity and the parameters by the gradients."""
+        h, rate = self.handler, self.numbers["minus_rate"]
+        h.mult_add_st(rate, self.gradients, self.state["velocity"])
+        h.mult_add_st(rate, self.gradients, self.parameters)

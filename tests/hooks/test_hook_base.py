@@ -1,0 +1,110 @@
+"""What all hooks have in common."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from brainstorm import hooks
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.hooks.base import ROLES, find_log
+from brainstorm.training import Linear
+
+EXAMPLES = {
+    "EarlyStopper": lambda: hooks.EarlyStopper("valid.loss", 3, "max"),
+    "InfoUpdater": lambda: hooks.InfoUpdater(type("Run", (), {"info": {}})()),
+    "LogPlotter": lambda: hooks.LogPlotter("valid.loss", "plot.png"),
+    "BokehVisualizer": lambda: hooks.BokehVisualizer(["a", "b"]),
+    "ModifyStepperAttribute": lambda: hooks.ModifyStepperAttribute(Linear(1.0, 0.0, 4)),
+    "MonitorLayerDeltas": lambda: hooks.MonitorLayerDeltas("Hidden"),
+    "MonitorLayerGradients": lambda: hooks.MonitorLayerGradients("Hidden"),
+    "MonitorLayerInOuts": lambda: hooks.MonitorLayerInOuts("Hidden"),
+    "MonitorLayerParameters": lambda: hooks.MonitorLayerParameters("Hidden"),
+    "MonitorLoss": lambda: hooks.MonitorLoss("valid"),
+    "MonitorScores": lambda: hooks.MonitorScores("valid", []),
+    "ProgressBar": lambda: hooks.ProgressBar(),
+    "SaveBestNetwork": lambda: hooks.SaveBestNetwork("valid.loss", criterion="min"),
+    "SaveLogs": lambda: hooks.SaveLogs("logs.hdf5"),
+    "SaveNetwork": lambda: hooks.SaveNetwork("net.hdf5"),
+    "StopAfterEpoch": lambda: hooks.StopAfterEpoch(5),
+    "StopAfterThresholdReached": lambda: hooks.StopAfterThresholdReached("a", 0.5),
+    "StopOnNan": lambda: hooks.StopOnNan("a"),
+    "StopOnSigQuit": lambda: hooks.StopOnSigQuit(),
+}
+
+
+def test_every_hook_is_here():
+    assert set(EXAMPLES) == set(hooks.__all__) - {"Hook"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_description_is_strict_json_and_gives_the_same_hook(name):
+    hook = EXAMPLES[name]()
+    description = get_description(hook)
+    again = create_from_description(json.loads(json.dumps(description, allow_nan=False)))
+    assert type(again) is type(hook)
+    assert get_description(again) == description
+    assert set(vars(again)) == set(vars(hook))
+    assert hook.role in ROLES
+
+
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"ProgressBar", "InfoUpdater"}))
+def test_common_options(name):
+    hook = type(EXAMPLES[name]())
+    given = {
+        k: v for k, v in vars(EXAMPLES[name]()).items() if k in hook.__init__.__code__.co_varnames
+    }
+    given.update(name="other", timescale="update", interval=3)
+    made = hook(**{k: v for k, v in given.items() if k != "verbose" and not k.startswith("_")})
+    assert (made.__name__, made.timescale, made.interval) == ("other", "update", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"timescale": "batch"}, r"timescale: expected 'epoch' or 'update', got 'batch'"),
+        ({"interval": 0}, r"interval: expected an integer >= 1, got 0"),
+        ({"interval": 1.5}, r"interval: expected an integer >= 1, got 1.5"),
+        ({"interval": float("inf")}, r"interval: expected an integer >= 1, got inf"),
+        ({"interval": None}, r"interval: expected an integer >= 1, got None"),
+        ({"name": "a.b"}, r"name: expected a non-empty string without dots, got 'a.b'"),
+        ({"name": ""}, r"name: expected a non-empty string without dots, got ''"),
+        ({"name": 3}, r"name: expected a non-empty string without dots, got 3"),
+    ],
+)
+def test_common_options_are_checked(options, text):
+    with pytest.raises(TrainingError, match=r"hook .* \(Hook\), " + text):
+        hooks.Hook(**options)
+
+
+def test_hooks_can_be_called_by_hand(net):
+    with pytest.raises(StopIteration):
+        hooks.StopAfterEpoch(2)(2, 10, net, None, {})
+    assert hooks.StopAfterEpoch(2)(1, 10, net, None, {}) is None
+    with pytest.raises(NotImplementedError):
+        hooks.Hook()(0, 0, net, None, {})
+
+
+def test_message_speaks_only_when_verbose(capsys):
+    hook = hooks.Hook("H")
+    hook.message("nothing")
+    hook.start(None, None, True, {})
+    hook.message("hello")
+    quiet = hooks.Hook("Q", verbose=False)
+    quiet.start(None, None, True, {})
+    quiet.message("nothing")
+    assert capsys.readouterr().out == "H >> hello\n"
+
+
+def test_find_log_works_on_plain_dicts():
+    logs = {"a": {"b": [1], "c.d": [2]}, "e": [3]}
+    assert find_log(logs, "a.b") == [1]
+    assert find_log(logs, "a.c.d") == [2]
+    assert find_log(logs, "e") == [3]
+    for wrong in ("a.x", "e.f", "x"):
+        with pytest.raises(
+            UnknownPathError, match=rf"unknown log '{wrong}'. Choices are: a.b, a.c"
+        ):
+            find_log(logs, wrong)

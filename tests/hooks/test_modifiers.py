@@ -1,0 +1,95 @@
+"""Hooks that hand values on."""
+
+from __future__ import annotations
+
+import pytest
+
+from brainstorm.errors import TrainingError
+from brainstorm.hooks import Hook, InfoUpdater, ModifyStepperAttribute, MonitorLoss
+from brainstorm.training import Linear, MomentumStepper
+
+
+class Watch(Hook):
+    """Logs the learning rate that the next updates use."""
+
+    role = "reader"
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        return stepper.learning_rate
+
+
+def test_schedules_by_epoch_and_by_update(train):
+    trainer = train(
+        Watch("epochs"), ModifyStepperAttribute(Linear(1.0, 0.0, 4)), stepper=MomentumStepper()
+    )
+    assert trainer.logs["epochs"] == [1.0, 0.75, 0.5]
+    trainer = train(
+        Watch("updates", timescale="update"),
+        ModifyStepperAttribute(Linear(1.0, 0.0, 8), timescale="update", interval=2),
+        epochs=1,
+    )
+    assert trainer.logs["updates"] == [1.0, 1.0, 0.875, 0.875, 0.75]
+
+
+def test_other_attributes_and_any_function(train):
+    seen = []
+
+    def schedule(*args):
+        seen.append(args)
+        return 0.25
+
+    hook = ModifyStepperAttribute(schedule, "momentum")
+    trainer = train(hook, epochs=1, stepper=MomentumStepper(momentum=0.9))
+    assert trainer.stepper.momentum == 0.25
+    assert seen[1][:4] == (1, 4, "epoch", 1)
+    assert seen[1][5] is trainer.stepper
+    assert seen[1][6] is trainer.logs
+
+
+def test_unknown_attribute(train):
+    with pytest.raises(
+        TrainingError,
+        match=r"hook 'ModifyStepperAttribute' \(ModifyStepperAttribute\): unknown attribute of "
+        r"MomentumStepper 'learn_rate'. Choices are: learning_rate, momentum, scale_learning_rate. "
+        r"Did you mean 'learning_rate'",
+    ):
+        train(ModifyStepperAttribute(Linear(1, 0, 4), "learn_rate"), stepper=MomentumStepper())
+
+
+def test_a_value_that_the_stepper_refuses(train):
+    with pytest.raises(
+        TrainingError, match=r"MomentumStepper.momentum: expected .* got 1.5"
+    ) as caught:
+        train(ModifyStepperAttribute(Linear(1.5, 0, 4), "momentum"), stepper=MomentumStepper())
+    assert caught.value.__notes__ == [
+        "Raised by the hook 'ModifyStepperAttribute' (ModifyStepperAttribute)."
+    ]
+
+
+def test_a_schedule_must_be_callable():
+    with pytest.raises(
+        TrainingError, match=r"schedule: expected a schedule or a function, got 0.1"
+    ):
+        ModifyStepperAttribute(0.1)
+
+
+class Run:
+    def __init__(self):
+        self.info = {"own": 1}
+
+
+def test_info_updater(train, net):
+    run = Run()
+    trainer = train(InfoUpdater(run), MonitorLoss("valid"))
+    assert run.info == {
+        "own": 1,
+        "epoch_nr": 2,
+        "update_nr": 8,
+        "logs": trainer.logs,
+        "nr_parameters": net.parameters_size,
+    }
+
+
+def test_info_updater_needs_an_info():
+    with pytest.raises(TrainingError, match=r"run: expected an object with a dict 'info', got 3"):
+        InfoUpdater(3)

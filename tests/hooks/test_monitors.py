@@ -1,0 +1,173 @@
+"""Monitors: what they log, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm import tools
+from brainstorm.data_iterators import Undivided
+from brainstorm.errors import UnknownPathError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import (
+    MonitorLayerDeltas,
+    MonitorLayerGradients,
+    MonitorLayerInOuts,
+    MonitorLayerParameters,
+    MonitorLoss,
+    MonitorScores,
+)
+from brainstorm.layers import Input, Loss, Recurrent, SquaredDifference
+from brainstorm.scorers import Accuracy
+from brainstorm.training import Trainer
+
+LAYER_MONITORS = [
+    MonitorLayerDeltas,
+    MonitorLayerGradients,
+    MonitorLayerInOuts,
+    MonitorLayerParameters,
+]
+
+
+def statistics(array, suffix=""):
+    names = (f"min{suffix}", f"avg{suffix}", f"max{suffix}")
+    return dict(zip(names, (array.min(), array.mean(), array.max()), strict=True))
+
+
+def last(logs):
+    return {k: last(v) if isinstance(v, dict) else v[-1] for k, v in logs.items()}
+
+
+def assert_close(found, expected):
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        if isinstance(value, dict):
+            assert_close(found[key], value)
+        else:
+            assert found[key] == pytest.approx(value)
+
+
+def test_parameters(train, net):
+    logs = train(MonitorLayerParameters("Hidden")).logs["MonitorParameters_Hidden"]
+    weights, bias = net.get("Hidden.parameters.W"), net.get("Hidden.parameters.bias")
+    norms = np.sqrt((weights**2).sum(axis=1))
+    expected = {
+        "W": {**statistics(weights), **statistics(norms, "_L2_norm")},
+        "bias": statistics(bias),
+    }
+    assert_close(last(logs), expected)
+    assert len(logs["bias"]["max"]) == 3
+
+
+def test_gradients(train, net):
+    logs = train(MonitorLayerGradients("Projection")).logs["MonitorGradients_Projection"]
+    gradients = net.buffer.Projection.gradients
+    expected = {"W": statistics(gradients.W), "bias": statistics(gradients.bias)}
+    assert_close(last(logs), expected)
+    assert logs["W"]["max"][-1] > 0
+
+
+def test_inputs_and_outputs(train, net):
+    logs = train(MonitorLayerInOuts("Output")).logs["MonitorInOuts_Output"]
+    expected = {
+        port: {name: statistics(net.get(f"Output.{port}.{name}")) for name in names}
+        for port, names in (
+            ("inputs", ["default", "targets"]),
+            ("outputs", ["predictions", "loss"]),
+        )
+    }
+    assert_close(last(logs), expected)
+    # before the first batch there is nothing to look at
+    assert len(logs["outputs"]["loss"]["max"]) == 2
+
+
+def test_deltas(train, net):
+    logs = train(MonitorLayerDeltas("Projection")).logs["MonitorDeltas_Projection"]
+    expected = {
+        port: {"default": statistics(net.get(f"Projection.{port}.default"))}
+        for port in ("input_deltas", "output_deltas")
+    }
+    assert_close(last(logs), expected)
+    assert logs["input_deltas"]["default"]["max"][-1] > 0
+
+
+def test_deltas_that_nobody_needs_are_left_out_unless_kept(train, net):
+    logs = train(MonitorLayerDeltas("Hidden")).logs["MonitorDeltas_Hidden"]
+    assert set(logs) == {"output_deltas"}
+    net.keep_input_deltas = True
+    logs = train(MonitorLayerDeltas("Hidden")).logs["MonitorDeltas_Hidden"]
+    assert set(logs) == {"input_deltas", "output_deltas"}
+
+
+@pytest.mark.parametrize("monitor", LAYER_MONITORS)
+@pytest.mark.parametrize("layer", ["Input", "Hidden", "Norm", "Projection", "Output", "Loss"])
+def test_every_layer_can_be_watched(monitor, layer, train):
+    train(monitor(layer), monitor(layer, name="u", timescale="update", interval=3), epochs=1)
+
+
+def test_the_context_of_recurrent_outputs_is_left_out():
+    inputs = Input(out_shapes={"default": ("T", "B", 2), "targets": ("T", "B", 3)})
+    difference = SquaredDifference()
+    inputs >> Recurrent(3, name="Rnn") >> "inputs_1" - difference >> Loss()
+    inputs - "targets" >> "inputs_2" - difference
+    net = bs.Network.from_layer(inputs, handler=NumpyHandler(np.float64))
+    net.initialize(1.0)
+    data = {"default": np.full((2, 2, 2), 5.0), "targets": np.zeros((2, 2, 3))}
+    net.provide_external_data(data)
+    net.forward_pass()
+    found = MonitorLayerInOuts("Rnn")(1, 1, net, None, {})["outputs"]["default"]
+    assert net.get("Rnn.outputs.default").shape[0] == 3
+    assert found["min"] == net.get("Rnn.outputs.default")[:2].min() > 0.9
+
+
+@pytest.mark.parametrize("monitor", LAYER_MONITORS)
+def test_unknown_layer(monitor, train):
+    with pytest.raises(
+        UnknownPathError,
+        match=r"hook 'm' \(Monitor\w+\): unknown layer 'Hiden'. Choices are: Input, Hidden, .*"
+        r"Did you mean 'Hidden'",
+    ):
+        train(monitor("Hiden", name="m"))
+
+
+def test_loss_and_scores(train, net, batches):
+    trainer = train(MonitorLoss("valid"), MonitorScores("valid", [Accuracy()]))
+    expected = tools.evaluate(net, batches, [Accuracy()])
+    assert trainer.logs["MonitorLoss.total_loss"][-1] == expected["total_loss"]
+    assert trainer.logs["MonitorScores.total_loss"][-1] == expected["total_loss"]
+    assert trainer.logs["MonitorScores.Accuracy"][-1] == expected["Accuracy"]
+    assert set(trainer.logs["MonitorLoss"]) == {"total_loss"}
+
+
+def test_monitoring_leaves_the_training_as_it_is(train, net):
+    start = net.get("parameters")
+    train()
+    plain = net.get("parameters")
+    net.handler.set_from_numpy(net.buffer.parameters, start)
+    train(MonitorLoss("valid", timescale="update"), *(m("Hidden") for m in LAYER_MONITORS))
+    np.testing.assert_array_equal(net.get("parameters"), plain)
+
+
+@pytest.mark.parametrize("hook", [MonitorLoss("vali"), MonitorScores("vali", [])])
+def test_unknown_iterator(hook, train):
+    with pytest.raises(
+        UnknownPathError,
+        match=r"unknown data iterator 'vali'. Choices are: training_data_iter, valid. Did you",
+    ):
+        train(hook)
+
+
+def test_outside_of_a_trainer(net, batches):
+    hook = MonitorLoss("x")
+    hook.start(net, None, False, {"x": batches})
+    assert hook(0, 0, net, None, {}) == tools.evaluate(net, batches)
+
+
+def test_missing_data_are_named(net, batches):
+    trainer = Trainer(bs.training.SgdStepper(), verbose=False)
+    trainer.add_hook(MonitorLoss("valid"))
+    part = Undivided(default=np.zeros((1, 2, 3)))
+    with pytest.raises(bs.errors.MissingDataError, match="targets") as caught:
+        trainer.train(net, batches, valid=part)
+    assert caught.value.__notes__ == ["Raised by the hook 'MonitorLoss' (MonitorLoss)."]

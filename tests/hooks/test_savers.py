@@ -1,0 +1,177 @@
+"""Savers: what they keep, and that it can be had back."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.hooks import (
+    Hook,
+    MonitorLoss,
+    MonitorScores,
+    SaveBestNetwork,
+    SaveLogs,
+    SaveNetwork,
+)
+from brainstorm.scorers import Accuracy
+from brainstorm.tools import evaluate
+from brainstorm.training import Logs, SgdStepper, Trainer
+
+
+def logs_with(*values):
+    return {"valid": {"score": list(values)}}
+
+
+def shift(net, value):
+    """Make the parameters and the running statistics recognisable."""
+    net.handler.fill(net.buffer.parameters, value)
+    net.handler.fill(net.buffer.Norm.internals.running_mean, -value)
+
+
+def test_save_network(train, net, batches, tmp_path):
+    hook = SaveNetwork(tmp_path / "net.hdf5", interval=2)
+    train(hook, epochs=4)
+    again = hook.load_network()
+    assert isinstance(again, bs.Network)
+    assert evaluate(again, batches) == evaluate(net, batches)
+    assert [p.name for p in tmp_path.iterdir()] == ["net.hdf5"]
+
+
+def test_save_logs_has_the_last_entries(train, tmp_path):
+    file = tmp_path / "logs.hdf5"
+    trainer = train(SaveLogs(file), MonitorLoss("valid"))
+    assert Logs.load_hdf5(file) == trainer.logs
+    assert "end" in Logs.load_hdf5(file)
+
+
+def test_save_logs_saves_when_training_fails(train, tmp_path):
+    class Failing(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            if update_nr == 6:
+                raise RuntimeError("lost")
+
+    file = tmp_path / "logs.hdf5"
+    with pytest.raises(RuntimeError, match="lost"):
+        train(
+            SaveLogs(file, interval=100),
+            MonitorLoss("valid", timescale="update"),
+            Failing(timescale="update"),
+        )
+    assert len(Logs.load_hdf5(file)["MonitorLoss.total_loss"]) == 7
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize(
+    ("criterion", "values", "best"),
+    [
+        ("max", [1.0, 3.0, 2.0, 3.0], 2),
+        ("min", [1.0, 3.0, 0.5, 0.7], 3),
+        ("max", [math.nan, 3.0, math.nan, 2.0], 2),
+    ],
+)
+def test_save_best_network(net, tmp_path, in_file, criterion, values, best):
+    hook = SaveBestNetwork(
+        "valid.score", tmp_path / "best.hdf5" if in_file else None, criterion=criterion
+    )
+    hook.start(net, None, False, {})
+    for epoch in range(1, 5):
+        shift(net, epoch)
+        hook(epoch, epoch * 10, net, None, logs_with(*values[:epoch]))
+    assert hook.best_so_far == values[best - 1]
+    assert hook.best_t == best
+    loaded = hook.load_best_network()
+    assert isinstance(loaded, bs.Network)
+    assert set(loaded.get("parameters")) == {best}
+    assert set(loaded.get("Norm.internals.running_mean")) == {-best}
+    assert set(net.get("parameters")) == {4}
+    assert (hook.parameters is None) == in_file
+    assert loaded.output_name == net.output_name
+
+
+def test_best_network_counts_updates_on_that_timescale(net):
+    hook = SaveBestNetwork("valid.score", timescale="update")
+    hook(1, 17, net, None, logs_with(1.0))
+    assert hook.best_t == 17
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_best_network_exists_from_the_first_call(net, tmp_path, in_file):
+    hook = SaveBestNetwork("valid.score", tmp_path / "best" if in_file else None)
+    with pytest.raises(
+        TrainingError, match=r"hook 'SaveBestNetwork' \(SaveBestNetwork\): there is no best network"
+    ):
+        hook.load_best_network()
+    shift(net, 7)
+    hook(0, 0, net, None, {})
+    shift(net, 8)
+    hook(1, 4, net, None, logs_with(math.nan))
+    assert hook.best_so_far is None
+    assert set(hook.load_best_network().get("parameters")) == {7}
+
+
+def test_best_network_of_a_network_that_was_filled_by_hand(net):
+    net = bs.Network.from_architecture(net.architecture, handler=net.handler)
+    shift(net, 2)
+    hook = SaveBestNetwork("valid.score")
+    hook(0, 0, net, None, {})
+    assert set(hook.load_best_network().get("parameters")) == {2}
+
+
+def test_a_missing_log_is_an_error_once_training_runs(train):
+    with pytest.raises(
+        UnknownPathError,
+        match=r"unknown log 'valid.Acuracy'. Choices are: valid.total_loss, valid.Accuracy, "
+        r"rolling_training.total_loss. Did you mean 'valid.Accuracy'",
+    ):
+        train(SaveBestNetwork("valid.Acuracy"), MonitorScores("valid", [Accuracy()], name="valid"))
+
+
+def test_what_it_says(net, capsys):
+    hook = SaveBestNetwork("valid.score", verbose=True, name="best")
+    hook.start(net, None, False, {})
+    for epoch, values in enumerate([(1.0,), (1.0, 2.0), (1.0, 2.0, 0.0)]):
+        hook(epoch, 5, net, None, logs_with(*values))
+    assert capsys.readouterr().out.splitlines() == [
+        "best >> valid.score improved from 1.0 to 2.0",
+        "best >> best valid.score is 2.0, at 1",
+    ]
+
+
+def test_bad_criterion():
+    with pytest.raises(
+        TrainingError,
+        match=r"hook 'SaveBestNetwork' \(SaveBestNetwork\), criterion: expected 'max' or 'min', "
+        r"got 'best'",
+    ):
+        SaveBestNetwork("a", criterion="best")
+
+
+def test_state_of_the_best_network(net):
+    hook = SaveBestNetwork("valid.score")
+    shift(net, 5)
+    hook(3, 30, net, None, logs_with(1.0))
+    again = SaveBestNetwork("valid.score")
+    again.set_state(hook.get_state())
+    shift(net, 6)
+    again.start(net, None, False, {})
+    again(4, 40, net, None, logs_with(1.0, 0.5))
+    assert (again.best_so_far, again.best_t) == (1.0, 3)
+    loaded = again.load_best_network()
+    assert set(loaded.get("parameters")) == {5}
+    assert set(loaded.get("Norm.internals.running_mean")) == {-5}
+
+
+def test_in_a_training(net, batches, tmp_path):
+    trainer = Trainer(SgdStepper(0.5), verbose=False)
+    trainer.add_hook(SaveBestNetwork("valid.total_loss", criterion="min"))
+    trainer.add_hook(MonitorLoss("valid", name="valid"))
+    trainer.add_hook(bs.hooks.StopAfterEpoch(5))
+    trainer.train(net, batches, valid=batches)
+    best = trainer.hooks["SaveBestNetwork"]
+    losses = trainer.logs["valid.total_loss"]
+    assert best.best_t == int(np.argmin(losses))
+    assert evaluate(best.load_best_network(), batches)["total_loss"] == min(losses)

@@ -1,0 +1,226 @@
+"""Stoppers: when they stop, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.hooks import (
+    EarlyStopper,
+    Hook,
+    MonitorLoss,
+    StopAfterEpoch,
+    StopAfterThresholdReached,
+    StopOnNan,
+    StopOnSigQuit,
+)
+from brainstorm.training import SgdStepper
+
+NAN = math.nan
+
+
+def stops(hook, *values, net=None, update_nr=4):
+    try:
+        hook(1, update_nr, net, None, {"a": {"b": list(values)}})
+    except StopIteration as reason:
+        return reason.value
+    return None
+
+
+def test_stop_after_epoch(train):
+    trainer = train(StopAfterEpoch(3), epochs=10)
+    assert trainer.current_epoch_nr == 3
+    assert trainer.logs["StopAfterEpoch"] == ["reached max_epochs=3"]
+    assert train(epochs=0).current_update_nr == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "expected"),
+    [
+        ({}, [], None),
+        ({}, [3], None),
+        ({}, [3, 2], None),
+        ({}, [3, 2, 2], "a.b was best 1 values ago"),
+        ({}, [1, 2], "a.b was best 1 values ago"),
+        ({"patience": 2}, [3, 1, 2], None),
+        ({"patience": 2}, [3, 1, 2, 4], "a.b was best 2 values ago"),
+        ({"criterion": "max"}, [1, 2], None),
+        ({"criterion": "max"}, [2, 1], "a.b was best 1 values ago"),
+        ({}, [3, NAN, 2], None),
+        ({}, [NAN, 2], None),
+        ({}, [2, NAN], "a.b was best 1 values ago"),
+        ({"patience": 2}, [NAN, NAN, NAN], "a.b was best 2 values ago"),
+    ],
+)
+def test_early_stopper(options, values, expected):
+    assert stops(EarlyStopper("a.b", **options), *values) == expected
+
+
+@pytest.mark.parametrize(
+    ("criterion", "values", "expected"),
+    [
+        ("min", [0.6, 0.7], None),
+        ("min", [0.6, 0.5, 0.7], "a.b reached 0.5"),
+        ("max", [0.4, 0.3], None),
+        ("max", [0.4, 0.5, 0.3], "a.b reached 0.5"),
+        ("max", [NAN], None),
+        ("min", [NAN], None),
+    ],
+)
+def test_stop_after_threshold(criterion, values, expected):
+    assert stops(StopAfterThresholdReached("a.b", 0.5, criterion), *values) == expected
+
+
+@pytest.mark.parametrize("hook", [EarlyStopper("a.c"), StopAfterThresholdReached("a.c", 1)])
+def test_a_missing_log_is_an_error_once_training_runs(hook):
+    assert stops(hook, update_nr=0) is None
+    with pytest.raises(UnknownPathError, match=r"unknown log 'a.c'. Choices are: a.b."):
+        stops(hook, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: StopAfterEpoch(-1), r"\(StopAfterEpoch\), max_epochs: expected a number >= 0"),
+        (lambda: StopAfterEpoch("5"), r"max_epochs: expected a number >= 0, got '5'"),
+        (
+            lambda: EarlyStopper("a", 0),
+            r"\(EarlyStopper\), patience: expected a number >= 1, got 0",
+        ),
+        (
+            lambda: EarlyStopper("a", criterion="up"),
+            r"criterion: expected 'min' or 'max', got 'up'",
+        ),
+        (lambda: StopAfterThresholdReached("a", NAN), r"threshold: expected a number, got nan"),
+        (lambda: StopAfterThresholdReached("a", 1, "x"), r"criterion: expected 'min' or 'max'"),
+    ],
+)
+def test_options_are_checked(make, text):
+    with pytest.raises(TrainingError, match=text):
+        make()
+
+
+# -- NaN -----------------------------------------------------------------------------------------
+
+
+def test_nan_in_the_parameters(net):
+    assert stops(StopOnNan(check_training_loss=False), net=net) is None
+    for bad in (np.nan, np.inf):
+        net.buffer.parameters[7] = bad
+        hook = StopOnNan(check_training_loss=False)
+        assert stops(hook, net=net) == "parameters are not finite"
+        assert stops(StopOnNan(check_parameters=False, check_training_loss=False), net=net) is None
+
+
+def test_nan_in_logs(net):
+    hook = StopOnNan("a.b", check_training_loss=False)
+    assert stops(hook, 1.0, net=net) is None
+    assert stops(hook, 1.0, NAN, net=net) == "a.b is nan"
+    assert stops(hook, NAN, 1.0, net=net) is None
+    assert stops(StopOnNan(["a.b"], check_training_loss=False), math.inf, net=net) == "a.b is inf"
+    assert stops(StopOnNan(["a.c"], check_training_loss=False), net=net, update_nr=0) is None
+    with pytest.raises(UnknownPathError, match=r"unknown log 'a.c'"):
+        stops(StopOnNan(["a.c"], check_training_loss=False), net=net)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("timescale", "updates"), [("update", 2), ("epoch", 4)])
+def test_nan_in_the_training_loss(train, net, timescale, updates):
+    class Spoiler(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            if update_nr == 1:
+                net.handler.fill(net.buffer.parameters, np.nan)
+
+    trainer = train(
+        Spoiler(timescale="update"),
+        StopOnNan(check_parameters=False, timescale=timescale),
+        epochs=5,
+    )
+    assert trainer.current_update_nr == updates
+    assert trainer.logs["StopOnNan"] == ["the training loss is nan"]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_training_that_explodes_is_stopped(train, net):
+    trainer = train(StopOnNan(timescale="update"), stepper=SgdStepper(1e200), epochs=100)
+    assert trainer.current_epoch_nr < 100
+
+
+# -- signals -------------------------------------------------------------------------------------
+
+
+class Kill(Hook):
+    """Sends the signal after the second update."""
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == 2:
+            os.kill(os.getpid(), signal.SIGQUIT)
+
+
+@pytest.fixture
+def own_handler():
+    seen = []
+    previous = signal.signal(signal.SIGQUIT, lambda *args: seen.append(args))
+    yield seen
+    signal.signal(signal.SIGQUIT, previous)
+
+
+@pytest.mark.parametrize(("timescale", "updates"), [("update", 2), ("epoch", 4)])
+def test_sigquit_stops(train, own_handler, timescale, updates):
+    before = signal.getsignal(signal.SIGQUIT)
+    trainer = train(Kill(timescale="update"), StopOnSigQuit(timescale=timescale), epochs=5)
+    assert trainer.current_update_nr == updates
+    assert trainer.logs["StopOnSigQuit"] == ["received SIGQUIT"]
+    assert signal.getsignal(signal.SIGQUIT) is before
+    assert own_handler == []
+    os.kill(os.getpid(), signal.SIGQUIT)
+    assert len(own_handler) == 1
+
+
+def test_sigquit_is_given_back_after_an_error(train, own_handler):
+    class Failing(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            raise RuntimeError
+
+    before = signal.getsignal(signal.SIGQUIT)
+    with pytest.raises(RuntimeError):
+        train(Failing(), StopOnSigQuit())
+    assert signal.getsignal(signal.SIGQUIT) is before
+
+
+def test_an_old_signal_does_not_stop_the_next_training(train, own_handler):
+    hook = StopOnSigQuit(timescale="update")
+    train(Kill(timescale="update"), hook)
+    assert train(hook, epochs=1).current_epoch_nr == 1
+
+
+def test_in_another_thread_it_says_so_and_does_nothing(train, own_handler, capsys):
+    before = signal.getsignal(signal.SIGQUIT)
+    trainers = []
+    thread = threading.Thread(
+        target=lambda: trainers.append(train(StopOnSigQuit(verbose=True), epochs=1))
+    )
+    thread.start()
+    thread.join()
+    assert trainers[0].current_epoch_nr == 1
+    assert "StopOnSigQuit >> not in the main thread" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGQUIT) is before
+
+
+def test_without_sigquit_it_says_so(train, monkeypatch, capsys):
+    monkeypatch.delattr(signal, "SIGQUIT")
+    train(StopOnSigQuit(verbose=True), epochs=1)
+    assert "StopOnSigQuit >> this system has no SIGQUIT" in capsys.readouterr().out
+
+
+def test_stoppers_read_what_monitors_of_the_same_moment_wrote(train):
+    trainer = train(
+        StopAfterThresholdReached("valid.total_loss", 1e9), MonitorLoss("valid", "valid")
+    )
+    assert trainer.current_update_nr == 0

@@ -1,0 +1,228 @@
+"""Helpers on networks and data sets."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import brainstorm as bs
+from brainstorm.data_iterators import Minibatches, Undivided
+from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.layers import FullyConnected, Input, Loss, Mask, Recurrent, SoftmaxCE
+from brainstorm.scorers import Accuracy
+from brainstorm.tools import (
+    evaluate,
+    extract,
+    extract_and_save,
+    run_network,
+    shuffle_data,
+    split,
+)
+
+T, N = 4, 7
+RND = np.random.RandomState(0)
+X = RND.randn(T, N, 3)
+Y = RND.randint(0, 2, (T, N, 1)).astype(float)
+M = (np.arange(T)[:, None, None] < RND.randint(1, T + 1, (1, N, 1))).astype(float)
+
+
+@pytest.fixture
+def net():
+    inputs = Input(
+        out_shapes={
+            name: ("T", "B", n) for name, n in (("default", 3), ("targets", 1), ("mask", 1))
+        }
+    )
+    output, mask = SoftmaxCE(name="Output"), Mask()
+    inputs >> Recurrent(5, name="Rnn") >> FullyConnected(2, "linear", name="Projection") >> output
+    inputs - "targets" >> "targets" - output - "loss" >> mask >> Loss()
+    inputs - "mask" >> "mask" - mask
+    net = bs.Network.from_layer(inputs, handler=NumpyHandler(np.float64))
+    net.initialize(bs.initializers.Gaussian(0.5), seed=1)
+    return net
+
+
+@pytest.fixture
+def batches():
+    return Minibatches(3, shuffle=False, cut_according_to=None, default=X, targets=Y, mask=M)
+
+
+@pytest.fixture
+def predictions(net):
+    """The predictions (T, N, 2) and losses (T, N, 1) of one pass over everything."""
+    net.provide_external_data({"default": X, "targets": Y, "mask": M})
+    net.forward_pass()
+    return net.get("Output.outputs.predictions"), net.get("Output.outputs.loss")
+
+
+# -- evaluate and run_network --------------------------------------------------------------------
+
+
+def test_evaluate(net, batches, predictions):
+    right = predictions[0].argmax(axis=2)[..., None] == Y
+    found = evaluate(net, batches, [Accuracy()], out_name="Output.outputs.predictions")
+    assert list(found) == ["total_loss", "Accuracy"]
+    assert found["total_loss"] == pytest.approx((predictions[1] * M).sum() / N)
+    assert found["Accuracy"] == pytest.approx(right.mean())
+
+    net.output_name = "Output.outputs.predictions"
+    found = evaluate(net, batches, [Accuracy()], mask_name="mask")
+    assert found["Accuracy"] == pytest.approx((right * M).sum() / M.sum())
+
+
+def test_evaluate_with_other_targets(net, batches):
+    def make(**data):
+        return Undivided(default=X, targets=Y, mask=data["mask"])
+
+    net.output_name = "Output.outputs.predictions"
+    everything = make(mask=np.ones_like(M))
+    found = evaluate(net, everything, iter([Accuracy()]), targets_name="mask")
+    ones = net.get("Output.outputs.predictions").argmax(axis=2) == 1
+    assert found["Accuracy"] == pytest.approx(ones.mean())
+
+
+def test_evaluate_does_not_train(net, batches):
+    before = net.get("parameters")
+    evaluate(net, batches)
+    np.testing.assert_array_equal(net.get("parameters"), before)
+
+
+def test_run_network_loads_batch_after_batch(net, batches):
+    seen = []
+    for number in run_network(net, batches(handler=net.handler)):
+        seen.append((number, net.batch_size))
+        np.testing.assert_array_equal(net.get_input("default"), X[:, 3 * number : 3 * number + 3])
+    assert seen == [(0, 3), (1, 3), (2, 1)]
+
+
+def test_run_network_needs_all_inputs_unless_told_otherwise(net):
+    part = [{"default": X}]
+    with pytest.raises(bs.errors.MissingDataError, match="targets"):
+        list(run_network(net, part))
+    assert list(run_network(net, part, all_inputs=False)) == [0]
+
+
+# -- extract -------------------------------------------------------------------------------------
+
+PATHS = ["Output.outputs.predictions", "Rnn.outputs.default", "Rnn.internals.Ha"]
+
+
+def test_extract(net, batches, predictions):
+    expected = {path: net.get(path) for path in PATHS}
+    found = extract(net, batches, PATHS)
+    assert list(found) == PATHS
+    for path in PATHS:
+        np.testing.assert_allclose(found[path], expected[path])
+    assert found["Rnn.outputs.default"].shape == (T + 1, N, 5)
+    single = extract(net, batches, "Projection.inputs.default")
+    assert single["Projection.inputs.default"].shape == (T, N, 5)
+
+
+def test_extract_and_save(net, batches, tmp_path):
+    file = tmp_path / "features.hdf5"
+    extract_and_save(net, batches, PATHS, file)
+    found = extract(net, batches, PATHS)
+    with h5py.File(file) as saved:
+        assert str(np.asarray(saved.attrs["format"]).astype(str)) == "Buffers file v1.0"
+        assert "Created with brainstorm" in str(saved.attrs["info"])
+        assert set(saved) == set(PATHS)
+        for path in PATHS:
+            np.testing.assert_array_equal(saved[path][:], found[path])
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_extract_over_different_lengths(net, tmp_path):
+    cut = Minibatches(1, shuffle=False, cut_according_to="mask", default=X, targets=Y, mask=M)
+    file = tmp_path / "features.hdf5"
+    file.write_bytes(b"old")
+    for run in (lambda: extract(net, cut, PATHS), lambda: extract_and_save(net, cut, PATHS, file)):
+        with pytest.raises(
+            NetworkValidationError,
+            match=r"extract, batch \d: expected sequences of length \d as before, got \d. Pad the",
+        ):
+            run()
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("path", ["parameters", "Projection.parameters.W", "Loss.outputs.loss"])
+def test_extract_only_what_grows_with_the_batch(net, batches, path):
+    with pytest.raises(
+        NetworkValidationError,
+        match=rf"extract, buffer '{path}': expected inputs, outputs or internals that grow with",
+    ):
+        extract(net, batches, path)
+
+
+@pytest.mark.parametrize(
+    "path", ["Outpt.outputs.predictions", "Output.parameters.W", "Output.outputs.x"]
+)
+def test_extract_from_nowhere(net, batches, path):
+    with pytest.raises(UnknownPathError):
+        extract(net, batches, path)
+
+
+# -- arrays --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 9), st.integers(0, 100))
+def test_shuffle_data_keeps_sequences_together(time, size, seed):
+    x = np.arange(time * size).reshape(time, size, 1)
+    y = 10 * x[:1]
+    a, b = shuffle_data(x, y, seed=seed)
+    np.testing.assert_array_equal(10 * a[:1], b)
+    np.testing.assert_array_equal(a - a[:1], x - x[:1])
+    np.testing.assert_array_equal(np.sort(a, axis=1), x)
+    np.testing.assert_array_equal(shuffle_data(x, y, seed=seed)[0], a)
+
+
+def test_shuffle_data_follows_the_global_seed():
+    x = np.arange(50).reshape(1, 50, 1)
+    results = []
+    for _ in range(2):
+        bs.global_rnd.set_seed(3)
+        results.append(shuffle_data(x)[0])
+    np.testing.assert_array_equal(*results)
+    assert not np.array_equal(results[0], x)
+    np.testing.assert_array_equal(x.ravel(), np.arange(50))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_split_is_a_partition_in_the_given_ratios(size, ratios):
+    x = np.arange(2 * size).reshape(2, size, 1)
+    parts, again = split(x, x, ratios=ratios)
+    assert len(parts) == len(again) == len(ratios)
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), x)
+    for part, ratio in zip(parts, ratios, strict=True):
+        assert abs(part.shape[1] - size * ratio / sum(ratios)) <= 1
+
+
+def test_split_by_default_nine_to_one():
+    (a, b), (c, d) = split(np.zeros((1, 20, 3)), np.zeros((2, 20)))
+    assert (a.shape, b.shape, c.shape, d.shape) == ((1, 18, 3), (1, 2, 3), (2, 18), (2, 2))
+
+
+@pytest.mark.parametrize("function", [shuffle_data, split])
+def test_arrays_must_fit(function):
+    name = function.__name__
+    with pytest.raises(
+        ValidationError,
+        match=rf"{name}: expected arrays \(T, B, ...\) with equal B, got the shapes \[\(1, 2",
+    ):
+        function(np.zeros((1, 2, 1)), np.zeros((1, 3, 1)))
+    with pytest.raises(ValidationError, match=rf"{name}: expected arrays"):
+        function()
+    with pytest.raises(ValidationError, match=rf"{name}: expected arrays"):
+        function(np.zeros(3))
+
+
+@pytest.mark.parametrize("ratios", [(), (1, 0), (-1, 2)])
+def test_ratios_must_be_positive(ratios):
+    with pytest.raises(ValidationError, match=r"split, ratios: expected positive numbers, got"):
+        split(np.zeros((1, 4, 1)), ratios=ratios)

@@ -1,0 +1,486 @@
+"""The trainer: the loop, the order and the life cycle of hooks, printing, and continuing."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.data_iterators import DataIterator, Minibatches, Undivided
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import (
+    EarlyStopper,
+    Hook,
+    ModifyStepperAttribute,
+    MonitorLoss,
+    MonitorScores,
+    SaveBestNetwork,
+    StopAfterEpoch,
+)
+from brainstorm.layers import FullyConnected, Input, Loss, SoftmaxCE
+from brainstorm.scorers import Accuracy
+from brainstorm.training import (
+    AdamStepper,
+    ForwardStepper,
+    Linear,
+    Logs,
+    SgdStepper,
+    Trainer,
+)
+from brainstorm.value_modifiers import ClipValues
+
+X = np.random.RandomState(0).randn(1, 10, 3)
+Y = (X[:, :, :1] > 0).astype(float)
+
+
+@pytest.fixture
+def net():
+    inputs = Input(out_shapes={"default": ("T", "B", 3), "targets": ("T", "B", 1)})
+    output = SoftmaxCE(name="Output")
+    (
+        inputs
+        >> FullyConnected(4, activation="tanh", name="Hidden")
+        >> FullyConnected(2, activation="linear", name="Projection")
+        >> output - "loss"
+        >> Loss()
+    )
+    inputs - "targets" >> "targets" - output
+    net = bs.Network.from_layer(inputs, seed=1, handler=NumpyHandler(np.float64))
+    net.output_name = "Output.outputs.predictions"
+    net.initialize(bs.initializers.Gaussian(0.5), seed=3)
+    return net
+
+
+@pytest.fixture
+def batches():
+    """Four batches an epoch, the last one smaller, always in the same order."""
+    return Minibatches(3, shuffle=False, default=X, targets=Y)
+
+
+class Spy(Hook):
+    """Writes down when it is called; can fail or stop at a given moment."""
+
+    __undescribed__ = {"calls": [], "fail_at": None, "error": None}
+
+    def __init__(self, calls, name=None, role="writer", fail_at=None, error=None, **kwargs):
+        super().__init__(name, **kwargs)
+        self.calls, self.role, self.fail_at, self.error = calls, role, fail_at, error
+
+    def note(self, what):
+        self.calls.append(f"{self.__name__} {what}")
+        if what == self.fail_at:
+            raise self.error
+
+    def start(self, net, stepper, verbose, named_data_iters):
+        super().start(net, stepper, verbose, named_data_iters)
+        self.note("start")
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.note(f"{epoch_nr}/{update_nr}")
+
+    def on_error(self, net, stepper, logs, error):
+        self.note(f"error {type(error).__name__}")
+
+    def finalize(self, net, stepper, logs):
+        self.note("end")
+
+
+def make_trainer(*hooks, stepper=None, verbose=False, epochs=2):
+    trainer = Trainer(stepper or SgdStepper(0.5), verbose=verbose)
+    for hook in hooks:
+        trainer.add_hook(hook)
+    if epochs is not None:
+        trainer.add_hook(StopAfterEpoch(epochs))
+    return trainer
+
+
+# -- the loop ------------------------------------------------------------------------------------
+
+
+def test_it_learns(net, batches):
+    trainer = make_trainer(stepper=AdamStepper(0.05), epochs=30)
+    trainer.train_scorers = [Accuracy()]
+    trainer.train(net, batches)
+    rolling = trainer.logs["rolling_training"]
+    assert len(rolling["total_loss"]) == len(rolling["Accuracy"]) == 30
+    assert rolling["total_loss"][-1] < 0.2 * rolling["total_loss"][0]
+    assert rolling["Accuracy"][-1] == 1.0
+    assert trainer.current_epoch_nr == 30
+    assert trainer.current_update_nr == 120
+
+
+def test_rolling_averages_are_weighted_by_batch_size(net, batches):
+    trainer = make_trainer(stepper=ForwardStepper(), epochs=1)
+    trainer.train(net, batches)
+    whole = bs.tools.evaluate(net, Undivided(default=X, targets=Y))
+    assert trainer.logs["rolling_training.total_loss"] == pytest.approx([whole["total_loss"]])
+
+
+def test_weight_modifiers_are_applied(net, batches):
+    net.set_weight_modifiers({"Hidden": {"W": ClipValues(-0.01, 0.01)}})
+    make_trainer(epochs=1).train(net, batches)
+    assert np.abs(net.get("Hidden.parameters.W")).max() <= 0.01
+    assert np.abs(net.get("Projection.parameters.W")).max() > 0.01
+
+
+def test_hooks_fire_by_timescale_and_interval_and_once_before(net, batches):
+    calls = []
+    make_trainer(
+        Spy(calls, "E"),
+        Spy(calls, "E2", interval=2),
+        Spy(calls, "U", timescale="update"),
+        Spy(calls, "U3", timescale="update", interval=3),
+    ).train(net, batches)
+    fired = [call for call in calls if "/" in call]
+    assert fired == [
+        "U 0/0", "U3 0/0", "E 0/0", "E2 0/0",
+        "U 1/1", "U 1/2", "U 1/3", "U3 1/3", "U 1/4", "E 1/4",
+        "U 2/5", "U 2/6", "U3 2/6", "U 2/7", "U 2/8", "E 2/8", "E2 2/8",
+    ]  # fmt: skip
+
+
+def test_hooks_run_by_role_and_then_as_they_were_added(net, batches):
+    calls = []
+    make_trainer(
+        Spy(calls, "reader", role="reader"),
+        Spy(calls, "editor", role="editor"),
+        Spy(calls, "writer", role="writer"),
+        Spy(calls, "writer2", role="writer"),
+        epochs=0,
+    ).train(net, batches)
+    order = ["writer", "writer2", "editor", "reader"]
+    assert calls == [
+        *(f"{name} start" for name in order),
+        *(f"{name} 0/0" for name in order),
+        *(f"{name} end" for name in reversed(order)),
+    ]
+
+
+def test_a_saver_added_first_sees_the_log_of_a_monitor_added_last(net, batches):
+    best = SaveBestNetwork("MonitorScores.Accuracy")
+    trainer = make_trainer(best, MonitorScores("valid", [Accuracy()]))
+    trainer.train(net, batches, valid=batches)
+    assert best.best_so_far == max(trainer.logs["MonitorScores.Accuracy"])
+
+
+def test_stop_during_an_epoch(net, batches):
+    calls = []
+    trainer = make_trainer(
+        Spy(calls, "A", timescale="update", fail_at="2/6", error=StopIteration("enough")),
+        Spy(calls, "B", timescale="update"),
+        Spy(calls, "C"),
+        epochs=None,
+    )
+    trainer.train(net, batches)
+    assert trainer.current_update_nr == 6
+    assert trainer.logs["A"] == ["enough"]
+    assert len(trainer.logs["rolling_training.total_loss"]) == 2
+    assert calls[-6:] == ["A 2/6", "B 2/6", "C 2/6", "C end", "B end", "A end"]
+
+
+def test_stop_before_the_first_update(net, batches):
+    calls = []
+    trainer = make_trainer(
+        Spy(calls, "U", timescale="update", fail_at="0/0", error=StopIteration()),
+        Spy(calls, "E"),
+        epochs=None,
+    )
+    trainer.train(net, batches)
+    assert calls == ["U start", "E start", "U 0/0", "E end", "U end"]
+    assert trainer.logs == {}
+
+
+def test_validation_has_one_entry_more_than_training(net, batches):
+    trainer = make_trainer(MonitorLoss("valid", name="validation"))
+    trainer.train(net, batches, valid=batches)
+    assert len(trainer.logs["validation"]["total_loss"]) == 3
+    assert len(trainer.logs["rolling_training"]["total_loss"]) == 2
+
+
+def test_training_data_can_be_named_by_hooks(net, batches):
+    trainer = make_trainer(MonitorLoss("training_data_iter"))
+    trainer.train(net, batches)
+    assert len(trainer.logs["MonitorLoss.total_loss"]) == 3
+
+
+def test_entries_are_logged_by_kind(net, batches):
+    class Teller(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            return {"a": {"b": epoch_nr}, "c": None} if self.__name__ == "D" else epoch_nr * 2
+
+    trainer = make_trainer(Teller("D"), Teller("S"))
+    trainer.train(net, batches)
+    assert trainer.logs["D"] == {"a": {"b": [0, 1, 2]}}
+    assert trainer.logs["S"] == [0, 2, 4]
+
+
+# -- errors and endings --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ValueError("oh"), KeyboardInterrupt(), SystemExit(1)], ids=repr)
+def test_all_hooks_learn_of_an_error_and_clean_up(net, batches, error):
+    calls = []
+    trainer = make_trainer(
+        Spy(calls, "A"), Spy(calls, "B", fail_at="1/4", error=error), Spy(calls, "C"), epochs=None
+    )
+    with pytest.raises(type(error)) as caught:
+        trainer.train(net, batches)
+    kind = type(error).__name__
+    assert calls[-8:] == [
+        "A 1/4", "B 1/4",
+        f"C error {kind}", "C end", f"B error {kind}", "B end", f"A error {kind}", "A end",
+    ]  # fmt: skip
+    notes = getattr(caught.value, "__notes__", [])
+    assert notes == (["Raised by the hook 'B' (Spy)."] if kind == "ValueError" else [])
+
+
+def test_error_in_start_reaches_the_started_hooks(net, batches):
+    calls = []
+    trainer = make_trainer(
+        Spy(calls, "A"), Spy(calls, "B", fail_at="start", error=OSError("no")), Spy(calls, "C")
+    )
+    with pytest.raises(OSError, match="no") as caught:
+        trainer.train(net, batches)
+    assert caught.value.__notes__ == ["Raised by the hook 'B' (Spy)."]
+    assert calls == ["A start", "B start", "B error OSError", "B end", "A error OSError", "A end"]
+
+
+def test_error_in_the_stepper_reaches_the_hooks(net, batches):
+    class Broken(SgdStepper):
+        def update(self):
+            raise ZeroDivisionError("x")
+
+    calls = []
+    with pytest.raises(ZeroDivisionError):
+        make_trainer(Spy(calls, "A"), stepper=Broken()).train(net, batches)
+    assert calls[-2:] == ["A error ZeroDivisionError", "A end"]
+
+
+def test_a_failing_cleanup_does_not_keep_others_from_theirs(net, batches):
+    calls = []
+    trainer = make_trainer(
+        Spy(calls, "A"),
+        Spy(calls, "B", fail_at="end", error=OSError("disk full")),
+        Spy(calls, "C", fail_at="error ValueError", error=OSError("pipe")),
+        Spy(calls, "D", fail_at="0/0", error=ValueError("first")),
+    )
+    with pytest.raises(OSError, match="disk full") as caught:
+        trainer.train(net, batches)
+    assert [c for c in calls if c.endswith(" end")] == ["D end", "C end", "B end", "A end"]
+    chain = [caught.value, caught.value.__context__, caught.value.__context__.__context__]
+    assert [str(e) for e in chain] == ["disk full", "pipe", "first"]
+
+
+def test_data_names_are_checked_before_anything_happens(net, batches):
+    calls = []
+    trainer = make_trainer(Spy(calls))
+    with pytest.raises(
+        TrainingError,
+        match=r"Trainer.train, training_data_iter \(Undivided\): expected data for 'default', "
+        r"'targets', got 'default'. Add 'targets' to the iterator.",
+    ):
+        trainer.train(net, Undivided(default=X))
+    with pytest.raises(
+        TrainingError,
+        match=r"got 'default', 'mask', 'targets'. Leave out 'mask', or add it to the out_shapes of "
+        r"the Input layer.",
+    ):
+        trainer.train(net, Undivided(default=X, targets=Y, mask=Y))
+    with pytest.raises(TrainingError, match=r"\(list\): expected a data iterator"):
+        trainer.train(net, [1])
+    assert calls == []
+
+
+def test_an_empty_epoch_is_an_error(net):
+    class Empty(DataIterator):
+        def __call__(self, handler=None):
+            return iter(())
+
+    trainer = make_trainer()
+    with pytest.raises(TrainingError, match=r"epoch 1: the training_data_iter \(Empty\) gave no"):
+        trainer.train(net, Empty({"default": (3,), "targets": (1,)}, 0))
+
+
+def test_add_hook_refuses_two_of_a_name_and_other_objects():
+    trainer = make_trainer()
+    with pytest.raises(TrainingError, match=r"the name 'StopAfterEpoch' is taken. Give the hook"):
+        trainer.add_hook(StopAfterEpoch(3))
+    with pytest.raises(TrainingError, match=r"expected a Hook, got 3. Derive it"):
+        trainer.add_hook(3)
+    with pytest.raises(TrainingError, match=r"the name 'rolling_training' is taken"):
+        trainer.add_hook(StopAfterEpoch(3, name="rolling_training"))
+    with pytest.raises(
+        TrainingError, match=r"role: expected 'writer' or 'editor' or 'reader', got 'boss'"
+    ):
+        trainer.add_hook(Spy([], role="boss"))
+    assert list(trainer.hooks) == ["StopAfterEpoch"]
+    trainer.add_hook(StopAfterEpoch(3, name="again"))
+    assert [hook.priority for hook in trainer.hooks.values()] == [1, 2]
+
+
+# -- evaluation ----------------------------------------------------------------------------------
+
+
+def test_evaluate_lets_only_writers_run_whatever_their_interval(net, batches):
+    calls = []
+    trainer = make_trainer(
+        MonitorScores("test", [Accuracy()], interval=7),
+        Spy(calls, "U", timescale="update"),
+        Spy(calls, "E"),
+        Spy(calls, "editor", role="editor"),
+        Spy(calls, "reader", role="reader"),
+    )
+    results = trainer.evaluate(net, test=batches)
+    whole = bs.tools.evaluate(net, Undivided(default=X, targets=Y), [Accuracy()])
+    assert results["MonitorScores.Accuracy"] == [whole["Accuracy"]]
+    assert results is trainer.results
+    assert trainer.logs == {}
+    assert calls == ["U start", "E start", "E 0/0", "U 0/0", "E end", "U end"]
+
+
+# -- printing ------------------------------------------------------------------------------------
+
+
+def test_printing(net, batches, capsys):
+    trainer = make_trainer(MonitorLoss("valid", name="validation"), verbose=True, epochs=1)
+    trainer.train(net, batches, valid=batches)
+    lines = capsys.readouterr().out.splitlines()
+    value = trainer.logs["validation.total_loss"]
+    assert lines[0] == "validation"
+    assert lines[1] == f"  total_loss{' ' * 26}: {value[0]}"
+    assert lines[1].index(str(value[0])) == 40
+    assert lines[2:4] == ["", "- - - - - - - - - - - - Epoch 1 - - - - - - - - - - - -"]
+    assert lines[4] == "rolling_training"
+    assert lines[6] == "validation"
+    assert lines[8] == f"StopAfterEpoch{' ' * 24}: reached max_epochs=1"
+
+
+def test_nothing_is_printed_for_nothing(net, batches, capsys):
+    class Quiet(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            return {} if self.__name__ == "Empty" else None
+
+    make_trainer(Quiet("Empty"), Quiet("Nothing"), verbose=True, epochs=1).train(net, batches)
+    out = capsys.readouterr().out
+    assert "Empty" not in out
+    assert "Nothing" not in out
+
+
+def test_silence(net, batches, capsys):
+    make_trainer(MonitorLoss("valid"), epochs=1).train(net, batches, valid=batches)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_hook_may_speak_in_a_silent_training_and_be_silent_in_a_loud_one(net, batches, capsys):
+    make_trainer(MonitorLoss("valid", verbose=True), epochs=0).train(net, batches, valid=batches)
+    assert capsys.readouterr().out.startswith("MonitorLoss\n  total_loss")
+    make_trainer(MonitorLoss("valid", verbose=False), verbose=True, epochs=0).train(
+        net, batches, valid=batches
+    )
+    assert "MonitorLoss" not in capsys.readouterr().out
+
+
+# -- continuing ----------------------------------------------------------------------------------
+
+
+def test_counts_and_logs_go_on_and_nothing_is_logged_twice(net, batches):
+    trainer = make_trainer(MonitorLoss("valid"), epochs=2)
+    trainer.train(net, batches, valid=batches)
+    trainer.hooks["StopAfterEpoch"].max_epochs = 3
+    trainer.train(net, batches, valid=batches)
+    assert (trainer.current_epoch_nr, trainer.current_update_nr) == (3, 12)
+    assert len(trainer.logs["MonitorLoss.total_loss"]) == 4
+    trainer.train(net, batches, valid=batches)
+    assert trainer.current_epoch_nr == 3
+    assert len(trainer.logs["MonitorLoss.total_loss"]) == 4
+
+
+def test_schedules_apply_at_once_when_a_training_is_continued(net, batches):
+    trainer = make_trainer(epochs=2)
+    trainer.train(net, batches)
+    trainer.add_hook(ModifyStepperAttribute(Linear(1.0, 0.0, 4)))
+    trainer.train(net, batches)
+    assert trainer.stepper.learning_rate == 0.5
+
+
+def full_trainer(epochs):
+    return make_trainer(
+        MonitorScores("valid", [Accuracy()], name="validation"),
+        ModifyStepperAttribute(Linear(0.1, 0.01, 6)),
+        SaveBestNetwork("validation.Accuracy"),
+        EarlyStopper("validation.total_loss", patience=100),
+        stepper=AdamStepper(),
+        epochs=epochs,
+    )
+
+
+def test_a_restored_trainer_continues_exactly(net, batches):
+    description = get_description(net)
+    straight = full_trainer(5)
+    straight.train(net, batches, valid=batches)
+
+    def again(parameters):
+        other = create_from_description(description)
+        other.handler.set_from_numpy(other.buffer.parameters, parameters)
+        return other
+
+    first_net = create_from_description(description)
+    first_net.initialize(bs.initializers.Gaussian(0.5), seed=3)
+    first = full_trainer(2)
+    first.train(first_net, batches, valid=batches)
+    second = full_trainer(5)
+    second.set_state(first.get_state())
+    second_net = again(first_net.get("parameters"))
+    second.train(second_net, batches, valid=batches)
+
+    np.testing.assert_array_equal(second_net.get("parameters"), net.get("parameters"))
+    stops = second.logs.pop("StopAfterEpoch"), straight.logs.pop("StopAfterEpoch")
+    assert stops == (["reached max_epochs=2", "reached max_epochs=5"], ["reached max_epochs=5"])
+    assert second.logs == straight.logs
+    bests = [t.hooks["SaveBestNetwork"] for t in (second, straight)]
+    assert bests[0].best_so_far == bests[1].best_so_far
+    assert bests[0].best_t == bests[1].best_t
+    np.testing.assert_array_equal(bests[0].parameters, bests[1].parameters)
+
+
+def test_state_is_a_copy_and_passes_over_unknown_hooks(net, batches):
+    trainer = full_trainer(1)
+    trainer.train(net, batches, valid=batches)
+    state = trainer.get_state()
+    trainer.logs["validation.Accuracy"].append(7)
+    assert len(state["logs"]["validation"]["Accuracy"]) == 2
+    other = Trainer(AdamStepper())
+    other.set_state(state)
+    assert other.current_update_nr == 4
+    assert isinstance(other.logs, Logs)
+    assert other.logs["validation.Accuracy"] == state["logs"]["validation"]["Accuracy"]
+
+
+def test_description(net, batches):
+    trainer = full_trainer(2)
+    trainer.train_scorers = [Accuracy()]
+    trainer.train(net, batches, valid=batches)
+    text = json.dumps(get_description(trainer), allow_nan=False)
+    assert set(json.loads(text)) == {"@type", "stepper", "hooks", "train_scorers", "verbose"}
+    again = create_from_description(json.loads(text))
+    assert get_description(again) == json.loads(text)
+    assert again.logs == {}
+    assert again.current_epoch_nr == 0
+    again.stepper = AdamStepper(0.1)
+    again.train(net, batches, valid=batches)
+    assert len(again.logs["rolling_training.Accuracy"]) == 2
+    assert "verbose" not in get_description(Trainer(SgdStepper()))
+
+
+def test_errors_of_hooks_keep_their_class_and_text(net, batches):
+    trainer = make_trainer(MonitorLoss("valid"))
+    with pytest.raises(
+        UnknownPathError,
+        match=r"hook 'MonitorLoss' \(MonitorLoss\): unknown data iterator 'valid'. "
+        r"Choices are: training_data_iter, val. Did you mean 'val'",
+    ):
+        trainer.train(net, batches, val=batches)
