@@ -13,9 +13,10 @@ the description.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -120,18 +121,14 @@ def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-class _located:
+@contextlib.contextmanager
+def _located(place: str) -> Iterator[None]:
     """Put the place in front of the path that a DescriptionError has collected so far."""
-
-    def __init__(self, place: str) -> None:
-        self.place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DescriptionError):
-            error.args = (f"{self.place}{error.args[0]}",)
+    try:
+        yield
+    except DescriptionError as error:
+        error.args = (f"{place}{error.args[0]}",)
+        raise
 
 
 def get_description(this: Any) -> Any:

@@ -10,6 +10,27 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+__all__ = [
+    "BrainstormError",
+    "DescriptionError",
+    "FileFormatError",
+    "HandlerValidationError",
+    "InitializationError",
+    "IteratorValidationError",
+    "LayerValidationError",
+    "MissingDataError",
+    "MissingDependencyError",
+    "NetworkValidationError",
+    "NullBufferError",
+    "OutOfMemoryError",
+    "StructureValidationError",
+    "TrainingError",
+    "UnknownPathError",
+    "UnknownTypeError",
+    "ValidationError",
+    "unknown",
+]
+
 
 class BrainstormError(Exception):
     """Base class of all errors that the library raises on purpose."""

@@ -86,8 +86,8 @@ def _check_format(filename: PathLike, text: str) -> None:
     major = version.partition(".")[0]
     if not major.isdigit() or int(major) > MAJOR_VERSION:
         raise FileFormatError(
-            f"{os.fspath(filename)!r}: format version {version} is newer than the {MAJOR_VERSION}.x "
-            f"that this brainstorm reads. Install a newer brainstorm."
+            f"{os.fspath(filename)!r}: format version {version} is newer than the "
+            f"{MAJOR_VERSION}.x that this brainstorm reads. Install a newer brainstorm."
         )
 
 

@@ -43,8 +43,7 @@ class RandomState(np.random.RandomState):
     def reset(self) -> None:
         """Go back to the first number of the current seed."""
         sequence = np.random.SeedSequence(self._seed, spawn_key=self._path)
-        fresh = np.random.MT19937(sequence)
-        super().set_state(fresh.state)
+        self.set_state(dict(np.random.MT19937(sequence).state))
 
     def generate_seed(self) -> int:
         """Draw a seed in `seed_range` for another generator."""

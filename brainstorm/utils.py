@@ -7,7 +7,9 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -48,6 +50,8 @@ __all__ = [
     "get_normalized_path",
     "is_valid_layer_name",
     "product",
+    "progress_bar",
+    "silence",
     "sort_by_index_key",
 ]
 
@@ -237,3 +241,33 @@ def format_bytes(number: int) -> str:
 def get_brainstorm_info() -> bytes:
     """Return the line that says which version wrote a file."""
     return f"Created with brainstorm {__version__}".encode()
+
+
+def progress_bar(
+    maximum: float,
+    prefix: str = "[",
+    bar: str = "====1====2====3====4====5====6====7====8====9====0",
+    suffix: str = "] Took: {0}\n",
+) -> Generator[str, float, None]:
+    """Yield the pieces of a progress bar: ``next()`` the prefix, ``send(x)`` what `x` adds to it.
+
+    Args:
+        maximum: The `x` at which the bar is full; the generator ends after that piece.
+        prefix: The first piece.
+        bar: The full bar.
+        suffix: Follows the last piece; ``{0}`` stands for the time since the first one.
+    """
+    start = time.monotonic()
+    shown, piece = 0, prefix
+    while shown < len(bar):
+        x = yield piece
+        reached = max(shown, min(len(bar), int(len(bar) * x / maximum)))
+        shown, piece = reached, bar[shown:reached]
+    yield piece + suffix.format(timedelta(seconds=round(time.monotonic() - start)))
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Drop what is printed to the standard output inside the ``with`` block."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield

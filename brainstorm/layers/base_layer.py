@@ -21,6 +21,7 @@ from brainstorm.structure.architecture import Connection, layer_registry
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate, format_shape
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import IMPLEMENTATION_SUFFIX
+from brainstorm.utils import get_normalized_path
 
 __all__ = ["Layer", "get_layer_class_from_typename"]
 
@@ -56,9 +57,9 @@ class Layer:
 
     #: Whether `backward_pass` asks `needs_delta` and leaves out what nobody needs.
     accepts_null_deltas: bool = False
-    #: Which of 'input_deltas' and 'gradients' `backward_pass` overwrites where `overwrites` says so.
+    #: Which of 'input_deltas', 'gradients' `backward_pass` overwrites where `overwrites` says so.
     can_overwrite: Collection[str] = ()
-    #: Buffers that must be adjacent in memory: category to tuples of names; see `BufferView.joint`.
+    #: Buffers that must be adjacent: category to tuples of names; see `BufferView.joint`.
     joint_buffers: Mapping[str, Iterable[tuple[str, ...]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -131,7 +132,7 @@ class Layer:
         return input_name not in self._unneeded_deltas
 
     def overwrites(self, path: str) -> bool:
-        """Return whether ``'input_deltas.<name>'`` or ``'gradients.<name>'`` must be overwritten."""
+        """Return whether ``input_deltas.<name>`` or ``gradients.<name>`` must be overwritten."""
         return path in self._overwritten
 
     def dot_op(self, path: str) -> Callable[..., None]:
@@ -180,6 +181,17 @@ class Layer:
         place = "" if port is None else f", input {port!r}"
         return LayerValidationError(f"layer {self.name!r} ({self.type_name}){place}: {what}")
 
+    def misfit(self, port: str, expected: str, remedy: str = "") -> LayerValidationError:
+        """Return the error that says which shape an input should have, has, and from where."""
+        sources = sorted(
+            repr(get_normalized_path(f"{c.start_layer}.outputs", c.output_name))
+            for c in self.incoming
+            if c.input_name == port
+        )
+        origin = f" from {', '.join(sources)}" if sources else ""
+        got = format_shape(self.in_shapes[port].shape)
+        return self.fail(f"expected {expected}, got {got}{origin}.{remedy}", port)
+
     # -- checks at construction -----------------------------------------------------------------
 
     def _check_kwargs(self) -> None:
@@ -206,15 +218,8 @@ class Layer:
                     f"Connect something: ... >> {port!r} - {self.name}.",
                     port,
                 )
-            structure = self.in_shapes[port]
-            if not template.matches(structure):
-                sources = sorted(
-                    f"{c.start_layer}.{c.output_name}" for c in self.incoming if c.input_name == port
-                )
-                origin = f" from {', '.join(sources)}" if sources else ""
-                raise self.fail(
-                    f"expected {expected}, got {format_shape(structure.shape)}{origin}.", port
-                )
+            if not template.matches(self.in_shapes[port]):
+                raise self.misfit(port, expected)
 
     def _check_connections(self) -> None:
         special = {"parameters": self.parameter_shapes, "internals": self.internal_shapes}

@@ -7,9 +7,12 @@ Each constraint knows how to say what it expects; the error text is generated fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
 
@@ -69,10 +72,12 @@ def number(
     interval = "" if low is None and high is None else f" in {below}, {above}"
 
     def accepts(v: Any) -> bool:
-        if not isinstance(v, Real) or isinstance(v, bool) or not abs(v) < float("inf"):
+        if not isinstance(v, (int, float, np.number)) or isinstance(v, bool):
             return False
-        above_low = low is None or (v > low if low_open else v >= low)
-        return above_low and (high is None or (v < high if high_open else v <= high))
+        value = float(v)
+        above_low = low is None or (value > low if low_open else value >= low)
+        below_high = high is None or (value < high if high_open else value <= high)
+        return math.isfinite(value) and above_low and below_high
 
     return Constraint(f"a number{interval}", accepts)
 

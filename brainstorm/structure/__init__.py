@@ -5,11 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from brainstorm.structure.architecture import Connection, generate_architecture
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.architecture import (
+    Connection,
+    collect_all_connections,
+    generate_architecture,
+    get_canonical_layer_order,
+    validate_architecture,
+)
+from brainstorm.structure.buffer_structure import (
+    BufferStructure,
+    StructureTemplate,
+    combine_buffer_structures,
+)
+from brainstorm.structure.buffer_views import BufferView, NullBuffer
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.construction import ConstructionWrapper, LayerDetails, UniquelyNamed
+from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import create_layout
 from brainstorm.structure.memory import MemoryReport
 
@@ -19,11 +30,19 @@ __all__ = [
     "BufferView",
     "Connection",
     "ConstructionWrapper",
+    "Hub",
+    "LayerDetails",
     "MemoryReport",
     "Network",
+    "NullBuffer",
     "StructureTemplate",
+    "UniquelyNamed",
+    "collect_all_connections",
+    "combine_buffer_structures",
     "create_layout",
     "generate_architecture",
+    "get_canonical_layer_order",
+    "validate_architecture",
 ]
 
 

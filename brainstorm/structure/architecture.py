@@ -1,7 +1,7 @@
 """The architecture: a network as a JSON-able dictionary, its checks, order and layer objects.
 
-    {'Hidden': {'@type': 'FullyConnected', '@outgoing_connections': {'default': ['Out.default']},
-                'size': 100, 'activation': 'rel'}, ...}
+{'Hidden': {'@type': 'FullyConnected', '@outgoing_connections': {'default': ['Out.default']},
+            'size': 100, 'activation': 'rel'}, ...}
 """
 
 from __future__ import annotations

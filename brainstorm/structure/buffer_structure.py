@@ -84,9 +84,7 @@ class StructureTemplate(_Shape):
         StructureValidationError: The shape breaks these rules.
     """
 
-    def __init__(
-        self, *shape: Any, context_size: int = 0, is_backward_only: bool = False
-    ) -> None:
+    def __init__(self, *shape: Any, context_size: int = 0, is_backward_only: bool = False) -> None:
         super().__init__(shape, context_size, is_backward_only)
         features = self.feature_shape
         uniform = all(map(_is_int, features)) or all(f == "F" for f in features)

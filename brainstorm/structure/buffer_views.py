@@ -10,7 +10,7 @@ from typing import Any
 from brainstorm.errors import NullBufferError, UnknownPathError, unknown
 from brainstorm.utils import Array, format_bytes
 
-__all__ = ["BufferView", "NullBuffer"]
+__all__ = ["BufferView", "NullBuffer", "find_array"]
 
 
 class NullBuffer:
@@ -48,7 +48,7 @@ class NullBuffer:
         return f"<NullBuffer {self.path}: {self.reason}>"
 
 
-class BufferView(list):  # type: ignore[type-arg]
+class BufferView(list[Any]):
     """A node of the tree of buffers: an ordered collection of arrays or further views.
 
     ``view[0]``, ``view['W']``, ``view.W`` and ``view['a.b']`` all work, and so does unpacking in
@@ -157,7 +157,7 @@ class BufferView(list):  # type: ignore[type-arg]
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BufferView:
         copied = BufferView(
@@ -193,3 +193,27 @@ def describe_array(array: Any) -> str:
     array = getattr(array, "array", array)
     shape = ", ".join(map(str, array.shape))
     return f"{array.dtype}[{shape}]  {format_bytes(array.size * array.dtype.itemsize)}"
+
+
+def find_array(root: BufferView, path: str) -> Array:
+    """Return the array at a dotted path below a view.
+
+    Raises:
+        UnknownPathError: The path leads nowhere, or to a view.
+        NullBufferError: It is a delta that nobody needs.
+    """
+    found: Any = root
+    for position, part in enumerate(parts := path.split(".")):
+        if not isinstance(found, BufferView):
+            where = ".".join(parts[:position])
+            raise UnknownPathError(f"path {path!r}: {where!r} is an array, not a group.")
+        if part not in found:
+            raise UnknownPathError(f"path {path!r}: {unknown('name', part, found.keys())}")
+        found = found[part]
+    if isinstance(found, BufferView):
+        raise UnknownPathError(
+            f"path {path!r} is a group of buffers. Choose one of: {', '.join(found.keys())}."
+        )
+    if isinstance(found, NullBuffer):
+        raise found.error()
+    return found

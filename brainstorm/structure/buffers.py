@@ -49,6 +49,12 @@ def get_total_size_slices_and_shapes(
     return totals, slices, shapes
 
 
+def measure_bytes(hubs: Sequence[Hub], time: int, batch: int, item_size: int) -> int:
+    """Return the exact number of bytes that all buffers take for T and B."""
+    totals, _, _ = get_total_size_slices_and_shapes(hubs, time, batch, item_size)
+    return sum(totals) * item_size
+
+
 class BufferManager:
     """The memory of a network: one allocation for each type of buffer, and the tree of views.
 
@@ -89,11 +95,6 @@ class BufferManager:
         """Number of values allocated, over all three buffers."""
         return sum(self.capacities)
 
-    def get_bytes(self, time: int, batch: int) -> int:
-        """Return the exact number of bytes that all buffers take for T and B."""
-        totals = get_total_size_slices_and_shapes(self.hubs, time, batch, self.item_size)[0]
-        return sum(totals) * self.item_size
-
     def resize(self, time_size: int, batch_size: int) -> BufferView:
         """Make room for sequences of `time_size` steps in batches of `batch_size`.
 
@@ -123,7 +124,10 @@ class BufferManager:
 
     def _grow(self, totals: list[int], time: int, batch: int) -> None:
         for buffer_type, needed in enumerate(totals):
-            if needed <= self.capacities[buffer_type] and self.full_buffers[buffer_type] is not None:
+            if (
+                needed <= self.capacities[buffer_type]
+                and self.full_buffers[buffer_type] is not None
+            ):
                 continue
             try:
                 grown = self.handler.allocate((needed,))
@@ -139,8 +143,9 @@ class BufferManager:
             f"{', '.join(hub.sources[:3])}{', ...' if len(hub.sources) > 3 else ''}"
             for hub in largest
         ]
+        total = measure_bytes(self.hubs, time, batch, self.item_size)
         return (
-            f"cannot allocate {format_bytes(self.get_bytes(time, batch))} for T={time}, B={batch}. "
+            f"cannot allocate {format_bytes(total)} for T={time}, B={batch}. "
             f"The largest buffers:\n" + "\n".join(rows) + "\nUse a smaller batch (see "
             "net.largest_batch) or shorter sequences."
         )
@@ -340,5 +345,3 @@ def _joined_group(nodes: Sequence[Node], buffers: Sequence[Array], hubs: Sequenc
     slices = [node["@slice"] for node in nodes]
     together = {"@hub": nodes[0]["@hub"], "@slice": (slices[0][0], slices[-1][1])}
     return _joined(together, nodes, buffers, hubs, flat=False)
-
-

@@ -82,7 +82,9 @@ def _check_array(name: str, array: Any, structure: BufferStructure) -> None:
             f"{format_shape(shape)}.{_advice(shape, structure)}"
         )
     if structure.buffer_type != CONSTANT and 0 in shape[: structure.first_feature_dim]:
-        raise NetworkValidationError(f"data {name!r}: is empty, its shape is {format_shape(shape)}.")
+        raise NetworkValidationError(
+            f"data {name!r}: is empty, its shape is {format_shape(shape)}."
+        )
 
 
 def _advice(shape: tuple[int, ...], structure: BufferStructure) -> str:

@@ -14,6 +14,7 @@ number ``@hub``. Marks of array nodes:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ __all__ = [
 
 Layers = Mapping[str, Any]
 Node = dict[str, Any]
+Sinks = dict[str, list[str]]
 
 NULL_REASON = (
     "no parameter lies upstream, so nobody needs this delta. "
@@ -51,9 +53,7 @@ def _view(index: int, children: Mapping[str, Node] | None = None) -> Node:
     return {"@type": "BufferView", "@index": index, **(children or {})}
 
 
-def _arrays(
-    structures: Mapping[str, BufferStructure], index: int, backward: bool = False
-) -> Node:
+def _arrays(structures: Mapping[str, BufferStructure], index: int, backward: bool = False) -> Node:
     children = {}
     for position, (name, structure) in enumerate(structures.items()):
         children[name] = structure.to_json(position)
@@ -207,7 +207,9 @@ def _mark_null_deltas(layout: Node, layers: Layers, needed: NeededDeltas) -> Non
             if (name, port) not in needed.buffers:
                 by_nature = port in layer.computes_no_input_deltas_for
                 layout[name]["input_deltas"][port]["@null"] = (
-                    f"layer {name!r} computes no delta for this input." if by_nature else NULL_REASON
+                    f"layer {name!r} computes no delta for this input."
+                    if by_nature
+                    else NULL_REASON
                 )
         for output in layer.out_shapes:
             if name not in needed.layers and (name, output) not in written:
@@ -235,50 +237,52 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     _mark_null_deltas(layout, layers, find_needed_deltas(layers, keep_input_deltas))
     nodes = dict(gather_array_nodes(layout))
     structures = {path: BufferStructure.from_layout(node) for path, node in nodes.items()}
-
-    forward: dict[str, list[str]] = {}
-    backward: dict[str, list[str]] = {}
-    for connection in get_connections(layers):
-        for sinks, (source, sink) in (
-            (forward, _forward_paths(connection)),
-            (backward, get_backward_connection(connection, layers)),
-        ):
-            sinks.setdefault(sink, []).append(source)
-    backward = {sink: paths for sink, paths in backward.items() if not _is_null(nodes[sink])}
+    forward, backward, twins = _collect_sinks(layers, nodes)
     pinned = _pinned_groups(layers, nodes)
 
     order, sharing = _arrange_forward(forward, structures, pinned)
-    place = {path: i for i, path in enumerate(order)}
-    shared = {p: sorted(forward[p], key=place.__getitem__) for p in forward if p in sharing}
-    copies = {p: sources for p, sources in forward.items() if p not in sharing}
     # The deltas of an input are joined exactly as the input is.
-    mirror = {
-        get_backward_connection(c, layers)[0]: _forward_paths(c)[0] for c in get_connections(layers)
-    }
-    for sink, sources in backward.items():
+    place = {path: i for i, path in enumerate(order)}
+    place.update((delta, place[path]) for delta, path in twins.items() if path in place)
+    shared: Sinks = {}
+    copies: Sinks = {}
+    for sink, sources in (*forward.items(), *backward.items()):
         if sink.replace(".input_deltas.", ".inputs.") in sharing:
-            shared[sink] = sorted(sources, key=lambda path: place[mirror[path]])
+            shared[sink] = sorted(sources, key=place.__getitem__)
         else:
             copies[sink] = sources
     for category in ("parameters", "gradients"):
         shared[category] = [path for path in nodes if _category(path) == category]
 
     pinned_paths = [path for group in pinned for path in group]
-    own = [p for p in nodes if p not in shared and p not in pinned_paths and not _is_null(nodes[p])]
-    # Sources of a backward hub follow each other as their forward twins do.
-    own.sort(key=lambda path: place.get(mirror.get(path, path), len(place)))
+    taken = {*shared, *pinned_paths}
+    own = [path for path, node in nodes.items() if path not in taken and "@null" not in node]
+    own.sort(key=lambda path: place.get(path, len(nodes)))
     hubs = group_into_hubs([*own, *pinned_paths], shared, pinned, structures)
     _sort_hubs(hubs, list(nodes))
     _write_slices(layout, nodes, hubs, shared, copies)
     return hubs, layout
 
 
+def _collect_sinks(
+    layers: Layers, nodes: Mapping[str, Node]
+) -> tuple[Sinks, Sinks, dict[str, str]]:
+    """Return the sources of all inputs, those of their deltas, and each source delta's twin."""
+    forward: Sinks = {}
+    backward: Sinks = {}
+    twins: dict[str, str] = {}
+    for connection in get_connections(layers):
+        source, sink = _forward_paths(connection)
+        source_delta, sink_delta = get_backward_connection(connection, layers)
+        forward.setdefault(sink, []).append(source)
+        twins[source_delta] = source
+        if "@null" not in nodes[sink_delta]:
+            backward.setdefault(sink_delta, []).append(source_delta)
+    return forward, backward, twins
+
+
 def _category(path: str) -> str:
     return path.split(".")[1] if "." in path else ""
-
-
-def _is_null(node: Node) -> bool:
-    return "@null" in node
 
 
 def _pinned_groups(layers: Layers, nodes: Mapping[str, Node]) -> list[list[str]]:
@@ -305,12 +309,16 @@ def _arrange_forward(
     pinned: list[list[str]],
 ) -> tuple[list[str], set[str]]:
     """Return an order of the sources, and the inputs that are views of them in that order."""
-    # Joined on the last of several feature dimensions, sources interleave: never adjacent.
-    candidates = {
-        sink: sources
-        for sink, sources in forward.items()
-        if len(sources) == 1 or len(structures[sink].feature_shape) == 1
-    }
+    candidates: dict[str, list[str]] = {}
+    taken: set[tuple[str, str]] = set()
+    for sink, paths in forward.items():
+        # Two inputs of one layer must not overlap: an operation may write the deltas of both.
+        claims = {(sink.partition(".")[0], path) for path in paths}
+        # Joined on the last of several feature dimensions, sources interleave: never adjacent.
+        joinable = len(paths) == 1 or len(structures[sink].feature_shape) == 1
+        if joinable and not claims & taken:
+            candidates[sink] = paths
+            taken |= claims
     sources = sorted({path for paths in candidates.values() for path in paths})
     order, left_out = arrange_sources(sources, candidates, pinned)
     return order, set(candidates) - set(left_out)
@@ -364,7 +372,7 @@ def _write_view_slice(view: Node) -> None:
     slices = [(node.get("@hub"), *node.get("@slice", (0, 0))) for _, node in children]
     contiguous = all(
         hub is not None and hub == next_hub and stop == next_start
-        for (hub, _, stop), (next_hub, next_start, _) in zip(slices, slices[1:], strict=False)
+        for (hub, _, stop), (next_hub, next_start, _) in itertools.pairwise(slices)
     )
     if slices and slices[0][0] is not None and contiguous:
         view["@hub"] = slices[0][0]

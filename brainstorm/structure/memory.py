@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brainstorm.structure.buffers import get_total_size_slices_and_shapes
+from brainstorm.errors import NetworkValidationError
+from brainstorm.structure.buffer_structure import CONSTANT
+from brainstorm.structure.buffers import measure_bytes
 from brainstorm.structure.hubs import Hub
 from brainstorm.utils import format_bytes, product
 
-__all__ = ["MemoryReport", "measure_memory"]
+__all__ = ["MemoryReport", "find_largest_batch", "measure_memory"]
 
 KINDS = ("outputs", "parameters", "internals", "inputs", "deltas", "gradients")
 
@@ -65,5 +67,26 @@ def measure_memory(
             number = rows * (stop - start) * item_size
             layers[name][kind] = layers[name].get(kind, 0) + number
             used += number
-    total = sum(get_total_size_slices_and_shapes(hubs, time, batch, item_size)[0]) * item_size
+    total = measure_bytes(hubs, time, batch, item_size)
     return MemoryReport(time, batch, layers, total - used, total)
+
+
+def find_largest_batch(hubs: Sequence[Hub], time: int, limit: int, item_size: int) -> int:
+    """Return the largest batch size whose buffers take at most `limit` bytes for T = `time`.
+
+    Raises:
+        NetworkValidationError: No buffer grows with the batch size.
+    """
+
+    def fits(batch: int) -> bool:
+        return measure_bytes(hubs, time, batch, item_size) <= limit
+
+    if all(hub.buffer_type == CONSTANT for hub in hubs):
+        raise NetworkValidationError("no buffer of this network grows with the batch size.")
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -107,16 +107,13 @@ def plan_backward_pass(
             ("input_deltas", layer.computes_no_input_deltas_for),
             ("gradients", layer.computes_no_gradients_for),
         ):
-            targets = [(t, _range(n)) for t, n in _children(node[category]) if t not in skipped]
-            ranges = [wanted for _, wanted in targets if wanted]
-            for target, wanted in targets:
+            for target, target_node in _children(node[category]):
+                wanted = _range(target_node)
                 if wanted is None:
                     step.unneeded.add(target)
-                    continue
-                # Two inputs fed by one output: the layer's own order of writing is unknown.
-                alone = sum(_overlap(wanted, other) for other in ranges) == 1
-                can_overwrite = alone and category in layer.can_overwrite
-                if coverage.claim(wanted, can_overwrite, step.clear):
+                elif target not in skipped and coverage.claim(
+                    wanted, category in layer.can_overwrite, step.clear
+                ):
                     step.overwritten.add(f"{category}.{target}")
         for target, target_node in _children(node["input_deltas"]):
             if "@copy_of" in target_node and "@null" not in target_node:
@@ -141,7 +138,3 @@ def _children(view: Node) -> list[tuple[str, Node]]:
 
 def _range(node: Node) -> Range | None:
     return (node["@hub"], *node["@slice"]) if "@hub" in node else None
-
-
-def _overlap(a: Range, b: Range) -> bool:
-    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]

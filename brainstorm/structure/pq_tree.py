@@ -106,9 +106,7 @@ class PQTree:
         )
 
     @staticmethod
-    def _sorted_children(
-        node: _Node, wanted: int
-    ) -> tuple[list[_Node], list[_Node], list[_Node]]:
+    def _sorted_children(node: _Node, wanted: int) -> tuple[list[_Node], list[_Node], list[_Node]]:
         empty = [c for c in node.children if not c.mask & wanted]
         full = [c for c in node.children if not c.mask & ~wanted]
         partial = [c for c in node.children if c.mask & wanted and c.mask & ~wanted]

@@ -105,4 +105,6 @@ def test_what_cannot_be_joined():
     with pytest.raises(ValidationError, match="time sized buffer .* and a batch sized one"):
         combine_buffer_structures([BufferStructure("T", "B", 2), BufferStructure("B", 2)])
     with pytest.raises(ValidationError, match="all dimensions but the last must agree"):
-        combine_buffer_structures([BufferStructure("T", "B", 2, 3), BufferStructure("T", "B", 3, 3)])
+        combine_buffer_structures(
+            [BufferStructure("T", "B", 2, 3), BufferStructure("T", "B", 3, 3)]
+        )

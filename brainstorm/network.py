@@ -1,0 +1,617 @@
+"""Network: layers, their memory, and the passes over it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm import references
+from brainstorm.describable import Describable, create_from_description, get_description
+from brainstorm.errors import (
+    FileFormatError,
+    HandlerValidationError,
+    NetworkValidationError,
+    UnknownPathError,
+    unknown,
+)
+from brainstorm.files import NetworkFile, PathLike, read_network_file, write_network_file
+from brainstorm.handlers import get_default_handler
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.initializers import as_initializer, evaluate_initializer
+from brainstorm.layers.base_layer import Layer
+from brainstorm.layers.loss_layer import LossLayerImpl
+from brainstorm.randomness import RandomState, Seedable
+from brainstorm.structure.architecture import (
+    INPUT,
+    Architecture,
+    generate_architecture,
+    instantiate_layers_from_architecture,
+)
+from brainstorm.structure.buffer_views import BufferView, find_array
+from brainstorm.structure.buffers import BufferManager, last_axis_slice
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.external_data import check_external_data
+from brainstorm.structure.layout import create_layout, find_needed_deltas, gather_array_nodes
+from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
+from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
+from brainstorm.structure.prediction import find_ancestors, find_prediction
+from brainstorm.utils import Array
+from brainstorm.value_modifiers import (
+    apply_to_gradient,
+    check_gradient_modifier,
+    check_weight_modifier,
+)
+
+__all__ = ["Network"]
+
+Data = Mapping[str, Array]
+Modifiers = dict[str, dict[str, list[Any]]]
+
+
+class Network(Seedable, Describable):
+    """A trainable network whose whole memory can be looked into.
+
+    Usually made with `from_layer` or `from_architecture`.
+
+    Args:
+        layers: Name to layer, in topological order.
+        buffer_manager: Owns the memory.
+        architecture: The dictionary that the layers were made from.
+        seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
+        handler: Computes everything; `None` takes the buffer manager's.
+
+    Attributes:
+        layers: Name to layer, in topological order.
+        buffer: The tree of all buffers: ``net.buffer.Lstm.internals.Fb``.
+        loss_layers: Names of the Loss layers.
+        output_name: Dotted path of the output that scorers and `predict` look at.
+        initializers: Description of the last call of `initialize`.
+        weight_modifiers: Layer to parameter to the modifiers applied after each update.
+        gradient_modifiers: The same for gradients, applied after each backward pass.
+    """
+
+    # -- making networks ------------------------------------------------------------------------
+
+    def __init__(
+        self,
+        layers: Mapping[str, Layer],
+        buffer_manager: BufferManager,
+        architecture: Architecture,
+        seed: int | None = None,
+        handler: Handler | None = None,
+    ) -> None:
+        super().__init__(seed)
+        self.layers: OrderedDict[str, Layer] = OrderedDict(layers)
+        self.architecture = architecture
+        self.loss_layers = [n for n, la in self.layers.items() if isinstance(la, LossLayerImpl)]
+        if "total_loss" in self.loss_layers:
+            raise NetworkValidationError(
+                "layer 'total_loss' (Loss): the name is taken by the sum of all losses."
+            )
+        self.output_name: str | None = None
+        self.initializers: dict[str, Any] = {}
+        self.weight_modifiers: Modifiers = {}
+        self.gradient_modifiers: Modifiers = {}
+        self._buffer_manager = buffer_manager
+        self._keep_input_deltas = False
+        self._plan()
+        self.set_handler(buffer_manager.handler if handler is None else handler)
+
+    @classmethod
+    def from_layer(
+        cls,
+        some_layer: ConstructionWrapper,
+        seed: int | None = None,
+        handler: Handler | None = None,
+    ) -> Network:
+        """Build the network of everything that is connected with `some_layer`."""
+        return cls.from_architecture(generate_architecture(some_layer), seed, handler)
+
+    @classmethod
+    def from_architecture(
+        cls, architecture: Architecture, seed: int | None = None, handler: Handler | None = None
+    ) -> Network:
+        """Build the network that an architecture dictionary describes.
+
+        Args:
+            architecture: See `brainstorm.structure.architecture`; it is not changed.
+            seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
+            handler: Computes everything; `None` takes the default handler.
+
+        Raises:
+            NetworkValidationError: Names, types or connections are not in order.
+            LayerValidationError: Options or shapes do not fit a layer.
+            UnknownTypeError: A layer type does not exist.
+        """
+        seed = RandomState(seed).get_seed()
+        layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
+        hubs, layout = create_layout(layers)
+        manager = BufferManager(layout, hubs, handler or get_default_handler())
+        return cls(layers, manager, architecture, seed)
+
+    def set_handler(self, handler: Handler) -> None:
+        """Compute with `handler` from now on; parameters and running statistics are kept."""
+        if handler is not self._buffer_manager.handler:
+            self._buffer_manager.set_handler(handler)
+        for layer in self.layers.values():
+            layer.set_handler(handler)
+        self._bind()
+
+    @property
+    def handler(self) -> Handler:
+        """The handler that computes everything; see `set_handler`."""
+        return self._buffer_manager.handler
+
+    # -- looking inside -------------------------------------------------------------------------
+
+    @property
+    def buffer(self) -> BufferView:
+        """The tree of all buffers, on the handler's device; writing to them is allowed."""
+        return self._buffer_manager.views
+
+    @property
+    def time_size(self) -> int:
+        """Present sequence length T."""
+        return self._buffer_manager.time_size
+
+    @property
+    def batch_size(self) -> int:
+        """Present batch size B."""
+        return self._buffer_manager.batch_size
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the data that `provide_external_data` takes."""
+        return tuple(self.layers[INPUT].out_shapes)
+
+    @property
+    def parameters_size(self) -> int:
+        """Number of trainable values."""
+        return int(self.buffer.parameters.size)
+
+    def get(self, path: str) -> np.ndarray:
+        """Return a copy of a buffer as a NumPy array.
+
+        Args:
+            path: Dotted path such as ``'Lstm.internals.Fb'`` or ``'parameters'``. Outputs of
+                recurrent layers have T + 1 rows; the last is the state before the first step.
+
+        Raises:
+            UnknownPathError: The path leads nowhere, or to a group of buffers.
+            NullBufferError: It is a delta that nobody needs.
+        """
+        return self.handler.get_numpy_copy(find_array(self.buffer, path))
+
+    def get_input(self, name: str) -> np.ndarray:
+        """Return a copy of the data that was provided as `name`."""
+        return self.get(f"{INPUT}.outputs.{name}")
+
+    def memory(self, T: int, B: int) -> MemoryReport:
+        """Return the exact bytes per layer and kind for T and B; nothing is allocated."""
+        manager = self._buffer_manager
+        return measure_memory(manager.hubs, list(self.layers), T, B, manager.item_size)
+
+    def largest_batch(self, bytes: int, T: int = 1) -> int:
+        """Return the largest batch size whose buffers fit into `bytes` for sequences of T steps."""
+        manager = self._buffer_manager
+        return find_largest_batch(manager.hubs, T, bytes, manager.item_size)
+
+    def __repr__(self) -> str:
+        width = max(len(name) for name in self.layers)
+        lines = [f"Network: {len(self.layers)} layers, {self.parameters_size:,} parameters"]
+        for name, layer in self.layers.items():
+            shapes = ", ".join(f"{k} {v!r}" for k, v in layer.out_shapes.items())
+            shapes = shapes.replace("BufferStructure", "").replace("'", "")
+            lines.append(f"  {name:<{width}}  {layer.type_name}: {shapes}")
+        return "\n".join(lines)
+
+    # -- parameters -----------------------------------------------------------------------------
+
+    @property
+    def _parameter_names(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(layer.parameter_shapes) for name, layer in self.layers.items()}
+
+    def initialize(
+        self, default_or_init_dict: Any = None, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        """Fill all parameters.
+
+            net.initialize(Gaussian(0.1))
+            net.initialize({'Conv*': {'W': Gaussian(0.01), 'bias': 0}}, default=Uniform(0.1))
+
+        Args:
+            default_or_init_dict: One value for all parameters, or a dict from layer names or
+                patterns (``*``) to a value or a dict from parameter names or patterns to values.
+                ``default`` and ``fallback`` are allowed on both levels.
+            seed: Makes this call repeatable; `None` takes the network's seed tree.
+            **kwargs: The same as entries of the dict.
+
+        Raises:
+            NetworkValidationError: A pattern matches nothing, or a parameter got no value or two.
+            InitializationError: A value does not fit a shape and there is no fallback.
+        """
+        given = references.get_references(default_or_init_dict, kwargs)
+        resolved = references.resolve_initializers(self._parameter_names, given, as_initializer)
+        rnd = self.rnd.child("initialize") if seed is None else RandomState(seed)
+        values = {}
+        for name in sorted(self.layers):
+            for parameter, structure in sorted(self.layers[name].parameter_shapes.items()):
+                initializer, fallback = resolved[name][parameter]
+                path = f"{name}.parameters.{parameter}"
+                values[path] = evaluate_initializer(
+                    initializer,
+                    structure.feature_shape,
+                    fallback,
+                    seed=rnd.child(path).generate_seed(),
+                )
+        for path, value in values.items():
+            self.handler.set_from_numpy(self.buffer[path], value)
+        self.initializers = get_description(given)
+
+    def set_weight_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:
+        """Set what is applied to parameters after each update; replaces what was set before.
+
+        Takes the same forms as `initialize`, with a modifier or a list of them as values. An
+        empty call clears.
+        """
+        self.weight_modifiers = self._resolve_modifiers(
+            default_or_mod_dict, kwargs, check_weight_modifier
+        )
+
+    def set_gradient_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:
+        """Set what is applied to gradients after each backward pass; see `set_weight_modifiers`."""
+        self.gradient_modifiers = self._resolve_modifiers(
+            default_or_mod_dict, kwargs, check_gradient_modifier
+        )
+
+    def _resolve_modifiers(
+        self, first: Any, kwargs: Mapping[str, Any], check: Callable[[Any], Any]
+    ) -> Modifiers:
+        given = references.get_references(first, kwargs)
+        modifiers = references.resolve_modifiers(self._parameter_names, given, check)
+        for layer, parameter, modifier in _each_modifier(modifiers):
+            modifier.rnd = self.rnd.child(f"modifiers/{layer}.{parameter}")
+        return modifiers
+
+    def apply_weight_modifiers(self) -> None:
+        """Apply the weight modifiers to the parameters."""
+        for layer, parameter, modifier in _each_modifier(self.weight_modifiers):
+            modifier(self.handler, self.buffer[layer].parameters[parameter])
+
+    def apply_gradient_modifiers(self) -> None:
+        """Apply the gradient modifiers to the gradients."""
+        for layer, parameter, modifier in _each_modifier(self.gradient_modifiers):
+            views = self.buffer[layer]
+            apply_to_gradient(
+                modifier, self.handler, views.parameters[parameter], views.gradients[parameter]
+            )
+
+    # -- passes ---------------------------------------------------------------------------------
+
+    @property
+    def keep_input_deltas(self) -> bool:
+        """Whether the deltas of the Input layer are computed too. Setting it plans memory anew."""
+        return self._keep_input_deltas
+
+    @keep_input_deltas.setter
+    def keep_input_deltas(self, keep: bool) -> None:
+        if keep != self._keep_input_deltas:
+            self._keep_input_deltas = keep
+            hubs, layout = create_layout(self.layers, keep)
+            self._buffer_manager.set_layout(layout, hubs)
+            self._plan()
+            self._bind()
+
+    def _plan(self) -> None:
+        """Derive who writes what, which holds for every T and B."""
+        manager = self._buffer_manager
+        needed = find_needed_deltas(self.layers, self._keep_input_deltas)
+        self._backward_plans = {
+            accumulate: plan_backward_pass(
+                self.layers, manager.layout, manager.hubs, needed, accumulate
+            )
+            for accumulate in (False, True)
+        }
+        self._copied = {
+            path: node["@copy_of"]
+            for path, node in gather_array_nodes(manager.layout)
+            if "@copy_of" in node and "@null" not in node
+        }
+
+    def _bind(self) -> None:
+        """Look up the arrays that planned copies touch, after memory has moved."""
+        self._copies = {
+            sink: _parts_of_copy(self.buffer, sink, sources)
+            for sink, sources in self._copied.items()
+        }
+
+    def provide_external_data(self, data: Data, all_inputs: bool = True) -> None:
+        """Copy a batch into the outputs of the Input layer, after making room for its T and B.
+
+        Args:
+            data: Name to array (T, B, features...), as the Input's ``out_shapes`` say. NumPy
+                arrays are cast to the handler's dtype; unknown names are ignored.
+            all_inputs: Whether every input must be given; the others keep what they hold.
+
+        Raises:
+            MissingDataError: An input is missing.
+            NetworkValidationError: A shape or dtype does not fit, or T or B differ.
+            LayerValidationError: A layer cannot work with the values (class out of range).
+            OutOfMemoryError: There is no memory for this T and B.
+        """
+        shapes = self.layers[INPUT].out_shapes
+        T, B = check_external_data(data, shapes, all_inputs)
+        for connection in self.layers[INPUT].outgoing:
+            array = data.get(connection.output_name)
+            if isinstance(array, np.ndarray):
+                self.layers[connection.end_layer].validate_data(connection.input_name, array)
+        self._resize(T, B)
+        for name in shapes:
+            if name in data:
+                self._set_input(name, data[name])
+
+    def _resize(self, T: int, B: int) -> None:
+        if (self.time_size, self.batch_size) != (T, B):
+            self._buffer_manager.resize(T, B)
+            self._bind()
+
+    def _set_input(self, name: str, array: Array) -> None:
+        target = self.buffer.Input.outputs[name]
+        if isinstance(array, self.handler.array_type):
+            self.handler.copy_to(array, target)
+        else:
+            self.handler.set_from_numpy(target, np.asarray(array))
+
+    def forward_pass(
+        self, training_pass: bool = False, context: Sequence[Array] | None = None
+    ) -> None:
+        """Compute the outputs of all layers from the data that was provided.
+
+        Args:
+            training_pass: Whether layers act as in training (dropout, batch statistics).
+            context: What `get_context` returned after the preceding part of the sequences;
+                `None` starts from zeros.
+        """
+        self._forward(self.layers, training_pass, context)
+
+    def _forward(
+        self, names: Iterable[str], training_pass: bool, context: Sequence[Array] | None
+    ) -> None:
+        if self.batch_size == 0:
+            raise NetworkValidationError("there is no data yet: call provide_external_data first.")
+        if context is None:
+            self._buffer_manager.clear_context()
+        else:
+            self._buffer_manager.apply_context(context)
+        for name in names:
+            if name == INPUT:
+                continue
+            for port in self.layers[name].in_shapes:
+                for source, part in self._copies.get(f"{name}.inputs.{port}", ()):
+                    self.handler.copy_to(source, part)
+            try:
+                self.layers[name].forward_pass(self.buffer[name], training_pass)
+            except HandlerValidationError as error:
+                _locate(error, self.layers[name], "forward pass")
+                raise
+
+    def backward_pass(self, accumulate: bool = False) -> None:
+        """Compute all gradients (and the deltas on the way) of the sum of all losses.
+
+        The last forward pass should have been one with ``training_pass=True``.
+
+        Args:
+            accumulate: Whether to add to the gradients instead of overwriting them.
+        """
+        if self.batch_size == 0:
+            raise NetworkValidationError("there is no data yet: call provide_external_data first.")
+        for step in self._backward_plans[accumulate]:
+            self._backward_step(step)
+        self.apply_gradient_modifiers()
+
+    def _backward_step(self, step: BackwardStep) -> None:
+        handler, manager = self.handler, self._buffer_manager
+        for hub, start, stop in step.clear:
+            handler.fill(manager.part(hub, start, stop), 0.0)
+        if step.layer not in ("", INPUT):
+            layer = self.layers[step.layer]
+            layer.set_write_modes(step.unneeded, step.overwritten)
+            try:
+                layer.backward_pass(self.buffer[step.layer])
+            except HandlerValidationError as error:
+                _locate(error, layer, "backward pass")
+                raise
+        for sink, adds in step.copies.items():
+            for (source, part), add in zip(self._copies[sink], adds, strict=True):
+                if add:
+                    handler.add_tt(source, part, source)
+                else:
+                    handler.copy_to(part, source)
+
+    def get_loss_values(self) -> OrderedDict[str, float]:
+        """Return the losses of the last forward pass.
+
+        Returns:
+            ``total_loss``, preceded by one entry per Loss layer where there are several.
+        """
+        losses = OrderedDict(
+            (name, float(self.get(f"{name}.outputs.loss").item())) for name in self.loss_layers
+        )
+        total = sum(losses.values(), 0.0)
+        if len(losses) == 1:
+            losses.clear()
+        losses["total_loss"] = total
+        return losses
+
+    def get_context(self) -> list[Array | None]:
+        """Return the state of all recurrent layers after the last step, for `forward_pass`."""
+        return self._buffer_manager.get_context()
+
+    # -- using a trained network ----------------------------------------------------------------
+
+    def predict(
+        self, data: Array | Data, output_name: str | None = None, batch_size: int = 128
+    ) -> np.ndarray:
+        """Return an output for data of any batch size and sequence length.
+
+        Only the layers that this output depends on are run, in inference mode. The present batch
+        is replaced.
+
+        Args:
+            data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
+                from input names to arrays. Other inputs are set to zero.
+            output_name: Dotted path such as ``'Output.outputs.predictions'``; `None` takes
+                ``net.output_name``, or the only output called ``predictions``.
+            batch_size: Number of sequences computed at once; bounds the memory.
+
+        Returns:
+            Array (T, N, features...).
+        """
+        path = find_prediction(self.layers, output_name or self.output_name)
+        named = data if isinstance(data, Mapping) else {self._default_input(): np.asarray(data)}
+        known = [name for name in named if name in self.input_names]
+        if not known:
+            raise UnknownPathError(unknown("input", next(iter(named), ""), self.input_names))
+        shapes = self.layers[INPUT].out_shapes
+        check_external_data(named, shapes, all_inputs=False)
+        axis = {name: shapes[name].first_feature_dim - 1 for name in known}
+        total = max(named[name].shape[axis[name]] for name in known if axis[name] >= 0)
+        needed = find_ancestors(self.layers, path.partition(".")[0])
+        parts = []
+        for start in range(0, total, batch_size):
+            cut = slice(start, start + batch_size)
+            batch = {
+                name: named[name][(slice(None),) * axis[name] + (cut,)]
+                if axis[name] >= 0
+                else named[name]
+                for name in known
+            }
+            self.provide_external_data(batch, all_inputs=False)
+            for name in set(self.input_names) - set(known):
+                self.handler.fill(self.buffer.Input.outputs[name], 0.0)
+            self._forward(needed, False, None)
+            parts.append(self._get_rows(path))
+        return np.concatenate(parts, axis=max(self._structure_at(path).first_feature_dim - 1, 0))
+
+    def _structure_at(self, path: str) -> Any:
+        layer, _, rest = path.partition(".")
+        return self.layers[layer].get_shape(rest)
+
+    def _get_rows(self, path: str) -> np.ndarray:
+        values = self.get(path)
+        return values[: self.time_size] if self._structure_at(path).scales_with_time else values
+
+    def _default_input(self) -> str:
+        names = self.input_names
+        if "default" in names or len(names) != 1:
+            return "default"
+        return names[0]
+
+    # -- files and descriptions -----------------------------------------------------------------
+
+    def save_as_hdf5(self, filename: PathLike, comment: str = "") -> None:
+        """Write the description, all parameters and running statistics to an HDF5 file.
+
+        The file appears whole under its name or not at all.
+        """
+        manager = self._buffer_manager
+        persistent = {path: self.get(path) for path in manager.persistent_paths}
+        write_network_file(
+            filename,
+            NetworkFile(self.__describe__(), self.get("parameters"), persistent, comment),
+        )
+
+    @classmethod
+    def from_hdf5(cls, filename: PathLike, handler: Handler | None = None) -> Network:
+        """Return the network in a file that `save_as_hdf5` wrote.
+
+        Args:
+            filename: The file.
+            handler: Use this handler instead of the one that the file names.
+
+        Raises:
+            FileFormatError: The file is truncated, foreign, or of a newer version.
+            UnknownTypeError: It needs a class that has not been imported.
+        """
+        content = read_network_file(filename)
+        net = cls._from_description(content.description, handler)
+        arrays = {"parameters": content.parameters, **content.persistent}
+        expected = {"parameters", *net._buffer_manager.persistent_paths}
+        if set(arrays) != expected:
+            raise FileFormatError(
+                f"{filename!r}: expected the arrays {sorted(expected)}, got {sorted(arrays)}."
+            )
+        for path, values in arrays.items():
+            if tuple(values.shape) != tuple(net.buffer[path].shape):
+                raise FileFormatError(
+                    f"{filename!r}, {path}: expected shape {tuple(net.buffer[path].shape)}, got "
+                    f"{values.shape}."
+                )
+        for path, values in arrays.items():
+            net.handler.set_from_numpy(net.buffer[path], values)
+        return net
+
+    def __describe__(self) -> dict[str, Any]:
+        return {
+            "@type": "Network",
+            "architecture": get_description(self.architecture),
+            "handler": get_description(self.handler),
+            "initializers": self.initializers,
+            "weight_modifiers": get_description(self.weight_modifiers),
+            "gradient_modifiers": get_description(self.gradient_modifiers),
+            "output_name": self.output_name,
+        }
+
+    @classmethod
+    def __new_from_description__(cls, description: Mapping[str, Any]) -> Network:
+        net = cls._from_description(description)
+        if net.initializers:
+            net.initialize(create_from_description(net.initializers))
+        return net
+
+    @classmethod
+    def _from_description(
+        cls, description: Mapping[str, Any], handler: Handler | None = None
+    ) -> Network:
+        handler = handler or create_from_description(description["handler"])
+        net = cls.from_architecture(description["architecture"], handler=handler)
+        net.initializers = description.get("initializers", {})
+        weights, gradients = (
+            create_from_description(description.get(kind, {}))
+            for kind in ("weight_modifiers", "gradient_modifiers")
+        )
+        net.set_weight_modifiers(weights)
+        net.set_gradient_modifiers(gradients)
+        net.output_name = description.get("output_name")
+        return net
+
+
+def _locate(error: HandlerValidationError, layer: Layer, what: str) -> None:
+    """Put layer and pass in front of the error of a handler operation."""
+    error.args = (f"layer {layer.name!r} ({layer.type_name}), {what}: {error}",)
+
+
+def _each_modifier(modifiers: Modifiers) -> Iterable[tuple[str, str, Any]]:
+    for layer, parameters in modifiers.items():
+        for parameter, mods in parameters.items():
+            for modifier in mods:
+                yield layer, parameter, modifier
+
+
+def _parts_of_copy(
+    buffer: BufferView, sink: str, sources: Sequence[str]
+) -> list[tuple[Array, Array]]:
+    """Return (source, its part of the sink) for an input that is a copy of several outputs."""
+    target, start, parts = buffer[sink], 0, []
+    rows = target.shape[0]
+    for path in sources:
+        source = buffer[path]
+        if source.shape[0] > rows:  # the context of a recurrent output is not copied
+            source = source[0:rows]
+        stop = start + source.shape[-1]
+        parts.append((source, last_axis_slice(target, start, stop)))
+        start = stop
+    return parts

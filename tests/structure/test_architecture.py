@@ -1,0 +1,265 @@
+"""Architecture dictionaries: both connection forms, order, and the text of every refusal."""
+
+import pytest
+
+from brainstorm.errors import LayerValidationError, NetworkValidationError, UnknownTypeError
+from brainstorm.layers import (
+    Dropout,
+    FullyConnected,
+    Input,
+    Loss,
+    Merge,
+    Recurrent,
+    SoftmaxCE,
+    SquaredError,
+)
+from brainstorm.network import Network
+from brainstorm.structure.architecture import (
+    Connection,
+    collect_all_connections,
+    generate_architecture,
+    get_canonical_layer_order,
+    parse_connection,
+)
+from brainstorm.structure.construction import ConstructionWrapper
+
+
+def architecture(**changes):
+    layers = {
+        "Input": {
+            "@type": "Input",
+            "@outgoing_connections": ["Hidden"],
+            "out_shapes": {"default": ("T", "B", 4)},
+        },
+        "Hidden": {"@type": "FullyConnected", "@outgoing_connections": [], "size": 3},
+    }
+    for name, change in changes.items():
+        layers[name] = {**layers.get(name, {}), **change}
+    return layers
+
+
+def test_wiring_gives_the_dictionary_form():
+    inp = Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)})
+    out = SoftmaxCE(name="Out")
+    inp >> FullyConnected(3, name="Hidden") >> out - "loss" >> Loss()
+    inp - "targets" >> "targets" - out
+    inp - "targets" >> "targets" - out
+    built = generate_architecture(out)
+    assert built["Input"] == {
+        "@type": "Input",
+        "@outgoing_connections": {"default": ["Hidden.default"], "targets": ["Out.targets"]},
+        "out_shapes": {"default": ("T", "B", 4), "targets": ("T", "B", 1)},
+    }
+    assert built["Hidden"] == {
+        "@type": "FullyConnected",
+        "@outgoing_connections": {"default": ["Out.default"]},
+        "size": 3,
+        "activation": "rel",
+    }
+    assert generate_architecture(inp) == built
+
+
+@pytest.mark.parametrize("targets", [["Hidden"], ("Hidden.default",), {"default": ["Hidden"]}])
+def test_connection_forms_are_equivalent(targets):
+    net = Network.from_architecture(architecture(Input={"@outgoing_connections": targets}))
+    assert net.layers["Hidden"].incoming == {Connection("Input", "default", "Hidden", "default")}
+
+
+def test_parse_connection():
+    assert parse_connection("A") == ("A", "default")
+    assert parse_connection("A.b") == ("A", "b")
+
+
+def test_canonical_order_is_by_distance_to_the_outputs_then_alphabetical():
+    links = {"Input": ["B", "A", "Z"], "A": ["C"], "B": ["C"], "C": [], "Z": []}
+    built = {n: {"@type": "X", "@outgoing_connections": out} for n, out in links.items()}
+    assert get_canonical_layer_order(built) == ["Input", "A", "B", "C", "Z"]
+    assert collect_all_connections(built) == sorted(collect_all_connections(built))
+
+
+def test_the_callers_dictionary_is_not_changed():
+    built = architecture()
+    before = repr(built)
+    Network.from_architecture(built)
+    assert repr(built) == before
+
+
+REFUSED = [
+    (architecture(Hidden={"@type": "FulyConnected"}), UnknownTypeError, "Did you mean 'Full"),
+    (architecture(Hidden={"sise": 3}), LayerValidationError, "unknown option 'sise'.*'size'"),
+    (
+        architecture(Hidden={"size": 2.5}),
+        LayerValidationError,
+        r"layer 'Hidden' \(FullyConnected\), option 'size': expected a positive int.*got 2.5",
+    ),
+    (
+        architecture(Hidden={"activation": "rell"}),
+        LayerValidationError,
+        "option 'activation': expected one of .*'rel'.*got 'rell'",
+    ),
+    (
+        architecture(Input={"@outgoing_connections": ["Hiden"]}),
+        NetworkValidationError,
+        "connection Input.default -> Hiden.default: unknown layer 'Hiden'.*mean 'Hidden'",
+    ),
+    (
+        architecture(Input={"@outgoing_connections": ["Hidden.left"]}),
+        LayerValidationError,
+        r"layer 'Hidden' \(FullyConnected\): unknown input 'left'. Choices are: default",
+    ),
+    (
+        architecture(Input={"@outgoing_connections": {"defaults": ["Hidden"]}}),
+        LayerValidationError,
+        r"layer 'Input' \(Input\): unknown output 'defaults'.*Did you mean 'default'",
+    ),
+    (
+        architecture(Input={"@outgoing_connections": []}),
+        LayerValidationError,
+        "layer 'Hidden' .*input 'default': expected .* but nothing is connected",
+    ),
+    (
+        architecture(Hidden={"@outgoing_connections": ["Input"]}),
+        NetworkValidationError,
+        "takes data from outside",
+    ),
+    (
+        architecture(Hidden={"@outgoing_connections": "Input"}),
+        NetworkValidationError,
+        "layer 'Hidden', '@outgoing_connections': expected a list",
+    ),
+    (
+        architecture(Hidden={"@outgoing_connections": [5]}),
+        NetworkValidationError,
+        "expected a list of 'layer.input' strings",
+    ),
+    (architecture(Hidden={"@type": 3}), NetworkValidationError, "layer 'Hidden': expected a dict"),
+    ({**architecture(), "fallback": {"@type": "NoOp"}}, NetworkValidationError, "name 'fallback'"),
+    ({**architecture(), 5: {"@type": "NoOp"}}, NetworkValidationError, "layer name 5"),
+    ({**architecture(), "Other": 5}, NetworkValidationError, "layer 'Other': expected a dict"),
+    ({}, NetworkValidationError, "expected a dict of layers"),
+    (
+        {"Data": {"@type": "Input", "out_shapes": {}}},
+        NetworkValidationError,
+        "exactly one layer of type Input, called 'Input', got \\['Data'\\]",
+    ),
+    (
+        {**architecture(), "Input2": {"@type": "Input", "out_shapes": {}}},
+        NetworkValidationError,
+        "got \\['Input', 'Input2'\\]",
+    ),
+    (
+        {"A": {"@type": "NoOp", "@outgoing_connections": []}},
+        NetworkValidationError,
+        "got none",
+    ),
+    (
+        architecture(
+            Hidden={"@outgoing_connections": ["A"]},
+            A={"@type": "NoOp", "@outgoing_connections": ["B"]},
+            B={"@type": "NoOp", "@outgoing_connections": ["A"]},
+        ),
+        NetworkValidationError,
+        "form a loop: A -> B -> A",
+    ),
+]
+
+
+@pytest.mark.parametrize(("built", "error", "message"), REFUSED, ids=[r[2][:40] for r in REFUSED])
+def test_refusals(built, error, message):
+    with pytest.raises(error, match=message):
+        Network.from_architecture(built)
+
+
+def images(height):
+    return Input({"default": ("T", "B", height, 5, 3), "flat": ("T", "B", 4)})
+
+
+def test_joining_different_shapes_names_the_sources():
+    inp = images(4)
+    target = FullyConnected(3, name="Target")
+    inp >> target
+    inp - "flat" >> target
+    with pytest.raises(
+        NetworkValidationError,
+        match=r"layer 'Target', input 'default', joined from Input.default, Input.flat: cannot "
+        r"join \(T, B, 4, 5, 3\) and \(T, B, 4\)",
+    ):
+        Network.from_layer(inp)
+
+
+def test_joining_different_buffer_types():
+    inp = Input({"default": ("T", "B", 4), "fixed": ("B", 4)})
+    target = Loss(name="Target")
+    inp >> target
+    inp - "fixed" >> target
+    with pytest.raises(NetworkValidationError, match="a time sized buffer .* and a batch sized"):
+        Network.from_layer(inp)
+
+
+def test_wrong_shape_names_template_shape_and_source():
+    inp = Input({"default": ("B", 4)})
+    inp >> FullyConnected(3, name="Target")
+    with pytest.raises(
+        LayerValidationError,
+        match=r"layer 'Target' \(FullyConnected\), input 'default': expected \(T, B, \.\.\.\), "
+        r"got \(B, 4\) from 'Input.outputs.default'",
+    ):
+        Network.from_layer(inp)
+
+
+def test_a_loss_layer_may_not_be_called_total_loss():
+    inp = Input({"default": ("T", "B", 1)})
+    inp >> Loss(name="total_loss")
+    with pytest.raises(NetworkValidationError, match="'total_loss'.*the name is taken"):
+        Network.from_layer(inp)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("..parameters.X", "unknown parameter 'X'. Choices are: W, bias"),
+        ("..gradients.W", "unknown special output '..gradients.W'"),
+        ("..internals.Ha", "unknown internal 'Ha'"),
+    ],
+)
+def test_special_outputs_that_do_not_exist(output, message):
+    inp = Input({"default": ("T", "B", 1)})
+    inp >> FullyConnected(2, name="A") - output >> Loss()
+    with pytest.raises(LayerValidationError, match=message):
+        Network.from_layer(inp)
+
+
+def test_an_internal_without_delta_cannot_be_an_output():
+    inp = Input({"default": ("T", "B", 3)})
+    inp >> Dropout(name="A") - "..internals.mask" >> Loss()
+    with pytest.raises(NetworkValidationError, match="delta of internal 'mask' .* 'dmask'"):
+        Network.from_layer(inp)
+
+
+def test_recurrent_sizes_are_ints():
+    inp = Input({"default": ("T", "B", 3)})
+    inp >> Recurrent((2, 2))
+    with pytest.raises(LayerValidationError, match="option 'size': expected an int"):
+        Network.from_layer(inp)
+
+
+def test_unequal_prediction_and_target_shapes():
+    inp = Input({"default": ("T", "B", 3), "targets": ("T", "B", 2)})
+    out = SquaredError()
+    inp >> out
+    inp - "targets" >> "targets" - out
+    with pytest.raises(LayerValidationError, match=r"\(SquaredError\)"):
+        Network.from_layer(inp)
+    inp = Input({"default": ("T", "B", 3, 4), "other": ("T", "B", 2, 4)})
+    merged = Merge()
+    inp >> "inputs_1" - merged
+    inp - "other" >> "inputs_2" - merged
+    with pytest.raises(LayerValidationError, match=r"\(Merge\)"):
+        Network.from_layer(inp)
+
+
+def test_unknown_wired_type():
+    inp = Input({"default": ("T", "B", 3)})
+    inp >> ConstructionWrapper.create("NoSuchLayerImpl")
+    with pytest.raises(TypeError, match="unknown layer type 'NoSuch'"):
+        Network.from_layer(inp)

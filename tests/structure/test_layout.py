@@ -1,0 +1,207 @@
+"""What shares memory, in which order, and what is copied."""
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.layers import (
+    Convolution2D,
+    FullyConnected,
+    Input,
+    Loss,
+    Lstm,
+    Recurrent,
+    SoftmaxCE,
+)
+from brainstorm.layers.base_layer import Layer
+from brainstorm.network import Network
+from brainstorm.structure.architecture import (
+    generate_architecture,
+    instantiate_layers_from_architecture,
+)
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.layout import create_layout, gather_array_nodes
+
+
+def lay_out(some_layer, **kwargs):
+    layers = instantiate_layers_from_architecture(generate_architecture(some_layer))
+    hubs, layout = create_layout(layers, **kwargs)
+    return hubs, dict(gather_array_nodes(layout)), layout
+
+
+def four_layers():
+    inp = Input({"default": ("T", "B", 2)})
+    a, b, c, d = (FullyConnected(n, name=x) for n, x in ((3, "A"), (5, "B"), (7, "C"), (11, "D")))
+    inp >> a
+    inp >> b
+    a >> c
+    b >> c
+    b >> d
+    c >> d
+    return inp
+
+
+def test_the_worked_example():
+    hubs, nodes, layout = lay_out(four_layers(), keep_input_deltas=True)
+    assert [hub.size for hub in hubs] == [230, 2, 15, 11, 230, 2, 15, 11]
+    assert nodes["C.inputs.default"]["@slice"] == (0, 8)
+    assert nodes["D.inputs.default"]["@slice"] == (3, 15)
+    assert nodes["D.inputs.default"]["@sources"] == ["B.outputs.default", "C.outputs.default"]
+    assert nodes["C.input_deltas.default"]["@slice"] == (0, 8)
+    assert nodes["parameters"]["@shape"] == (230,)
+    assert layout["B"]["parameters"]["@slice"] == (9, 24)
+    assert [k for k in layout["A"] if not k.startswith("@")] == [
+        "inputs",
+        "outputs",
+        "parameters",
+        "internals",
+        "input_deltas",
+        "output_deltas",
+        "gradients",
+    ]
+
+
+def test_without_parameters_the_flat_arrays_are_empty():
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> Loss()
+    _, nodes, _ = lay_out(inp)
+    assert nodes["parameters"]["@slice"] == nodes["gradients"]["@slice"] == (0, 0)
+    net = Network.from_layer(inp)
+    assert net.buffer.parameters.shape == (0,)
+    assert net.get("gradients").shape == (0,)
+
+
+def test_consumers_see_their_producers_memory():
+    net = Network.from_layer(four_layers(), handler=NumpyHandler())
+    net.provide_external_data({"default": np.zeros((3, 4, 2))})
+    joined = net.buffer.D.inputs.default
+    assert joined.shape == (3, 4, 12)
+    net.buffer.B.outputs.default[...] = 1
+    net.buffer.C.outputs.default[...] = 2
+    assert (joined[..., :5] == 1).all()
+    assert (joined[..., 5:] == 2).all()
+
+
+def impossible_wiring():
+    """Pairs ab, bc, ca, ad: no order makes all of them adjacent."""
+    inp = Input({"default": ("T", "B", 2)})
+    sources = {x: FullyConnected(2, "tanh", name=x) for x in "abcd"}
+    for source in sources.values():
+        inp >> source
+    for pair in ("ab", "bc", "ca", "ad"):
+        target = FullyConnected(2, "tanh", name=f"to_{pair}")
+        for x in pair:
+            sources[x] >> target
+    return inp
+
+
+def test_what_cannot_be_adjacent_is_copied():
+    _, nodes, _ = lay_out(impossible_wiring())
+    copied = {path: node["@copy_of"] for path, node in nodes.items() if "@copy_of" in node}
+    assert len(copied) == 2, "one of three in the ring, forward and backward"
+    (forward, backward) = copied
+    assert backward == forward.replace(".inputs.", ".input_deltas.")
+    assert copied[forward] == sorted(copied[forward])
+
+
+def test_image_maps_are_joined_per_channel():
+    inp = Input({"default": ("T", "B", 3, 3, 2)})
+    left = Convolution2D(2, (1, 1), name="left")
+    right = Convolution2D(3, (1, 1), name="right")
+    target = Convolution2D(1, (1, 1), name="target")
+    inp >> left >> target
+    inp >> right >> target
+    net = Network.from_layer(inp, handler=NumpyHandler())
+    net.initialize(0.5)
+    net.provide_external_data({"default": np.random.RandomState(0).rand(1, 2, 3, 3, 2)})
+    net.forward_pass()
+    expected = np.concatenate(
+        [net.get("left.outputs.default"), net.get("right.outputs.default")], 4
+    )
+    np.testing.assert_array_equal(net.get("target.inputs.default"), expected)
+    assert net.layers["target"].in_shapes["default"].shape == ("T", "B", 3, 3, 5)
+
+
+def skip_chain(length, skips):
+    inp = Input({"default": ("T", "B", 1)})
+    members = [inp]
+    for i in range(length):
+        layer = FullyConnected(1, name=f"F{i}")
+        for skip in skips:
+            members[-min(skip, len(members))] >> layer
+        members.append(layer)
+    return inp
+
+
+def test_long_skip_chains_are_laid_out_without_a_copy():
+    layers = instantiate_layers_from_architecture(generate_architecture(skip_chain(60, (1, 2, 3))))
+    _, layout = create_layout(layers)
+    assert not [p for p, node in gather_array_nodes(layout) if "@copy_of" in node]
+
+
+def test_chains_that_skip_only_far_need_no_search_either():
+    _, nodes, _ = lay_out(skip_chain(60, (2, 3)))
+    assert nodes["F59.inputs.default"]["@shape"] == ("T", "B", 2)
+
+
+def test_joint_buffers_are_adjacent():
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> Lstm(3, name="Lstm")
+    net = Network.from_layer(inp, handler=NumpyHandler())
+    net.provide_external_data({"default": np.zeros((4, 5, 2))})
+    internals, parameters = net.buffer.Lstm.internals, net.buffer.Lstm.parameters
+    gates = internals.joint("Za", "Ia", "Fa", "Oa")
+    assert gates.shape == (5, 5, 12)
+    internals.Fa[...] = 7
+    assert (gates[..., 6:9] == 7).all()
+    weights = parameters.joint("Wz", "Wi", "Wf", "Wo")
+    parameters.Wo[...] = 3
+    assert weights.shape == (12, 2)
+    assert (weights[9:] == 3).all()
+    with pytest.raises(KeyError, match="unknown joint buffer 'Za, Ia'.*Za, Ia, Fa, Oa"):
+        internals.joint("Za", "Ia")
+
+
+class UnknownJointLayerImpl(Layer):
+    joint_buffers = {"internals": [("a", "c")]}
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {}, {"a": BufferStructure(1)}
+
+
+def test_joint_buffers_must_exist():
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> ConstructionWrapper.create(UnknownJointLayerImpl, name="Odd")
+    with pytest.raises(ValueError, match="layer 'Odd', joint_buffers: unknown internal 'c'"):
+        Network.from_layer(inp)
+
+
+def test_only_deltas_that_lead_to_parameters_have_memory():
+    inp = Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)})
+    out = SoftmaxCE(name="Out")
+    inp >> Recurrent(3, name="Rnn") >> FullyConnected(2, name="Fc") >> out - "loss" >> Loss()
+    inp - "targets" >> "targets" - out
+    _, nodes, _ = lay_out(inp)
+    null = {path for path, node in nodes.items() if "@null" in node}
+    assert null == {
+        "Input.output_deltas.default",
+        "Input.output_deltas.targets",
+        "Rnn.input_deltas.default",
+        "Out.input_deltas.targets",
+    }
+    _, nodes, _ = lay_out(inp, keep_input_deltas=True)
+    assert {path for path, node in nodes.items() if "@null" in node} == {"Out.input_deltas.targets"}
+
+
+def test_a_hub_takes_the_largest_context_of_its_members():
+    inp = Input({"default": ("T", "B", 2)})
+    rnn, fc = Recurrent(3, name="Rnn"), FullyConnected(4, name="Fc")
+    target = FullyConnected(1, name="Target")
+    inp >> rnn >> target
+    inp >> fc >> target
+    net = Network.from_layer(inp, handler=NumpyHandler())
+    net.provide_external_data({"default": np.zeros((5, 1, 2))})
+    assert net.buffer.Rnn.outputs.default.shape == (6, 1, 3)
+    assert net.buffer.Fc.outputs.default.shape == (5, 1, 4)
+    assert net.buffer.Target.inputs.default.shape == (5, 1, 7)

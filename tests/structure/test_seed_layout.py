@@ -1,0 +1,190 @@
+"""The architecture and the joint layout printed in the project's founding documents.
+
+The printed layout speaks of one big buffer per type; here each hub is an array of its own, so a
+printed slice is the hub's start among the forward hubs of its type plus the slice inside the hub.
+Corrections, each a slip of the printed text:
+
+* ``Input.outputs.targets`` and ``Mse.inputs.targets`` are printed as (10, 14), a shape of 4: the
+  targets are 10 wide, so (4, 14);
+* ``OutLayer.internals.Ha`` is printed as (35, 55) in a view (35, 45): 10 wide, so (35, 45);
+* ``Rnn.inputs.default`` is printed with a context: an input has exactly T steps;
+* ``Input.outputs`` is printed as one slice (0, 14): its two outputs have different consumers, so
+  they are separate hubs and the view node has no slice.
+"""
+
+from brainstorm.layers import Input
+from brainstorm.layers.base_layer import Layer
+from brainstorm.network import Network
+from brainstorm.structure.architecture import (
+    generate_architecture,
+    instantiate_layers_from_architecture,
+    validate_architecture,
+)
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.layout import create_layout, gather_array_nodes
+
+ARCHITECTURE = {
+    "Input": {
+        "@type": "Input",
+        "@outgoing_connections": {
+            "default": ["hidden_layer"],
+            "targets": ["output_layer.targets"],
+        },
+        "out_shapes": {"default": ("T", "B", 784), "targets": ("T", "B", 1)},
+    },
+    "hidden_layer": {
+        "@type": "FullyConnected",
+        "@outgoing_connections": {"default": ["output_projection"]},
+        "activation": "rel",
+        "size": 100,
+    },
+    "output_projection": {
+        "@type": "FullyConnected",
+        "@outgoing_connections": {"default": ["output_layer"]},
+        "activation": "linear",
+        "size": (10,),
+    },
+    "output_layer": {
+        "@type": "SoftmaxCE",
+        "@outgoing_connections": {"loss": ["loss_layer"]},
+    },
+    "loss_layer": {"@outgoing_connections": {}, "@type": "Loss", "importance": 1.0},
+}
+
+
+def test_the_printed_architecture_becomes_a_network():
+    validate_architecture(ARCHITECTURE)
+    net = Network.from_architecture(ARCHITECTURE)
+    assert list(net.layers) == [
+        "Input",
+        "hidden_layer",
+        "output_projection",
+        "output_layer",
+        "loss_layer",
+    ]
+    assert net.buffer.hidden_layer.parameters.W.shape == (100, 784)
+    assert net.parameters_size == 784 * 100 + 100 + 100 * 10 + 10
+
+
+class SeedRnnLayerImpl(Layer):
+    """Declares the buffers of the printed Rnn; it is never run."""
+
+    expected_kwargs = {"size"}
+
+    def setup(self, kwargs, in_shapes):
+        n, size = in_shapes["default"].feature_size, kwargs["size"]
+        return (
+            {"default": BufferStructure("T", "B", size, context_size=1)},
+            {
+                "W": BufferStructure(n, size),
+                "R": BufferStructure(size, size),
+                "b": BufferStructure(size),
+            },
+            {"Ha": BufferStructure("T", "B", size, context_size=1)},
+        )
+
+
+class SeedFullyConnectedLayerImpl(Layer):
+    """Declares the buffers of the printed OutLayer."""
+
+    expected_kwargs = {"size"}
+
+    def setup(self, kwargs, in_shapes):
+        n, size = in_shapes["default"].feature_size, kwargs["size"]
+        return (
+            {"default": BufferStructure("T", "B", size)},
+            {"W": BufferStructure(n, size), "b": BufferStructure(size)},
+            {"Ha": BufferStructure("T", "B", size)},
+        )
+
+
+class SeedMseLayerImpl(Layer):
+    """Declares the buffers of the printed Mse."""
+
+    expected_inputs = {
+        "net_out": StructureTemplate("T", "B", "..."),
+        "targets": StructureTemplate("T", "B", "..."),
+    }
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": BufferStructure("T", "B", 1)}, {}, {}
+
+
+TIME = ("T", "B")
+PRINTED_ARRAYS = {
+    "Input.outputs.input_data": ((0, 4), (*TIME, 4), 0),
+    "Input.outputs.targets": ((4, 14), (*TIME, 10), 0),
+    "Rnn.inputs.default": ((0, 4), (*TIME, 4), 0),
+    "Rnn.outputs.default": ((14, 19), (*TIME, 5), 1),
+    "Rnn.parameters.W": ((0, 20), (4, 5), 0),
+    "Rnn.parameters.R": ((20, 45), (5, 5), 0),
+    "Rnn.parameters.b": ((45, 50), (5,), 0),
+    "Rnn.internals.Ha": ((30, 35), (*TIME, 5), 1),
+    "OutLayer.inputs.default": ((14, 19), (*TIME, 5), 0),
+    "OutLayer.outputs.default": ((19, 29), (*TIME, 10), 0),
+    "OutLayer.parameters.W": ((50, 100), (5, 10), 0),
+    "OutLayer.parameters.b": ((100, 110), (10,), 0),
+    "OutLayer.internals.Ha": ((35, 45), (*TIME, 10), 0),
+    "Mse.inputs.net_out": ((19, 29), (*TIME, 10), 0),
+    "Mse.inputs.targets": ((4, 14), (*TIME, 10), 0),
+    "Mse.outputs.default": ((29, 30), (*TIME, 1), 0),
+}
+PRINTED_VIEWS = {
+    "Rnn.inputs": (0, 4),
+    "Rnn.outputs": (14, 19),
+    "Rnn.parameters": (0, 50),
+    "Rnn.internals": (30, 35),
+    "OutLayer.inputs": (14, 19),
+    "OutLayer.outputs": (19, 29),
+    "OutLayer.parameters": (50, 110),
+    "OutLayer.internals": (35, 45),
+    "Mse.outputs": (29, 30),
+}
+WITHOUT_SLICE = ["Input.inputs", "Input.outputs", "Input.parameters", "Mse.inputs", "Mse.internals"]
+CATEGORIES = ("inputs", "outputs", "parameters", "internals")
+
+
+def seed_layout():
+    mse = ConstructionWrapper.create("SeedMseLayerImpl", name="Mse")
+    inputs = Input(out_shapes={"input_data": ("T", "B", 4), "targets": ("T", "B", 10)})
+    rnn = ConstructionWrapper.create("SeedRnnLayerImpl", name="Rnn", size=5)
+    out = ConstructionWrapper.create("SeedFullyConnectedLayerImpl", name="OutLayer", size=10)
+    inputs - "input_data" >> rnn >> out >> "net_out" - mse
+    inputs - "targets" >> "targets" - mse
+    layers = instantiate_layers_from_architecture(generate_architecture(mse))
+    hubs, layout = create_layout(layers)
+    starts, running = [], [0, 0, 0]
+    for hub in hubs:
+        starts.append(running[hub.buffer_type])
+        if not hub.is_backward_only:
+            running[hub.buffer_type] += hub.size
+
+    def joint_slice(node):
+        return tuple(starts[node["@hub"]] + bound for bound in node["@slice"])
+
+    return layout, joint_slice, running
+
+
+def test_the_printed_arrays():
+    layout, joint_slice, running = seed_layout()
+    built = {
+        path: (joint_slice(node), node["@shape"], node.get("@context_size", 0))
+        for path, node in gather_array_nodes(layout)
+        if "." in path and path.split(".")[1] in CATEGORIES
+    }
+    assert built == PRINTED_ARRAYS
+    assert running == [110, 0, 45], "the sizes of the constant, batch and time sized buffers"
+
+
+def test_the_printed_views_and_their_order():
+    layout, joint_slice, _ = seed_layout()
+    for path, printed in PRINTED_VIEWS.items():
+        layer, category = path.split(".")
+        assert joint_slice(layout[layer][category]) == printed, path
+    for path in WITHOUT_SLICE:
+        layer, category = path.split(".")
+        assert "@slice" not in layout[layer][category], path
+    for layer in ("Input", "Rnn", "OutLayer", "Mse"):
+        assert layout[layer]["@type"] == "BufferView"
+        assert [layout[layer][category]["@index"] for category in CATEGORIES] == [0, 1, 2, 3]

@@ -1,0 +1,668 @@
+"""The network: passes, gradients over every kind of wiring, inspection, files."""
+
+import h5py
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.errors import (
+    FileFormatError,
+    HandlerValidationError,
+    InitializationError,
+    LayerValidationError,
+    MissingDataError,
+    NetworkValidationError,
+    NullBufferError,
+    OutOfMemoryError,
+    UnknownPathError,
+)
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.initializers import Gaussian, Orthogonal, Uniform
+from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss, Lstm, Recurrent
+from brainstorm.network import Network
+from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, L2Decay
+from tests.networks import WIRINGS, build, classifier, data_for, numerical_gradients
+
+FLOAT64 = NumpyHandler(np.float64)
+
+
+def poison(net):
+    """Fill all memory but parameters and running statistics with garbage."""
+    for hub, array in zip(net._buffer_manager.hubs, net._buffer_manager.buffers, strict=True):
+        kept = hub.sources[0].split(".")[1] == "parameters" or hub.buffer_type == 0
+        if hub.is_backward_only or not kept:
+            net.handler.fill(array, 3.5)
+
+
+# -- passes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+@pytest.mark.parametrize("size", [(1, 1), (3, 2)], ids=str)
+def test_gradients_equal_central_differences(wiring, size):
+    net = build(wiring)
+    net.provide_external_data(data_for(net, *size))
+    expected = numerical_gradients(net)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_passes_do_not_depend_on_what_memory_held(wiring):
+    net = build(wiring)
+    results = []
+    for disturb in (lambda net: None, poison):
+        net.provide_external_data(data_for(net))
+        disturb(net)
+        net.provide_external_data(data_for(net))
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+        results.append((net.get("gradients"), net.get_loss_values()))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1]
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_accumulated_gradients_add_up(wiring):
+    net = build(wiring)
+    net.provide_external_data(data_for(net))
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    once = net.get("gradients")
+    net.forward_pass(training_pass=True)
+    net.backward_pass(accumulate=True)
+    np.testing.assert_allclose(net.get("gradients"), 2 * once, rtol=1e-12)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_array_equal(net.get("gradients"), once)
+
+
+@pytest.mark.parametrize("wiring", ["mlp", "cnn", "lstm", "frozen start"])
+def test_input_deltas_on_request(wiring):
+    net = build(wiring)
+    net.provide_external_data(data_for(net))
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    gradients = net.get("gradients")
+    with pytest.raises(
+        NullBufferError,
+        match=r"Input.output_deltas.default is a null buffer .*net.keep_input_deltas = True",
+    ):
+        net.get("Input.output_deltas.default")
+    with pytest.raises(NullBufferError, match="no parameter lies upstream"):
+        np.asarray(net.buffer.Input.output_deltas.default)
+
+    parameters = net.get("parameters")
+    net.keep_input_deltas = True
+    data = data_for(net)
+    np.testing.assert_array_equal(net.get("parameters"), parameters)
+    net.provide_external_data(data)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), gradients, rtol=1e-12)
+    deltas = net.get("Input.output_deltas.default")
+    epsilon = 1e-5
+    for index in [(0, 0), (2, 1)]:
+        place = (*index, *(0,) * (deltas.ndim - 2))
+        losses = []
+        for step in (epsilon, -epsilon):
+            moved = data["default"].copy()
+            moved[place] += step
+            net.provide_external_data({**data, "default": moved})
+            net.forward_pass(training_pass=True)
+            losses.append(net.get_loss_values()["total_loss"])
+        assert deltas[place] == pytest.approx((losses[0] - losses[1]) / (2 * epsilon), rel=1e-4)
+
+
+def test_a_layer_without_parameters_upstream_is_not_run_backward():
+    net = build("frozen start")
+    called = []
+    layer = net.layers["Elementwise"]
+    layer.backward_pass = lambda buffers: called.append(1)
+    net.provide_external_data(data_for(net))
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    assert not called
+
+
+def test_resizing_keeps_parameters_and_views():
+    net = build("lstm", FLOAT64)
+    views, parameters = net.buffer, net.get("parameters")
+    flat = net.buffer.parameters
+    for T, B in ((1, 1), (7, 5), (2, 3), (9, 9)):
+        net.provide_external_data(data_for(net, T, B))
+        assert (net.time_size, net.batch_size) == (T, B)
+        assert net.buffer is views
+        assert net.buffer.Lstm.outputs.default.shape == (T + 1, B, 3)
+        np.testing.assert_array_equal(net.get("parameters"), parameters)
+    assert net.buffer.parameters.base is flat.base
+
+
+def test_memory_only_grows_and_is_what_was_announced():
+    net = build("cnn", FLOAT64)
+    net.provide_external_data(data_for(net, 2, 8))
+    manager = net._buffer_manager
+    assert manager.size * 8 == net.memory(2, 8).total
+    before = manager.size
+    addresses = [b.ctypes.data for b in manager.buffers]
+    net.provide_external_data(data_for(net, 1, 3))
+    assert manager.size == before
+    net.provide_external_data(data_for(net, 2, 8))
+    assert [b.ctypes.data for b in manager.buffers] == addresses
+    assert all(address % 64 == 0 for address in addresses)
+
+
+def test_memory_report():
+    net = build("mlp", NumpyHandler(np.float32))
+    report = net.memory(10, 20)
+    rows = sum(sum(row.values()) for row in report.layers.values())
+    assert rows + report.padding == report.total
+    assert report.layers["FullyConnected_1"]["parameters"] == (4 * 5 + 5) * 4
+    assert report.layers["FullyConnected_1"]["outputs"] == 10 * 20 * 5 * 4
+    text = str(report)
+    assert text.startswith("memory for T=10, B=20")
+    assert "FullyConnected_1" in text
+    assert "total" in text
+
+
+def test_largest_batch():
+    net = build("mlp", NumpyHandler(np.float32))
+    largest = net.largest_batch(1_000_000, T=2)
+    assert net.memory(2, largest).total <= 1_000_000 < net.memory(2, largest + 1).total
+    assert net.largest_batch(10) == 0
+
+
+# -- context --------------------------------------------------------------------------------------
+
+
+def test_a_sequence_in_two_parts_gives_the_outputs_of_the_whole():
+    net = build("recurrent fan-out")
+    data = data_for(net, T=6)
+    net.provide_external_data(data)
+    net.forward_pass()
+    whole = net.get("joint.outputs.default")
+    context, parts = None, []
+    for part in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        net.provide_external_data({name: values[part] for name, values in data.items()})
+        net.forward_pass(context=context)
+        parts.append(net.get("joint.outputs.default"))
+        context = net.get_context()
+    np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-12)
+
+
+def test_an_input_shared_with_a_recurrent_layer_keeps_its_last_step():
+    net = build("recurrent fan-out")
+    data = data_for(net)
+    net.provide_external_data(data)
+    net.forward_pass()
+    np.testing.assert_array_equal(net.get_input("default"), data["default"])
+    rnn, default = net.get("Rnn.outputs.default"), data["default"]
+    lstm = net.get("Lstm.outputs.default")
+    sources = net._buffer_manager.layout["joint"]["inputs"]["default"]["@sources"]
+    values = {
+        "Input.outputs.default": default,
+        "Rnn.outputs.default": rnn[:-1],
+        "Lstm.outputs.default": lstm[:-1],
+    }
+    expected = np.concatenate([values[path] for path in sources], axis=2)
+    np.testing.assert_array_equal(net.get("joint.inputs.default"), expected)
+
+
+def test_gradients_with_a_context():
+    net = build("lstm")
+    net.provide_external_data(data_for(net, seed=5))
+    net.forward_pass()
+    context = net.get_context()
+    net.provide_external_data(data_for(net))
+    expected = numerical_gradients(net, context=context)
+    net.forward_pass(training_pass=True, context=context)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+
+
+def test_a_foreign_context_is_refused():
+    net = build("lstm")
+    net.provide_external_data(data_for(net, B=2))
+    net.forward_pass()
+    context = net.get_context()
+    net.provide_external_data(data_for(net, B=3))
+    with pytest.raises(NetworkValidationError, match=r"expected an array of shape \(1, 3, .* got"):
+        net.forward_pass(context=context)
+
+
+# -- data -----------------------------------------------------------------------------------------
+
+
+def mlp():
+    return build("mlp", FLOAT64)
+
+
+BAD_DATA = [
+    (lambda d: {}, MissingDataError, "'default', 'targets' is missing.*got nothing"),
+    (lambda d: {"default": d["default"]}, KeyError, "data for 'targets' is missing"),
+    (lambda d: {**d, "default": [1, 2]}, NetworkValidationError, "expected an array, got list"),
+    (
+        lambda d: {**d, "default": d["default"][0]},
+        NetworkValidationError,
+        r"data 'default': expected \(T, B, 4\), got \(2, 4\). For data without time.*array\[None\]",
+    ),
+    (
+        lambda d: {**d, "default": d["default"].reshape(3, 2, 2, 2)},
+        NetworkValidationError,
+        r"got \(3, 2, 2, 2\). The same values fit as array.reshape\(T, B, 4\)",
+    ),
+    (
+        lambda d: {**d, "default": d["default"][..., :3]},
+        NetworkValidationError,
+        r"expected \(T, B, 4\), got \(3, 2, 3\).$",
+    ),
+    (
+        lambda d: {**d, "default": d["default"].astype(str)},
+        NetworkValidationError,
+        "expected numbers, got dtype <U",
+    ),
+    (
+        lambda d: {**d, "targets": d["targets"][:2]},
+        NetworkValidationError,
+        r"data 'targets': expected T=3 as in data 'default', got T=2",
+    ),
+    (
+        lambda d: {**d, "targets": d["targets"][:, :1]},
+        NetworkValidationError,
+        r"expected B=2 as in data 'default', got B=1",
+    ),
+    (
+        lambda d: {k: v[:, :0] for k, v in d.items()},
+        NetworkValidationError,
+        "data 'default': is empty",
+    ),
+    (
+        lambda d: {**d, "targets": d["targets"] + 5},
+        LayerValidationError,
+        r"layer 'Out' \(SoftmaxCE\), input 'targets'",
+    ),
+    (lambda d: 5, NetworkValidationError, "expected a dict from input names to arrays, got int"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "error", "message"), BAD_DATA, ids=[b[2][:30] for b in BAD_DATA])
+def test_bad_data_is_refused_and_changes_nothing(spoil, error, message):
+    net = mlp()
+    data = data_for(net)
+    net.provide_external_data(data)
+    before = {path: net.get(path) for path in ("Input.outputs.default", "Input.outputs.targets")}
+    with pytest.raises(error, match=message):
+        net.provide_external_data(spoil(data))
+    for path, values in before.items():
+        np.testing.assert_array_equal(net.get(path), values)
+
+
+def test_extra_names_are_ignored_and_missing_ones_on_request():
+    net = mlp()
+    data = data_for(net)
+    net.provide_external_data({**data, "other": np.zeros(3)})
+    net.provide_external_data({"default": data["default"] + 1}, all_inputs=False)
+    np.testing.assert_array_equal(net.get_input("default"), data["default"] + 1)
+    np.testing.assert_array_equal(net.get_input("targets"), data["targets"])
+
+
+def test_passes_without_data_are_refused():
+    net = mlp()
+    for run in (net.forward_pass, net.backward_pass):
+        with pytest.raises(NetworkValidationError, match="call provide_external_data first"):
+            run()
+
+
+def test_batch_sized_and_constant_inputs():
+    inp = Input({"default": ("T", "B", 2), "per_sequence": ("B", 3), "fixed": (2, 2)})
+    inp >> FullyConnected(2, name="Fc")
+    net = Network.from_layer(inp, handler=FLOAT64)
+    data = {
+        "default": np.ones((4, 5, 2)),
+        "per_sequence": np.full((5, 3), 2.0),
+        "fixed": np.full((2, 2), 3.0),
+    }
+    net.provide_external_data(data)
+    for name, values in data.items():
+        np.testing.assert_array_equal(net.get_input(name), values)
+    with pytest.raises(NetworkValidationError, match="expected B=5 as in data 'default', got B=4"):
+        net.provide_external_data({**data, "per_sequence": np.ones((4, 3))})
+
+
+def test_out_of_memory_names_the_largest_buffers():
+    class FullHandler(NumpyHandler):
+        def allocate(self, shape):
+            if shape and shape[0] > 10_000:
+                raise MemoryError
+            return super().allocate(shape)
+
+    net = build("mlp", FullHandler(np.float64))
+    data = data_for(net)
+    net.provide_external_data(data)
+    before = net.get_input("default")
+    with pytest.raises(OutOfMemoryError, match="The largest buffers:") as caught:
+        net.provide_external_data(data_for(net, 100, 100))
+    assert "FullyConnected_1.outputs.default" in str(caught.value)
+    assert "net.largest_batch" in str(caught.value)
+    np.testing.assert_array_equal(net.get_input("default"), before)
+    net.forward_pass()
+
+
+def test_nan_in_the_data_is_found_by_the_debug_handler():
+    net = build("mlp")
+    data = data_for(net)
+    data["default"][1, 0, 2] = np.nan
+    with pytest.raises(HandlerValidationError, match="NaN"):
+        net.provide_external_data(data)
+
+
+def test_handler_errors_name_the_layer():
+    net = build("mlp")
+    net.provide_external_data(data_for(net))
+    net.handler.set_from_numpy(net.buffer.Projection.parameters.bias, np.full(3, 1e308))
+    net.handler.set_from_numpy(net.buffer.Projection.parameters.W, np.full((3, 4), 1e308))
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(
+            HandlerValidationError, match=r"layer 'Projection' \(FullyConnected\), forward pass: "
+        ),
+    ):
+        net.forward_pass()
+
+
+# -- looking inside -------------------------------------------------------------------------------
+
+
+def test_get():
+    net = mlp()
+    net.provide_external_data(data_for(net))
+    copied = net.get("Projection.parameters.W")
+    copied[...] = 9
+    assert not (net.get("Projection.parameters.W") == 9).any()
+    for path, message in (
+        ("Projction.outputs", "unknown name 'Projction'.*Did you mean 'Projection'"),
+        ("Projection.outputs.x", "unknown name 'x'. Choices are: default"),
+        ("Projection.outputs", "is a group of buffers. Choose one of: default"),
+        ("parameters.W", "'parameters' is an array, not a group"),
+    ):
+        with pytest.raises(UnknownPathError, match=message):
+            net.get(path)
+
+
+def test_losses():
+    net = build("one output twice")
+    net.provide_external_data(data_for(net))
+    net.forward_pass()
+    losses = net.get_loss_values()
+    assert list(losses) == ["difference_loss", "merged_loss", "total_loss"]
+    assert losses["total_loss"] == losses["difference_loss"] + losses["merged_loss"]
+    net = mlp()
+    net.provide_external_data(data_for(net))
+    net.forward_pass()
+    assert list(net.get_loss_values()) == ["total_loss"]
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> FullyConnected(2)
+    assert Network.from_layer(inp).get_loss_values() == {"total_loss": 0.0}
+
+
+def test_repr_shows_layers_and_shapes():
+    text = repr(build("cnn"))
+    assert "Convolution2D: default (T, B, 5, 5, 3)" in text
+    assert text.startswith("Network: 7 layers, ")
+
+
+def test_buffers_can_be_set_by_name():
+    net = mlp()
+    net.buffer.Projection.parameters.bias[:] = 7
+    assert (net.get("Projection.parameters.bias") == 7).all()
+    assert (net.get("parameters") == 7).sum() == 3
+
+
+# -- parameters -----------------------------------------------------------------------------------
+
+
+def test_initialize_is_repeatable_and_independent_of_other_layers():
+    one = Network.from_layer(WIRINGS["mlp"](), seed=7)
+    two = Network.from_layer(WIRINGS["mlp"](), seed=7)
+    for net in (one, two):
+        net.initialize(Gaussian())
+    np.testing.assert_array_equal(one.get("parameters"), two.get("parameters"))
+    deeper = classifier(
+        FullyConnected(5, "tanh", name="FullyConnected_1"),
+        FullyConnected(5, "tanh", name="between"),
+        FullyConnected(4, "sigmoid", name="FullyConnected_2"),
+    )
+    three = Network.from_layer(deeper, seed=7)
+    three.initialize(Gaussian())
+    path = "FullyConnected_1.parameters.W"
+    np.testing.assert_array_equal(one.get(path), three.get(path))
+    one.initialize(Gaussian(), seed=1)
+    assert (one.get("parameters") != two.get("parameters")).any()
+
+
+def test_initialize_forms():
+    net = mlp()
+    given = {"FullyConnected_*": {"W": Uniform(0.1), "b*": [0.0] * 5}, "default": 1}
+    with pytest.raises(InitializationError, match="FullyConnected_2|shape"):
+        net.initialize(given)
+    before = net.get("parameters")
+    given["FullyConnected_2"] = {"default": 2}
+    given = {"FullyConnected_1": {"W": Uniform(0.1), "b*": [3.0] * 5}, "default": 1}
+    net.initialize(given, FullyConnected_2=2)
+    assert (net.get("parameters") != before).any()
+    assert (net.get("FullyConnected_1.parameters.bias") == 3).all()
+    assert (net.get("FullyConnected_2.parameters.W") == 2).all()
+    assert (net.get("Projection.parameters.W") == 1).all()
+    assert given["FullyConnected_1"]["b*"] == [3.0] * 5
+    net.initialize(Orthogonal(), fallback=0.5)
+    assert (net.get("Projection.parameters.bias") == 0.5).all()
+
+
+def test_a_failing_initialize_changes_nothing():
+    net = mlp()
+    before = net.get("parameters")
+    with pytest.raises(InitializationError):
+        net.initialize(Orthogonal())
+    with pytest.raises(NetworkValidationError, match="FulyConnected.*FullyConnected_1"):
+        net.initialize({"FulyConnected_1": 0, "default": 1})
+    np.testing.assert_array_equal(net.get("parameters"), before)
+
+
+def test_modifiers():
+    net = mlp()
+    net.set_weight_modifiers({"Projection": {"W": ClipValues(-0.1, 0.1)}}, default=[])
+    net.set_gradient_modifiers(Projection=[L2Decay(0.5), ClipValues(-0.2, 0.2)])
+    net.provide_external_data(data_for(net))
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    assert np.abs(net.get("Projection.gradients.W")).max() <= 0.2
+    net.apply_weight_modifiers()
+    assert np.abs(net.get("Projection.parameters.W")).max() <= 0.1
+    assert np.abs(net.get("FullyConnected_1.parameters.W")).max() > 0.1
+    net.set_gradient_modifiers()
+    assert net.gradient_modifiers == {}
+    with pytest.raises(NetworkValidationError, match="L2Decay"):
+        net.set_weight_modifiers(L2Decay(0.1))
+
+
+# -- handlers -------------------------------------------------------------------------------------
+
+
+def test_set_handler_keeps_parameters_and_statistics():
+    net = build("cnn", FLOAT64)
+    net.provide_external_data(data_for(net))
+    net.forward_pass(training_pass=True)
+    kept = {p: net.get(p) for p in ("parameters", "BatchNorm.internals.running_mean")}
+    net.set_handler(DebugHandler(NumpyHandler(np.float64)))
+    for path, values in kept.items():
+        np.testing.assert_array_equal(net.get(path), values)
+    net.provide_external_data(data_for(net))
+    net.forward_pass()
+    net.backward_pass()
+
+
+# -- predict --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wiring", ["mlp", "lstm"])
+def test_predict_equals_a_forward_pass(wiring):
+    net = build(wiring, FLOAT64)
+    data = data_for(net, T=4, B=11)
+    net.provide_external_data(data)
+    net.forward_pass()
+    expected = net.get("Out.outputs.predictions")
+    for batch_size in (1, 4, 11, 500):
+        given = net.predict(data["default"], batch_size=batch_size)
+        np.testing.assert_allclose(given, expected, rtol=1e-12)
+    given = net.predict({"default": data["default"]}, "Projection.outputs.default")
+    assert given.shape == (4, 11, 3)
+
+
+def test_predict_cuts_the_context_row():
+    net = build("lstm", FLOAT64)
+    assert net.predict(np.zeros((4, 2, 4)), "Lstm.outputs.default").shape == (4, 2, 3)
+
+
+def test_predict_says_what_it_misses():
+    net = build("recurrent fan-out", FLOAT64)
+    with pytest.raises(NetworkValidationError, match="expected \\(T, B, 4\\), got \\(2, 4\\)"):
+        net.predict(np.zeros((2, 4)))
+    with pytest.raises(UnknownPathError, match="unknown layer 'Outt'.*Did you mean 'Out'"):
+        net.predict(np.zeros((2, 1, 4)), "Outt.outputs.predictions")
+    with pytest.raises(UnknownPathError, match="unknown input 'x'"):
+        net.predict({"x": np.zeros((2, 1, 4))})
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> FullyConnected(2, name="A")
+    inp >> FullyConnected(2, name="B")
+    with pytest.raises(
+        NetworkValidationError, match="one of: A.outputs.default, B.outputs.default"
+    ):
+        Network.from_layer(inp).predict(np.zeros((1, 1, 2)))
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wiring", ["cnn", "lstm", "impossible"])
+def test_saving_and_loading(wiring, tmp_path):
+    net = build(wiring, FLOAT64)
+    net.output_name = "Out.outputs.predictions"
+    net.set_weight_modifiers(ConstrainL2Norm(1.0))
+    net.provide_external_data(data_for(net))
+    net.forward_pass(training_pass=True)
+    net.save_as_hdf5(tmp_path / "net.hdf5", comment="a test")
+    loaded = Network.from_hdf5(tmp_path / "net.hdf5")
+    assert loaded.output_name == net.output_name
+    assert bs.get_description(loaded) == bs.get_description(net)
+    data = data_for(net)["default"]
+    np.testing.assert_array_equal(loaded.predict(data), net.predict(data))
+    assert [p.name for p in tmp_path.iterdir()] == ["net.hdf5"]
+    with h5py.File(tmp_path / "net.hdf5") as file:
+        assert file.attrs["format"] == "Network file v2.0"
+        assert file.attrs["comment"] == "a test"
+        assert file["parameters"].compression == "gzip"
+
+
+def test_an_uninitialized_network_can_be_saved():
+    net = Network.from_layer(WIRINGS["mlp"]())
+    again = bs.create_from_description(bs.get_description(net))
+    assert again.architecture.keys() == net.architecture.keys()
+
+
+def test_descriptions_are_initialized_again():
+    net = build("mlp", FLOAT64)
+    again = bs.create_from_description(bs.get_description(net))
+    assert (again.get("parameters") != 0).any()
+
+
+def test_persistent_buffers_survive_resizing_and_saving(tmp_path):
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> BatchNorm(name="Bn")
+    net = Network.from_layer(inp, handler=FLOAT64)
+    np.testing.assert_array_equal(net.get("Bn.internals.running_var"), [1, 1])
+    net.initialize(1.0)
+    net.provide_external_data({"default": np.random.RandomState(0).randn(3, 4, 2)})
+    net.forward_pass(training_pass=True)
+    mean = net.get("Bn.internals.running_mean")
+    assert (mean != 0).all()
+    net.provide_external_data({"default": np.zeros((9, 9, 2))})
+    np.testing.assert_array_equal(net.get("Bn.internals.running_mean"), mean)
+    net.save_as_hdf5(tmp_path / "bn.hdf5")
+    loaded = Network.from_hdf5(tmp_path / "bn.hdf5")
+    np.testing.assert_array_equal(loaded.get("Bn.internals.running_mean"), mean)
+
+
+def test_broken_and_foreign_files(tmp_path):
+    net = build("mlp", FLOAT64)
+    good = tmp_path / "good.hdf5"
+    net.save_as_hdf5(good)
+    content = good.read_bytes()
+    truncated = tmp_path / "truncated.hdf5"
+    truncated.write_bytes(content[: len(content) // 2])
+    text = tmp_path / "text.hdf5"
+    text.write_text("not HDF5")
+    foreign = tmp_path / "foreign.hdf5"
+    with h5py.File(foreign, "w") as file:
+        file["x"] = 1
+    newer = tmp_path / "newer.hdf5"
+    newer.write_bytes(content)
+    with h5py.File(newer, "r+") as file:
+        file.attrs["format"] = b"Network file v3.0"
+    shorter = tmp_path / "shorter.hdf5"
+    shorter.write_bytes(content)
+    with h5py.File(shorter, "r+") as file:
+        values = file["parameters"][:-1]
+        del file["parameters"]
+        file["parameters"] = values
+    for path, message in (
+        (truncated, "truncated or of another kind"),
+        (text, "truncated or of another kind"),
+        (foreign, "expected a 'Network file', got 'an HDF5 file without a format'"),
+        (newer, "version 3.0 is newer"),
+        (shorter, "parameters: expected shape"),
+    ):
+        with pytest.raises(FileFormatError, match=message):
+            Network.from_hdf5(path)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        Network.from_hdf5(tmp_path / "none.hdf5")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    net = build("mlp", FLOAT64)
+    path = tmp_path / "net.hdf5"
+    net.save_as_hdf5(path)
+    before = path.read_bytes()
+    net.initializers = {"default": float("nan")}
+    with pytest.raises(ValueError, match="JSON compliant"):
+        net.save_as_hdf5(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["net.hdf5"]
+
+
+def test_the_whole_run_repeats_under_a_global_seed():
+    def run():
+        bs.global_rnd.set_seed(42)
+        net = Network.from_layer(classifier(bs.layers.Dropout(0.5), FullyConnected(5)))
+        net.initialize(Gaussian())
+        net.provide_external_data(data_for(net, 1, 6))
+        stepper = bs.training.MomentumStepper(0.1, 0.9)
+        stepper.start(net)
+        for _ in range(3):
+            stepper.run()
+        return net.get("parameters")
+
+    np.testing.assert_array_equal(run(), run())
+
+
+def test_recurrent_layers_start_from_zero_without_context():
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> Recurrent(3) >> Lstm(2) >> Loss()
+    net = Network.from_layer(inp, handler=FLOAT64)
+    net.initialize(0.3)
+    values = []
+    for _ in range(2):
+        net.provide_external_data({"default": np.ones((2, 1, 2))})
+        net.forward_pass()
+        values.append(net.get_loss_values()["total_loss"])
+    assert values[0] == values[1]
