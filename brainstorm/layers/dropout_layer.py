@@ -1,0 +1,66 @@
+"""Dropout: during training, leaves out random units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import number
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["Dropout", "DropoutLayerImpl"]
+
+
+def Dropout(drop_prob: float = 0.5, name: str | None = None) -> ConstructionWrapper:
+    """Add dropout (Srivastava et al. 2014), scaled so that the expectation stays the same.
+
+    Training: mask ~ Bernoulli(1 - drop_prob), y = x * mask / (1 - drop_prob). Otherwise: y = x.
+
+    Args:
+        drop_prob: Probability of an element being set to zero, in [0, 1).
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
+    Parameters: none                         Internals: mask, of the same shape (zeros and ones)
+    """
+    return ConstructionWrapper.create(DropoutLayerImpl, name=name, drop_prob=drop_prob)
+
+
+class DropoutLayerImpl(Layer):
+    """Implements `Dropout`; the backward pass belongs to a forward pass with training_pass=True."""
+
+    expected_kwargs = {"drop_prob": number(0, 1, high_open=True)}
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.keep_prob = 1.0 - kwargs.get("drop_prob", 0.5)
+        shape = in_shapes["default"].shape
+        return {"default": BufferStructure(*shape)}, {}, {"mask": BufferStructure(*shape)}
+
+    def set_handler(self, handler: Handler) -> None:
+        super().set_handler(handler)
+        self.stream = handler.create_random_stream(self.rnd.generate_seed())
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, y, mask = buffers.inputs.default, buffers.outputs.default, buffers.internals.mask
+        if training_pass:
+            self.handler.generate_probability_mask(mask, self.keep_prob, stream=self.stream)
+            self.handler.mult_tt(x, mask, y)
+            self.handler.mult_st(1.0 / self.keep_prob, y, y)
+        else:
+            self.handler.copy_to(x, y)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if not self.needs_delta("default"):
+            return
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        overwrite = self.overwrites("input_deltas.default")
+        self.handler.mult_tt(dy, buffers.internals.mask, dy)
+        scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
+        scale(1.0 / self.keep_prob, dy, dx)

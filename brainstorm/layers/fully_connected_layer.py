@@ -1,0 +1,80 @@
+"""Fully connected layer: every output unit sees every input feature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.layers.constraints import shape
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import flatten_time_and_features
+
+__all__ = ["FullyConnected", "FullyConnectedLayerImpl"]
+
+
+def FullyConnected(
+    size: int | tuple[int, ...] | None = None, activation: str = "rel", name: str | None = None
+) -> ConstructionWrapper:
+    """Add a fully connected layer.
+
+    outputs.default = act(inputs.default @ W.T + bias), with the n input features flattened.
+
+    Args:
+        size: Feature shape of the output; `None` keeps the input's.
+        activation: One of `Handler.activations`.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *size)
+    Parameters: W (out, n), bias (out,)      Internals: none
+    """
+    return ConstructionWrapper.create(
+        FullyConnectedLayerImpl, name=name, size=size, activation=activation
+    )
+
+
+class FullyConnectedLayerImpl(Layer):
+    """Implements `FullyConnected`; turns the output deltas into pre-activation deltas."""
+
+    expected_kwargs = {"size": shape().or_none(), "activation": activation_name()}
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients")
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.activation = kwargs.get("activation", "rel")
+        size = kwargs.get("size")
+        if size is None:
+            size = in_shapes["default"].feature_shape
+        elif not isinstance(size, (tuple, list)):
+            size = (size,)
+        output = BufferStructure("T", "B", *size)
+        parameters = {
+            "W": BufferStructure(output.feature_size, in_shapes["default"].feature_size),
+            "bias": BufferStructure(output.feature_size),
+        }
+        return {"default": output}, parameters, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        W, bias = buffers.parameters
+        x = flatten_time_and_features(buffers.inputs.default)
+        y = flatten_time_and_features(buffers.outputs.default)
+        self.handler.dot_mm(x, W, y, transb=True)
+        self.handler.add_mv(y, bias.reshape((1, bias.shape[0])), y)
+        self.handler.inplace_act_func[self.activation](y)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        W, _ = buffers.parameters
+        dW, dbias = buffers.gradients
+        x = flatten_time_and_features(buffers.inputs.default)
+        y = flatten_time_and_features(buffers.outputs.default)
+        dy = flatten_time_and_features(buffers.output_deltas.default)
+        self.handler.inplace_act_func_deriv[self.activation](y, dy)
+        if self.needs_delta("default"):
+            dx = flatten_time_and_features(buffers.input_deltas.default)
+            self.dot_op("input_deltas.default")(dy, W, dx)
+        self.dot_op("gradients.W")(dy, x, dW, transa=True)
+        self.sum_op("gradients.bias")(dy, 0, dbias)

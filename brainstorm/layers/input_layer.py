@@ -1,0 +1,61 @@
+"""Input layer: where data enters a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from brainstorm.errors import StructureValidationError
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import any_value
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["Input", "InputLayerImpl"]
+
+
+def Input(out_shapes: Mapping[str, tuple[Any, ...]]) -> ConstructionWrapper:
+    """Add the input layer, which every network has exactly once and which is called ``Input``.
+
+    Args:
+        out_shapes: Name of each data item to its shape, e.g.
+            ``{'default': ('T', 'B', 28, 28, 1), 'targets': ('T', 'B', 1)}``.
+
+    Inputs: none                             Outputs: one per entry of `out_shapes`
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(InputLayerImpl, name="Input", out_shapes=out_shapes)
+
+
+class InputLayerImpl(Layer):
+    """Holds external data in its outputs; computes nothing."""
+
+    expected_inputs = {}
+    expected_kwargs = {"out_shapes": any_value()}
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        shapes = kwargs.get("out_shapes")
+        if not isinstance(shapes, Mapping) or not shapes:
+            raise self.fail(
+                f"option 'out_shapes': expected a dict such as {{'default': ('T', 'B', 784)}}, "
+                f"got {shapes!r}."
+            )
+        outputs = {}
+        for name, shape in shapes.items():
+            try:
+                outputs[name] = BufferStructure(*shape)
+            except (StructureValidationError, TypeError) as error:
+                raise self.fail(
+                    f"option 'out_shapes', {name!r}: expected a shape such as ('T', 'B', 784), "
+                    f"got {shape!r}: {error}"
+                ) from None
+        return outputs, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        pass
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        pass

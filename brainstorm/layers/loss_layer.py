@@ -1,0 +1,67 @@
+"""Loss layer: sums up what the network is to make small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import number
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array
+
+__all__ = ["Loss", "LossLayerImpl"]
+
+
+def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrapper:
+    """Add a loss: where the backward pass starts.
+
+    outputs.loss = importance * sum(inputs.default) / B: per sequence, that is summed over time
+    and divided by the batch size alone. B counts as 1 for an input of constant size.
+
+    Args:
+        importance: Factor of this loss within the total loss of the network.
+        name: Layer name; made unique within the network.
+
+    Inputs: default, of any shape            Outputs: loss (1,)
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(LossLayerImpl, name=name, importance=importance)
+
+
+class LossLayerImpl(Layer):
+    """Implements `Loss`; its own output delta plays no role (it stands for 1)."""
+
+    expected_inputs = {"default": StructureTemplate("...")}
+    expected_kwargs = {"importance": number()}
+    takes_no_output_deltas_from = ("loss",)
+    has_loss = True
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.importance = kwargs.get("importance", 1.0)
+        # (T, B, ...), (B, ...) or (...): the batch size is the last of the scaling dimensions.
+        self.batch_dim = in_shapes["default"].buffer_type - 1
+        return {"loss": BufferStructure(1)}, {}, {}
+
+    def _factor(self, x: Array) -> float:
+        return self.importance / (x.shape[self.batch_dim] if self.batch_dim >= 0 else 1)
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, loss = buffers.inputs.default, buffers.outputs.loss
+        self.handler.sum_t(x, None, loss)
+        self.handler.mult_st(self._factor(x), loss, loss)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if not self.needs_delta("default"):
+            return
+        dx = buffers.input_deltas.default
+        factor = self._factor(buffers.inputs.default)
+        if self.overwrites("input_deltas.default"):
+            self.handler.fill(dx, factor)
+        else:
+            self.handler.add_st(factor, dx, dx)

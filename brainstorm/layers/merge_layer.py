@@ -1,0 +1,47 @@
+"""Merge layer: joins two inputs on their last dimension (features, or channels of images)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._checks import require_shape
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["Merge", "MergeLayerImpl"]
+
+
+def Merge(name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that concatenates two inputs on the last dimension.
+
+    Args:
+        name: Layer name; made unique within the network.
+
+    Inputs: inputs_1 and inputs_2, of any shape, equal but for the last dimension
+    Outputs: default, last dimension = the sum of the inputs' last dimensions
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(MergeLayerImpl, name=name)
+
+
+class MergeLayerImpl(Layer):
+    """Implements `Merge`."""
+
+    expected_inputs = {"inputs_1": StructureTemplate("..."), "inputs_2": StructureTemplate("...")}
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        first, second = in_shapes["inputs_1"].shape, in_shapes["inputs_2"].shape
+        require_shape(self, "inputs_2", (*first[:-1], second[-1]))
+        return {"default": BufferStructure(*first[:-1], first[-1] + second[-1])}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        first, second = buffers.inputs
+        self.handler.merge_tt(first, second, buffers.outputs.default)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        first, second = buffers.input_deltas
+        self.handler.split_add_tt(buffers.output_deltas.default, first, second)

@@ -1,0 +1,50 @@
+"""No operation: copies its input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["NoOp", "NoOpLayerImpl"]
+
+
+def NoOp(name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that copies its input: ``outputs.default = inputs.default``.
+
+    Useful to give a joined input a name of its own.
+
+    Args:
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(NoOpLayerImpl, name=name)
+
+
+class NoOpLayerImpl(Layer):
+    """Implements `NoOp`."""
+
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if not self.needs_delta("default"):
+            return
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        if self.overwrites("input_deltas.default"):
+            self.handler.copy_to(dy, dx)
+        else:
+            self.handler.add_tt(dy, dx, dx)

@@ -1,0 +1,95 @@
+"""Pooling of images: each window becomes its maximum or its average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._checks import require_option, window_output_size
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import any_value, integer, one_of, pair
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import flatten_time
+
+__all__ = ["Pooling2D", "Pooling2DLayerImpl"]
+
+
+def Pooling2D(
+    kernel_size: tuple[int, int],
+    type: str = "max",
+    stride: tuple[int, int] = (1, 1),
+    padding: int = 0,
+    name: str | None = None,
+) -> ConstructionWrapper:
+    """Add a pooling layer. Cells of the padding are ignored: neither maximum nor counted.
+
+    Output rows and columns: ``(size + 2 * padding - kernel) // stride + 1``.
+
+    Args:
+        kernel_size: Rows and columns of a window.
+        type: 'max' or 'avg'.
+        stride: Rows and columns between two windows.
+        padding: Cells added on all four sides.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, C)
+    Parameters: none
+    Internals: argmax, for 'max' alone, of the output's shape: flat index ``(row*W + col)*C + c``
+        of the first maximum as a float, -1 for an empty window (whose output is 0)
+    """
+    return ConstructionWrapper.create(
+        Pooling2DLayerImpl,
+        name=name,
+        kernel_size=kernel_size,
+        type=type,
+        stride=stride,
+        padding=padding,
+    )
+
+
+class Pooling2DLayerImpl(Layer):
+    """Implements `Pooling2D`; `activation_function` is accepted for old files and ignored."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_kwargs = {
+        "kernel_size": pair(1),
+        "type": one_of("max", "avg"),
+        "stride": pair(1),
+        "padding": integer(minimum=0),
+        "activation_function": any_value(),
+    }
+    accepts_null_deltas = True
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.kernel_size = tuple(require_option(self, "kernel_size"))
+        self.type = kwargs.get("type", "max")
+        self.stride = tuple(kwargs.get("stride", (1, 1)))
+        self.padding = kwargs.get("padding", 0)
+        size = window_output_size(self, self.kernel_size, self.stride, self.padding)
+        shape = ("T", "B", *size, in_shapes["default"].shape[-1])
+        internals = {"argmax": BufferStructure(*shape)} if self.type == "max" else {}
+        return {"default": BufferStructure(*shape)}, {}, internals
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        window, padding, stride = self.kernel_size, self.padding, self.stride
+        if self.type == "max":
+            argmax = flatten_time(buffers.internals.argmax)
+            self.handler.maxpool2d_forward_batch(x, window, y, padding, stride, argmax)
+        else:
+            self.handler.avgpool2d_forward_batch(x, window, y, padding, stride)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if not self.needs_delta("default"):
+            return
+        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        dx, dy = (flatten_time(a.default) for a in (buffers.input_deltas, buffers.output_deltas))
+        window, padding, stride = self.kernel_size, self.padding, self.stride
+        if self.type == "max":
+            argmax = flatten_time(buffers.internals.argmax)
+            self.handler.maxpool2d_backward_batch(x, window, y, padding, stride, argmax, dx, dy)
+        else:
+            self.handler.avgpool2d_backward_batch(x, window, y, padding, stride, dx, dy)

@@ -1,0 +1,109 @@
+"""Numerical derivatives, and comparisons that name what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import BrainstormError
+
+__all__ = ["KinkError", "LawViolationError", "approx_fprime", "check_close", "differentiate"]
+
+
+class LawViolationError(BrainstormError, AssertionError):
+    """A layer or handler breaks one of the laws; an `AssertionError` for test runners."""
+
+
+class KinkError(BrainstormError):
+    """A function cannot be differentiated numerically at a point."""
+
+
+def approx_fprime(
+    x0: np.ndarray, f: Callable[..., float], epsilon: float, *args: Any
+) -> np.ndarray:
+    """Return the gradient of `f` at `x0` by two-sided differences, in float64.
+
+    Element i is ``(f(x0 + e_i * epsilon) - f(x0 - e_i * epsilon)) / (2 * epsilon)``.
+
+    Args:
+        x0: The point, an array of any shape; it is not changed.
+        f: ``f(x, *args)`` returns a number.
+        epsilon: Step to either side.
+        *args: Further arguments for `f`.
+
+    Returns:
+        An array of the shape of `x0`.
+    """
+    x = np.array(x0, dtype=np.float64)
+    gradient = np.zeros_like(x)
+    for index in np.ndindex(*x.shape):
+        centre = x[index]
+        x[index] = centre + epsilon
+        above = float(f(x, *args))
+        x[index] = centre - epsilon
+        below = float(f(x, *args))
+        x[index] = centre
+        gradient[index] = (above - below) / (2 * epsilon)
+    return gradient
+
+
+def differentiate(
+    x0: np.ndarray, f: Callable[[np.ndarray], float], epsilon: float = 1e-5, tolerance: float = 1e-3
+) -> np.ndarray:
+    """Return the gradient of `f` at `x0`, like `approx_fprime`, but never across a kink.
+
+    Raises:
+        KinkError: The slope to the left and the slope to the right differ by more than the
+            (relative and absolute) tolerance.
+    """
+    left, right = (_one_sided(x0, f, step) for step in (-epsilon, epsilon))
+    rough = ~np.isclose(left, right, rtol=tolerance, atol=tolerance)
+    if rough.any():
+        index = tuple(int(i) for i in np.argwhere(rough)[0])
+        raise KinkError(
+            f"element {list(index)}: the slope is {left[index]:.6g} to the left and "
+            f"{right[index]:.6g} to the right, within {epsilon:g}. Move away from the kink."
+        )
+    return (left + right) / 2
+
+
+def _one_sided(x0: np.ndarray, f: Callable[[np.ndarray], float], step: float) -> np.ndarray:
+    x = np.array(x0, dtype=np.float64)
+    centre = float(f(x))
+    slopes = np.zeros_like(x)
+    for index in np.ndindex(*x.shape):
+        x[index] += step
+        slopes[index] = (float(f(x)) - centre) / step
+        x[index] = x0[index]
+    return slopes
+
+
+def check_close(
+    where: str, got: np.ndarray, expected: np.ndarray, rtol: float = 1e-5, atol: float = 1e-7
+) -> None:
+    """Check that two arrays are equal up to rounding.
+
+    Args:
+        where: What is compared, for the message: law, layer, size and buffer.
+        got: What was computed.
+        expected: What it should be.
+        rtol: Tolerance relative to `expected`.
+        atol: Absolute tolerance.
+
+    Raises:
+        LawViolationError: They differ; the message names the worst element and both numbers.
+    """
+    if got.shape != expected.shape:
+        raise LawViolationError(f"{where}: expected shape {expected.shape}, got {got.shape}")
+    with np.errstate(invalid="ignore"):
+        excess = np.abs(got - expected) - (atol + rtol * np.abs(expected))
+    excess = np.where(got == expected, -1.0, np.where(np.isnan(excess), np.inf, excess))
+    wrong = int(np.count_nonzero(excess > 0))
+    if wrong:
+        index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), excess.shape))
+        raise LawViolationError(
+            f"{where}{list(index)}: expected {expected[index]:.9g}, got {got[index]:.9g} "
+            f"({wrong} of {got.size} elements differ)"
+        )

@@ -1,0 +1,342 @@
+"""A bench for one layer: memory as in a network, and complete control over every buffer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.debug_handler import DebugArray
+from brainstorm.layers.base_layer import Layer
+from brainstorm.layers.input_layer import InputLayerImpl
+from brainstorm.layers.noop_layer import NoOpLayerImpl
+from brainstorm.randomness import RandomState
+from brainstorm.structure.architecture import Connection, layer_registry
+from brainstorm.structure.buffer_structure import (
+    TIME,
+    BufferStructure,
+    combine_buffer_structures,
+)
+from brainstorm.structure.buffer_views import BufferView, NullBuffer
+from brainstorm.structure.buffers import BufferManager
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.layout import create_layout
+from brainstorm.utils import Array
+
+__all__ = ["LayerBench", "Values", "build_layer"]
+
+#: Dotted path below the layer, e.g. ``'inputs.default'``, to its values.
+Values = dict[str, np.ndarray]
+#: An array, or a function of shape and random state that returns one.
+Source = np.ndarray | Callable[[tuple[int, ...], np.random.RandomState], np.ndarray]
+
+
+def build_layer(
+    construction: ConstructionWrapper, in_shapes: Mapping[str, BufferStructure | tuple[Any, ...]]
+) -> Layer:
+    """Return the layer that a layer function stands for, as if it were connected.
+
+    Args:
+        construction: What e.g. ``FullyConnected(5)`` returns.
+        in_shapes: Input name to its shape, e.g. ``{'default': ('T', 'B', 3)}``.
+    """
+    details = construction.layer
+    shapes = {
+        port: shape if isinstance(shape, BufferStructure) else BufferStructure(*shape)
+        for port, shape in in_shapes.items()
+    }
+    layer_class = layer_registry.get(details.layer_type)
+    layer: Layer = layer_class(
+        details.name, shapes, set(), set(), rnd=RandomState(0), **details.layer_kwargs
+    )
+    return layer
+
+
+class LayerBench:
+    """A layer with memory that is laid out as in a network.
+
+    Around the layer stand neighbours that share hubs with it, so that its inputs and outputs are
+    strided views wherever they can be in a real network. They are never run.
+
+    Args:
+        layer: The layer; its connections are replaced.
+        handler: Computes; a `DebugHandler` over a float64 `NumpyHandler` if `None`.
+        inputs: For some inputs an array, or a function of (shape, random state) that makes one;
+            the others get normally distributed numbers.
+    """
+
+    def __init__(
+        self,
+        layer: Layer,
+        handler: Handler | None = None,
+        inputs: Mapping[str, Source] | None = None,
+    ) -> None:
+        self.layer = layer
+        self.handler = DebugHandler(NumpyHandler(np.float64)) if handler is None else handler
+        self.sources = dict(inputs or {})
+        hubs, layout = create_layout(_surround(layer), keep_input_deltas=True)
+        self.manager = BufferManager(layout, hubs, self.handler)
+        layer.set_handler(self.handler)
+
+        self.law = ""  # the name of the law that is being checked, for messages
+
+    @property
+    def buffers(self) -> BufferView:
+        """The layer's seven views."""
+        buffers: BufferView = self.manager.views[self.layer.name]
+        return buffers
+
+    def resize(self, time: int, batch: int) -> None:
+        """Make room for T and B."""
+        self.manager.resize(time, batch)
+        if self.reference is not self:
+            self.reference.resize(time, batch)
+
+    def describe(self) -> str:
+        """Return layer, T and B, for messages."""
+        manager, layer = self.manager, self.layer
+        return (
+            f"layer {layer.name!r} ({layer.type_name}), T={manager.time_size}, "
+            f"B={manager.batch_size}"
+        )
+
+    @property
+    def is_float64(self) -> bool:
+        """Whether the handler computes in double precision."""
+        return np.dtype(self.handler.dtype) == np.float64
+
+    @functools.cached_property
+    def reference(self) -> LayerBench:
+        """A bench for numerical derivatives: they need double precision, but no checks."""
+        if self.is_float64 and self._bare_handler is self.handler:
+            return self
+        layer = self.layer
+        twin = type(layer)(layer.name, layer.in_shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
+        bare = self._bare_handler
+        return LayerBench(twin, bare if self.is_float64 else _ReferenceHandler(bare), self.sources)
+
+    # -- which buffers --------------------------------------------------------------------------
+
+    def _structures(self, category: str) -> Mapping[str, BufferStructure]:
+        layer = self.layer
+        return {
+            "inputs": layer.in_shapes,
+            "outputs": layer.out_shapes,
+            "parameters": layer.parameter_shapes,
+            "internals": layer.internal_shapes,
+            "input_deltas": layer.in_shapes,
+            "output_deltas": layer.out_shapes,
+            "gradients": layer.parameter_shapes,
+        }[category]
+
+    def paths(self, *categories: str) -> list[str]:
+        """Return the paths of all buffers in some of the seven categories."""
+        return [f"{c}.{name}" for c in categories for name in self._structures(c)]
+
+    @property
+    def delta_paths(self) -> list[str]:
+        """Paths of the input deltas that the layer computes."""
+        skipped = self.layer.computes_no_input_deltas_for
+        return [p for p in self.paths("input_deltas") if p.partition(".")[2] not in skipped]
+
+    @property
+    def gradient_paths(self) -> list[str]:
+        """Paths of the gradients that the layer computes."""
+        skipped = self.layer.computes_no_gradients_for
+        return [p for p in self.paths("gradients") if p.partition(".")[2] not in skipped]
+
+    def _structure(self, path: str) -> BufferStructure:
+        category, _, name = path.partition(".")
+        return self._structures(category)[name]
+
+    def steps(self, path: str) -> Array:
+        """Return a buffer without its context rows."""
+        array = self.buffers[path]
+        return array[0 : self.manager.time_size] if self._structure(path).context_size else array
+
+    def context(self, path: str) -> Array:
+        """Return the context rows of a buffer."""
+        return self.buffers[path][self.manager.time_size : self.buffers[path].shape[0]]
+
+    @property
+    def context_paths(self) -> list[str]:
+        """Paths of the buffers whose context rows hold a state before the first step."""
+        return [
+            path
+            for path in self.paths("outputs", "internals")
+            if self._structure(path).context_size and not self._structure(path).is_backward_only
+        ]
+
+    @property
+    def persistent_paths(self) -> list[str]:
+        """Paths of the persistent internals."""
+        return [path for path in self.paths("internals") if self._structure(path).persistent]
+
+    # -- content --------------------------------------------------------------------------------
+
+    def get(self, path: str) -> np.ndarray:
+        """Return a NumPy copy in float64 of a buffer without its context rows.
+
+        ``'context.<path>'`` names the context rows of a buffer.
+        """
+        copied = self._bare_handler.get_numpy_copy(self._bare_array(path))
+        return np.asarray(copied, dtype=np.float64)
+
+    @property
+    def _bare_handler(self) -> Handler:
+        # The bench reads and writes NaN on purpose, which a DebugHandler does not let pass.
+        return self.handler.handler if isinstance(self.handler, DebugHandler) else self.handler
+
+    def _bare_array(self, path: str) -> Array:
+        is_context = path.startswith("context.")
+        array = self.context(path.removeprefix("context.")) if is_context else self.steps(path)
+        return array.array if isinstance(array, DebugArray) else array
+
+    def set(self, path: str, values: np.ndarray | float) -> None:
+        """Fill a buffer, named as in `get`, with values that can be broadcast to its shape."""
+        array = self._bare_array(path)
+        full = np.broadcast_to(np.asarray(values, dtype=self.handler.dtype), array.shape)
+        self._bare_handler.set_from_numpy(array, np.ascontiguousarray(full))
+
+    def sample(self, rnd: np.random.RandomState) -> Values:
+        """Return values for inputs, parameters, context and persistent internals.
+
+        They are such that the handler's dtype holds them exactly.
+        """
+        values = {}
+        for path in self.paths("inputs", "parameters"):
+            # Inputs go by their names, parameters by their paths.
+            source = self.sources.get(path.removeprefix("inputs."), _normal)
+            shape = tuple(self.buffers[path].shape)
+            values[path] = source(shape, rnd) if callable(source) else source
+        for path in self.context_paths:
+            values[f"context.{path}"] = _normal(tuple(self.context(path).shape), rnd)
+        for path in self.persistent_paths:
+            values[path] = np.abs(_normal(tuple(self.buffers[path].shape), rnd)) + 0.5
+        dtype = self.handler.dtype
+        return {path: np.asarray(v, dtype=dtype).astype(np.float64) for path, v in values.items()}
+
+    def load(self, values: Values) -> None:
+        """Write values into their buffers."""
+        for path, array in values.items():
+            self.set(path, array)
+
+    def spoil(self, paths: Iterable[str], garbage: float) -> None:
+        """Fill buffers with garbage, except persistent ones and the state in context rows."""
+        for path in paths:
+            if path not in self.persistent_paths:
+                self.set(path, garbage)
+                if self._structure(path).context_size and path not in self.context_paths:
+                    self.set(f"context.{path}", garbage)
+
+    # -- passes ---------------------------------------------------------------------------------
+
+    def forward(self, values: Values, training_pass: bool = True) -> None:
+        """Load values and run the forward pass, from the same random state every time."""
+        self.load(values)
+        self.layer.rnd.reset()
+        self.layer.set_handler(self.handler)
+        self.layer.forward_pass(self.buffers, training_pass)
+
+    def backward(
+        self,
+        out_deltas: Values,
+        unneeded: Iterable[str] = (),
+        overwritten: Iterable[str] = (),
+    ) -> None:
+        """Run the backward pass.
+
+        Args:
+            out_deltas: Path of each output delta to its values.
+            unneeded: Inputs whose delta is replaced by a null buffer.
+            overwritten: Paths of deltas and gradients that the layer has to overwrite.
+        """
+        self.load(out_deltas)
+        self.layer.set_write_modes(unneeded, overwritten)
+        buffers = self.buffers
+        deltas = buffers.input_deltas
+        nulls = [
+            NullBuffer(f"input_deltas.{name}", "nobody needs it") if name in unneeded else array
+            for name, array in deltas.items()
+        ]
+        views = dict(buffers.items()) | {"input_deltas": BufferView(deltas.keys(), nulls)}
+        self.layer.backward_pass(BufferView(list(views), list(views.values())))
+
+    def sample_out_deltas(self, rnd: np.random.RandomState) -> Values:
+        """Return random output deltas; ones for a loss, and none where they play no role."""
+        if getattr(self.layer, "has_loss", False):
+            return {path: np.ones(self.steps(path).shape) for path in self.paths("output_deltas")}
+        ignored = self.layer.takes_no_output_deltas_from
+        return {
+            path: np.asarray(
+                _normal(tuple(self.steps(path).shape), rnd), dtype=self.handler.dtype
+            ).astype(np.float64)
+            for path in self.paths("output_deltas")
+            if path.partition(".")[2] not in ignored
+        }
+
+    def objective(self, out_deltas: Values) -> float:
+        """Return the number whose derivatives the backward pass computes."""
+        return sum(
+            float(np.sum(self.get(path.replace("output_deltas", "outputs")) * weights))
+            for path, weights in out_deltas.items()
+        )
+
+
+class _ReferenceHandler(NumpyHandler):
+    """Double precision, but with the random numbers of another handler."""
+
+    def __init__(self, lender: Handler) -> None:
+        self.lender = lender  # first: the constructor asks for a stream
+        super().__init__(np.float64)
+
+    def create_random_stream(self, seed: int) -> Any:
+        return self.lender.create_random_stream(seed)
+
+    def fill_gaussian(self, mean: Any, std: Any, out: Array, stream: Any = None) -> None:
+        borrowed = self.lender.allocate(out.shape)
+        self.lender.fill_gaussian(mean, std, borrowed, stream)
+        self.set_from_numpy(out, self.lender.get_numpy_copy(borrowed))
+
+    def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
+        borrowed = self.lender.allocate(mask.shape)
+        self.lender.generate_probability_mask(borrowed, probability, stream)
+        self.set_from_numpy(mask, self.lender.get_numpy_copy(borrowed))
+
+
+def _normal(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
+    return rnd.normal(size=shape)
+
+
+def _surround(layer: Layer) -> dict[str, Layer]:
+    """Connect a layer with an Input and with neighbours that make its buffers strided."""
+    out_shapes = {port: structure.shape for port, structure in layer.in_shapes.items()}
+    layer.incoming = {Connection("Input", port, layer.name, port) for port in layer.in_shapes}
+    layer.outgoing = set()
+    neighbours: dict[str, Layer] = {}
+    incoming = set(layer.incoming)
+    for source, ports in (("Input", layer.in_shapes), (layer.name, layer.out_shapes)):
+        for port, structure in ports.items():
+            if structure.buffer_type != TIME or len(structure.feature_shape) != 1:
+                continue
+            name = f"Beside_{source}_{port}"
+            beside = BufferStructure("T", "B", 2)
+            out_shapes[name] = beside.shape
+            joined = {
+                Connection(source, port, name, "default"),
+                Connection("Input", name, name, "default"),
+            }
+            shape = combine_buffer_structures([structure, beside])
+            neighbours[name] = NoOpLayerImpl(name, {"default": shape}, joined, set())
+            incoming |= joined
+    layer.outgoing = {c for c in incoming if c.start_layer == layer.name}
+    start = {c for c in incoming if c.start_layer == "Input"}
+    return {
+        "Input": InputLayerImpl("Input", {}, set(), start, out_shapes=out_shapes),
+        layer.name: layer,
+        **neighbours,
+    }

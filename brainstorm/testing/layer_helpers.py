@@ -1,0 +1,103 @@
+"""Single checks of one layer at one size, in the manner of Brainstorm's own test tools.
+
+A size and its data are given as `specs`, a dict with the keys ``time_steps`` and ``batch_size``
+(1 if missing), ``eps`` (step of the differences), ``inits`` (parameter name to array), and names
+of inputs with the arrays to feed. What is not given is normally distributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.layers.base_layer import Layer
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.testing.layer_bench import LayerBench
+from brainstorm.testing.layer_laws import check_layer, compare_with_differences
+
+__all__ = [
+    "get_test_configurations",
+    "run_deltas_test",
+    "run_gradients_test",
+    "run_layer_tests",
+    "set_up_layer",
+]
+
+Specs = Mapping[str, Any]
+
+
+def _sources(layer: Layer, specs: Specs) -> dict[str, Any]:
+    inits = {f"parameters.{name}": values for name, values in specs.get("inits", {}).items()}
+    return {port: specs[port] for port in layer.in_shapes if port in specs} | inits
+
+
+def _bench(layer: Layer, specs: Specs) -> LayerBench:
+    bench = LayerBench(layer, inputs=_sources(layer, specs))
+    bench.resize(specs.get("time_steps", 1), specs.get("batch_size", 1))
+    return bench
+
+
+def set_up_layer(layer: Layer, specs: Specs) -> BufferView:
+    """Return memory for a layer, with inputs, parameters and context filled in.
+
+    Args:
+        layer: An instance of a layer class.
+        specs: See the module.
+
+    Returns:
+        The seven views that `forward_pass` and `backward_pass` take.
+    """
+    bench = _bench(layer, specs)
+    bench.load(bench.sample(np.random.RandomState(0)))
+    return bench.buffers
+
+
+def run_deltas_test(layer: Layer, specs: Specs, inputs_name: str, outputs_name: str) -> None:
+    """Check that an input delta follows from an output by central differences.
+
+    Raises:
+        LawViolationError: It does not; the message names buffer, element and both numbers.
+    """
+    _run_test(layer, specs, f"input_deltas.{inputs_name}", outputs_name)
+
+
+def run_gradients_test(layer: Layer, specs: Specs, parameter_name: str, outputs_name: str) -> None:
+    """Check that the gradient of a parameter follows from an output by central differences.
+
+    Raises:
+        LawViolationError: It does not; the message names buffer, element and both numbers.
+    """
+    _run_test(layer, specs, f"gradients.{parameter_name}", outputs_name)
+
+
+def _run_test(layer: Layer, specs: Specs, path: str, outputs_name: str) -> None:
+    bench = _bench(layer, specs)
+    bench.law = f"derivative of output {outputs_name!r}"
+    rnd = np.random.RandomState(0)
+    values = bench.sample(rnd)
+    out_deltas = {
+        name: deltas if name == f"output_deltas.{outputs_name}" else np.zeros_like(deltas)
+        for name, deltas in bench.sample_out_deltas(rnd).items()
+    }
+    bench.forward(values)
+    bench.backward(out_deltas)
+    epsilon = specs.get("eps", 1e-5)
+    compare_with_differences(bench, values, out_deltas, path, bench.get(path), epsilon=epsilon)
+
+
+def get_test_configurations() -> Iterator[dict[str, Any]]:
+    """Yield specs of different T and B, each with another activation function to use."""
+    for time, batch, name in ((1, 1, "tanh"), (4, 1, "sigmoid"), (2, 3, "rel"), (1, 3, "linear")):
+        yield {"time_steps": time, "batch_size": batch, "activation": name}
+
+
+def run_layer_tests(layer: Layer, specs: Specs) -> None:
+    """Check all laws of a layer (see `check_layer`) at the one size that `specs` gives.
+
+    Raises:
+        LawViolationError: One does not hold.
+    """
+    size = specs.get("time_steps", 1), specs.get("batch_size", 1)
+    check_layer(layer, inputs=_sources(layer, specs), sizes=[size])

@@ -1,0 +1,303 @@
+"""The laws that every layer must satisfy, and `check_layer`, which proves them for one.
+
+    check_layer(FullyConnected(4), {"default": ("T", "B", 3)})
+
+Each law is a function of a `LayerBench` that has its T and B, and of a seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import ValidationError, unknown
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers.base_layer import Layer
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.testing.gradients import (
+    KinkError,
+    LawViolationError,
+    approx_fprime,
+    check_close,
+    differentiate,
+)
+from brainstorm.testing.layer_bench import LayerBench, Source, Values, build_layer
+
+__all__ = ["LAYER_LAWS", "SIZES", "check_layer", "compare_with_differences"]
+
+#: T and B that laws are checked for.
+SIZES = ((1, 1), (4, 1), (2, 3), (1, 3))
+
+#: How many elements of a buffer are compared with central differences, at most.
+MAX_ELEMENTS = 24
+
+Law = Callable[[LayerBench, int], None]
+
+#: Name of each law to the function that checks it.
+LAYER_LAWS: dict[str, Law] = {}
+
+
+def law(function: Law) -> Law:
+    """Register a law under the words of its name, which its violations mention."""
+    name = function.__name__.replace("_", " ")
+
+    def check(bench: LayerBench, seed: int) -> None:
+        bench.law = name
+        function(bench, seed)
+
+    LAYER_LAWS[name] = check
+    return function
+
+
+def check_layer(
+    layer: ConstructionWrapper | Layer,
+    in_shapes: Mapping[str, tuple[Any, ...]] | None = None,
+    inputs: Mapping[str, Source] | None = None,
+    sizes: Iterable[tuple[int, int]] = SIZES,
+    handler: Handler | None = None,
+    laws: Iterable[str] | None = None,
+    seed: int = 0,
+) -> None:
+    """Prove a layer: check all laws for several T and B.
+
+    Args:
+        layer: What a layer function returns, or an instance of a layer class.
+        in_shapes: Input name to shape, e.g. ``{'default': ('T', 'B', 3)}``; for an instance,
+            those it was made with.
+        inputs: For inputs that cannot be normally distributed numbers (class indices): arrays, or
+            functions of (shape, random state) that return one.
+        sizes: The (T, B) to check.
+        handler: What to compute with; `None`: a `DebugHandler` over a float64 `NumpyHandler`.
+        laws: Names out of `LAYER_LAWS`; `None`: all.
+        seed: Of the random numbers.
+
+    Raises:
+        LawViolationError: The message names law, layer, T, B, buffer, element and both numbers.
+    """
+    if isinstance(layer, ConstructionWrapper):
+        if in_shapes is None:
+            raise ValidationError(
+                "check_layer: expected in_shapes, such as {'default': ('T', 'B', 3)}, got None."
+            )
+        layer = build_layer(layer, in_shapes)
+    names = list(LAYER_LAWS if laws is None else laws)
+    for name in names:
+        if name not in LAYER_LAWS:
+            raise ValidationError(unknown("law", name, LAYER_LAWS))
+    bench = LayerBench(layer, handler, inputs)
+    for size, name in itertools.product(sizes, names):
+        bench.resize(*size)
+        LAYER_LAWS[name](bench, seed)
+
+
+# -- the laws -----------------------------------------------------------------------------------
+
+
+@law
+def input_deltas_equal_central_differences(bench: LayerBench, seed: int) -> None:
+    """Also with a context that is not zero."""
+    _compare_with_differences(bench, seed, bench.delta_paths)
+
+
+@law
+def gradients_equal_central_differences(bench: LayerBench, seed: int) -> None:
+    """Also with a context that is not zero."""
+    _compare_with_differences(bench, seed, bench.gradient_paths)
+
+
+@law
+def deltas_and_gradients_are_added_to(bench: LayerBench, seed: int) -> None:
+    """What was there before the backward pass is part of the sum."""
+    rnd, values, out_deltas = _draw(bench, seed)
+    alone = _run(bench, values, out_deltas)
+    before = _random_like(alone, rnd)
+    together = _run(bench, values, out_deltas, before)
+    for path, old in before.items():
+        _check(bench, path, together[path], alone[path] + old)
+
+
+@law
+def first_writers_overwrite(bench: LayerBench, seed: int) -> None:
+    """Where declared, alone and all together: the result does not depend on what was there."""
+    rnd, values, out_deltas = _draw(bench, seed)
+    alone = _run(bench, values, out_deltas)
+    before = _random_like(alone, rnd)
+    can = [path for path in alone if path.partition(".")[0] in bench.layer.can_overwrite]
+    for group in [can, *([path] for path in can if len(can) > 1)]:
+        result = _run(bench, values, out_deltas, before, overwritten=group)
+        for path, old in before.items():
+            _check(bench, path, result[path], alone[path] + (0.0 if path in group else old))
+
+
+@law
+def null_deltas_are_left_out(bench: LayerBench, seed: int) -> None:
+    """Where declared, the other deltas and the gradients stay the same."""
+    if not bench.layer.accepts_null_deltas:
+        return
+    _, values, out_deltas = _draw(bench, seed)
+    alone = _run(bench, values, out_deltas)
+    paths = bench.delta_paths
+    for unneeded in [paths, *([path] for path in paths if len(paths) > 1)]:
+        ports = [path.partition(".")[2] for path in unneeded]
+        try:
+            result = _run(bench, values, out_deltas, unneeded=ports)
+        except Exception as error:
+            raise LawViolationError(
+                f"law {bench.law!r}: {bench.describe()}: with a null buffer as the delta of "
+                f"{', '.join(ports)}, the backward pass raises {type(error).__name__}: {error}"
+            ) from error
+        for path in alone:
+            if path not in unneeded:
+                _check(bench, path, result[path], alone[path])
+
+
+@law
+def nothing_depends_on_what_was_in_memory(bench: LayerBench, seed: int) -> None:
+    """Neither outputs, deltas nor gradients depend on old outputs and internals."""
+    _, values, out_deltas = _draw(bench, seed)
+    clean = _run(bench, values, out_deltas, garbage=0.0)
+    outputs = {path: bench.get(path) for path in bench.paths("outputs")}
+    for garbage in (100.0, np.nan):
+        result = _run(bench, values, out_deltas, garbage=garbage)
+        for path, expected in clean.items():
+            _check(bench, path, result[path], expected)
+        for path, expected in outputs.items():
+            _check(bench, path, bench.get(path), expected)
+
+
+@law
+def every_output_element_is_written(bench: LayerBench, seed: int) -> None:
+    """In training and otherwise."""
+    _, values, _ = _draw(bench, seed)
+    for training_pass in (True, False):
+        bench.spoil(bench.paths("outputs", "internals"), np.nan)
+        bench.forward(values, training_pass)
+        for path in bench.paths("outputs"):
+            output = bench.get(path)
+            _check(bench, path, output, np.nan_to_num(output))
+
+
+@law
+def what_is_read_is_not_changed(bench: LayerBench, seed: int) -> None:
+    """Inputs, parameters and context by both passes, outputs by the backward pass."""
+    _, values, out_deltas = _draw(bench, seed)
+    bench.forward(values)
+    outputs = {path: bench.get(path) for path in bench.paths("outputs")}
+    _run(bench, values, out_deltas)
+    for path, expected in {**values, **outputs}.items():
+        if path not in bench.persistent_paths:
+            _check(bench, path, bench.get(path), expected)
+
+
+# -- how they are checked -----------------------------------------------------------------------
+
+
+def _draw(bench: LayerBench, seed: int) -> tuple[np.random.RandomState, Values, Values]:
+    """Return a random state, and from it values and output deltas."""
+    rnd = np.random.RandomState(seed)
+    return rnd, bench.sample(rnd), bench.sample_out_deltas(rnd)
+
+
+def _random_like(arrays: Values, rnd: np.random.RandomState) -> Values:
+    return {path: rnd.normal(size=array.shape) for path, array in arrays.items()}
+
+
+def _run(
+    bench: LayerBench,
+    values: Values,
+    out_deltas: Values,
+    before: Values | None = None,
+    unneeded: Iterable[str] = (),
+    overwritten: Iterable[str] = (),
+    garbage: float = 0.5,
+) -> Values:
+    """Run both passes over spoiled memory and return the input deltas and the gradients.
+
+    Args:
+        bench: The bench.
+        values: See `LayerBench.sample`.
+        out_deltas: The output deltas.
+        before: What is in deltas and gradients before the backward pass (zeros if `None`).
+        unneeded: See `LayerBench.backward`.
+        overwritten: See `LayerBench.backward`.
+        garbage: What all other memory is filled with before.
+    """
+    targets = bench.delta_paths + bench.gradient_paths
+    bench.spoil(bench.paths("outputs", "internals", "output_deltas"), garbage)
+    bench.load(before or dict.fromkeys(targets, np.zeros(())))
+    bench.forward(values)
+    bench.backward(out_deltas, unneeded, overwritten)
+    return {path: bench.get(path) for path in targets}
+
+
+def _check(bench: LayerBench, path: str, got: np.ndarray, expected: np.ndarray) -> None:
+    """Compare, naming the law that asks: the one that is being checked."""
+    rtol, atol = (1e-5, 1e-7) if bench.is_float64 else (2e-3, 2e-4)
+    check_close(f"law {bench.law!r}: {bench.describe()}, {path}", got, expected, rtol, atol)
+
+
+def _compare_with_differences(bench: LayerBench, seed: int, paths: list[str]) -> None:
+    """Compare the derivatives on `paths`; near a kink, draw other numbers and try again."""
+    for attempt in range(10):
+        rnd, values, out_deltas = _draw(bench, seed + 1000 * attempt)
+        computed = _run(bench, values, out_deltas)
+        try:
+            for path in paths:
+                elements = np.sort(rnd.permutation(computed[path].size)[:MAX_ELEMENTS])
+                compare_with_differences(bench, values, out_deltas, path, computed[path], elements)
+            return
+        except KinkError as error:
+            kink = error
+    raise LawViolationError(
+        f"law {bench.law!r}: {bench.describe()}: ten samples in a row lie near a point where the "
+        f"layer cannot be differentiated; the last: {kink}"
+    )
+
+
+def compare_with_differences(
+    bench: LayerBench,
+    values: Values,
+    out_deltas: Values,
+    path: str,
+    computed: np.ndarray,
+    elements: np.ndarray | None = None,
+    epsilon: float = 1e-5,
+) -> None:
+    """Compare an input delta or a gradient with central differences.
+
+    Args:
+        bench: The bench.
+        values: The point: see `LayerBench.sample`.
+        out_deltas: The output deltas that led to `computed`.
+        path: ``'input_deltas.<name>'`` or ``'gradients.<name>'``.
+        computed: What the backward pass computed.
+        elements: Flat indices of the elements to compare; `None`: all.
+        epsilon: Step of the differences.
+
+    Raises:
+        LawViolationError: They differ.
+        KinkError: They differ, and the layer cannot be differentiated there.
+    """
+    source = path.replace("input_deltas", "inputs").replace("gradients", "parameters")
+    elements = np.arange(computed.size) if elements is None else elements
+    reference = bench.reference
+
+    def objective(changed: np.ndarray) -> float:
+        array = values[source].copy()
+        array.flat[elements] = changed
+        reference.forward({**values, source: array})
+        return reference.objective(out_deltas)
+
+    def check(derivatives: np.ndarray) -> None:
+        expected = computed.copy()
+        expected.flat[elements] = derivatives
+        _check(bench, path, computed, expected)
+
+    point = values[source].flat[elements]
+    try:
+        check(approx_fprime(point, objective, epsilon))
+    except LawViolationError:
+        check(differentiate(point, objective, epsilon))

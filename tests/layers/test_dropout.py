@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.layers import Dropout
+from brainstorm.randomness import RandomState
+from brainstorm.testing import LayerBench, build_layer
+from tests.layers.running import run, run_backward
+
+X = np.random.RandomState(3).normal(size=(4, 50, 100))
+
+
+@pytest.mark.parametrize("drop_prob", [0.0, 0.2, 0.5, 0.9])
+def test_training_drops_and_scales(drop_prob: float) -> None:
+    bench = run(Dropout(drop_prob), {"default": X})
+    mask = bench.get("internals.mask")
+    assert set(np.unique(mask)) <= {0.0, 1.0}
+    # Four standard deviations of the mean of 20000 draws.
+    assert abs(mask.mean() - (1 - drop_prob)) <= 4 * np.sqrt(drop_prob * (1 - drop_prob) / X.size)
+    np.testing.assert_allclose(bench.get("outputs.default"), X * mask / (1 - drop_prob))
+
+
+def test_backward_scales_as_forward_does() -> None:
+    bench = run(Dropout(0.75), {"default": X})
+    dy = run_backward(bench)["default"]
+    expected = dy * bench.get("internals.mask") * 4
+    np.testing.assert_allclose(bench.get("input_deltas.default"), expected)
+
+
+def test_outside_training_nothing_is_dropped() -> None:
+    bench = run(Dropout(0.5), {"default": X}, training_pass=False)
+    np.testing.assert_array_equal(bench.get("outputs.default"), X)
+
+
+def test_masks_change_from_pass_to_pass() -> None:
+    bench = run(Dropout(0.5), {"default": X})
+    first = bench.get("internals.mask")
+    bench.layer.forward_pass(bench.buffers, training_pass=True)
+    second = bench.get("internals.mask")
+    # Independent masks agree in half of the elements.
+    assert abs((first == second).mean() - 0.5) < 0.02
+
+
+def masks(seed: int) -> np.ndarray:
+    layer = build_layer(Dropout(0.5), {"default": ("T", "B", 100)})
+    layer.rnd = RandomState(seed)
+    bench = LayerBench(layer, NumpyHandler(np.float32))
+    bench.resize(2, 10)
+    bench.load({"inputs.default": np.ones((2, 10, 100))})
+    passes = []
+    for _ in range(2):
+        layer.forward_pass(bench.buffers, training_pass=True)
+        passes.append(bench.get("internals.mask"))
+    return np.stack(passes)
+
+
+def test_masks_follow_from_the_seed_of_the_layer() -> None:
+    np.testing.assert_array_equal(masks(5), masks(5))
+    assert (masks(5) != masks(6)).any()

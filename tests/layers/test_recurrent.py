@@ -1,0 +1,126 @@
+"""Recurrent layers against loops over single steps, with a context that is not zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.layers import Lstm, Recurrent
+from brainstorm.testing import LayerBench, build_layer
+from tests.layers.running import run, run_backward
+
+RND = np.random.RandomState(2)
+SIZES = [(1, 1), (1, 3), (5, 2)]
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize(("steps", "batch"), SIZES)
+def test_recurrent_forward(steps: int, batch: int) -> None:
+    x = RND.normal(size=(steps, batch, 3))
+    bench = run(Recurrent(4, "tanh"), {"default": x})
+    W, R, bias = (bench.get(f"parameters.{name}") for name in ("W", "R", "bias"))
+    y = bench.values["context.outputs.default"][0]
+    for t in range(steps):
+        before = x[t] @ W.T + y @ R.T + bias
+        y = np.tanh(before)
+        np.testing.assert_allclose(bench.get("internals.Ha")[t], before)
+        np.testing.assert_allclose(bench.get("outputs.default")[t], y)
+
+
+def naive_lstm(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """One sequence step after the other, one gate after the other."""
+    p = {k.removeprefix("parameters."): v for k, v in values.items() if k.startswith("parameters.")}
+    x = values["inputs.default"]
+    y, c = values["context.outputs.default"][0], values["context.internals.Ca"][0]
+    rows: dict[str, list[np.ndarray]] = {}
+    for x_t in x:
+
+        def before(gate: str, cell: np.ndarray | None = None) -> np.ndarray:
+            sums = x_t @ p[f"W{gate}"].T + y @ p[f"R{gate}"].T + p[f"b{gate}"]  # noqa: B023
+            return sums if cell is None else sums + p[f"p{gate}"] * cell
+
+        Za, Ia, Fa = before("z"), before("i", c), before("f", c)
+        Zb, Ib, Fb = np.tanh(Za), sigmoid(Ia), sigmoid(Fa)
+        Ca = Ib * Zb + Fb * c
+        Oa = before("o", Ca)
+        Ob, Cb = sigmoid(Oa), np.tanh(Ca)
+        y, c = Ob * Cb, Ca
+        names = {"Za": Za, "Zb": Zb, "Ia": Ia, "Ib": Ib, "Fa": Fa, "Fb": Fb, "Oa": Oa, "Ob": Ob}
+        for name, row in {**names, "Ca": Ca, "Cb": Cb, "y": y}.items():
+            rows.setdefault(name, []).append(row)
+    return {name: np.stack(steps) for name, steps in rows.items()}
+
+
+@pytest.mark.parametrize(("steps", "batch"), SIZES)
+def test_lstm_forward(steps: int, batch: int) -> None:
+    bench = run(Lstm(4), {"default": RND.normal(size=(steps, batch, 3))})
+    expected = naive_lstm(bench.values)
+    np.testing.assert_allclose(bench.get("outputs.default"), expected.pop("y"))
+    for name, rows in expected.items():
+        np.testing.assert_allclose(bench.get(f"internals.{name}"), rows, err_msg=name)
+
+
+@pytest.mark.parametrize("layer", [Lstm(3), Recurrent(3)])
+def test_two_halves_with_context_equal_the_whole(layer: object) -> None:
+    x = RND.normal(size=(6, 2, 4))
+    whole = run(layer, {"default": x})
+    half = run(layer, {"default": x[:3]})
+    half.forward({**whole.values, "inputs.default": x[:3]})
+    np.testing.assert_allclose(half.get("outputs.default"), whole.get("outputs.default")[:3])
+    states = {f"context.{path}": half.get(path)[-1:] for path in half.context_paths}
+    half.forward({**whole.values, "inputs.default": x[3:], **states})
+    np.testing.assert_allclose(half.get("outputs.default"), whole.get("outputs.default")[3:])
+
+
+def test_recurrent_gradient_contains_the_context() -> None:
+    bench = run(Recurrent(3, "linear"), {"default": RND.normal(size=(1, 2, 4))})
+    dy = run_backward(bench)["default"]
+    state = bench.values["context.outputs.default"][0]
+    np.testing.assert_allclose(bench.get("gradients.R"), dy[0].T @ state)
+
+
+def test_lstm_gradients_contain_the_context() -> None:
+    bench = run(Lstm(3), {"default": RND.normal(size=(1, 2, 4))})
+    run_backward(bench)
+    state, cell = (bench.values[f"context.{p}"][0] for p in ("outputs.default", "internals.Ca"))
+    for gate in "zifo":
+        delta = bench.get(f"internals.d{gate.upper()}a")[0]
+        np.testing.assert_allclose(bench.get(f"gradients.R{gate}"), delta.T @ state)
+        if gate in "if":
+            expected = (delta * cell).sum(0, keepdims=True)
+            np.testing.assert_allclose(bench.get(f"gradients.p{gate}"), expected)
+
+
+def test_lstm_has_the_names_and_shapes_of_the_contract() -> None:
+    layer = build_layer(Lstm(5), {"default": ("T", "B", 3)})
+    assert " ".join(layer.parameter_shapes) == ("Wz Wi Wf Wo pi pf po Rz Ri Rf Ro bz bi bf bo")
+    assert sum(s.feature_size for s in layer.parameter_shapes.values()) == 4 * 5 * 3 + 4 * 25 + 35
+    assert " ".join(layer.internal_shapes).startswith(
+        "Za Zb Ia Ib Fa Fb Oa Ob Ca Cb dZa dZb dIa dIb dFa dFb dOa dOb dCa dCb"
+    )
+    assert layer.out_shapes["default"].context_size == 1
+    assert [n for n, s in layer.internal_shapes.items() if s.is_backward_only] == [
+        *(n for n in layer.internal_shapes if n.startswith("d"))
+    ]
+
+
+def test_one_parameter_can_have_been_written_by_another_layer() -> None:
+    """A penalty on Rz alone has added to its gradient; the joint product must not lose that."""
+    bench = LayerBench(build_layer(Lstm(2), {"default": ("T", "B", 3)}))
+    bench.resize(3, 2)
+    values = bench.sample(np.random.RandomState(0))
+    deltas = bench.sample_out_deltas(np.random.RandomState(1))
+    results = []
+    for start in (0.0, 1.0):
+        bench.load({path: np.full((), start) for path in bench.gradient_paths})
+        bench.load({"input_deltas.default": np.zeros(())})
+        bench.forward(values)
+        others = [path for path in bench.gradient_paths if path != "gradients.Rz"]
+        bench.backward(deltas, overwritten=others)
+        results.append({path: bench.get(path) for path in bench.gradient_paths})
+    for path in bench.gradient_paths:
+        kept = 1.0 if path == "gradients.Rz" else 0.0
+        np.testing.assert_allclose(results[1][path], results[0][path] + kept, err_msg=path)

@@ -1,0 +1,255 @@
+"""The kit must find what is wrong: for every law a layer that breaks this law alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.layers import Elementwise
+from brainstorm.layers.base_layer import Layer
+from brainstorm.layers.recurrent_layer import RecurrentLayerImpl
+from brainstorm.randomness import RandomState
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.testing import (
+    LAYER_LAWS,
+    LawViolationError,
+    check_layer,
+    get_test_configurations,
+    run_deltas_test,
+    run_gradients_test,
+    run_layer_tests,
+    set_up_layer,
+)
+from brainstorm.utils import flatten_time
+
+IN_SHAPES = {"default": ("T", "B", 3)}
+
+
+class GainLayerImpl(Layer):
+    """y = gain * x, with a gain for each feature; right in every respect."""
+
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients")
+
+    def setup(self, kwargs: Any, in_shapes: Any) -> Any:
+        size = in_shapes["default"].feature_size
+        buffer = BufferStructure("T", "B", size)
+        return {"default": buffer}, {"gain": BufferStructure(1, size)}, {"products": buffer}
+
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        self.handler.mult_mv(x, buffers.parameters.gain, y)
+
+    def backward_pass(self, buffers: Any) -> None:
+        dy = flatten_time(buffers.output_deltas.default)
+        if self.needs_delta("default"):
+            overwrite = self.overwrites("input_deltas.default")
+            multiply = self.handler.mult_mv if overwrite else self.handler.mult_add_mv
+            multiply(dy, buffers.parameters.gain, flatten_time(buffers.input_deltas.default))
+        products = flatten_time(buffers.internals.products)
+        self.handler.mult_tt(flatten_time(buffers.inputs.default), dy, products)
+        self.sum_op("gradients.gain")(products, 0, buffers.gradients.gain)
+
+
+class WrongDeltaLayerImpl(GainLayerImpl):
+    def backward_pass(self, buffers: Any) -> None:
+        super().backward_pass(buffers)
+        if self.needs_delta("default"):
+            delta = buffers.input_deltas.default[0:1]
+            self.handler.mult_add_st(0.5, buffers.output_deltas.default[0:1], delta)
+
+
+class WrongGradientLayerImpl(GainLayerImpl):
+    def backward_pass(self, buffers: Any) -> None:
+        super().backward_pass(buffers)
+        gain = buffers.gradients.gain
+        self.handler.mult_add_st(0.5, buffers.parameters.gain, gain)
+
+
+class NeverAddsLayerImpl(GainLayerImpl):
+    can_overwrite = ()
+
+    def backward_pass(self, buffers: Any) -> None:
+        if self.needs_delta("default"):
+            self.handler.fill(buffers.input_deltas.default, 0.0)
+        super().backward_pass(buffers)
+
+
+class NeverOverwritesLayerImpl(GainLayerImpl):
+    def overwrites(self, path: str) -> bool:
+        return False
+
+
+class ForgetsNullLayerImpl(GainLayerImpl):
+    def needs_delta(self, input_name: str = "default") -> bool:
+        return True
+
+
+class NullChangesGradientLayerImpl(GainLayerImpl):
+    def backward_pass(self, buffers: Any) -> None:
+        super().backward_pass(buffers)
+        if not self.needs_delta("default"):
+            self.handler.fill(buffers.gradients.gain, 0.0)
+
+
+class ReadsOldMemoryLayerImpl(GainLayerImpl):
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        y = buffers.outputs.default
+        self.handler.add_tt(y, buffers.internals.products, y)
+
+
+class WritesOnlyInTrainingLayerImpl(GainLayerImpl):
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        if training_pass:
+            super().forward_pass(buffers, training_pass)
+
+
+class ChangesInputLayerImpl(GainLayerImpl):
+    def backward_pass(self, buffers: Any) -> None:
+        super().backward_pass(buffers)
+        self.handler.fill(buffers.inputs.default[0:1], 0.0)
+
+
+class ForgetsContextLayerImpl(RecurrentLayerImpl):
+    def backward_pass(self, buffers: Any) -> None:
+        super().backward_pass(buffers)
+        # Take the part of the state before the first step out of the gradient of R again.
+        first, state = buffers.internals.dHa[0], buffers.outputs.default[-1]
+        bare = self.handler.get_numpy_copy
+        wrong = bare(buffers.gradients.R) - bare(first).T @ bare(state)
+        self.handler.set_from_numpy(buffers.gradients.R, wrong)
+
+
+BROKEN = [
+    (WrongDeltaLayerImpl, "input deltas equal central differences", r"input_deltas\.default"),
+    (WrongGradientLayerImpl, "gradients equal central differences", r"gradients\.gain"),
+    (NeverAddsLayerImpl, "deltas and gradients are added to", r"input_deltas\.default"),
+    (NeverOverwritesLayerImpl, "first writers overwrite", r"input_deltas\.default"),
+    (ForgetsNullLayerImpl, "null deltas are left out", "with a null buffer"),
+    (NullChangesGradientLayerImpl, "null deltas are left out", r"gradients\.gain"),
+    (ReadsOldMemoryLayerImpl, "nothing depends on what was in memory", r"outputs\.default"),
+    (WritesOnlyInTrainingLayerImpl, "every output element is written", r"outputs\.default"),
+    (ChangesInputLayerImpl, "what is read is not changed", r"inputs\.default"),
+]
+
+
+def create(layer_class: type, **kwargs: Any) -> ConstructionWrapper:
+    return ConstructionWrapper.create(layer_class, **kwargs)
+
+
+def instance(layer_class: type[Layer]) -> Layer:
+    shapes = {"default": BufferStructure("T", "B", 3)}
+    return layer_class("It", shapes, set(), set(), rnd=RandomState(0))
+
+
+def test_right_layer_passes() -> None:
+    check_layer(create(GainLayerImpl), IN_SHAPES)
+
+
+@pytest.mark.parametrize(("layer_class", "name", "match"), BROKEN)
+def test_broken_layer_is_found(layer_class: type, name: str, match: str) -> None:
+    with pytest.raises(LawViolationError, match=rf"law '{name}': layer .*, T=\d, B=\d.*{match}"):
+        check_layer(create(layer_class), IN_SHAPES, laws=[name])
+
+
+def test_every_law_has_a_broken_layer() -> None:
+    assert {name for _, name, _ in BROKEN} == set(LAYER_LAWS)
+
+
+def test_wrong_context_gradient_is_found() -> None:
+    with pytest.raises(LawViolationError, match=r"gradients\.R\[\d, \d\]: expected .*, got "):
+        check_layer(
+            create(ForgetsContextLayerImpl, size=2), IN_SHAPES, handler=NumpyHandler(np.float64)
+        )
+
+
+def test_message_has_everything() -> None:
+    law = "gradients equal central differences"
+    expected = (
+        rf"law '{law}': layer 'WrongGradient' \(WrongGradient\), T=2, B=3, gradients.gain"
+        r"\[0, \d\]: expected -?\d[\d.]*, got -?\d[\d.]* \(3 of 3 elements differ\)"
+    )
+    with pytest.raises(LawViolationError, match=expected):
+        check_layer(create(WrongGradientLayerImpl), IN_SHAPES, sizes=[(2, 3)], laws=[law])
+
+
+def test_kink_at_one_sample_is_dodged() -> None:
+    samples = []
+
+    def on_the_kink_at_first(shape: tuple[int, ...], rnd: Any) -> np.ndarray:
+        samples.append(shape)
+        return np.zeros(shape) if len(samples) == 1 else rnd.normal(size=shape)
+
+    check_layer(
+        Elementwise("rel"),
+        IN_SHAPES,
+        {"default": on_the_kink_at_first},
+        [(1, 2)],
+        laws=["input deltas equal central differences"],
+    )
+    assert len(samples) == 2
+
+
+def test_kinks_everywhere_are_reported() -> None:
+    law = "input deltas equal central differences"
+    match = r"ten samples in a row .*cannot be differentiated; the last: element \[0\]: the slope"
+    with pytest.raises(LawViolationError, match=match):
+        check_layer(
+            Elementwise("rel"),
+            IN_SHAPES,
+            {"default": np.full((1, 1, 3), 2e-6)},
+            [(1, 1)],
+            laws=[law],
+        )
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"check_layer: expected in_shapes, such as .*, got None"):
+        check_layer(create(GainLayerImpl))
+    with pytest.raises(ValueError, match=r"unknown law 'all'. Choices are: input deltas equal"):
+        check_layer(create(GainLayerImpl), IN_SHAPES, laws=["all"])
+
+
+def test_check_layer_takes_instances_and_single_precision() -> None:
+    check_layer(instance(GainLayerImpl), handler=NumpyHandler(np.float32))
+    with pytest.raises(LawViolationError, match="central differences"):
+        check_layer(instance(WrongDeltaLayerImpl), handler=NumpyHandler(np.float32))
+
+
+# -- single checks ------------------------------------------------------------------------------
+
+
+def test_set_up_layer_fills_what_specs_say() -> None:
+    x = np.arange(12.0).reshape(2, 2, 3)
+    specs = {
+        "time_steps": 2,
+        "batch_size": 2,
+        "default": x,
+        "inits": {"gain": np.full((1, 3), 2.0)},
+    }
+    layer = instance(GainLayerImpl)
+    buffers = set_up_layer(layer, specs)
+    layer.forward_pass(buffers)
+    np.testing.assert_array_equal(layer.handler.get_numpy_copy(buffers.outputs.default), 2 * x)
+
+
+def test_single_derivative_tests() -> None:
+    specs = {"time_steps": 2, "batch_size": 2, "eps": 1e-4}
+    run_deltas_test(instance(GainLayerImpl), specs, "default", "default")
+    run_gradients_test(instance(GainLayerImpl), specs, "gain", "default")
+    with pytest.raises(LawViolationError, match=r"input_deltas\.default\["):
+        run_deltas_test(instance(WrongDeltaLayerImpl), specs, "default", "default")
+    with pytest.raises(LawViolationError, match=r"gradients\.gain\["):
+        run_gradients_test(instance(WrongGradientLayerImpl), specs, "gain", "default")
+
+
+@pytest.mark.parametrize("specs", list(get_test_configurations()), ids=lambda s: s["activation"])
+def test_run_layer_tests(specs: dict[str, Any]) -> None:
+    run_layer_tests(instance(GainLayerImpl), specs)
+    with pytest.raises(LawViolationError):
+        run_layer_tests(instance(ChangesInputLayerImpl), specs)
