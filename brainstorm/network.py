@@ -33,7 +33,7 @@ from brainstorm.structure.architecture import (
 from brainstorm.structure.buffer_views import BufferView, find_array
 from brainstorm.structure.buffers import BufferManager, last_axis_slice
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.structure.external_data import check_external_data
+from brainstorm.structure.external_data import check_external_data, split_batch
 from brainstorm.structure.layout import create_layout, find_needed_deltas, gather_array_nodes
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
@@ -471,44 +471,25 @@ class Network(Seedable, Describable):
             Array (T, N, features...).
         """
         path = find_prediction(self.layers, output_name or self.output_name)
-        named = data if isinstance(data, Mapping) else {self._default_input(): np.asarray(data)}
-        known = [name for name in named if name in self.input_names]
-        if not known:
-            raise UnknownPathError(unknown("input", next(iter(named), ""), self.input_names))
-        shapes = self.layers[INPUT].out_shapes
-        check_external_data(named, shapes, all_inputs=False)
-        axis = {name: shapes[name].first_feature_dim - 1 for name in known}
-        total = max(named[name].shape[axis[name]] for name in known if axis[name] >= 0)
-        needed = find_ancestors(self.layers, path.partition(".")[0])
+        layer, _, port = path.partition(".")
+        structure = self.layers[layer].get_shape(port)
+        if not isinstance(data, Mapping):
+            names = self.input_names
+            data = {names[0] if len(names) == 1 else "default": np.asarray(data)}
+        given = {name: array for name, array in data.items() if name in self.input_names}
+        if not given:
+            raise UnknownPathError(unknown("input", next(iter(data), ""), self.input_names))
+        missing = [name for name in self.input_names if name not in given]
+        needed = find_ancestors(self.layers, layer)
         parts = []
-        for start in range(0, total, batch_size):
-            cut = slice(start, start + batch_size)
-            batch = {
-                name: named[name][(slice(None),) * axis[name] + (cut,)]
-                if axis[name] >= 0
-                else named[name]
-                for name in known
-            }
+        for batch in split_batch(given, self.layers[INPUT].out_shapes, batch_size):
             self.provide_external_data(batch, all_inputs=False)
-            for name in set(self.input_names) - set(known):
+            for name in missing:
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
             self._forward(needed, False, None)
-            parts.append(self._get_rows(path))
-        return np.concatenate(parts, axis=max(self._structure_at(path).first_feature_dim - 1, 0))
-
-    def _structure_at(self, path: str) -> Any:
-        layer, _, rest = path.partition(".")
-        return self.layers[layer].get_shape(rest)
-
-    def _get_rows(self, path: str) -> np.ndarray:
-        values = self.get(path)
-        return values[: self.time_size] if self._structure_at(path).scales_with_time else values
-
-    def _default_input(self) -> str:
-        names = self.input_names
-        if "default" in names or len(names) != 1:
-            return "default"
-        return names[0]
+            values = self.get(path)
+            parts.append(values[: self.time_size] if structure.scales_with_time else values)
+        return np.concatenate(parts, axis=max(structure.first_feature_dim - 1, 0))
 
     # -- files and descriptions -----------------------------------------------------------------
 

@@ -261,7 +261,7 @@ def progress_bar(
     shown, piece = 0, prefix
     while shown < len(bar):
         x = yield piece
-        reached = max(shown, min(len(bar), int(len(bar) * x / maximum)))
+        reached = max(shown, min(len(bar), int(len(bar) * (x / maximum))))
         shown, piece = reached, bar[shown:reached]
     yield piece + suffix.format(timedelta(seconds=round(time.monotonic() - start)))
 

@@ -1,30 +1,14 @@
-"""Checks on options and input shapes that several layers share."""
+"""Checks on input shapes that several layers share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 from brainstorm.layers.base_layer import Layer
-from brainstorm.layers.constraints import Constraint
 from brainstorm.structure.buffer_structure import format_shape
 
-__all__ = ["require_option", "require_shape", "window_output_size"]
-
-
-def require_option(layer: Layer, name: str) -> Any:
-    """Return the value of an option that has no default.
-
-    Raises:
-        LayerValidationError: It is missing (which can only happen in an architecture dict).
-    """
-    if name not in layer.kwargs:
-        constraints = cast("Mapping[str, Constraint]", layer.expected_kwargs)
-        raise layer.fail(
-            f"option {name!r} is missing: expected {constraints[name].expected}. Add it to the "
-            f"layer's entry in the architecture."
-        )
-    return layer.kwargs[name]
+__all__ = ["require_shape", "window_output_size"]
 
 
 def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:

@@ -57,7 +57,8 @@ class Layer:
 
     #: Whether `backward_pass` asks `needs_delta` and leaves out what nobody needs.
     accepts_null_deltas: bool = False
-    #: Which of 'input_deltas', 'gradients' `backward_pass` overwrites where `overwrites` says so.
+    #: Which of 'input_deltas', 'gradients' `backward_pass` overwrites where `overwrites` says so;
+    #: with 'internals' it overwrites the deltas of all internals, whoever wrote to them before.
     can_overwrite: Collection[str] = ()
     #: Buffers that must be adjacent: category to tuples of names; see `BufferView.joint`.
     joint_buffers: Mapping[str, Iterable[tuple[str, ...]]] = {}
@@ -195,16 +196,20 @@ class Layer:
     # -- checks at construction -----------------------------------------------------------------
 
     def _check_kwargs(self) -> None:
-        for option, value in self.kwargs.items():
+        for option in self.kwargs:
             if option not in self.expected_kwargs:
                 raise self.fail(unknown("option", option, sorted(self.expected_kwargs)))
-            if isinstance(self.expected_kwargs, Mapping):
-                constraint = self.expected_kwargs[option]
-                if not constraint.accepts(value):
-                    raise LayerValidationError(
-                        f"layer {self.name!r} ({self.type_name}), option {option!r}: expected "
-                        f"{constraint.expected}, got {value!r}."
-                    )
+        if not isinstance(self.expected_kwargs, Mapping):
+            return
+        for option, constraint in self.expected_kwargs.items():
+            given = option in self.kwargs
+            if constraint.accepts(self.kwargs[option]) if given else not constraint.is_required:
+                continue
+            got = repr(self.kwargs[option]) if given else "nothing"
+            raise LayerValidationError(
+                f"layer {self.name!r} ({self.type_name}), option {option!r}: expected "
+                f"{constraint.expected}, got {got}."
+            )
 
     def _check_in_shapes(self) -> None:
         for port in self.in_shapes:

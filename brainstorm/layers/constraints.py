@@ -34,15 +34,23 @@ class Constraint:
     Args:
         expected: What is accepted, as it is written after "expected".
         accepts: Returns whether a value is accepted.
+        is_required: Whether the option must be given.
     """
 
-    def __init__(self, expected: str, accepts: Callable[[Any], bool]) -> None:
+    def __init__(
+        self, expected: str, accepts: Callable[[Any], bool], is_required: bool = False
+    ) -> None:
         self.expected = expected
         self.accepts = accepts
+        self.is_required = is_required
 
     def or_none(self) -> Constraint:
         """Return the constraint that accepts `None` too."""
         return Constraint(f"{self.expected} or None", lambda v: v is None or self.accepts(v))
+
+    def required(self) -> Constraint:
+        """Return the constraint for an option that has no default."""
+        return Constraint(self.expected, self.accepts, is_required=True)
 
 
 def _is_int(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_option, window_output_size
+from brainstorm.layers._checks import window_output_size
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
@@ -57,8 +57,8 @@ class Convolution2DLayerImpl(Layer):
 
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
     expected_kwargs = {
-        "num_filters": integer(minimum=1),
-        "kernel_size": pair(1),
+        "num_filters": integer(minimum=1).required(),
+        "kernel_size": pair(1).required(),
         "stride": pair(1),
         "padding": integer(minimum=0),
         "activation": activation_name(),
@@ -70,10 +70,10 @@ class Convolution2DLayerImpl(Layer):
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         self.activation = kwargs.get("activation", "tanh")
-        self.kernel_size = tuple(require_option(self, "kernel_size"))
+        self.kernel_size = tuple(kwargs["kernel_size"])
         self.stride = tuple(kwargs.get("stride", (1, 1)))
         self.padding = kwargs.get("padding", 0)
-        filters = require_option(self, "num_filters")
+        filters = kwargs["num_filters"]
         channels = in_shapes["default"].shape[-1]
         size = window_output_size(self, self.kernel_size, self.stride, self.padding)
         parameters = {

@@ -45,7 +45,7 @@ class DropoutLayerImpl(Layer):
 
     def set_handler(self, handler: Handler) -> None:
         super().set_handler(handler)
-        self.stream = handler.create_random_stream(self.rnd.generate_seed())
+        self.stream = handler.create_random_stream(self.rnd.child("mask").generate_seed())
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y, mask = buffers.inputs.default, buffers.outputs.default, buffers.internals.mask

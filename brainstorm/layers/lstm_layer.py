@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_option
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
@@ -50,9 +49,9 @@ def Lstm(size: int, activation: str = "tanh", name: str | None = None) -> Constr
 class LstmLayerImpl(Layer):
     """Implements `Lstm`; row -1 of the output and of Ca is the state before the first step."""
 
-    expected_kwargs = {"size": integer(minimum=1), "activation": activation_name()}
+    expected_kwargs = {"size": integer(minimum=1).required(), "activation": activation_name()}
     accepts_null_deltas = True
-    can_overwrite = ("input_deltas", "gradients")
+    can_overwrite = ("input_deltas", "gradients", "internals")
     joint_buffers = {
         "internals": [BEFORE, DELTAS_BEFORE],
         "parameters": [INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIASES],
@@ -62,7 +61,7 @@ class LstmLayerImpl(Layer):
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         self.activation = kwargs.get("activation", "tanh")
-        size = require_option(self, "size")
+        size = kwargs["size"]
         parameters = {
             **dict.fromkeys(
                 INPUT_WEIGHTS, BufferStructure(size, in_shapes["default"].feature_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_option, window_output_size
+from brainstorm.layers._checks import window_output_size
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import any_value, integer, one_of, pair
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
@@ -53,7 +53,7 @@ class Pooling2DLayerImpl(Layer):
 
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
     expected_kwargs = {
-        "kernel_size": pair(1),
+        "kernel_size": pair(1).required(),
         "type": one_of("max", "avg"),
         "stride": pair(1),
         "padding": integer(minimum=0),
@@ -64,7 +64,7 @@ class Pooling2DLayerImpl(Layer):
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        self.kernel_size = tuple(require_option(self, "kernel_size"))
+        self.kernel_size = tuple(kwargs["kernel_size"])
         self.type = kwargs.get("type", "max")
         self.stride = tuple(kwargs.get("stride", (1, 1)))
         self.padding = kwargs.get("padding", 0)

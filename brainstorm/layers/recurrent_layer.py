@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_option
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer
@@ -38,15 +37,15 @@ def Recurrent(size: int, activation: str = "tanh", name: str | None = None) -> C
 class RecurrentLayerImpl(Layer):
     """Implements `Recurrent`; row -1 of the output is the state before the first step."""
 
-    expected_kwargs = {"size": integer(minimum=1), "activation": activation_name()}
+    expected_kwargs = {"size": integer(minimum=1).required(), "activation": activation_name()}
     accepts_null_deltas = True
-    can_overwrite = ("input_deltas", "gradients")
+    can_overwrite = ("input_deltas", "gradients", "internals")
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         self.activation = kwargs.get("activation", "tanh")
-        size = require_option(self, "size")
+        size = kwargs["size"]
         parameters = {
             "W": BufferStructure(size, in_shapes["default"].feature_size),
             "R": BufferStructure(size, size),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure, format_shape
 
-__all__ = ["check_external_data"]
+__all__ = ["check_external_data", "split_batch"]
 
 
 def check_external_data(
@@ -47,6 +47,24 @@ def check_external_data(
                     f"share T and B."
                 )
     return origin.get("T", (1, ""))[0], origin.get("B", (1, ""))[0]
+
+
+def split_batch(
+    data: Mapping[str, Any], expected: Mapping[str, BufferStructure], batch_size: int
+) -> Iterator[dict[str, Any]]:
+    """Yield data in parts of at most `batch_size` sequences; constant data is in every part.
+
+    Raises:
+        NetworkValidationError: A shape or dtype does not fit, or T or B differ.
+    """
+    _, total = check_external_data(data, expected, all_inputs=False)
+    for start in range(0, total, batch_size):
+        part = slice(start, min(start + batch_size, total))
+        yield {
+            name: array[(slice(None),) * axis + (part,)] if axis >= 0 else array
+            for name, array in data.items()
+            for axis in [expected[name].first_feature_dim - 1]
+        }
 
 
 def _check_names(data: Mapping[str, Any], expected: Collection[str], all_inputs: bool) -> None:

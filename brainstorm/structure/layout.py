@@ -277,8 +277,18 @@ def _collect_sinks(
         forward.setdefault(sink, []).append(source)
         twins[source_delta] = source
         if "@null" not in nodes[sink_delta]:
+            _check_reaches_internal(connection, layers)
             backward.setdefault(sink_delta, []).append(source_delta)
     return forward, backward, twins
+
+
+def _check_reaches_internal(connection: Connection, layers: Layers) -> None:
+    overwritten = "internals" in layers[connection.start_layer].can_overwrite
+    if connection.output_name.startswith("..internals") and overwritten:
+        raise NetworkValidationError(
+            f"connection {connection}: layer {connection.start_layer!r} overwrites the deltas of "
+            f"its internals, so this one would have no effect on training. Connect an output."
+        )
 
 
 def _category(path: str) -> str:

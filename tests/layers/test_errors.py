@@ -61,7 +61,7 @@ def test_bad_option(create: Any, in_shapes: dict, match: str) -> None:
 def test_missing_option(create: Any, in_shapes: dict, option: str) -> None:
     construction = create()
     del construction.layer.layer_kwargs[option]
-    match = rf"layer '\w+' \(\w+\): option '{option}' is missing: expected .* >= 1.*\. Add it"
+    match = rf"layer '\w+' \(\w+\), option '{option}': expected .* >= 1.*, got nothing\."
     with pytest.raises(LayerValidationError, match=match):
         build_layer(construction, in_shapes)
 

@@ -236,6 +236,15 @@ def test_an_internal_without_delta_cannot_be_an_output():
         Network.from_layer(inp)
 
 
+def test_a_loss_on_internals_that_are_overwritten_is_refused():
+    inp = Input({"default": ("T", "B", 3)})
+    inp >> Recurrent(2, name="Rnn") - "..internals.Ha" >> Loss()
+    with pytest.raises(
+        NetworkValidationError, match="'Rnn' overwrites the deltas of its internals"
+    ):
+        Network.from_layer(inp)
+
+
 def test_recurrent_sizes_are_ints():
     inp = Input({"default": ("T", "B", 3)})
     inp >> Recurrent((2, 2))

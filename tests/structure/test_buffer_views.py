@@ -1,0 +1,209 @@
+"""Views: every way to reach a buffer, and what a wrong one is told."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import NullBufferError, UnknownPathError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.structure.buffer_views import BufferView, NullBuffer
+
+W, BIAS, LOSS = np.arange(6.0).reshape(2, 3), np.ones(2), np.zeros((4, 5, 1))
+
+
+@pytest.fixture
+def view():
+    parameters = BufferView(["W", "bias"], [W, BIAS], np.zeros(8), {("W", "bias"): np.zeros(8)})
+    outputs = BufferView(["default", "loss"], [np.zeros((4, 5, 2), np.float32), LOSS])
+    return BufferView(["parameters", "outputs", "size"], [parameters, outputs, np.zeros(3)])
+
+
+# -- reaching -------------------------------------------------------------------------------------
+
+
+def test_all_ways_lead_to_the_same_object(view):
+    for found in (
+        view.parameters.W,
+        view["parameters"]["W"],
+        view["parameters.W"],
+        view[0][0],
+        view[-3].W,
+        next(iter(view.parameters)),
+    ):
+        assert found is W
+    assert view.parameters[0:2] == [W, BIAS]
+
+
+def test_unpacking_follows_the_declaration(view):
+    weights, bias = view.parameters
+    assert weights is W
+    assert bias is BIAS
+    parameters, (_, loss), _ = view
+    assert parameters is view.parameters
+    assert loss is LOSS
+
+
+def test_it_is_an_ordered_mapping(view):
+    parameters = view.parameters
+    assert parameters.keys() == ("W", "bias")
+    assert [v is w for v, w in zip(parameters.values(), (W, BIAS), strict=True)] == [True, True]
+    assert [name for name, _ in parameters.items()] == ["W", "bias"]
+    assert list(parameters._asdict()) == ["W", "bias"]
+    assert len(parameters) == 2
+    assert "W" in parameters
+    assert "R" not in parameters
+    assert W.shape not in parameters
+
+
+def test_2015_members(view):
+    assert view.parameters._buffer_names == ("W", "bias")
+    assert view.parameters._keys == {"W", "bias"}
+    assert view.parameters._full_buffer.shape == (8,)
+    assert view.outputs._full_buffer is None
+
+
+def test_tab_completion_knows_the_names(view):
+    assert {"parameters", "outputs", "size"} <= set(dir(view))
+    assert {"parameters", "outputs", "size"} <= set(vars(view))
+
+
+def test_views_are_compared_by_identity(view):
+    assert view == view
+    assert view.parameters != BufferView(["W", "bias"], [W, BIAS])
+
+
+# -- what is not there ----------------------------------------------------------------------------
+
+
+def test_wrong_keys_are_told_the_choices(view):
+    message = "unknown buffer 'parameter'. Choices are: parameters, outputs, size. Did you mean 'p"
+    for error, reach in (
+        (UnknownPathError, lambda: view["parameter"]),
+        (KeyError, lambda: view["parameter.W"]),
+        (AttributeError, lambda: view.parameter),
+    ):
+        with pytest.raises(error, match=message):
+            reach()
+
+
+def test_a_wrong_part_of_a_path_is_told_the_choices_there(view):
+    with pytest.raises(KeyError, match=r"unknown buffer 'w'. Choices are: W, bias\."):
+        view["parameters.w"]
+
+
+def test_a_path_through_an_array_is_refused(view):
+    with pytest.raises(UnknownPathError, match=r"^path 'W.x': 'W' is an array, not a group\.$"):
+        view["parameters.W.x"]
+
+
+def test_a_wrong_index(view):
+    with pytest.raises(IndexError, match="list index out of range"):
+        view[3]
+
+
+def test_special_attributes_are_not_looked_up_as_buffers(view):
+    assert not hasattr(view, "__array_interface__")
+    with pytest.raises(AttributeError, match="^__foo__$"):
+        view.__foo__  # noqa: B018  (the access is the test)
+
+
+def test_names_and_buffers_must_match():
+    with pytest.raises(
+        ValueError, match=r"^expected as many buffers as names \('a', 'b'\), got 1$"
+    ):
+        BufferView(["a", "b"], [1])
+
+
+# -- joints ---------------------------------------------------------------------------------------
+
+
+def test_joints(view):
+    assert view.parameters.joint("W", "bias").shape == (8,)
+    with pytest.raises(
+        UnknownPathError, match=r"unknown joint buffer 'bias, W'. Choices are: W, b"
+    ):
+        view.parameters.joint("bias", "W")
+    with pytest.raises(UnknownPathError, match=r"unknown joint buffer 'loss'\. There are none\."):
+        view.outputs.joint("loss")
+
+
+# -- changing and copying -------------------------------------------------------------------------
+
+
+def test_adjust_points_to_other_buffers_in_place(view):
+    parameters, other = view.parameters, np.zeros((7, 3))
+    full = np.zeros(9)
+    assert parameters.adjust(["W", "bias"], [other, BIAS], full) is parameters
+    assert view["parameters.W"] is view.parameters[0] is view.parameters.W is other
+    assert parameters._full_buffer is full
+
+
+@pytest.mark.parametrize("names", [["bias", "W"], ["W"], ["W", "bias", "R"]])
+def test_adjust_refuses_other_names(view, names):
+    with pytest.raises(ValueError, match=r"^expected the names \('W', 'bias'\), got"):
+        view.parameters.adjust(names, [W] * len(names))
+    assert view.parameters.W is W
+
+
+def test_a_deep_copy_has_memory_of_its_own(view):
+    other = copy.deepcopy(view)
+    assert other["parameters.W"] is other.parameters[0]
+    np.testing.assert_array_equal(other.parameters.W, W)
+    other.parameters.W[:] = -1
+    assert W[1, 2] == 5
+    assert other.parameters._full_buffer is not view.parameters._full_buffer
+    assert other.parameters.joint("W", "bias").shape == (8,)
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+def test_repr_is_the_tree(view):
+    assert repr(view) == "\n".join(
+        [
+            "parameters",
+            "  W     float64[2, 3]  48 B",
+            "  bias  float64[2]  16 B",
+            "outputs",
+            "  default  float32[4, 5, 2]  160 B",
+            "  loss     float64[4, 5, 1]  160 B",
+            "size        float64[3]  24 B",
+        ]
+    )
+
+
+def test_repr_leaves_out_empty_groups_and_marks_what_has_no_memory():
+    null = NullBuffer("A.input_deltas.default", "nobody")
+    view = BufferView(["a", "b", "c"], [BufferView([], []), null, None])
+    assert repr(view) == "b  null (nobody needs it)\nc  not allocated"
+
+
+def test_repr_of_debug_arrays():
+    handler = DebugHandler(NumpyHandler(np.float32))
+    assert repr(BufferView(["x"], [handler.zeros((2, 3))])) == "x  float32[2, 3]  24 B"
+
+
+# -- null buffers ---------------------------------------------------------------------------------
+
+NULL = NullBuffer("A.input_deltas.default", "nobody needs it. Set net.keep_input_deltas = True.")
+
+
+@pytest.mark.parametrize(
+    "read", [np.asarray, np.sum, lambda b: b[0], lambda b: b[:], lambda b: b.__setitem__(0, 1)]
+)
+def test_reading_a_null_buffer_says_how_to_have_it(read):
+    with pytest.raises(
+        NullBufferError,
+        match=(
+            r"^A\.input_deltas\.default is a null buffer \(no memory\): nobody needs it\. "
+            r"Set net\.keep_input_deltas = True\.$"
+        ),
+    ):
+        read(NULL)
+
+
+def test_a_null_buffer_is_false_and_empty():
+    assert not NULL
+    assert (NULL.shape, NULL.size) == ((0,), 0)
+    assert repr(NULL).startswith("<NullBuffer A.input_deltas.default: nobody needs it")
