@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ from brainstorm import references
 from brainstorm.describable import Describable, create_from_description, get_description
 from brainstorm.errors import (
     FileFormatError,
-    HandlerValidationError,
     NetworkValidationError,
     UnknownPathError,
     unknown,
@@ -31,13 +32,15 @@ from brainstorm.structure.architecture import (
     instantiate_layers_from_architecture,
 )
 from brainstorm.structure.buffer_views import BufferView, find_array
-from brainstorm.structure.buffers import BufferManager, last_axis_slice
+from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.external_data import check_external_data, split_batch
-from brainstorm.structure.layout import create_layout, find_needed_deltas, gather_array_nodes
+from brainstorm.structure.layout import create_layout
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
-from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
+from brainstorm.structure.passes import Passes
 from brainstorm.structure.prediction import find_ancestors, find_prediction
+from brainstorm.structure.summary import summarize
+from brainstorm.structure.topology import check_topology
 from brainstorm.utils import Array
 from brainstorm.value_modifiers import (
     apply_to_gradient,
@@ -97,7 +100,7 @@ class Network(Seedable, Describable):
         self.gradient_modifiers: Modifiers = {}
         self._buffer_manager = buffer_manager
         self._keep_input_deltas = False
-        self._plan()
+        self._passes = Passes(self.layers, buffer_manager, keep_input_deltas=False)
         self.set_handler(buffer_manager.handler if handler is None else handler)
 
     @classmethod
@@ -128,6 +131,7 @@ class Network(Seedable, Describable):
         """
         seed = RandomState(seed).get_seed()
         layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
+        check_topology(layers)
         hubs, layout = create_layout(layers)
         manager = BufferManager(layout, hubs, handler or get_default_handler())
         return cls(layers, manager, architecture, seed)
@@ -138,7 +142,6 @@ class Network(Seedable, Describable):
             self._buffer_manager.set_handler(handler)
         for layer in self.layers.values():
             layer.set_handler(handler)
-        self._bind()
 
     @property
     def handler(self) -> Handler:
@@ -149,7 +152,13 @@ class Network(Seedable, Describable):
 
     @property
     def buffer(self) -> BufferView:
-        """The tree of all buffers, on the handler's device; writing to them is allowed."""
+        """The tree of all buffers, on the handler's device; writing to them is allowed.
+
+        Raises:
+            NetworkValidationError: The network was closed.
+        """
+        if self._buffer_manager.views is None:
+            raise NetworkValidationError("the network is closed, its memory was released.")
         return self._buffer_manager.views
 
     @property
@@ -199,20 +208,77 @@ class Network(Seedable, Describable):
         manager = self._buffer_manager
         return find_largest_batch(manager.hubs, T, bytes, manager.item_size)
 
+    def summary(self) -> str:
+        """Return a table of the layers: shapes, parameters, characteristics."""
+        return summarize(self.layers)
+
     def __repr__(self) -> str:
-        width = max(len(name) for name in self.layers)
-        lines = [f"Network: {len(self.layers)} layers, {self.parameters_size:,} parameters"]
-        for name, layer in self.layers.items():
-            shapes = ", ".join(f"{k} {v!r}" for k, v in layer.out_shapes.items())
-            shapes = shapes.replace("BufferStructure", "").replace("'", "")
-            lines.append(f"  {name:<{width}}  {layer.type_name}: {shapes}")
-        return "\n".join(lines)
+        return f"Network of {len(self.layers)} layers\n{self.summary()}"
+
+    # -- life cycle -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Shut all layers down and release the memory; may be called more than once."""
+        for layer in self.layers.values():
+            layer.shutdown()
+        self._buffer_manager.close()
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # -- statistics -----------------------------------------------------------------------------
+
+    def dump_statistics(
+        self, storage: MutableMapping[str, float] | None = None, show: bool = False
+    ) -> MutableMapping[str, float]:
+        """Return what statistics layers accumulated since the last reset, by layer name.
+
+        Args:
+            storage: Takes the values; `None` makes a new dict.
+            show: Whether to print them too.
+        """
+        storage = {} if storage is None else storage
+        for name in self._statistics_layers():
+            self.layers[name].dump_statistics(self.buffer[name], storage)
+            if show:
+                sys.stdout.write(f"{name}: {storage[name]}\n")
+        return storage
+
+    def reset_statistics(self) -> None:
+        """Let statistics layers begin anew; the trainer does so in every epoch."""
+        for name in self._statistics_layers():
+            self.layers[name].reset_statistics(self.buffer[name])
+
+    @contextlib.contextmanager
+    def separate_statistics(self) -> Iterator[None]:
+        """Begin anew for the time of a ``with`` block (an evaluation), then go on as before."""
+        kept = {
+            path: self.get(path)
+            for path in self._buffer_manager.persistent_paths
+            if path.partition(".")[0] in self._statistics_layers()
+        }
+        self.reset_statistics()
+        try:
+            yield
+        finally:
+            for path, values in kept.items():
+                self.handler.set_from_numpy(self.buffer[path], values)
+
+    def _statistics_layers(self) -> list[str]:
+        return [name for name, layer in self.layers.items() if layer.has_stats]
 
     # -- parameters -----------------------------------------------------------------------------
 
     @property
     def _parameter_names(self) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(layer.parameter_shapes) for name, layer in self.layers.items()}
+        """Layer to the names of the parameters that it owns."""
+        return {
+            name: tuple(p for p in layer.parameter_shapes if p not in layer.shared_parameters)
+            for name, layer in self.layers.items()
+        }
 
     def initialize(
         self, default_or_init_dict: Any = None, seed: int | None = None, **kwargs: Any
@@ -238,8 +304,8 @@ class Network(Seedable, Describable):
         rnd = self.rnd.child("initialize") if seed is None else RandomState(seed)
         values = {}
         for name in sorted(self.layers):
-            for parameter, structure in sorted(self.layers[name].parameter_shapes.items()):
-                initializer, fallback = resolved[name][parameter]
+            for parameter, (initializer, fallback) in sorted(resolved.get(name, {}).items()):
+                structure = self.layers[name].parameter_shapes[parameter]
                 path = f"{name}.parameters.{parameter}"
                 values[path] = evaluate_initializer(
                     initializer,
@@ -302,31 +368,7 @@ class Network(Seedable, Describable):
             self._keep_input_deltas = keep
             hubs, layout = create_layout(self.layers, keep)
             self._buffer_manager.set_layout(layout, hubs)
-            self._plan()
-            self._bind()
-
-    def _plan(self) -> None:
-        """Derive who writes what, which holds for every T and B."""
-        manager = self._buffer_manager
-        needed = find_needed_deltas(self.layers, self._keep_input_deltas)
-        self._backward_plans = {
-            accumulate: plan_backward_pass(
-                self.layers, manager.layout, manager.hubs, needed, accumulate
-            )
-            for accumulate in (False, True)
-        }
-        self._copied = {
-            path: node["@copy_of"]
-            for path, node in gather_array_nodes(manager.layout)
-            if "@copy_of" in node and "@null" not in node
-        }
-
-    def _bind(self) -> None:
-        """Look up the arrays that planned copies touch, after memory has moved."""
-        self._copies = {
-            sink: _parts_of_copy(self.buffer, sink, sources)
-            for sink, sources in self._copied.items()
-        }
+            self._passes = Passes(self.layers, self._buffer_manager, keep)
 
     def provide_external_data(self, data: Data, all_inputs: bool = True) -> None:
         """Copy a batch into the outputs of the Input layer, after making room for its T and B.
@@ -348,15 +390,10 @@ class Network(Seedable, Describable):
             array = data.get(connection.output_name)
             if isinstance(array, np.ndarray):
                 self.layers[connection.end_layer].validate_data(connection.input_name, array)
-        self._resize(T, B)
+        self._buffer_manager.resize(T, B)
         for name in shapes:
             if name in data:
                 self._set_input(name, data[name])
-
-    def _resize(self, T: int, B: int) -> None:
-        if (self.time_size, self.batch_size) != (T, B):
-            self._buffer_manager.resize(T, B)
-            self._bind()
 
     def _set_input(self, name: str, array: Array) -> None:
         target = self.buffer.Input.outputs[name]
@@ -375,28 +412,7 @@ class Network(Seedable, Describable):
             context: What `get_context` returned after the preceding part of the sequences;
                 `None` starts from zeros.
         """
-        self._forward(self.layers, training_pass, context)
-
-    def _forward(
-        self, names: Iterable[str], training_pass: bool, context: Sequence[Array] | None
-    ) -> None:
-        if self.batch_size == 0:
-            raise NetworkValidationError("there is no data yet: call provide_external_data first.")
-        if context is None:
-            self._buffer_manager.clear_context()
-        else:
-            self._buffer_manager.apply_context(context)
-        for name in names:
-            if name == INPUT:
-                continue
-            for port in self.layers[name].in_shapes:
-                for source, part in self._copies.get(f"{name}.inputs.{port}", ()):
-                    self.handler.copy_to(source, part)
-            try:
-                self.layers[name].forward_pass(self.buffer[name], training_pass)
-            except HandlerValidationError as error:
-                _locate(error, self.layers[name], "forward pass")
-                raise
+        self._passes.forward(self.layers, training_pass, context)
 
     def backward_pass(self, accumulate: bool = False) -> None:
         """Compute all gradients (and the deltas on the way) of the sum of all losses.
@@ -406,30 +422,8 @@ class Network(Seedable, Describable):
         Args:
             accumulate: Whether to add to the gradients instead of overwriting them.
         """
-        if self.batch_size == 0:
-            raise NetworkValidationError("there is no data yet: call provide_external_data first.")
-        for step in self._backward_plans[accumulate]:
-            self._backward_step(step)
+        self._passes.backward(accumulate)
         self.apply_gradient_modifiers()
-
-    def _backward_step(self, step: BackwardStep) -> None:
-        handler, manager = self.handler, self._buffer_manager
-        for hub, start, stop in step.clear:
-            handler.fill(manager.part(hub, start, stop), 0.0)
-        if step.layer not in ("", INPUT):
-            layer = self.layers[step.layer]
-            layer.set_write_modes(step.unneeded, step.overwritten)
-            try:
-                layer.backward_pass(self.buffer[step.layer])
-            except HandlerValidationError as error:
-                _locate(error, layer, "backward pass")
-                raise
-        for sink, adds in step.copies.items():
-            for (source, part), add in zip(self._copies[sink], adds, strict=True):
-                if add:
-                    handler.add_tt(source, part, source)
-                else:
-                    handler.copy_to(part, source)
 
     def get_loss_values(self) -> OrderedDict[str, float]:
         """Return the losses of the last forward pass.
@@ -486,7 +480,7 @@ class Network(Seedable, Describable):
             self.provide_external_data(batch, all_inputs=False)
             for name in missing:
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
-            self._forward(needed, False, None)
+            self._passes.forward(needed, False, None)
             values = self.get(path)
             parts.append(values[: self.time_size] if structure.scales_with_time else values)
         return np.concatenate(parts, axis=max(structure.first_feature_dim - 1, 0))
@@ -570,29 +564,8 @@ class Network(Seedable, Describable):
         return net
 
 
-def _locate(error: HandlerValidationError, layer: Layer, what: str) -> None:
-    """Put layer and pass in front of the error of a handler operation."""
-    error.args = (f"layer {layer.name!r} ({layer.type_name}), {what}: {error}",)
-
-
 def _each_modifier(modifiers: Modifiers) -> Iterable[tuple[str, str, Any]]:
     for layer, parameters in modifiers.items():
         for parameter, mods in parameters.items():
             for modifier in mods:
                 yield layer, parameter, modifier
-
-
-def _parts_of_copy(
-    buffer: BufferView, sink: str, sources: Sequence[str]
-) -> list[tuple[Array, Array]]:
-    """Return (source, its part of the sink) for an input that is a copy of several outputs."""
-    target, start, parts = buffer[sink], 0, []
-    rows = target.shape[0]
-    for path in sources:
-        source = buffer[path]
-        if source.shape[0] > rows:  # the context of a recurrent output is not copied
-            source = source[0:rows]
-        stop = start + source.shape[-1]
-        parts.append((source, last_axis_slice(target, start, stop)))
-        start = stop
-    return parts

@@ -38,7 +38,7 @@ from brainstorm.scorers import Accuracy
 from brainstorm.training import AdamStepper, Cosine
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (after the backend is chosen)
+import matplotlib.pyplot as plt
 
 OUTPUT = Path("output")
 EPOCHS = 40
@@ -54,23 +54,19 @@ def load_data():
     return [{"default": x, "targets": y} for x, y in zip(*parts, strict=True)]
 
 
+def convolution(last, filters):
+    """Wire a normalized 3x3 convolution behind the layer `last`."""
+    last >>= Convolution2D(filters, (3, 3), padding=1, activation="linear")
+    return last >> BatchNorm() >> Elementwise("rel")
+
+
 def make_network():
     """Wire and initialize the network."""
     inp, projection = bs.tools.get_in_out_layers("classification", (8, 8, 1), 10)
-    (
-        inp
-        >> Convolution2D(32, (3, 3), padding=1, activation="linear")
-        >> BatchNorm()
-        >> Elementwise("rel")
-        >> Convolution2D(32, (3, 3), padding=1)
-        >> Pooling2D((2, 2), stride=(2, 2))
-        >> Convolution2D(64, (3, 3), padding=1)
-        >> Pooling2D((2, 2), stride=(2, 2))
-        >> Dropout(0.3)
-        >> FullyConnected(128)
-        >> Dropout(0.3)
-        >> projection
-    )
+    last = convolution(inp, 32)
+    last = convolution(last, 32) >> Pooling2D((2, 2), stride=(2, 2)) >> Dropout(0.2)
+    last = convolution(last, 64) >> Pooling2D((2, 2), stride=(2, 2)) >> Dropout(0.2)
+    last >> FullyConnected(128) >> Dropout(0.3) >> projection
     net = bs.Network.from_layer(projection)
     net.output_name = "Output.outputs.predictions"
     net.initialize({"*": {"W": DenseSqrtFanIn("rel"), "bias": 0, "gamma": 1, "beta": 0}})

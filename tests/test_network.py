@@ -407,9 +407,29 @@ def test_losses():
 
 
 def test_repr_shows_layers_and_shapes():
-    text = repr(build("cnn"))
-    assert "Convolution2D: default (T, B, 5, 5, 3)" in text
-    assert text.startswith("Network: 7 layers, ")
+    net = build("cnn")
+    text = repr(net)
+    assert text.startswith("Network of 7 layers\nlayer ")
+    assert net.summary() in text
+    (row,) = (line for line in net.summary().splitlines() if line.startswith("BatchNorm"))
+    assert "(T, B, 2, 2, 3)" in row
+    assert "depends_on_mode" in row
+    assert row.endswith("internals")
+    assert net.summary().splitlines()[-1].split() == ["total", f"{net.parameters_size:,}"]
+
+
+def test_closing():
+    net = build("lstm")
+    calls = []
+    net.layers["Lstm"].shutdown = lambda: calls.append(1)
+    with net as entered:
+        assert entered is net
+        net.provide_external_data(data_for(net))
+    assert calls == [1]
+    net.close()
+    for use in (lambda: net.get("parameters"), net.forward_pass, lambda: net.buffer):
+        with pytest.raises(NetworkValidationError, match="closed|no data"):
+            use()
 
 
 def test_buffers_can_be_set_by_name():

@@ -8,13 +8,14 @@ A layer is a class whose name ends in ``LayerImpl``. It declares its inputs and 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers.characteristics import Characteristics
 from brainstorm.layers.constraints import Constraint
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import Connection, layer_registry
@@ -47,6 +48,8 @@ class Layer:
     expected_inputs: Mapping[str, StructureTemplate] = {
         "default": StructureTemplate("T", "B", "...")
     }
+    #: Inputs that may be left unconnected; then `in_shapes` and ``buffers.inputs`` lack them.
+    optional_inputs: Collection[str] = ()
     #: Names of the options; as a mapping, each with its constraint.
     expected_kwargs: Collection[str] | Mapping[str, Constraint] = frozenset()
 
@@ -60,6 +63,19 @@ class Layer:
     #: Which of 'input_deltas', 'gradients' `backward_pass` overwrites where `overwrites` says so;
     #: with 'internals' it overwrites the deltas of all internals, whoever wrote to them before.
     can_overwrite: Collection[str] = ()
+    #: Which buffers of the forward pass `backward_pass` reads; may be narrowed in `setup`.
+    needs_in_backward: Collection[str] = ("inputs", "outputs", "internals")
+    #: Whether output ``default`` is the memory of input ``default``; may be set in `setup`.
+    is_inplace: bool = False
+    #: Whether a training pass computes something else than another pass.
+    depends_on_mode: bool = False
+    #: Whether the output of one time step depends on the inputs of others; true of itself where
+    #: an output has a context.
+    time_coupled: bool = False
+    #: Whether its output ``loss`` is part of the sum that is minimized.
+    has_loss: bool = False
+    #: Whether it accumulates statistics: `dump_statistics` and `reset_statistics`.
+    has_stats: bool = False
     #: Buffers that must be adjacent: category to tuples of names; see `BufferView.joint`.
     joint_buffers: Mapping[str, Iterable[tuple[str, ...]]] = {}
 
@@ -84,10 +100,13 @@ class Layer:
         self.outgoing = set(outgoing_connections)
         self.rnd = RandomState() if rnd is None else rnd
         self.handler: Handler = None  # type: ignore[assignment]  # given by set_handler
+        #: Parameter to ``'Layer.parameter'`` of the layer that owns it; set by the network.
+        self.shared_parameters: Mapping[str, str] = {}
         self._unneeded_deltas: frozenset[str] = frozenset()
         self._overwritten: frozenset[str] = frozenset()
 
         self._check_kwargs()
+        self.expected_inputs = self.inputs_for(self.kwargs)
         self._check_in_shapes()
         outputs, parameters, internals = self.setup(self.kwargs, self.in_shapes)
         self.out_shapes = OrderedDict(outputs)
@@ -96,6 +115,11 @@ class Layer:
         self._check_connections()
 
     # -- to override ----------------------------------------------------------------------------
+
+    @classmethod
+    def inputs_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, StructureTemplate]:
+        """Return `expected_inputs` for these options; override it where they decide the inputs."""
+        return cls.expected_inputs
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
@@ -122,6 +146,15 @@ class Layer:
     def set_handler(self, handler: Handler) -> None:
         """Take the handler that all computations are to use from now on."""
         self.handler = handler
+
+    def dump_statistics(self, buffers: BufferView, storage: MutableMapping[str, float]) -> None:
+        """Write what was accumulated since the last reset into `storage`, name to number."""
+
+    def reset_statistics(self, buffers: BufferView) -> None:
+        """Begin to accumulate anew."""
+
+    def shutdown(self) -> None:
+        """Release what the layer holds beside its buffers; may be called more than once."""
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         """Look at data (on the host) that is about to be fed straight into an input."""
@@ -152,6 +185,11 @@ class Layer:
         """Say which input deltas nobody needs, and of which buffers this is the first writer."""
         self._unneeded_deltas = frozenset(unneeded_deltas)
         self._overwritten = frozenset(overwritten)
+
+    @property
+    def characteristics(self) -> Characteristics:
+        """The facts about this layer, as declared and derived."""
+        return Characteristics.of(self)
 
     @property
     def type_name(self) -> str:
@@ -218,6 +256,8 @@ class Layer:
         for port, template in self.expected_inputs.items():
             expected = format_shape(template.shape)
             if port not in self.in_shapes:
+                if port in self.optional_inputs:
+                    continue
                 raise self.fail(
                     f"expected {expected}, but nothing is connected. "
                     f"Connect something: ... >> {port!r} - {self.name}.",

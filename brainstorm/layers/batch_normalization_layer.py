@@ -42,6 +42,8 @@ class BatchNormLayerImpl(Layer):
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
     accepts_null_deltas = True
+    needs_in_backward = ("internals",)
+    depends_on_mode = True
     can_overwrite = ("input_deltas", "gradients")
 
     def setup(

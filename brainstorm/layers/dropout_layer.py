@@ -6,7 +6,7 @@ from typing import Any
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.layers.constraints import number
+from brainstorm.layers.constraints import number, one_of
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -14,7 +14,9 @@ from brainstorm.structure.construction import ConstructionWrapper
 __all__ = ["Dropout", "DropoutLayerImpl"]
 
 
-def Dropout(drop_prob: float = 0.5, name: str | None = None) -> ConstructionWrapper:
+def Dropout(
+    drop_prob: float = 0.5, name: str | None = None, inplace: bool = False
+) -> ConstructionWrapper:
     """Add dropout (Srivastava et al. 2014), scaled so that the expectation stays the same.
 
     Training: mask ~ Bernoulli(1 - drop_prob), y = x * mask / (1 - drop_prob). Otherwise: y = x.
@@ -22,23 +24,30 @@ def Dropout(drop_prob: float = 0.5, name: str | None = None) -> ConstructionWrap
     Args:
         drop_prob: Probability of an element being set to zero, in [0, 1).
         name: Layer name; made unique within the network.
+        inplace: Whether the output overwrites the memory of the input; refused where anything
+            else needs the input.
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: mask, of the same shape (zeros and ones)
     """
-    return ConstructionWrapper.create(DropoutLayerImpl, name=name, drop_prob=drop_prob)
+    return ConstructionWrapper.create(
+        DropoutLayerImpl, name=name, drop_prob=drop_prob, inplace=inplace
+    )
 
 
 class DropoutLayerImpl(Layer):
     """Implements `Dropout`; the backward pass belongs to a forward pass with training_pass=True."""
 
-    expected_kwargs = {"drop_prob": number(0, 1, high_open=True)}
+    expected_kwargs = {"drop_prob": number(0, 1, high_open=True), "inplace": one_of(True, False)}
     accepts_null_deltas = True
+    needs_in_backward = ("internals",)
+    depends_on_mode = True
     can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
+        self.is_inplace = kwargs.get("inplace", False)
         self.keep_prob = 1.0 - kwargs.get("drop_prob", 0.5)
         shape = in_shapes["default"].shape
         return {"default": BufferStructure(*shape)}, {}, {"mask": BufferStructure(*shape)}
@@ -53,7 +62,7 @@ class DropoutLayerImpl(Layer):
             self.handler.generate_probability_mask(mask, self.keep_prob, stream=self.stream)
             self.handler.mult_tt(x, mask, y)
             self.handler.mult_st(1.0 / self.keep_prob, y, y)
-        else:
+        elif not self.is_inplace:
             self.handler.copy_to(x, y)
 
     def backward_pass(self, buffers: BufferView) -> None:

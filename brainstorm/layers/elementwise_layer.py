@@ -6,6 +6,7 @@ from typing import Any
 
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.layers.constraints import one_of
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -13,29 +14,37 @@ from brainstorm.structure.construction import ConstructionWrapper
 __all__ = ["Elementwise", "ElementwiseLayerImpl"]
 
 
-def Elementwise(activation: str = "rel", name: str | None = None) -> ConstructionWrapper:
+def Elementwise(
+    activation: str = "rel", name: str | None = None, inplace: bool = False
+) -> ConstructionWrapper:
     """Add a layer that applies a function to every element: ``y = act(x)``.
 
     Args:
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
+        inplace: Whether the output overwrites the memory of the input; refused where anything
+            else needs the input.
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ElementwiseLayerImpl, name=name, activation=activation)
+    return ConstructionWrapper.create(
+        ElementwiseLayerImpl, name=name, activation=activation, inplace=inplace
+    )
 
 
 class ElementwiseLayerImpl(Layer):
     """Implements `Elementwise`."""
 
-    expected_kwargs = {"activation": activation_name()}
+    expected_kwargs = {"activation": activation_name(), "inplace": one_of(True, False)}
     accepts_null_deltas = True
+    needs_in_backward = ("outputs",)
     can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
+        self.is_inplace = kwargs.get("inplace", False)
         self.activation = kwargs.get("activation", "rel")
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 

@@ -46,6 +46,9 @@ class FullyConnectedLayerImpl(Layer):
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         self.activation = kwargs.get("activation", "rel")
+        self.needs_in_backward = (
+            ("inputs",) if self.activation == "linear" else ("inputs", "outputs")
+        )
         size = kwargs.get("size")
         if size is None:
             size = in_shapes["default"].feature_shape

@@ -38,6 +38,7 @@ class LossLayerImpl(Layer):
     takes_no_output_deltas_from = ("loss",)
     has_loss = True
     accepts_null_deltas = True
+    needs_in_backward = ()
     can_overwrite = ("input_deltas",)
 
     def setup(

@@ -37,6 +37,7 @@ class MaskLayerImpl(Layer):
     }
     computes_no_input_deltas_for = ("mask",)
     accepts_null_deltas = True
+    needs_in_backward = ("inputs",)
     can_overwrite = ("input_deltas",)
 
     def setup(

@@ -30,6 +30,7 @@ class MergeLayerImpl(Layer):
     """Implements `Merge`."""
 
     expected_inputs = {"inputs_1": StructureTemplate("..."), "inputs_2": StructureTemplate("...")}
+    needs_in_backward = ()
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures

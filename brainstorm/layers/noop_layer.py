@@ -30,6 +30,7 @@ class NoOpLayerImpl(Layer):
     """Implements `NoOp`."""
 
     accepts_null_deltas = True
+    needs_in_backward = ()
     can_overwrite = ("input_deltas",)
 
     def setup(

@@ -60,6 +60,7 @@ class Pooling2DLayerImpl(Layer):
         "activation_function": any_value(),
     }
     accepts_null_deltas = True
+    needs_in_backward = ("internals",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures

@@ -42,6 +42,7 @@ class SigmoidCELayerImpl(Layer):
     computes_no_input_deltas_for = ("targets",)
     takes_no_output_deltas_from = ("predictions",)
     accepts_null_deltas = True
+    needs_in_backward = ("inputs", "outputs")
     can_overwrite = ("input_deltas",)
 
     def setup(

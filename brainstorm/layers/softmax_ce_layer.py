@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.layers._checks import require_shape
+from brainstorm.layers._checks import require_class_indices, require_shape
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
@@ -41,6 +41,7 @@ class SoftmaxCELayerImpl(Layer):
     computes_no_input_deltas_for = ("targets",)
     takes_no_output_deltas_from = ("predictions",)
     accepts_null_deltas = True
+    needs_in_backward = ("inputs", "outputs")
     can_overwrite = ("input_deltas",)
 
     def setup(
@@ -58,18 +59,10 @@ class SoftmaxCELayerImpl(Layer):
         Raises:
             LayerValidationError: Some are not; the message names the first.
         """
-        if input_name != "targets":
-            return
-        classes = self.in_shapes["default"].shape[-1]
-        with np.errstate(invalid="ignore"):  # NaN compares as wrong, which is what is wanted
-            wrong = ~((array >= 0) & (array < classes) & (array == np.floor(array)))
-        if wrong.any():
-            index = tuple(int(i) for i in np.argwhere(wrong)[0])
-            raise self.fail(
-                f"expected class indices, whole numbers in [0, {classes}), got {array[index]} at "
-                f"index {index}. Number the classes from 0, or give this layer more inputs.",
-                "targets",
-            )
+        if input_name == "targets":
+            remedy = "Number the classes from 0, or give this layer more inputs."
+            classes = self.in_shapes["default"].shape[-1]
+            require_class_indices(self, input_name, array, classes, remedy)
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, targets = (flatten_all_but_last(a) for a in buffers.inputs)

@@ -34,6 +34,7 @@ class SquaredDifferenceLayerImpl(Layer):
         "inputs_2": StructureTemplate("T", "B", "..."),
     }
     accepts_null_deltas = True
+    needs_in_backward = ("internals",)
     can_overwrite = ("input_deltas",)
 
     def setup(

@@ -62,9 +62,16 @@ def get_layer_description(layer: LayerDetails) -> dict[str, Any]:
     outgoing: dict[str, set[str]] = {}
     for output_name, input_name, target in layer.outgoing:
         outgoing.setdefault(output_name, set()).add(f"{target.name}.{input_name}")
+    shared = layer.shared_parameters
+    if isinstance(shared, LayerDetails):
+        sharing: dict[str, Any] = {"@shared_parameters": shared.name}
+    else:
+        paths = {ours: f"{owner.name}.{theirs}" for ours, (owner, theirs) in (shared or {}).items()}
+        sharing = {"@shared_parameters": paths} if paths else {}
     return {
         "@type": layer.layer_type,
         "@outgoing_connections": {name: sorted(ends) for name, ends in sorted(outgoing.items())},
+        **sharing,
         **layer.layer_kwargs,
     }
 
@@ -150,6 +157,13 @@ def _validate_entry(name: Any, layer: Any) -> None:
     if not isinstance(layer, Mapping) or not isinstance(layer.get("@type"), str):
         raise NetworkValidationError(
             f"layer {name!r}: expected a dict whose '@type' is the name of a layer type."
+        )
+    shared = layer.get("@shared_parameters", {})
+    paths = shared.values() if isinstance(shared, Mapping) else [shared]
+    if not all(isinstance(path, str) for path in paths):
+        raise NetworkValidationError(
+            f"layer {name!r}, '@shared_parameters': expected the name of a layer, or a dict from "
+            f"parameter names to 'layer.parameter', got {shared!r}."
         )
     outgoing = layer.get("@outgoing_connections", {})
     targets = list(outgoing.values()) if isinstance(outgoing, Mapping) else [outgoing]
@@ -243,6 +257,12 @@ def instantiate_layers_from_architecture(
             rnd=rnd.child(f"layers/{name}"),
             **get_kwargs(architecture[name]),
         )
+        shared = architecture[name].get("@shared_parameters", {})
+        if isinstance(shared, str):
+            shared = {
+                parameter: f"{shared}.{parameter}" for parameter in layers[name].parameter_shapes
+            }
+        layers[name].shared_parameters = dict(shared)
     return layers
 
 

@@ -2,12 +2,14 @@
 
 A shape is a tuple that may start with the markers ``'T'`` (time) and ``'B'`` (batch), followed by
 feature dimensions. In a template a feature may be left open: ``'F'`` stands for any one feature
-dimension and ``'...'`` for any number of them (at least one).
+dimension and ``'...'`` for any number of them (at least one). The last feature of an internal may
+be ``'T'`` once more, as in ``('T', 'B', heads, 'T')``: what each step has to do with each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from brainstorm.errors import StructureValidationError, ValidationError
@@ -21,7 +23,7 @@ BUFFER_TYPE_NAMES = ("constant", "batch sized", "time sized")
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def format_shape(shape: Sequence[Any]) -> str:
@@ -34,7 +36,8 @@ class _Shape:
     """What templates and structures share: the markers, the context and their rules."""
 
     def __init__(self, shape: tuple[Any, ...], context_size: int, is_backward_only: bool) -> None:
-        self.shape = shape
+        # Sizes often come from NumPy; in descriptions they must be plain ints.
+        self.shape = shape = tuple(int(size) if _is_int(size) else size for size in shape)
         self.context_size = context_size
         self.is_backward_only = is_backward_only
         if not shape:
@@ -44,13 +47,15 @@ class _Shape:
         self.scaling_shape: tuple[str, ...] = markers[self.buffer_type]
         self.first_feature_dim = self.buffer_type
         self.feature_shape: tuple[Any, ...] = shape[self.buffer_type :]
+        self.is_square = self.buffer_type == TIME and self.feature_shape[-1:] == ("T",)
         if shape[: self.buffer_type] != self.scaling_shape or any(
-            marker in self.feature_shape for marker in ("T", "B")
+            marker in (self.feature_shape[:-1] if self.is_square else self.feature_shape)
+            for marker in ("T", "B")
         ):
             raise self._invalid("expected the markers in front, as ('T', 'B', ...) or ('B', ...)")
         if not _is_int(context_size) or context_size < 0:
             raise self._invalid(f"context_size must be an int >= 0, got {context_size!r}")
-        if context_size and self.buffer_type != TIME:
+        if context_size and (self.buffer_type != TIME or self.is_square):
             raise self._invalid("only a time sized shape ('T', 'B', ...) can have a context")
 
     def _invalid(self, what: str) -> StructureValidationError:
@@ -111,13 +116,18 @@ class BufferStructure(_Shape):
     """The shape of one buffer, complete but for T and B.
 
     Args:
-        *shape: Markers, then at least one feature dimension as an int.
+        *shape: Markers, then at least one feature dimension as an int; the last one may be
+            ``'T'`` where the first dimension is ``'T'`` (see `is_square`).
         context_size: Extra time steps at the end of the time axis; index -1 at t = 0 is the
             state before the first step.
         is_backward_only: Whether the buffer is used in the backward pass alone.
         persistent: A constant-size internal that survives resizing and is saved with the
             network (running statistics).
         initial_value: What a persistent buffer is filled with when the network is built.
+
+    Attributes:
+        buffer_type: 0 constant, 1 batch sized, 2 time sized.
+        is_square: Whether the last feature is T: the buffer grows with the square of T.
 
     Raises:
         StructureValidationError: The shape breaks these rules.
@@ -136,15 +146,16 @@ class BufferStructure(_Shape):
         self.initial_value = initial_value
         if not self.feature_shape:
             raise self._invalid("expected at least one feature dimension")
-        if not all(_is_int(size) and size >= 0 for size in self.feature_shape):
+        fixed = self.feature_shape[:-1] if self.is_square else self.feature_shape
+        if not all(_is_int(size) and size >= 0 for size in fixed):
             raise self._invalid("feature dimensions must be ints >= 0")
         if persistent and self.buffer_type != CONSTANT:
             raise self._invalid("only a constant size buffer can be persistent")
 
     @property
     def feature_size(self) -> int:
-        """Number of values per time step and sequence."""
-        return product(self.feature_shape)
+        """Number of values per time step and sequence (and, if square, per time step again)."""
+        return product(self.feature_shape[:-1] if self.is_square else self.feature_shape)
 
     @property
     def nr_dims(self) -> int:
@@ -154,7 +165,8 @@ class BufferStructure(_Shape):
     def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
         """Return the shape for `time` steps (the context is added) and `batch` sequences."""
         scaling = (), (batch,), (time + self.context_size, batch)
-        return (*scaling[self.buffer_type], *self.feature_shape)
+        features = (*self.feature_shape[:-1], time) if self.is_square else self.feature_shape
+        return (*scaling[self.buffer_type], *features)
 
     def to_json(self, index: int) -> dict[str, Any]:
         """Return the array node of a layout for this buffer at place `index`."""
@@ -190,15 +202,19 @@ class BufferStructure(_Shape):
             feature_slice: Start and stop in feature units.
         """
         start, stop = feature_slice
+        features = self.feature_shape
+        if self.is_square:
+            time = buffer.shape[0]
+            start, stop, features = start * time, stop * time, (*features[:-1], time)
         if self.buffer_type == CONSTANT:
-            return buffer[start:stop].reshape(self.feature_shape)
+            return buffer[start:stop].reshape(features)
         if self.buffer_type == BATCH:
             part = buffer[:, start:stop]
         else:
             extra = hub.context_size - self.context_size
             rows = buffer.shape[0] - extra
             part = buffer[0:rows, :, start:stop]
-        return part.reshape((*part.shape[: self.buffer_type], *self.feature_shape))
+        return part.reshape((*part.shape[: self.buffer_type], *features))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BufferStructure) and self.shape == other.shape
@@ -213,11 +229,16 @@ def combine_buffer_structures(structures: Sequence[BufferStructure]) -> BufferSt
     The context is dropped: an input has exactly T time steps.
 
     Raises:
-        ValidationError: They differ in buffer type, number of dimensions or leading features.
+        ValidationError: They differ in buffer type, number of dimensions or leading features, or
+            are square.
     """
     if not structures:
         return BufferStructure(0)
     first = structures[0]
+    if first.is_square:
+        raise ValidationError(
+            f"cannot connect {format_shape(first.shape)}: no layer takes features that grow with T"
+        )
     for other in structures[1:]:
         if other.buffer_type != first.buffer_type:
             raise ValidationError(

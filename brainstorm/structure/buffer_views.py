@@ -52,7 +52,7 @@ class BufferView(list[Any]):
     """A node of the tree of buffers: an ordered collection of arrays or further views.
 
     ``view[0]``, ``view['W']``, ``view.W`` and ``view['a.b']`` all work, and so does unpacking in
-    the order of declaration.
+    the order of declaration. A child called like a method (``keys``) is no attribute.
 
     Args:
         buffer_names: Names of the children, in order.
@@ -82,11 +82,13 @@ class BufferView(list[Any]):
     ) -> None:
         if len(names) != len(self):
             raise ValueError(f"expected as many buffers as names {tuple(names)}, got {len(self)}")
+        children = dict(zip(names, self, strict=True))
+        self.__dict__.update({k: v for k, v in children.items() if not hasattr(BufferView, k)})
+        self._children = children
         self._full_buffer = full_buffer
         self._buffer_names = tuple(names)
         self._keys = set(names)
         self._joints = dict(joints or {})
-        self.__dict__.update(zip(names, list.__iter__(self), strict=True))
 
     def adjust(
         self,
@@ -139,8 +141,12 @@ class BufferView(list[Any]):
         name, _, rest = item.partition(".")
         if name not in self._keys:
             raise UnknownPathError(unknown("buffer", name, self._buffer_names))
-        child = self.__dict__[name]
-        return child[rest] if rest else child
+        child = self._children[name]
+        if not rest:
+            return child
+        if not isinstance(child, BufferView):
+            raise UnknownPathError(f"path {item!r}: {name!r} is an array, not a group.")
+        return child[rest]
 
     def __getattr__(self, name: str) -> Any:
         # Only called for what is not there: the children are ordinary attributes.
@@ -156,6 +162,9 @@ class BufferView(list[Any]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
 
     __hash__ = None
 

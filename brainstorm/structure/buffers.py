@@ -190,6 +190,12 @@ class BufferManager:
         self.capacities = [0, 0, 0]
         self.time_size = self.batch_size = 0
 
+    def close(self) -> None:
+        """Release everything for good."""
+        self.release()
+        self.buffers = []
+        self.views = None  # type: ignore[assignment]
+
     def clear_backward_buffers(self) -> None:
         """Fill everything that only the backward pass uses with zeros."""
         for hub, buffer in zip(self.hubs, self.buffers, strict=True):
@@ -335,6 +341,8 @@ def _joined(
     if hub.buffer_type == CONSTANT and not flat:
         first = nodes[0]["@shape"]
         shape = (sum(node["@shape"][0] for node in nodes), *first[1:])
+    if hub.is_square:
+        shape = (*shape, "T")
     markers = ("T", "B")[TIME - hub.buffer_type :]
     context = min(node.get("@context_size", 0) for node in nodes)
     structure = BufferStructure(*markers, *shape, context_size=context)

@@ -9,9 +9,10 @@ turns what is connected into a dictionary.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import NetworkValidationError, unknown
 from brainstorm.utils import PYTHON_IDENTIFIER, is_valid_layer_name
 
 __all__ = ["ConstructionWrapper", "LayerDetails", "UniquelyNamed"]
@@ -79,6 +80,7 @@ class LayerDetails(UniquelyNamed):
         super().__init__(name or layer_type)
         self.layer_type = layer_type
         self.layer_kwargs = kwargs
+        self.shared_parameters: dict[str, tuple[LayerDetails, str]] | LayerDetails | None = None
         self.incoming: list[tuple[LayerDetails, str, str]] = []
         self.outgoing: list[tuple[str, str, LayerDetails]] = []
 
@@ -102,14 +104,26 @@ class ConstructionWrapper:
     """A layer together with the input and the output that the next ``>>`` is to use.
 
     Made by the layer functions; ``'in' - layer - 'out'`` selects ports, ``a >> b`` connects.
+
+    Args:
+        layer: The layer.
+        input_name: Where the next connection to it ends.
+        output_name: Where the next connection from it starts.
+        entries: For several layers wired together, of which `layer` gives the output: input name
+            of the whole to the layers (each with the input) that it stands for.
     """
 
     def __init__(
-        self, layer: LayerDetails, input_name: str = "default", output_name: str = "default"
+        self,
+        layer: LayerDetails,
+        input_name: str = "default",
+        output_name: str = "default",
+        entries: Mapping[str, Iterable[ConstructionWrapper]] | None = None,
     ) -> None:
         self.layer = layer
         self.input_name = input_name
         self.output_name = output_name
+        self.entries = entries
 
     @classmethod
     def create(
@@ -133,23 +147,44 @@ class ConstructionWrapper:
             )
         return cls(LayerDetails(type_name.removesuffix(IMPLEMENTATION_SUFFIX), name, **kwargs))
 
+    def share_parameters_with(self, other: ConstructionWrapper) -> ConstructionWrapper:
+        """Let this layer use the parameters of another one of the same shapes, and return it.
+
+        The gradients of both add up; initializers, modifiers and decay apply once.
+        """
+        self.layer.shared_parameters = other.layer
+        self.layer.merge_scopes(other.layer)
+        return self
+
     def __rshift__(self, other: ConstructionWrapper) -> ConstructionWrapper:
         if not isinstance(other, ConstructionWrapper):
             return NotImplemented
-        self.layer.outgoing.append((self.output_name, other.input_name, other.layer))
-        other.layer.incoming.append((self.layer, self.output_name, other.input_name))
-        self.layer.merge_scopes(other.layer)
+        for layer, input_name in other._targets():
+            self.layer.outgoing.append((self.output_name, input_name, layer))
+            layer.incoming.append((self.layer, self.output_name, input_name))
+            self.layer.merge_scopes(layer)
         return other
+
+    def _targets(self) -> Iterator[tuple[LayerDetails, str]]:
+        """Yield the inputs in which a connection to this wrapper ends."""
+        if self.entries is None:
+            yield self.layer, self.input_name
+        elif self.input_name in self.entries:
+            for entry in self.entries[self.input_name]:
+                yield from entry._targets()
+        else:
+            what = unknown("input", self.input_name, self.entries)
+            raise NetworkValidationError(f"the layers before {self.layer.name!r}: {what}")
 
     def __sub__(self, output_name: str) -> ConstructionWrapper:
         if not isinstance(output_name, str):
             return NotImplemented
-        return ConstructionWrapper(self.layer, self.input_name, output_name)
+        return ConstructionWrapper(self.layer, self.input_name, output_name, self.entries)
 
     def __rsub__(self, input_name: str) -> ConstructionWrapper:
         if not isinstance(input_name, str):
             return NotImplemented
-        return ConstructionWrapper(self.layer, input_name, self.output_name)
+        return ConstructionWrapper(self.layer, input_name, self.output_name, self.entries)
 
     def __repr__(self) -> str:
         return f"<Layer: '{self.input_name}' - {self.layer.name} - '{self.output_name}'>"

@@ -30,6 +30,8 @@ class Hub:
         context_size: The largest context of its members.
         size: Number of values per time step and sequence.
         slices: Path of each source and sink to its (start, stop) on the last axis.
+        is_square: Whether everything in it has T as its last feature, so that the last axis is
+            `size` * T.
     """
 
     sources: list[str]
@@ -39,6 +41,7 @@ class Hub:
     context_size: int = 0
     size: int = 0
     slices: dict[str, tuple[int, int]] = field(default_factory=dict)
+    is_square: bool = False
 
     def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
         """Return the shape of the hub's array for `time` steps and `batch` sequences."""
@@ -46,7 +49,8 @@ class Hub:
             return (self.size,)
         if self.buffer_type == BATCH:
             return (batch, self.size)
-        return (time + self.context_size, batch, self.size)
+        size = self.size * time if self.is_square else self.size
+        return (time + self.context_size, batch, size)
 
     def get_size(self, time: int, batch: int) -> int:
         """Return the number of values in the hub's array."""
@@ -123,6 +127,7 @@ def group_into_hubs(
         root = find(path)
         if root not in hubs:
             hubs[root] = Hub([], [], structure.buffer_type, structure.is_backward_only)
+            hubs[root].is_square = structure.is_square
         hub = hubs[root]
         hub.sources.append(path)
         hub.slices[path] = (hub.size, hub.size + structure.feature_size)

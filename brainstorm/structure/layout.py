@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError, unknown
+from brainstorm.structure.aliases import find_aliases
 from brainstorm.structure.architecture import Connection
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.hubs import Hub, arrange_sources, group_into_hubs
@@ -237,8 +238,9 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     _mark_null_deltas(layout, layers, find_needed_deltas(layers, keep_input_deltas))
     nodes = dict(gather_array_nodes(layout))
     structures = {path: BufferStructure.from_layout(node) for path, node in nodes.items()}
-    forward, backward, twins = _collect_sinks(layers, nodes)
-    pinned = _pinned_groups(layers, nodes)
+    aliases = _living_aliases(layers, nodes)
+    forward, backward, twins = _collect_sinks(layers, nodes, aliases)
+    pinned = [[p for p in group if p not in aliases] for group in _pinned_groups(layers, nodes)]
 
     order, sharing = _arrange_forward(forward, structures, pinned)
     # The deltas of an input are joined exactly as the input is.
@@ -252,7 +254,8 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
         else:
             copies[sink] = sources
     for category in ("parameters", "gradients"):
-        shared[category] = [path for path in nodes if _category(path) == category]
+        shared[category] = [p for p in nodes if _category(p) == category and p not in aliases]
+    shared.update((path, [target]) for path, target in aliases.items())
 
     pinned_paths = [path for group in pinned for path in group]
     taken = {*shared, *pinned_paths}
@@ -264,8 +267,14 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     return hubs, layout
 
 
+def _living_aliases(layers: Layers, nodes: Mapping[str, Node]) -> dict[str, str]:
+    """Return the aliases whose target has memory (a delta may be null)."""
+    aliases = find_aliases(layers)
+    return {p: t for p, t in aliases.items() if "@null" not in nodes[p] and "@null" not in nodes[t]}
+
+
 def _collect_sinks(
-    layers: Layers, nodes: Mapping[str, Node]
+    layers: Layers, nodes: Mapping[str, Node], aliases: Mapping[str, str]
 ) -> tuple[Sinks, Sinks, dict[str, str]]:
     """Return the sources of all inputs, those of their deltas, and each source delta's twin."""
     forward: Sinks = {}
@@ -274,6 +283,7 @@ def _collect_sinks(
     for connection in get_connections(layers):
         source, sink = _forward_paths(connection)
         source_delta, sink_delta = get_backward_connection(connection, layers)
+        source, source_delta = aliases.get(source, source), aliases.get(source_delta, source_delta)
         forward.setdefault(sink, []).append(source)
         twins[source_delta] = source
         if "@null" not in nodes[sink_delta]:
@@ -365,7 +375,7 @@ def _write_slices(
     for path in ("parameters", "gradients"):
         nodes[path]["@shape"] = (nodes[path]["@slice"][1],)
     for sink, sources in shared.items():
-        if len(sources) > 1 and "." in sink:
+        if len(sources) > 1 and ".inputs." in sink:
             nodes[sink]["@sources"] = sources
     for sink, sources in copies.items():
         nodes[sink]["@copy_of"] = sources

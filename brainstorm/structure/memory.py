@@ -59,7 +59,7 @@ def measure_memory(
     layers: dict[str, dict[str, int]] = {name: {} for name in layer_names}
     used = 0
     for hub in hubs:
-        rows = product(hub.get_shape(time, batch)[:-1])
+        rows = product(hub.get_shape(time, batch)[:-1]) * (time if hub.is_square else 1)
         for path in hub.sources:
             name, category, _ = path.split(".", 2)
             kind = "deltas" if category.endswith("_deltas") else category

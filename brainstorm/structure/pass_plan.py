@@ -99,8 +99,10 @@ def plan_backward_pass(
     for name in reversed([name for name in layers if name in needed.layers]):
         layer, node = layers[name], layout[name]
         step = BackwardStep(name)
+        in_place = []
         for output, output_node in _children(node["output_deltas"]):
             wanted = _range(output_node)
+            in_place.append(wanted)
             if wanted and output not in layer.takes_no_output_deltas_from:
                 coverage.claim(wanted, False, step.clear)
         for category, skipped in (
@@ -111,7 +113,9 @@ def plan_backward_pass(
                 wanted = _range(target_node)
                 if wanted is None:
                     step.unneeded.add(target)
-                elif target not in skipped and coverage.claim(
+                elif target in skipped:
+                    continue
+                elif wanted in in_place or coverage.claim(
                     wanted, category in layer.can_overwrite, step.clear
                 ):
                     step.overwritten.add(f"{category}.{target}")

@@ -134,8 +134,9 @@ class LayerBench:
         }[category]
 
     def paths(self, *categories: str) -> list[str]:
-        """Return the paths of all buffers in some of the seven categories."""
-        return [f"{c}.{name}" for c in categories for name in self._structures(c)]
+        """Return the paths of all buffers with memory in some of the seven categories."""
+        paths = (f"{c}.{name}" for c in categories for name in self._structures(c))
+        return [path for path in paths if not isinstance(self.buffers[path], NullBuffer)]
 
     @property
     def delta_paths(self) -> list[str]:
@@ -152,6 +153,10 @@ class LayerBench:
     def _structure(self, path: str) -> BufferStructure:
         category, _, name = path.partition(".")
         return self._structures(category)[name]
+
+    def is_time_sized(self, path: str) -> bool:
+        """Return whether a buffer grows with T."""
+        return self._structure(path).scales_with_time
 
     def steps(self, path: str) -> Array:
         """Return a buffer without its context rows."""
@@ -268,7 +273,7 @@ class LayerBench:
 
     def sample_out_deltas(self, rnd: np.random.RandomState) -> Values:
         """Return random output deltas; ones for a loss, and none where they play no role."""
-        if getattr(self.layer, "has_loss", False):
+        if self.layer.has_loss:
             return {path: np.ones(self.steps(path).shape) for path in self.paths("output_deltas")}
         ignored = self.layer.takes_no_output_deltas_from
         return {

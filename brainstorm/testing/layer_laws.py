@@ -192,6 +192,43 @@ def what_is_read_is_not_changed(bench: LayerBench, seed: int) -> None:
             _check(bench, path, bench.get(path), expected)
 
 
+@law
+def what_is_not_needed_backward_may_be_garbage(bench: LayerBench, seed: int) -> None:
+    """The backward pass reads of the forward pass what it declares and nothing else."""
+    _, values, out_deltas = _draw(bench, seed)
+    alone = _run(bench, values, out_deltas)
+    needed = bench.layer.characteristics.needs_in_backward
+    unread = [c for c in ("inputs", "outputs", "internals") if c not in needed]
+    bench.load(dict.fromkeys(alone, np.zeros(())))
+    bench.forward(values)
+    bench.spoil(bench.paths(*unread), 100.0)
+    bench.backward(out_deltas)
+    for path, expected in alone.items():
+        _check(bench, path, bench.get(path), expected)
+
+
+@law
+def characteristics_tell_the_truth(bench: LayerBench, seed: int) -> None:
+    """Modes and time steps matter only where that is declared."""
+    rnd, values, _ = _draw(bench, seed)
+    characteristics, outputs = bench.layer.characteristics, bench.paths("outputs")
+    bench.forward(values, training_pass=False)
+    inference = {path: bench.get(path) for path in outputs}
+    if not characteristics.depends_on_mode:
+        bench.forward(values, training_pass=True)
+        for path, expected in inference.items():
+            _check(bench, path, bench.get(path), expected)
+    if not characteristics.time_coupled:
+        other, changed = bench.sample(rnd), {}
+        for path, array in values.items():
+            is_input = path.startswith("inputs.") and bench.is_time_sized(path)
+            changed[path] = np.concatenate([other[path][:1], array[1:]]) if is_input else array
+        bench.forward(changed, training_pass=False)
+        for path, expected in inference.items():
+            if bench.is_time_sized(path):
+                _check(bench, path, bench.get(path)[1:], expected[1:])
+
+
 # -- how they are checked -----------------------------------------------------------------------
 
 

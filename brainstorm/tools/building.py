@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -103,7 +104,7 @@ def get_in_out_layers(
 
 
 def _as_tuple(shape: Shape) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 
 # -- networks from a text -----------------------------------------------------------------------
@@ -164,7 +165,7 @@ def _parse(spec: str) -> Iterator[_LayerSpec]:
         raise NetworkValidationError(
             f"spec {spec!r}: expected a capital letter at the start, one of {', '.join(LETTERS)}."
         )
-    for start, stop in zip(starts, [*starts[1:], len(tokens)], strict=True):
+    for start, stop in itertools.pairwise([*starts, len(tokens)]):
         yield _LayerSpec(tokens[start], tokens[start + 1 : stop])
 
 

@@ -59,21 +59,30 @@ def evaluate(
         mask_name: The input with the mask, for scorers that name none.
 
     Returns:
-        Losses and scores by name, averaged over the data.
+        Losses and scores by name, averaged over the data, and what statistics layers say of it.
     """
     scorers = list(scorers)
     scores: dict[str, list[tuple[float, float]]] = OrderedDict()
-    for _ in run_network(network, iter(handler=network.handler)):
-        network.forward_pass()
-        gather_losses_and_scores(
-            network,
-            scorers,
-            scores,
-            out_name=out_name,
-            targets_name=targets_name,
-            mask_name=mask_name,
+    with network.separate_statistics():
+        for _ in run_network(network, iter(handler=network.handler)):
+            network.forward_pass()
+            gather_losses_and_scores(
+                network,
+                scorers,
+                scores,
+                out_name=out_name,
+                targets_name=targets_name,
+                mask_name=mask_name,
+            )
+        statistics = network.dump_statistics()
+    results = aggregate_losses_and_scores(scores, network, scorers)
+    if taken := results.keys() & statistics.keys():
+        raise ValidationError(
+            f"evaluate: statistics layers and scorers are both called {', '.join(sorted(taken))}. "
+            f"Give the scorer another name: name='...'."
         )
-    return aggregate_losses_and_scores(scores, network, scorers)
+    results.update(statistics)
+    return results
 
 
 def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[str, np.ndarray]:

@@ -24,6 +24,9 @@ __all__ = ["Trainer"]
 #: The name in the logs of the averages over the training batches of each epoch.
 ROLLING = "rolling_training"
 
+#: The name in the logs of what statistics layers accumulated over each epoch.
+STATISTICS = "statistics"
+
 VALUE_COLUMN = 40
 
 
@@ -40,7 +43,8 @@ class Trainer(Describable):
         current_epoch_nr: Epochs so far, over all calls of `train`; the current one counts.
         current_update_nr: Updates (batches) so far.
         logs: What was recorded: averages over the batches of each epoch under
-            ``'rolling_training'``, and what the hooks return under their names.
+            ``'rolling_training'``, statistics layers under ``'statistics'``, and what the hooks
+            return under their names.
         results: What the last `evaluate` recorded.
     """
 
@@ -73,7 +77,7 @@ class Trainer(Describable):
                 f"Trainer.add_hook: expected a Hook, got {hook!r}. Derive it from "
                 f"brainstorm.hooks.Hook."
             )
-        if hook.__name__ in (*self.hooks, ROLLING):
+        if hook.__name__ in (*self.hooks, ROLLING, STATISTICS):
             raise TrainingError(
                 f"Trainer.add_hook: the name {hook.__name__!r} is taken. Give the hook another "
                 f"one: name='...'."
@@ -118,6 +122,7 @@ class Trainer(Describable):
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         scores: dict[str, Any] = OrderedDict()
+        net.reset_statistics()
         first_update, stop = self.current_update_nr, False
         for _ in run_network(net, training_data_iter(handler=net.handler)):
             self.current_update_nr += 1
@@ -134,6 +139,8 @@ class Trainer(Describable):
             )
         averages = aggregate_losses_and_scores(scores, net, self.train_scorers)
         self._record(ROLLING, averages, self.logs, self.verbose)
+        if statistics := net.dump_statistics():
+            self._record(STATISTICS, statistics, self.logs, self.verbose)
         return self._emit(hooks, "epoch", net) or stop
 
     def evaluate(self, net: Any, **named_data_iters: Any) -> Logs:

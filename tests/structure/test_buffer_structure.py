@@ -1,5 +1,6 @@
 """Shape templates and buffer structures."""
 
+import numpy as np
 import pytest
 
 from brainstorm.errors import StructureValidationError, ValidationError
@@ -53,6 +54,12 @@ def test_invalid_structures(shape, kwargs, message):
 def test_invalid_templates(features):
     with pytest.raises(StructureValidationError, match="all ints, all 'F', or exactly"):
         StructureTemplate("T", "B", *features)
+
+
+def test_sizes_may_come_from_numpy():
+    shape = BufferStructure("T", "B", np.int64(3)).shape
+    assert shape == ("T", "B", 3)
+    assert type(shape[2]) is int
 
 
 def test_other_keywords_are_refused():

@@ -69,8 +69,18 @@ def test_tab_completion_knows_the_names(view):
 
 
 def test_views_are_compared_by_identity(view):
-    assert view == view
-    assert view.parameters != BufferView(["W", "bias"], [W, BIAS])
+    twin = BufferView(["W", "bias"], [W, BIAS])
+    assert (view == view, view != view) == (True, False)
+    assert (view.parameters == twin, view.parameters != twin) == (False, True)
+
+
+def test_children_called_like_members_do_not_break_them():
+    names = ["keys", "items", "count", "joint", "_keys", "_full_buffer", "_children"]
+    view = BufferView(names, [np.full(1, i) for i in range(len(names))], full_buffer=W)
+    assert view.keys() == tuple(names)
+    assert [view[name][0] for name in names] == list(range(len(names)))
+    assert view._full_buffer is W
+    assert len(repr(view).splitlines()) == len(names)
 
 
 # -- what is not there ----------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""What a layer is: the facts that networks, plans and exporters ask of any layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["Characteristics"]
+
+
+@dataclass(frozen=True)
+class Characteristics:
+    """Facts about a layer, declared on its class or derived from other declarations.
+
+    Attributes:
+        is_source: It has no inputs.
+        is_sink: It has no outputs.
+        has_parameters: It has parameters (its own or shared ones).
+        has_activation: It has an option ``activation``.
+        has_loss: Its output is a loss that is minimized.
+        has_stats: It accumulates statistics; see `Layer.dump_statistics`.
+        is_inplace: Its output is the memory of its input.
+        can_backprop: Some input delta or gradient comes out of its backward pass.
+        depends_on_mode: A training pass computes something else than another pass.
+        time_coupled: Outside training, the output of one time step depends on other steps.
+        needs_in_backward: What of the forward pass the backward pass reads.
+        computes_no_input_deltas_for: Inputs that get no delta.
+        computes_no_gradients_for: Parameters that get no gradient.
+        takes_no_output_deltas_from: Outputs whose deltas are ignored.
+    """
+
+    is_source: bool
+    is_sink: bool
+    has_parameters: bool
+    has_activation: bool
+    has_loss: bool
+    has_stats: bool
+    is_inplace: bool
+    can_backprop: bool
+    depends_on_mode: bool
+    time_coupled: bool
+    needs_in_backward: frozenset[str]
+    computes_no_input_deltas_for: frozenset[str]
+    computes_no_gradients_for: frozenset[str]
+    takes_no_output_deltas_from: frozenset[str]
+
+    @classmethod
+    def of(cls, layer: Any) -> Characteristics:
+        """Return the characteristics of a layer."""
+        no_deltas = frozenset(layer.computes_no_input_deltas_for)
+        no_gradients = frozenset(layer.computes_no_gradients_for)
+        return cls(
+            is_source=not layer.in_shapes,
+            is_sink=not layer.out_shapes,
+            has_parameters=bool(layer.parameter_shapes),
+            has_activation="activation" in layer.expected_kwargs,
+            has_loss=layer.has_loss,
+            has_stats=layer.has_stats,
+            is_inplace=layer.is_inplace,
+            can_backprop=bool(
+                set(layer.in_shapes) - no_deltas or set(layer.parameter_shapes) - no_gradients
+            ),
+            depends_on_mode=layer.depends_on_mode,
+            time_coupled=layer.time_coupled
+            or any(structure.context_size for structure in layer.out_shapes.values()),
+            needs_in_backward=frozenset(layer.needs_in_backward),
+            computes_no_input_deltas_for=no_deltas,
+            computes_no_gradients_for=no_gradients,
+            takes_no_output_deltas_from=frozenset(layer.takes_no_output_deltas_from),
+        )
+
+    @property
+    def flags(self) -> list[str]:
+        """The names of all that is true, without ``is_`` and ``has_``."""
+        return [
+            field.name.removeprefix("is_").removeprefix("has_")
+            for field in fields(self)
+            if getattr(self, field.name) is True
+        ]

@@ -1,0 +1,93 @@
+"""Buffers that are other buffers: shared parameters, and outputs that overwrite their input.
+
+An alias is a path that has no memory of its own but is the memory of another path. Two kinds are
+declared by layers: parameters that are shared with another layer (then the gradients are the same
+memory too, so that those of all sharers add up), and the output of an in-place layer (then its
+deltas are those of its input).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from brainstorm.errors import LayerValidationError, unknown
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import format_shape
+
+__all__ = ["find_aliases"]
+
+Layers = Mapping[str, Any]
+
+
+def find_aliases(layers: Layers) -> dict[str, str]:
+    """Return path to path for every buffer that is another one.
+
+    Raises:
+        LayerValidationError: Parameters cannot be shared so, or a layer cannot work in place.
+    """
+    aliases: dict[str, str] = {}
+    for name, layer in layers.items():
+        for parameter, path in layer.shared_parameters.items():
+            owner, _, theirs = _check_sharing(layers, name, parameter, path).partition(".")
+            for category in ("parameters", "gradients"):
+                aliases[f"{name}.{category}.{parameter}"] = f"{owner}.{category}.{theirs}"
+        if layer.is_inplace:
+            source, output = _check_in_place(layers, layer)
+            for category in ("outputs", "output_deltas"):
+                aliases[f"{name}.{category}.default"] = f"{source}.{category}.{output}"
+    return {path: _resolve(aliases, path) for path in aliases}
+
+
+def _resolve(aliases: Mapping[str, str], path: str) -> str:
+    while path in aliases:
+        path = aliases[path]
+    return path
+
+
+def _check_sharing(layers: Layers, name: str, parameter: str, path: str) -> str:
+    layer = layers[name]
+    what = f"parameter {parameter!r} cannot be shared with {path!r}: "
+    owner, _, theirs = path.partition(".")
+    if parameter not in layer.parameter_shapes:
+        raise layer.fail(what + unknown("parameter", parameter, layer.parameter_shapes))
+    if owner not in layers:
+        raise layer.fail(what + unknown("layer", owner, layers))
+    if theirs not in layers[owner].parameter_shapes:
+        raise layer.fail(what + unknown("parameter", theirs, layers[owner].parameter_shapes))
+    if owner == name or theirs in layers[owner].shared_parameters:
+        raise layer.fail(what + "it is not the owner. Name the layer that owns the parameter.")
+    ours, other = layer.parameter_shapes[parameter], layers[owner].parameter_shapes[theirs]
+    if ours.shape != other.shape:
+        raise layer.fail(
+            f"{what}expected shape {format_shape(ours.shape)}, got {format_shape(other.shape)}."
+        )
+    return path
+
+
+def _check_in_place(layers: Layers, layer: Any) -> tuple[str, str]:
+    """Return layer and output that an in-place layer overwrites; refuse where that does harm."""
+    (connection, *others) = [c for c in layer.incoming if c.input_name == "default"]
+    source, output = connection.start_layer, connection.output_name
+    producer = layers[source]
+    consumers = [c for c in producer.outgoing if c.output_name == output]
+
+    def refuse(reason: str) -> LayerValidationError:
+        return layer.fail(f"cannot work in place on '{source}.{output}': {reason}", "default")
+
+    if others:
+        raise refuse("its input is joined from several outputs.")
+    if source == INPUT:
+        raise refuse("the data that was provided would be lost.")
+    if output not in producer.out_shapes:
+        raise refuse("only outputs can be overwritten.")
+    if len(consumers) > 1:
+        users = ", ".join(sorted(c.end_layer for c in consumers if c.end_layer != layer.name))
+        raise refuse(f"{users} would get the overwritten values.")
+    if producer.out_shapes[output].context_size:
+        raise refuse(f"layer {source!r} needs its output for the next time step.")
+    if "outputs" in producer.needs_in_backward:
+        raise refuse(f"layer {source!r} needs its outputs in the backward pass.")
+    if "inputs" in layer.needs_in_backward:
+        raise refuse("it needs its own inputs in the backward pass.")
+    return source, output

@@ -1,0 +1,134 @@
+"""Running the passes: every layer in turn, with the copies and the clearing that were planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from brainstorm.errors import HandlerValidationError, NetworkValidationError
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.buffers import BufferManager, last_axis_slice
+from brainstorm.structure.layout import find_needed_deltas, gather_array_nodes
+from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
+from brainstorm.utils import Array
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """The forward and backward pass of a network over its present memory.
+
+    Args:
+        layers: Name to layer, in topological order.
+        manager: Owns the memory.
+        keep_input_deltas: Whether the deltas of the Input layer are computed too.
+    """
+
+    def __init__(
+        self, layers: Mapping[str, Any], manager: BufferManager, keep_input_deltas: bool
+    ) -> None:
+        self.layers = layers
+        self.manager = manager
+        needed = find_needed_deltas(layers, keep_input_deltas)
+        self._backward_plans = {
+            accumulate: plan_backward_pass(layers, manager.layout, manager.hubs, needed, accumulate)
+            for accumulate in (False, True)
+        }
+        self._copied = {
+            path: node["@copy_of"]
+            for path, node in gather_array_nodes(manager.layout)
+            if "@copy_of" in node and "@null" not in node
+        }
+        self._bound: list[Array] | None = None
+        self._copies: dict[str, list[tuple[Array, Array]]] = {}
+
+    def _bind(self) -> None:
+        """Look up the arrays that the copies touch, if memory has moved since the last pass."""
+        if self.manager.batch_size == 0:
+            raise NetworkValidationError("there is no data yet: call provide_external_data first.")
+        if self._bound is not self.manager.buffers:
+            self._bound = self.manager.buffers
+            self._copies = {
+                sink: _parts_of_copy(self.manager.views, sink, sources)
+                for sink, sources in self._copied.items()
+            }
+
+    def forward(
+        self, names: Iterable[str], training_pass: bool, context: Sequence[Array] | None
+    ) -> None:
+        """Run layers forward.
+
+        Args:
+            names: The layers, in topological order.
+            training_pass: Whether they act as in training.
+            context: The state before the first step; `None` is zero.
+        """
+        self._bind()
+        if context is None:
+            self.manager.clear_context()
+        else:
+            self.manager.apply_context(context)
+        handler, views = self.manager.handler, self.manager.views
+        for name in names:
+            if name == INPUT:
+                continue
+            layer = self.layers[name]
+            for port in layer.in_shapes:
+                for source, part in self._copies.get(f"{name}.inputs.{port}", ()):
+                    handler.copy_to(source, part)
+            try:
+                layer.forward_pass(views[name], training_pass)
+            except HandlerValidationError as error:
+                _locate(error, layer, "forward pass")
+                raise
+
+    def backward(self, accumulate: bool) -> None:
+        """Run all layers backward that lead to a parameter.
+
+        Args:
+            accumulate: Whether gradients are added to what is there.
+        """
+        self._bind()
+        for step in self._backward_plans[accumulate]:
+            self._backward_step(step)
+
+    def _backward_step(self, step: BackwardStep) -> None:
+        handler, manager = self.manager.handler, self.manager
+        for hub, start, stop in step.clear:
+            handler.fill(manager.part(hub, start, stop), 0.0)
+        if step.layer not in ("", INPUT):
+            layer = self.layers[step.layer]
+            layer.set_write_modes(step.unneeded, step.overwritten)
+            try:
+                layer.backward_pass(manager.views[step.layer])
+            except HandlerValidationError as error:
+                _locate(error, layer, "backward pass")
+                raise
+        for sink, adds in step.copies.items():
+            for (source, part), add in zip(self._copies[sink], adds, strict=True):
+                if add:
+                    handler.add_tt(source, part, source)
+                else:
+                    handler.copy_to(part, source)
+
+
+def _locate(error: HandlerValidationError, layer: Any, what: str) -> None:
+    """Put layer and pass in front of the error of a handler operation."""
+    error.args = (f"layer {layer.name!r} ({layer.type_name}), {what}: {error}",)
+
+
+def _parts_of_copy(
+    buffer: BufferView, sink: str, sources: Sequence[str]
+) -> list[tuple[Array, Array]]:
+    """Return (source, its part of the sink) for an input that is a copy of several outputs."""
+    target, start, parts = buffer[sink], 0, []
+    rows = target.shape[0]
+    for path in sources:
+        source = buffer[path]
+        if source.shape[0] > rows:  # the context of a recurrent output is not copied
+            source = source[0:rows]
+        stop = start + source.shape[-1]
+        parts.append((source, last_axis_slice(target, start, stop)))
+        start = stop
+    return parts

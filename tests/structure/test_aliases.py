@@ -1,0 +1,196 @@
+"""Shared parameters and in-place layers: one memory, right gradients, refused where unsafe."""
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import LayerValidationError, NetworkValidationError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import (
+    Dropout,
+    Elementwise,
+    FullyConnected,
+    Input,
+    Loss,
+    Lstm,
+    Recurrent,
+)
+from brainstorm.network import Network
+from brainstorm.training import SgdStepper
+from brainstorm.value_modifiers import ClipValues
+from tests.networks import classifier, data_for, numerical_gradients
+
+
+def network(inp):
+    net = Network.from_layer(inp, seed=1, handler=DebugHandler(NumpyHandler(np.float64)))
+    net.initialize(Gaussian(0.5))
+    return net
+
+
+def twins(layer_type=FullyConnected, **kwargs):
+    first = layer_type(4, "tanh", name="First")
+    second = layer_type(4, "tanh", name="Second").share_parameters_with(first)
+    return classifier(first, second)
+
+
+@pytest.mark.parametrize("layer_type", [FullyConnected, Recurrent, Lstm])
+def test_shared_parameters_are_one_memory_with_summed_gradients(layer_type):
+    net = network(twins(layer_type))
+    projection = 4 * 3 + 3
+    assert net.parameters_size == net.buffer.First.parameters._full_buffer.size + projection
+    for name, array in net.buffer.First.parameters.items():
+        shared = net.buffer.Second.parameters[name]
+        assert np.shares_memory(array.array, shared.array)
+        assert net.memory(1, 1).layers["Second"].get("parameters") is None
+    net.provide_external_data(data_for(net))
+    expected = numerical_gradients(net)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+
+
+def test_modifiers_and_initializers_apply_once():
+    net = network(twins())
+    net.set_weight_modifiers(ClipValues(-0.1, 0.1))
+    assert set(net.weight_modifiers) == {"First", "Projection"}
+    with pytest.raises(NetworkValidationError, match="Second"):
+        net.initialize({"Second": {"W": 0}, "default": 1})
+
+
+def test_sharing_survives_architecture_and_file(tmp_path):
+    net = network(twins())
+    assert net.architecture["Second"]["@shared_parameters"] == "First"
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    loaded = Network.from_hdf5(tmp_path / "net.hdf5")
+    np.testing.assert_array_equal(loaded.get("Second.parameters.W"), net.get("First.parameters.W"))
+    assert loaded.parameters_size == net.parameters_size
+
+
+def sharing(shared, size=4):
+    built = {
+        "Input": {
+            "@type": "Input",
+            "@outgoing_connections": ["A"],
+            "out_shapes": {"default": ("T", "B", 4)},
+        },
+        "A": {"@type": "FullyConnected", "@outgoing_connections": ["B"], "size": 4},
+        "B": {"@type": "FullyConnected", "@outgoing_connections": ["C"], "size": size},
+        "C": {"@type": "FullyConnected", "@outgoing_connections": [], "size": 4},
+    }
+    for name, value in shared.items():
+        built[name]["@shared_parameters"] = value
+    return built
+
+
+@pytest.mark.parametrize(
+    ("shared", "size", "message"),
+    [
+        ({"B": "X"}, 4, "unknown layer 'X'"),
+        ({"B": "Input"}, 4, "unknown parameter 'W'. There are none"),
+        ({"B": {"V": "A.W"}}, 4, "unknown parameter 'V'. Choices are: W, bias"),
+        ({"B": {"W": "A.bias"}}, 4, r"expected shape \(4, 4\), got \(4,\)"),
+        ({"B": "A"}, 5, r"'W' cannot be shared with 'A.W': expected shape \(5, 4\), got \(4, 4\)"),
+        ({"B": "A", "C": "B"}, 4, "it is not the owner"),
+        ({"B": "B"}, 4, "it is not the owner"),
+    ],
+)
+def test_what_cannot_be_shared(shared, size, message):
+    with pytest.raises(LayerValidationError, match=message):
+        Network.from_architecture(sharing(shared, size))
+
+
+def test_malformed_sharing():
+    with pytest.raises(NetworkValidationError, match="layer 'B', '@shared_parameters': expected"):
+        Network.from_architecture(sharing({"B": {"W": 5}}))
+
+
+def test_single_parameters_can_be_shared():
+    net = Network.from_architecture(sharing({"C": {"W": "A.W"}}), handler=NumpyHandler())
+    assert np.shares_memory(net.buffer.C.parameters.W, net.buffer.A.parameters.W)
+    assert not np.shares_memory(net.buffer.C.parameters.bias, net.buffer.A.parameters.bias)
+
+
+# -- in place -------------------------------------------------------------------------------------
+
+
+def in_place(inplace):
+    return classifier(
+        FullyConnected(5, "linear", name="Fc"),
+        Dropout(0.4, name="Drop", inplace=inplace),
+        FullyConnected(4, "linear", name="Fc2"),
+        Elementwise("tanh", name="Act", inplace=inplace),
+    )
+
+
+def test_in_place_layers_use_less_memory_and_compute_the_same():
+    results = []
+    for inplace in (True, False):
+        net = network(in_place(inplace))
+        net.provide_external_data(data_for(net))
+        stepper = SgdStepper(0.1)
+        stepper.start(net)
+        for _ in range(3):
+            stepper.run()
+        results.append((net.get("parameters"), net.predict(data_for(net)["default"])))
+        bytes_needed = net.memory(5, 5).total
+        results[-1] += (bytes_needed,)
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-12)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-12)
+    assert results[0][2] < results[1][2]
+
+
+def test_gradients_through_in_place_layers():
+    inp = classifier(
+        FullyConnected(4, "linear", name="Fc"), Elementwise("tanh", name="Act", inplace=True)
+    )
+    net = network(inp)
+    net.provide_external_data(data_for(net))
+    assert np.shares_memory(
+        net.buffer.Fc.outputs.default.array, net.buffer.Act.outputs.default.array
+    )
+    expected = numerical_gradients(net)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+    assert net.layers["Act"].characteristics.is_inplace
+
+
+def second_consumer():
+    inp = Input({"default": ("T", "B", 4)})
+    fc = FullyConnected(4, "linear", name="Fc")
+    inp >> fc >> Elementwise(name="Act", inplace=True) >> Loss(name="L1")
+    fc >> Loss(name="L2")
+    return inp
+
+
+def joined():
+    inp = Input({"default": ("T", "B", 4)})
+    act = Elementwise(name="Act", inplace=True)
+    inp >> FullyConnected(4, "linear", name="A") >> act
+    inp >> FullyConnected(4, "linear", name="B") >> act
+    return inp
+
+
+REFUSED = {
+    "input": (
+        lambda: classifier(Dropout(inplace=True)),
+        "the data that was provided would be lost",
+    ),
+    "activation": (
+        lambda: classifier(FullyConnected(3, "rel", name="Fc"), Dropout(inplace=True)),
+        "cannot work in place on 'Fc.default': layer 'Fc' needs its outputs in the backward pass",
+    ),
+    "recurrent": (
+        lambda: classifier(Recurrent(3, name="Rnn"), Dropout(inplace=True)),
+        "layer 'Rnn' needs its output for the next time step",
+    ),
+    "consumers": (second_consumer, "L2 would get the overwritten values"),
+    "joined": (joined, "its input is joined from several outputs"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_in_place_is_refused_with_the_reason(case):
+    wire, reason = REFUSED[case]
+    with pytest.raises(LayerValidationError, match=reason):
+        Network.from_layer(wire())

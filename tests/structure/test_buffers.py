@@ -1,0 +1,310 @@
+"""The buffer manager: where the memory is, when it grows, and what survives."""
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import NetworkValidationError, NullBufferError, OutOfMemoryError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.structure.buffers import (
+    BufferManager,
+    create_buffer_views_from_layout,
+    get_total_size_slices_and_shapes,
+    last_axis_slice,
+    measure_bytes,
+)
+from brainstorm.structure.hubs import Hub
+
+
+def array(index, shape, hub=None, part=None, **marks):
+    node = {"@type": "array", "@index": index, "@shape": shape}
+    if hub is not None:
+        node |= {"@hub": hub, "@slice": part}
+    return node | {f"@{key}": value for key, value in marks.items()}
+
+
+def view(index, hub=None, part=None, **children):
+    node = {"@type": "BufferView", "@index": index, **children}
+    return node if hub is None else node | {"@hub": hub, "@slice": part}
+
+
+def make_hub(paths, buffer_type, size, context=0, backward=False):
+    return Hub(paths, [], buffer_type, backward, context, size)
+
+
+# Constant: W (2, 3), b (2,) and running statistics; per sequence: 3 values; over time: y (4 values,
+# two steps of context) and x (2, 2), and the delta of y.
+HUBS = [
+    make_hub(["L.parameters.W", "L.parameters.b"], 0, 8),
+    make_hub(["L.internals.mean"], 0, 3),
+    make_hub(["Input.outputs.label"], 1, 3),
+    make_hub(["L.outputs.y", "Input.outputs.x"], 2, 8, context=2),
+    make_hub(["L.output_deltas.y"], 2, 4, context=2, backward=True),
+]
+LAYOUT = view(
+    0,
+    parameters=array(0, (8,), 0, (0, 8)),
+    Input=view(
+        1,
+        outputs=view(
+            0, label=array(0, ("B", 3), 2, (0, 3)), x=array(1, ("T", "B", 2, 2), 3, (4, 8))
+        ),
+    ),
+    L=view(
+        2,
+        outputs=view(1, y=array(0, ("T", "B", 4), 3, (0, 4), context_size=2)),
+        parameters=view(2, 0, (0, 8), W=array(0, (2, 3), 0, (0, 6)), b=array(1, (2,), 0, (6, 8))),
+        internals=view(3, mean=array(0, (3,), 1, (0, 3), persistent=True, initial_value=0.5)),
+        input_deltas=view(4, x=array(0, ("T", "B", 4), null="nobody needs it.")),
+        output_deltas=view(5, y=array(0, ("T", "B", 4), 4, (0, 4), context_size=2)),
+    ),
+)
+
+
+@pytest.fixture
+def manager():
+    return BufferManager(LAYOUT, HUBS, NumpyHandler(np.float64))
+
+
+def address(a):
+    return a.__array_interface__["data"][0]
+
+
+# -- placing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("item_size", "step"), [(4, 16), (8, 8)])
+def test_hubs_follow_each_other_in_the_buffer_of_their_type(item_size, step):
+    totals, slices, shapes = get_total_size_slices_and_shapes(HUBS, 3, 5, item_size)
+    assert shapes == [(8,), (3,), (5, 3), (5, 5, 8), (5, 5, 4)]
+    for (start, stop), shape in zip(slices, shapes, strict=True):
+        assert stop - start == np.prod(shape)
+        assert start % step == 0
+    assert slices[1][0] == -(-8 // step) * step
+    assert slices[4][0] == -(-200 // step) * step
+    assert totals == [-(-(slices[i][1]) // step) * step for i in (1, 2, 4)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_hubs_are_aligned_to_cache_lines(dtype):
+    manager = BufferManager(LAYOUT, HUBS, NumpyHandler(dtype))
+    for size in ((1, 1), (3, 5), (7, 3)):
+        manager.resize(*size)
+        assert all(address(buffer) % 64 == 0 for buffer in manager.buffers)
+
+
+def test_views_have_the_shapes_of_t_and_b(manager):
+    views = manager.resize(3, 5)
+    assert views is manager.views
+    assert {
+        "label": views.Input.outputs.label.shape,
+        "x": views.Input.outputs.x.shape,
+        "y": views.L.outputs.y.shape,
+        "dy": views.L.output_deltas.y.shape,
+        "W": views.L.parameters.W.shape,
+        "mean": views.L.internals.mean.shape,
+    } == {
+        "label": (5, 3),
+        "x": (3, 5, 2, 2),
+        "y": (5, 5, 4),
+        "dy": (5, 5, 4),
+        "W": (2, 3),
+        "mean": (3,),
+    }
+
+
+def test_views_share_the_memory_of_their_hub(manager):
+    views = manager.resize(3, 5)
+    views.parameters[:] = np.arange(8)
+    assert views.L.parameters.b.tolist() == [6, 7]
+    assert views.L.parameters._full_buffer.tolist() == list(range(8))
+    manager.buffers[3][...] = 1
+    views.L.outputs.y[...] = 2
+    assert (views.Input.outputs.x == 1).all()
+    views.Input.outputs.x[2, 4] = 3
+    assert (manager.buffers[3][2, 4, 4:] == 3).all()
+    assert (manager.part(3, 4, 8)[:3].reshape(3, 5, 2, 2) == views.Input.outputs.x).all()
+    assert manager.part(3, 0, 8) is manager.buffers[3]
+
+
+def test_a_null_buffer_says_why(manager):
+    with pytest.raises(
+        NullBufferError,
+        match=r"^L\.input_deltas\.x is a null buffer \(no memory\): nobody needs it\.$",
+    ):
+        manager.views.L.input_deltas.x[0]
+
+
+def test_arrays_without_a_hub_are_empty():
+    layout = view(0, parameters=array(0, (0,)))
+    views = create_buffer_views_from_layout(layout, [], [], NumpyHandler(np.float32))
+    assert views.parameters.shape == (0,)
+
+
+def test_last_axis_slice():
+    a = np.zeros((2, 3, 4))
+    assert last_axis_slice(a, 1, 3).shape == (2, 3, 2)
+    assert np.shares_memory(last_axis_slice(a, 1, 3), a)
+
+
+# -- growing ------------------------------------------------------------------------------------
+
+
+class CountingHandler(NumpyHandler):
+    """Counts what is allocated."""
+
+    def __init__(self):
+        super().__init__(np.float64)
+        self.allocated = []
+        self.limit = np.inf
+
+    def allocate(self, shape):
+        if shape[0] > self.limit:
+            raise MemoryError
+        self.allocated.append(shape[0])
+        return super().allocate(shape)
+
+
+def test_memory_only_grows():
+    manager = BufferManager(LAYOUT, HUBS, CountingHandler())
+    manager.handler.allocated.clear()
+    manager.resize(3, 5)
+    first, biggest = [address(b) for b in manager.buffers], manager.size
+    assert len(manager.handler.allocated) == 2  # parameters have been there before
+    assert measure_bytes(HUBS, 3, 5, 8) == biggest * 8
+    for size in ((1, 1), (2, 5), (3, 5), (3, 4)):
+        manager.resize(*size)
+        assert (manager.time_size, manager.batch_size) == size
+        assert manager.size == biggest
+    manager.resize(3, 5)
+    assert [address(b) for b in manager.buffers] == first
+    assert len(manager.handler.allocated) == 2
+    manager.resize(4, 5)  # only what depends on T
+    assert len(manager.handler.allocated) == 3
+    assert address(manager.buffers[2]) == first[2]
+
+
+def test_parameters_and_statistics_stay_where_they_are(manager):
+    manager.views.parameters[:] = np.arange(8)
+    places = [address(b) for b in manager.buffers[:2]]
+    for size in ((3, 5), (1, 1), (20, 30)):
+        manager.resize(*size)
+        assert [address(b) for b in manager.buffers[:2]] == places
+        assert manager.views.parameters.tolist() == list(range(8))
+        assert manager.views.L.internals.mean.tolist() == [0.5] * 3
+
+
+def test_without_memory_the_previous_size_stays_in_force():
+    manager = BufferManager(LAYOUT, HUBS, CountingHandler())
+    views = manager.resize(3, 5)
+    views.Input.outputs.x[...] = 7
+    manager.handler.limit = 1000
+    with pytest.raises(OutOfMemoryError) as caught:
+        manager.resize(100, 10)
+    assert isinstance(caught.value, MemoryError)
+    text = str(caught.value)
+    assert text.startswith("cannot allocate 96.0 KiB for T=100, B=10. The largest buffers:\n")
+    assert text.splitlines()[1].split() == ["63.8", "KiB", "L.outputs.y,", "Input.outputs.x"]
+    assert text.splitlines()[2].split() == ["31.9", "KiB", "L.output_deltas.y"]
+    assert text.endswith("Use a smaller batch (see net.largest_batch) or shorter sequences.")
+    assert (manager.time_size, manager.batch_size) == (3, 5)
+    assert (views.Input.outputs.x == 7).all()
+    manager.resize(2, 4)
+    assert manager.views.Input.outputs.x.shape == (2, 4, 2, 2)
+
+
+# -- content ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_another_handler_gets_parameters_and_statistics(manager, dtype):
+    views = manager.resize(3, 5)
+    views.parameters[:] = np.arange(8)
+    views.L.internals.mean[:] = [1, 2, 3]
+    handler = NumpyHandler(dtype)
+    manager.set_handler(handler)
+    assert manager.handler is handler
+    assert manager.views is views
+    assert (manager.time_size, manager.batch_size) == (3, 5)
+    assert views.parameters.dtype == dtype
+    assert views.parameters.tolist() == list(range(8))
+    assert views.L.internals.mean.tolist() == [1, 2, 3]
+
+
+def test_persistent_paths(manager):
+    assert manager.persistent_paths == ["L.internals.mean"]
+
+
+def test_released_memory_is_had_again_on_the_next_resize(manager):
+    manager.resize(3, 5)
+    manager.release()
+    assert (manager.size, manager.time_size, manager.batch_size) == (0, 0, 0)
+    assert manager.resize(3, 5).L.outputs.y.shape == (5, 5, 4)
+
+
+def test_only_backward_buffers_are_cleared(manager):
+    manager.resize(3, 5)
+    for buffer in manager.buffers:
+        buffer[...] = 1
+    manager.clear_backward_buffers()
+    assert [buffer.mean() for buffer in manager.buffers] == [1, 1, 1, 1, 0]
+
+
+# -- context ------------------------------------------------------------------------------------
+
+
+def fill_rows(manager):
+    """Number the rows of the hub with a context from 1 on."""
+    rows = manager.buffers[3]
+    rows[...] = np.arange(1, len(rows) + 1)[:, None, None]
+
+
+def test_the_context_is_the_state_after_the_last_step(manager):
+    manager.resize(3, 5)
+    fill_rows(manager)
+    context = manager.get_context()
+    assert [c is None for c in context] == [True, True, True, False, True]
+    assert context[3].shape == (2, 5, 8)
+    assert context[3][:, 0, 0].tolist() == [2, 3]  # steps T - 2 and T - 1
+    manager.buffers[3][...] = 0
+    assert context[3][1, 0, 0] == 3  # a copy
+
+
+def test_a_context_longer_than_the_sequence_reaches_into_the_one_before(manager):
+    manager.resize(1, 5)
+    fill_rows(manager)  # step 0 is 1; the rows before it are 2 (step -2) and 3 (step -1)
+    assert manager.get_context()[3][:, 0, 0].tolist() == [3, 1]
+
+
+def test_applying_and_clearing_touch_nothing_but_the_context_rows(manager):
+    views = manager.resize(3, 5)
+    fill_rows(manager)
+    context = manager.get_context()
+    manager.apply_context(context)
+    assert manager.buffers[3][:, 0, 0].tolist() == [1, 2, 3, 2, 3]
+    assert views.L.outputs.y[-1, 0, 0] == 3  # index -1 is the step before the first
+    manager.clear_context()
+    assert manager.buffers[3][:, 0, 0].tolist() == [1, 2, 3, 0, 0]
+    # other lengths are fine, other batch sizes are not
+    manager.resize(6, 5)
+    manager.apply_context(context)
+    assert manager.buffers[3][-2:, 0, 0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "got"),
+    [
+        (lambda c: c[:3], "none"),
+        (lambda c: [None] * 5, "none"),
+        (lambda c: [*c[:3], c[3][:, :4], None], r"\(2, 4, 8\)"),
+    ],
+)
+def test_a_foreign_context_is_refused(manager, spoil, got):
+    manager.resize(3, 5)
+    with pytest.raises(
+        NetworkValidationError,
+        match=(
+            rf"^context for 'L\.outputs\.y': expected an array of shape \(2, 5, 8\), got {got}\. "
+            r"A context fits the network and the batch size that it came from\.$"
+        ),
+    ):
+        manager.apply_context(spoil(manager.get_context()))

@@ -1,0 +1,110 @@
+"""Data from outside: which T and B they have, and the text of every refusal."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.errors import MissingDataError, NetworkValidationError
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.external_data import check_external_data
+
+EXPECTED = {
+    "default": BufferStructure("T", "B", 8, 8, 1),
+    "label": BufferStructure("B", 2),
+    "fixed": BufferStructure(3, 2),
+}
+
+
+def data(T=4, B=5, **changes):
+    arrays = {
+        "default": np.zeros((T, B, 8, 8, 1), np.float32),
+        "label": np.zeros((B, 2), int),
+        "fixed": np.zeros((3, 2)),
+    }
+    return {**arrays, **changes}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_t_and_b_are_read_off(T, B):
+    assert check_external_data(data(T, B), EXPECTED, all_inputs=True) == (T, B)
+
+
+def test_what_is_not_time_sized_gives_no_t():
+    some = {name: data()[name] for name in ("label", "fixed")}
+    assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5)
+    assert check_external_data({"fixed": some["fixed"]}, EXPECTED, all_inputs=False) == (1, 1)
+
+
+def test_other_names_are_ignored():
+    assert check_external_data(data(extra="anything"), EXPECTED, all_inputs=True) == (4, 5)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float16, np.float64])
+def test_all_real_numbers_are_taken(dtype):
+    assert check_external_data(data(label=np.zeros((5, 2), dtype)), EXPECTED, True) == (4, 5)
+
+
+def test_arrays_of_other_handlers_need_only_a_shape():
+    class DeviceArray:
+        shape = (4, 5, 8, 8, 1)
+
+    assert check_external_data({"default": DeviceArray()}, EXPECTED, False) == (4, 5)
+
+
+SHAPES = "expected (T, B, 8, 8, 1), got "
+
+REFUSALS = [
+    ([1, 2], "data: expected a dict from input names to arrays, got list."),
+    (data(default=[[1.0]]), "data 'default': expected an array, got list. Use np.asarray."),
+    (
+        data(label=np.zeros((5, 2), complex)),
+        "data 'label': expected numbers, got dtype complex128. Convert it first.",
+    ),
+    (data(label=np.array([["a"] * 2] * 5)), "data 'label': expected numbers, got dtype <U1."),
+    (data(default=np.zeros((4, 5, 8, 8, 3))), f"data 'default': {SHAPES}(4, 5, 8, 8, 3)."),
+    (
+        data(default=np.zeros((5, 8, 8, 1))),
+        f"data 'default': {SHAPES}(5, 8, 8, 1). For data without time add an axis: array[None].",
+    ),
+    (
+        data(default=np.zeros((4, 5, 64))),
+        f"data 'default': {SHAPES}(4, 5, 64). The same values fit as array.reshape(T, B, 8, 8, 1).",
+    ),
+    (data(default=np.float32(1)), f"data 'default': {SHAPES}()."),
+    (data(fixed=np.zeros((2, 3))), "data 'fixed': expected (3, 2), got (2, 3)."),
+    (data(T=0), "data 'default': is empty, its shape is (0, 5, 8, 8, 1)."),
+    (data(B=0), "data 'default': is empty, its shape is (4, 0, 8, 8, 1)."),
+    (
+        data(label=np.zeros((6, 2))),
+        "data 'label': expected B=5 as in data 'default', got B=6 (shape (6, 2)). All data of a "
+        "batch share T and B.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given_data", "message"), REFUSALS, ids=[r[1][:40] for r in REFUSALS])
+def test_refusals(given_data, message):
+    with pytest.raises(NetworkValidationError) as caught:
+        check_external_data(given_data, EXPECTED, all_inputs=True)
+    assert str(caught.value).startswith(message)
+
+
+def test_missing_data():
+    some = {"label": data()["label"], "labels": 5}
+    with pytest.raises(MissingDataError) as caught:
+        check_external_data(some, EXPECTED, all_inputs=True)
+    assert isinstance(caught.value, KeyError)
+    assert str(caught.value) == (
+        "data for 'default', 'fixed' is missing. The network's inputs are 'default', 'label', "
+        "'fixed'; got 'label', 'labels'. Provide it, or pass all_inputs=False to keep what the "
+        "buffers hold."
+    )
+    assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5)
+
+
+@pytest.mark.parametrize("nothing", [{}, {"other": np.zeros((1, 1, 1))}])
+def test_nothing_at_all_is_refused_in_any_case(nothing):
+    with pytest.raises(MissingDataError, match="data for 'default', 'label', 'fixed' is missing"):
+        check_external_data(nothing, EXPECTED, all_inputs=False)

@@ -1,0 +1,215 @@
+"""Descriptions: what is written, what comes back, and what is refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.describable import (
+    Describable,
+    Registry,
+    create_from_description,
+    get_description,
+)
+from brainstorm.errors import DescriptionError, UnknownTypeError
+
+
+class Animal(Describable):
+    __undescribed__ = {"thoughts"}
+    __default_values__ = {"legs": 4, "colours": ["brown"]}
+
+    def __init__(self, name, legs=4):
+        self.name = name
+        self.legs = legs
+        self.colours = ["brown"]
+        self.thoughts = "private"
+
+
+class Bird(Animal):
+    __undescribed__ = {"nest": []}
+    __default_values__ = {"legs": 2}
+
+    def __init__(self, name, mate=None, legs=2):
+        super().__init__(name, legs)
+        self.mate = mate
+        self.nest = ["egg"]
+
+    def __init_from_description__(self, description):
+        self.born_from = set(description)
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def test_attributes_beside_the_class_name():
+    assert get_description(Animal("Rex", 3)) == {"@type": "Animal", "name": "Rex", "legs": 3}
+
+
+def test_declarations_are_merged_over_the_classes_and_the_subclass_wins():
+    assert get_description(Bird("Tweety")) == {"@type": "Bird", "name": "Tweety", "mate": None}
+    assert get_description(Bird("Tweety", legs=4))["legs"] == 4
+
+
+def test_a_default_is_left_out_only_if_it_is_equal():
+    animal = Animal("Rex")
+    animal.colours.append("black")
+    assert get_description(animal)["colours"] == ["brown", "black"]
+    assert get_description(Animal("Rex", legs=4.0))["legs"] == 4.0  # a float is not that int
+
+
+def test_defaults_that_are_arrays_are_compared():
+    class Carrier(Describable):
+        __default_values__ = {"load": np.zeros(2)}
+
+        def __init__(self, load):
+            self.load = load
+
+    assert get_description(Carrier(np.zeros(2))) == {"@type": "Carrier"}
+    assert get_description(Carrier(np.ones(2))) == {"@type": "Carrier", "load": [1.0, 1.0]}
+
+
+def test_objects_inside_objects():
+    described = get_description({"pair": (Bird("A", mate=Animal("B")), [None, True])})
+    assert described == {
+        "pair": [
+            {"@type": "Bird", "name": "A", "mate": {"@type": "Animal", "name": "B"}},
+            [None, True],
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "described"),
+    [
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        ((1, (2,)), [1, [2]]),
+    ],
+)
+def test_numpy_and_tuples_become_plain_data(value, described):
+    result = get_description(value)
+    assert result == described
+    assert json.loads(json.dumps(result)) == described
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def test_an_object_comes_back_without_its_constructor():
+    bird = create_from_description({"@type": "Bird", "name": "Tweety", "mate": None})
+    assert type(bird) is Bird
+    assert (bird.name, bird.legs, bird.colours) == ("Tweety", 2, ["brown"])
+    assert (bird.nest, bird.thoughts) == ([], None)
+    assert bird.born_from == {"@type", "name", "mate"}
+
+
+def test_defaults_are_not_shared_between_objects():
+    first, second = (create_from_description(get_description(Animal("x"))) for _ in range(2))
+    first.colours.append("black")
+    assert second.colours == Animal.__default_values__["colours"] == ["brown"]
+
+
+json_data = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=3).filter(lambda key: key != "@type"), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(json_data)
+def test_a_round_trip_through_json(data):
+    animal = Animal("Rex")
+    animal.colours = data
+    text = json.dumps(get_description([animal, data]), allow_nan=False)
+    again, same = create_from_description(json.loads(text))
+    assert again.colours == data
+    assert same == data
+
+
+# -- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            [1, 2, {"key": object()}],
+            "[2][key]: a object has no description. Derive it from Describable, or name the "
+            "attribute in __undescribed__.",
+        ),
+        (
+            {"net": [Bird("x", mate=Animal({1, 2}))]},
+            "[net][0][Bird.mate][Animal.name]: a set has no description.",
+        ),
+        ({"a": {1: 2}}, "[a][1]: keys must be strings, got 1"),
+        (
+            [float("inf")],
+            "[0]: inf cannot be written as JSON. Use None for 'no limit'.",
+        ),
+        (np.array([0.0, np.nan]), "[1]: nan cannot be written as JSON."),
+    ],
+)
+def test_what_has_no_description_is_found_by_its_path(value, message):
+    with pytest.raises(DescriptionError, match=f"^{re.escape(message)}"):
+        get_description(value)
+    with pytest.raises(TypeError):
+        get_description(value)
+
+
+def test_an_unknown_class_is_refused_with_near_misses():
+    with pytest.raises(
+        UnknownTypeError,
+        match=(
+            r"^unknown class in '@type' 'Animla'\. Choices are: .*Animal, .*\. Did you mean "
+            r"'Animal'.*\? A class of your own must be imported before it can be loaded\.$"
+        ),
+    ):
+        create_from_description({"@type": "Animla"})
+
+
+def test_what_is_no_description_is_found_by_its_path():
+    with pytest.raises(DescriptionError, match=r"^\[Animal.name\]: a set is no description$"):
+        create_from_description({"@type": "Animal", "name": {1}})
+
+
+def test_a_description_never_runs_code():
+    for name in ("os.system", "print", "object", "builtins.eval", "Describable()"):
+        with pytest.raises(UnknownTypeError):
+            create_from_description({"@type": name})
+
+
+# -- the registry -------------------------------------------------------------------------------
+
+
+def test_defining_a_class_again_replaces_it():
+    registry = Registry("thing", "Import it.")
+    first, second = (type("Thing", (), {"__module__": "m"}) for _ in range(2))
+    registry.add("Thing", first)
+    registry.add("Thing", second)
+    assert registry.get("Thing") is second
+
+
+def test_one_name_for_two_classes_is_refused():
+    registry = Registry("thing", "Import it.")
+    for module in ("b", "a"):
+        registry.add("Thing", type("Thing", (), {"__module__": module}))
+    with pytest.raises(
+        UnknownTypeError,
+        match=r"^several classes stand for thing 'Thing': a\.Thing, b\.Thing\. Rename all but one",
+    ):
+        registry.get("Thing")
+
+
+def test_an_empty_registry_says_so():
+    with pytest.raises(
+        UnknownTypeError, match=r"^unknown thing 'x'\. There are none\. Import it\.$"
+    ):
+        Registry("thing", "Import it.").get("x")

@@ -1,0 +1,82 @@
+"""The exception classes: what they are kinds of, and how they read."""
+
+import pickle
+
+import pytest
+
+from brainstorm import errors, utils
+from brainstorm.errors import BrainstormError, unknown
+
+CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "unknown"]
+
+#: What a caller who knows only Python's exceptions may catch.
+KINDS = {
+    "ValidationError": ValueError,
+    "NetworkValidationError": errors.ValidationError,
+    "LayerValidationError": errors.ValidationError,
+    "IteratorValidationError": errors.ValidationError,
+    "StructureValidationError": errors.ValidationError,
+    "HandlerValidationError": errors.ValidationError,
+    "TrainingError": errors.ValidationError,
+    "UnknownTypeError": (TypeError, errors.ValidationError),
+    "DescriptionError": TypeError,
+    "UnknownPathError": KeyError,
+    "MissingDataError": (KeyError, errors.NetworkValidationError),
+    "FileFormatError": OSError,
+    "OutOfMemoryError": MemoryError,
+    "MissingDependencyError": ImportError,
+}
+
+
+@pytest.mark.parametrize(("name", "kinds"), KINDS.items())
+def test_each_is_also_what_python_calls_it(name, kinds):
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        assert issubclass(getattr(errors, name), kind)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_all_are_brainstorm_errors_that_read_as_written(cls):
+    error = cls("layer 'x': expected 1, got 2.")
+    assert isinstance(error, BrainstormError)
+    assert str(error) == "layer 'x': expected 1, got 2."
+    assert str(cls()) == ""
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is cls
+    assert str(again) == str(error)
+
+
+def test_initialization_error_stands_apart():
+    assert not issubclass(errors.InitializationError, errors.ValidationError)
+
+
+def test_the_classes_of_2015_are_importable_from_utils():
+    for name in (
+        "ValidationError",
+        "NetworkValidationError",
+        "LayerValidationError",
+        "IteratorValidationError",
+        "StructureValidationError",
+        "InitializationError",
+    ):
+        assert getattr(utils, name) is getattr(errors, name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("layer", "x", []), "unknown layer 'x'. There are none."),
+        (("layer", "Abc", ["Xyz", "Uvw"]), "unknown layer 'Abc'. Choices are: Xyz, Uvw."),
+        (
+            ("activation", "tahn", ("tanh", "rel")),
+            "unknown activation 'tahn'. Choices are: tanh, rel. Did you mean 'tanh'?",
+        ),
+        (
+            ("layer", "Conv", iter(["Conv1", "Conv2", "Conv3", "Pool"])),
+            "unknown layer 'Conv'. Choices are: Conv1, Conv2, Conv3, Pool. "
+            "Did you mean 'Conv3' or 'Conv2'?",
+        ),
+        (("size", 5, [15, 20]), "unknown size 5. Choices are: 15, 20. Did you mean '15'?"),
+    ],
+)
+def test_unknown_lists_choices_and_near_misses(arguments, text):
+    assert unknown(*arguments) == text

@@ -1,0 +1,87 @@
+"""What importing brainstorm does, and above all what it does not do."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import brainstorm
+
+SOURCES = sorted(Path(brainstorm.__file__).parent.rglob("*.py"))
+
+#: Modules whose import may have other brainstorm modules as its only company.
+STANDARD = set(sys.stdlib_module_names) | {"brainstorm", "numpy", "h5py"}
+
+
+def run(code):
+    """Run code in a fresh interpreter and return what it prints as JSON."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def before_and_after():
+    return run(
+        """
+import json, logging, sys, warnings
+warnings.simplefilter("error")
+import h5py, numpy
+before = set(sys.modules)
+drawn = numpy.random.get_state()[1].tolist(), numpy.random.get_state()[2]
+import brainstorm
+import brainstorm.all
+import brainstorm.testing
+same = drawn == (numpy.random.get_state()[1].tolist(), numpy.random.get_state()[2])
+errors = numpy.geterr()
+from brainstorm import handlers
+print(json.dumps({
+    "new": sorted(set(sys.modules) - before),
+    "random state untouched": same,
+    "default handler made": handlers._default is not None,
+    "numpy errors": errors == {"divide": "warn", "over": "warn", "under": "ignore",
+                               "invalid": "warn"},
+    "root log handlers": len(logging.getLogger().handlers),
+}))
+"""
+    )
+
+
+def test_it_loads_only_numpy_and_h5py(before_and_after):
+    strangers = {
+        name.partition(".")[0] for name in before_and_after["new"] if not name.startswith("_")
+    }
+    assert strangers - STANDARD == set()
+
+
+def test_it_changes_nothing_outside(before_and_after):
+    assert before_and_after["random state untouched"]
+    assert before_and_after["numpy errors"]
+    assert before_and_after["root log handlers"] == 0
+
+
+def test_the_default_handler_is_made_on_first_use(before_and_after):
+    assert not before_and_after["default handler made"]
+
+
+def test_seeds_differ_from_run_to_run_until_one_is_set():
+    code = "import json, brainstorm as bs; {}; print(json.dumps(bs.global_rnd.generate_seed()))"
+    free = [run(code.format("pass")) for _ in range(2)]
+    fixed = [run(code.format("bs.global_rnd.set_seed(42)")) for _ in range(2)]
+    assert free[0] != free[1]
+    assert fixed[0] == fixed[1]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_top_level_imports_name_nothing_optional(path):
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names.add(node.module.partition(".")[0])
+    assert names - STANDARD == set()

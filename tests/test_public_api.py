@@ -1,0 +1,290 @@
+"""The public surface: where names are, and that each is documented and annotated."""
+
+import importlib
+import inspect
+import pkgutil
+import types
+
+import pytest
+
+import brainstorm
+
+PACKAGES = [
+    "brainstorm.data_iterators",
+    "brainstorm.describable",
+    "brainstorm.errors",
+    "brainstorm.handlers",
+    "brainstorm.hooks",
+    "brainstorm.initializers",
+    "brainstorm.layers",
+    "brainstorm.network",
+    "brainstorm.optional",
+    "brainstorm.randomness",
+    "brainstorm.references",
+    "brainstorm.scorers",
+    "brainstorm.structure",
+    "brainstorm.testing",
+    "brainstorm.tools",
+    "brainstorm.training",
+    "brainstorm.utils",
+    "brainstorm.value_modifiers",
+]
+
+#: Names in `__all__` that are no classes or functions of the package itself.
+RE_EXPORTED = {
+    "brainstorm.initializers": {"InitializationError"},
+    "brainstorm.randomness": {"global_rnd"},
+    "brainstorm.structure": {"Network"},
+    "brainstorm.testing": {"LAYER_LAWS", "SIZES"},
+    "brainstorm.utils": {
+        "Array",
+        "InitializationError",
+        "IteratorValidationError",
+        "LayerValidationError",
+        "NAME_BLACKLIST",
+        "NetworkValidationError",
+        "PYTHON_IDENTIFIER",
+        "StructureValidationError",
+        "ValidationError",
+    },
+}
+
+#: What `brainstorm.all` collects.
+COLLECTED = [
+    "data_iterators",
+    "handlers",
+    "hooks",
+    "initializers",
+    "layers",
+    "scorers",
+    "tools",
+    "training",
+    "value_modifiers",
+]
+
+#: Where a script, a layer file or a test written for the release of 2015 imports from.
+TABLE = """
+brainstorm                  get_description create_from_description global_rnd Network
+brainstorm                  generate_architecture Trainer __version__ initializers data_iterators
+brainstorm                  value_modifiers tools hooks layers handlers training scorers
+brainstorm                  describable structure randomness utils optional
+brainstorm.layers           Input NoOp Loss FullyConnected BatchNorm Convolution2D Dropout
+brainstorm.layers           Elementwise Lstm Mask Merge Pooling2D Recurrent SigmoidCE SoftmaxCE
+brainstorm.layers           SquaredDifference SquaredError Layer
+brainstorm.layers.base_layer                    Layer get_layer_class_from_typename
+brainstorm.layers.batch_normalization_layer     BatchNormLayerImpl
+brainstorm.layers.convolution_layer_2d          Convolution2DLayerImpl
+brainstorm.layers.dropout_layer                 DropoutLayerImpl
+brainstorm.layers.elementwise_layer             ElementwiseLayerImpl
+brainstorm.layers.fully_connected_layer         FullyConnectedLayerImpl
+brainstorm.layers.input_layer                   InputLayerImpl
+brainstorm.layers.loss_layer                    LossLayerImpl
+brainstorm.layers.lstm_layer                    LstmLayerImpl
+brainstorm.layers.mask_layer                    MaskLayerImpl
+brainstorm.layers.merge_layer                   MergeLayerImpl
+brainstorm.layers.noop_layer                    NoOpLayerImpl
+brainstorm.layers.pooling_layer_2d              Pooling2DLayerImpl
+brainstorm.layers.recurrent_layer               RecurrentLayerImpl
+brainstorm.layers.sigmoid_ce_layer              SigmoidCELayerImpl
+brainstorm.layers.softmax_ce_layer              SoftmaxCELayerImpl
+brainstorm.layers.squared_difference_layer      SquaredDifferenceLayerImpl
+brainstorm.layers.squared_error_layer           SquaredErrorLayerImpl
+brainstorm.handlers                 NumpyHandler DebugHandler default_handler
+brainstorm.handlers.base_handler    Handler
+brainstorm.handlers.numpy_handler   NumpyHandler
+brainstorm.handlers.debug_handler   DebugHandler DebugArray
+brainstorm.training                 Trainer SgdStepper MomentumStepper NesterovStepper
+brainstorm.training                 Linear Exponential MultiStep
+brainstorm.training.steppers        TrainingStepper ForwardStepper
+brainstorm.training.steppers        SgdStepper MomentumStepper NesterovStepper
+brainstorm.training.schedules       Linear Exponential MultiStep DecreaseAfterEpoch
+brainstorm.training.trainer         Trainer
+brainstorm.initializers     ArrayInitializer DenseSqrtFanIn DenseSqrtFanInOut EchoState Gaussian
+brainstorm.initializers     Identity LstmOptInit Orthogonal RandomWalk SparseInputs SparseOutputs
+brainstorm.initializers     Uniform Initializer evaluate_initializer InitializationError
+brainstorm.value_modifiers  ValueModifier GradientModifier ConstrainL2Norm ClipValues MaskValues
+brainstorm.value_modifiers  FreezeValues L1Decay L2Decay
+brainstorm.scorers          Scorer Accuracy Hamming MeanSquaredError
+brainstorm.scorers          gather_losses_and_scores aggregate_losses_and_scores
+brainstorm.hooks            Hook SaveBestNetwork SaveLogs SaveNetwork MonitorLayerDeltas
+brainstorm.hooks            MonitorLayerGradients MonitorLayerInOuts MonitorLayerParameters
+brainstorm.hooks            MonitorLoss MonitorScores EarlyStopper StopAfterEpoch
+brainstorm.hooks            StopAfterThresholdReached StopOnNan StopOnSigQuit BokehVisualizer
+brainstorm.hooks            ProgressBar InfoUpdater ModifyStepperAttribute
+brainstorm.data_iterators   DataIterator AddGaussianNoise AddSaltNPepper Flip OneHot MultiHot Pad
+brainstorm.data_iterators   RandomCrop Undivided Minibatches Online
+brainstorm.tools            draw_network evaluate extract extract_and_save print_network_info
+brainstorm.tools            get_in_out_layers create_net_from_spec get_network_info shuffle_data
+brainstorm.tools            split run_network
+brainstorm.describable      Describable get_description create_from_description
+brainstorm.randomness       RandomState Seedable global_rnd
+brainstorm.utils            ValidationError NetworkValidationError LayerValidationError
+brainstorm.utils            IteratorValidationError StructureValidationError InitializationError
+brainstorm.utils            product PYTHON_IDENTIFIER NAME_BLACKLIST is_valid_layer_name
+brainstorm.utils            get_inheritors flatten convert_to_nested_indices sort_by_index_key
+brainstorm.utils            get_by_path get_normalized_path flatten_time flatten_keys
+brainstorm.utils            flatten_time_and_features flatten_features flatten_all_but_last
+brainstorm.utils            progress_bar silence get_brainstorm_info
+brainstorm.structure        Network generate_architecture
+brainstorm.structure.construction       UniquelyNamed LayerDetails ConstructionWrapper
+brainstorm.structure.architecture       Connection get_layer_description generate_architecture
+brainstorm.structure.architecture       parse_connection collect_all_outgoing_connections
+brainstorm.structure.architecture       collect_all_connections validate_architecture
+brainstorm.structure.architecture       get_canonical_layer_order get_kwargs
+brainstorm.structure.architecture       instantiate_layers_from_architecture
+brainstorm.structure.architecture       combine_buffer_structures
+brainstorm.structure.buffer_structure   StructureTemplate BufferStructure
+brainstorm.structure.buffer_structure   combine_buffer_structures
+brainstorm.structure.layout             Hub create_layout create_layout_stub gather_array_nodes
+brainstorm.structure.layout             get_layout_stub_for_layer get_connections
+brainstorm.structure.layout             get_backward_connection
+brainstorm.structure.buffers            BufferManager create_buffer_views_from_layout BufferView
+brainstorm.structure.buffers            get_total_size_slices_and_shapes
+brainstorm.structure.buffer_views       BufferView
+"""
+
+ROWS = [(row.split()[0], name) for row in TABLE.strip().splitlines() for name in row.split()[1:]]
+
+
+@pytest.mark.parametrize(("module", "name"), ROWS, ids=lambda value: value)
+def test_names_are_where_they_were(module, name):
+    assert hasattr(importlib.import_module(module), name)
+
+
+# -- explicit lists -------------------------------------------------------------------------------
+
+
+def is_code(value):
+    return inspect.isclass(value) or inspect.isfunction(value)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_is_exactly_what_is_public(package):
+    module = importlib.import_module(package)
+    own = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and is_code(value) and value.__module__.startswith(package)
+    }
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert set(module.__all__) == own | RE_EXPORTED.get(package, set())
+    for name in module.__all__:
+        assert not isinstance(getattr(module, name), types.ModuleType)
+
+
+def test_all_of_brainstorm_is_its_rooms_and_the_most_used_names():
+    rooms = {name for name in brainstorm.__all__ if inspect.ismodule(getattr(brainstorm, name))}
+    assert rooms == set(COLLECTED)
+    own = {
+        name
+        for name, value in vars(brainstorm).items()
+        if not name.startswith("_") and is_code(value)
+    }
+    assert set(brainstorm.__all__) == rooms | own | {"__version__", "global_rnd"}
+
+
+def test_brainstorm_all_holds_everything_and_nothing_else():
+    flat = importlib.import_module("brainstorm.all")
+    expected = set(brainstorm.__all__) - set(COLLECTED)
+    for name in COLLECTED:
+        expected |= set(getattr(brainstorm, name).__all__)
+    assert set(flat.__all__) == expected
+    namespace = {}
+    exec("from brainstorm.all import *", namespace)  # as a script does
+    del namespace["__builtins__"]
+    assert set(namespace) == expected
+    assert not [name for name, value in namespace.items() if inspect.ismodule(value)]
+    public = {name for name in vars(flat) if not name.startswith("_")} - {"annotations"}
+    assert public == expected - {"__version__"}
+
+
+def test_a_plain_name_that_is_also_a_layer_is_the_gradient_modifier():
+    flat = importlib.import_module("brainstorm.all")
+    assert flat.L1Decay is brainstorm.value_modifiers.L1Decay
+    assert flat.L2Decay is brainstorm.value_modifiers.L2Decay
+
+
+# -- documented and annotated ---------------------------------------------------------------------
+
+
+MODULES = [info.name for info in pkgutil.walk_packages(brainstorm.__path__, "brainstorm.")]
+
+
+@pytest.mark.parametrize("name", ["brainstorm", *MODULES])
+def test_every_module_says_what_it_is(name):
+    module = importlib.import_module(name)
+    assert (module.__doc__ or "").strip()
+    assert all(hasattr(module, name) for name in getattr(module, "__all__", ()))
+
+
+def public_code():
+    """Yield (full name, function or class) of everything public, members included."""
+    for package in ["brainstorm", *PACKAGES]:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not is_code(value):
+                continue
+            yield f"{package}.{name}", value
+            if inspect.isclass(value):
+                yield from public_members(f"{package}.{name}", value)
+
+
+def public_members(path, cls):
+    for name in dir(cls):
+        if name.startswith("_") and name != "__init__":
+            continue
+        member = inspect.getattr_static(cls, name)
+        if isinstance(member, property):
+            member = member.fget
+        member = inspect.unwrap(getattr(member, "__func__", member))
+        if inspect.isfunction(member) and member.__module__.startswith("brainstorm"):
+            yield f"{path}.{name}", member
+
+
+PUBLIC = dict(public_code())
+
+
+def test_the_surface_is_found():
+    assert {"brainstorm.Network", "brainstorm.handlers.Handler.dot_mm"} <= set(PUBLIC)
+    assert len(PUBLIC) > 500
+
+
+def test_every_public_name_has_a_docstring():
+    missing = [
+        name
+        for name, value in PUBLIC.items()
+        if not name.endswith(".__init__") and not documented(name, value)
+    ]
+    assert missing == []
+
+
+def documented(name, value):
+    if inspect.isclass(value):
+        return bool(value.__doc__)
+    module, _, rest = name.rpartition(".")
+    return bool(inspect.getdoc(value) or inherited_doc(module, rest))
+
+
+def inherited_doc(path, name):
+    return inspect.getdoc(getattr(PUBLIC.get(path), name, None))
+
+
+def test_every_public_signature_is_annotated():
+    missing = [
+        f"{name}: {what}"
+        for name, value in PUBLIC.items()
+        if inspect.isfunction(value)
+        for what in unannotated(value)
+    ]
+    assert missing == []
+
+
+def unannotated(function):
+    signature = inspect.signature(function)
+    for number, (name, parameter) in enumerate(signature.parameters.items()):
+        is_first = number == 0 and name in ("self", "cls")
+        if parameter.annotation is parameter.empty and not is_first:
+            yield name
+    if signature.return_annotation is signature.empty:
+        yield "return"

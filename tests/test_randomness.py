@@ -1,0 +1,142 @@
+"""Random states: seeds, resetting, and the tree of streams that are found by name."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.randomness import RandomState, Seedable, global_rnd
+
+
+@pytest.fixture(autouse=True)
+def _own_global_state():
+    kept = global_rnd.__getstate__()
+    yield
+    global_rnd.__setstate__(kept)
+
+
+def draw(rnd):
+    return rnd.randint(0, 1 << 30, size=4).tolist()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1 << 62))
+def test_a_seed_determines_the_numbers(seed):
+    rnd = RandomState(seed)
+    first = draw(rnd)
+    assert rnd.get_seed() == seed
+    assert draw(rnd) != first
+    rnd.reset()
+    assert draw(rnd) == first
+    assert draw(RandomState(seed)) == first
+    rnd.set_seed(seed + 1)
+    assert rnd.get_seed() == seed + 1
+    assert draw(rnd) != first
+
+
+def test_it_is_a_numpy_random_state():
+    rnd = RandomState(1)
+    assert isinstance(rnd, np.random.RandomState)
+    assert rnd.normal(size=(2, 3)).shape == (2, 3)
+
+
+def test_generated_seeds_lie_in_the_range():
+    low, high = RandomState.seed_range
+    assert (low, high) == (0, 1_000_000_000)
+    assert all(low <= RandomState(seed).generate_seed() < high for seed in range(50))
+
+
+def test_without_a_seed_it_is_drawn_from_the_global_state():
+    global_rnd.set_seed(7)
+    first, second = RandomState(), Seedable().rnd
+    global_rnd.set_seed(7)
+    assert [RandomState().get_seed(), RandomState().get_seed()] == [
+        first.get_seed(),
+        second.get_seed(),
+    ]
+    assert first.get_seed() != second.get_seed()
+
+
+def test_seedable_takes_a_seed():
+    assert draw(Seedable(3).rnd) == draw(RandomState(3))
+
+
+def test_create_random_state():
+    rnd = RandomState(1)
+    a, b = rnd.create_random_state(), rnd.create_random_state()
+    assert draw(a) != draw(b)
+    rnd.reset()
+    a.reset()
+    assert draw(rnd.create_random_state()) == draw(a)
+    assert draw(rnd.create_random_state(seed=5)) == draw(RandomState(5))
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+@pytest.mark.parametrize(
+    "make", [lambda: RandomState(3), lambda: RandomState(3).child("a").child("b")]
+)
+def test_a_copy_goes_on_from_where_it_is_and_resets_to_the_same_start(duplicate, make):
+    rnd = make()
+    start = draw(rnd)
+    rnd.normal()  # leaves half a pair of normal numbers behind
+    other = duplicate(rnd)
+    assert other.normal() == rnd.normal()
+    assert draw(other) == draw(rnd)
+    other.reset()
+    assert draw(other) == start
+    assert draw(rnd) != start
+    assert other.get_seed() == rnd.get_seed()
+
+
+def test_copying_draws_nothing_from_the_global_state():
+    rnd = RandomState(3)
+    before = global_rnd.__getstate__()["state"]["state"]["pos"]
+    copy.deepcopy(rnd)
+    rnd.child("x")
+    assert global_rnd.__getstate__()["state"]["state"]["pos"] == before
+
+
+# -- the tree -----------------------------------------------------------------------------------
+
+
+def test_children_depend_on_seed_and_name_alone():
+    rnd = RandomState(1)
+    before = draw(rnd.child("layers/Dropout"))
+    rnd.child("layers/Another")
+    draw(rnd)
+    assert draw(rnd.child("layers/Dropout")) == before
+    assert draw(RandomState(1).child("layers/Dropout")) == before
+    assert draw(RandomState(2).child("layers/Dropout")) != before
+
+
+def test_all_branches_differ():
+    root = RandomState(1)
+    names = ["a", "b", "ab", "ba", "", "Dropout_1", "Dropout_2"]
+    branches = [root, *(root.child(x) for x in names)]
+    branches += [root.child(x).child(y) for x in names for y in names]
+    assert len({tuple(draw(branch)) for branch in branches}) == len(branches)
+
+
+def test_a_child_resets_and_reseeds_on_its_own_branch():
+    child = RandomState(1).child("x")
+    first = draw(child)
+    child.reset()
+    assert draw(child) == first
+    child.set_seed(2)
+    assert draw(child) == draw(RandomState(2).child("x"))
+
+
+def test_names_mean_the_same_in_every_process():
+    # Python's own hash of a string does not.
+    code = (
+        "from brainstorm.randomness import RandomState as R; print(R(1).child('x').generate_seed())"
+    )
+    seed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(seed.stdout) == RandomState(1).child("x").generate_seed()

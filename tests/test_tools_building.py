@@ -1,0 +1,304 @@
+"""Networks from a task and from a short text, and how networks are shown."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.errors import (
+    LayerValidationError,
+    MissingDependencyError,
+    NetworkValidationError,
+    UnknownPathError,
+    ValidationError,
+)
+from brainstorm.tools import create_net_from_spec, draw_network, get_in_out_layers
+
+
+def net_from(spec, task="classification", in_shape=(8, 8, 1), out_shape=10, **kwargs):
+    return create_net_from_spec(task, in_shape, out_shape, spec, **kwargs)
+
+
+def hidden(net):
+    """Return (type, options) of the layers between Input and projection, in order."""
+    layers = [la for name, la in net.layers.items() if not name.startswith(("Input", "Output"))]
+    return [(la.type_name, la.kwargs) for la in layers if la.type_name not in ("Loss", "Mask")]
+
+
+# -- the ends -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "output", "targets"),
+    [
+        ("classification", "SoftmaxCE", ("T", "B", 1)),
+        ("multi-label", "SigmoidCE", ("T", "B", 3)),
+        ("regression", "SquaredError", ("T", "B", 3)),
+    ],
+)
+def test_each_task_has_its_output_layer_and_targets(task, output, targets):
+    inp, projection = get_in_out_layers(task, 5, 3)
+    inp >> projection
+    net = bs.Network.from_layer(projection)
+    assert list(net.layers) == ["Input", "Output_projection", "Output", "Loss"]
+    assert net.layers["Output"].type_name == output
+    assert net.layers["Output_projection"].kwargs == {"size": (3,), "activation": "linear"}
+    shapes = net.layers["Input"].out_shapes
+    assert shapes["default"].shape == ("T", "B", 5)
+    assert shapes["targets"].shape == targets
+
+
+def test_names_can_be_chosen():
+    inp, projection = get_in_out_layers(
+        "regression", (4,), (2,), data_name="x", targets_name="y", outlayer_name="Out"
+    )
+    assert inp.output_name == "x"
+    inp >> projection
+    net = bs.Network.from_layer(inp)
+    assert set(net.input_names) == {"x", "y"}
+    assert {"Out", "Out_projection"} <= set(net.layers)
+    _, projection = get_in_out_layers("regression", 4, 2, projection_name="Proj")
+    assert projection.layer.name == "Proj"
+
+
+@pytest.mark.parametrize(
+    ("use_conv", "projection"), [(None, "Convolution2D"), (True, "Convolution2D"), (False, "Fully")]
+)
+def test_images_as_outputs_are_projected_by_a_convolution(use_conv, projection):
+    inp, last = get_in_out_layers("classification", (4, 4, 2), (4, 4, 5), use_conv=use_conv)
+    inp >> last
+    net = bs.Network.from_layer(inp)
+    assert net.layers["Output_projection"].type_name.startswith(projection)
+    assert net.layers["Output"].out_shapes["predictions"].shape == ("T", "B", 4, 4, 5)
+    assert net.layers["Input"].out_shapes["targets"].shape == ("T", "B", 4, 4, 1)
+
+
+def test_a_mask_is_multiplied_with_the_loss():
+    net = net_from("R4", in_shape=3, out_shape=2, mask_name="m")
+    rnd = np.random.RandomState(1)
+    data = {"default": rnd.randn(4, 2, 3), "targets": np.ones((4, 2, 1)), "m": np.ones((4, 2, 1))}
+    data["m"][2:] = 0
+    net.provide_external_data(data)
+    net.forward_pass()
+    per_step = net.get("Output.outputs.loss")
+    assert net.get_loss_values()["total_loss"] == pytest.approx(per_step[:2].sum() / 2)
+    assert net.layers["Mask"].incoming == {
+        ("Output", "loss", "Mask", "default"),
+        ("Input", "m", "Mask", "mask"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("clasification", 4, 2),
+            "unknown task_type 'clasification'. Choices are: classification, multi-label, "
+            "regression. Did you mean 'classification'?",
+        ),
+        (
+            ("regression", 4, 2, *["x"] * 2, None, None, None, True),
+            "out_shape: expected (H, W, channels) for a convolutional projection, got (2,). "
+            "Use use_conv=False.",
+        ),
+    ],
+)
+def test_wrong_ends(arguments, message):
+    with pytest.raises(ValidationError, match=f"^{re.escape(message)}$"):
+        get_in_out_layers(*arguments)
+
+
+# -- the text -------------------------------------------------------------------------------------
+
+FULL, CONV, POOL = "FullyConnected", "Convolution2D", "Pooling2D"
+
+
+def window(size, stride=1, padding=0, **options):
+    return {
+        "kernel_size": (size, size),
+        "stride": (stride, stride),
+        "padding": padding,
+        **options,
+    }
+
+
+LETTERS = [
+    ("F5", FULL, {"size": 5, "activation": "rel"}),
+    ("Fl5", FULL, {"size": 5, "activation": "linear"}),
+    ("Fr5", FULL, {"size": 5, "activation": "rel"}),
+    ("Fs5", FULL, {"size": 5, "activation": "sigmoid"}),
+    ("Ft5", FULL, {"size": 5, "activation": "tanh"}),
+    ("R5", "Recurrent", {"size": 5, "activation": "tanh"}),
+    ("Rr5", "Recurrent", {"size": 5, "activation": "rel"}),
+    ("L5", "Lstm", {"size": 5, "activation": "tanh"}),
+    ("Ls5", "Lstm", {"size": 5, "activation": "sigmoid"}),
+    ("D", "Dropout", {"drop_prob": 0.5}),
+    ("D.2", "Dropout", {"drop_prob": 0.2}),
+    ("D0.25", "Dropout", {"drop_prob": 0.25}),
+    ("D0", "Dropout", {"drop_prob": 0.0}),
+    ("B", "BatchNorm", {}),
+    ("C4:3", CONV, window(3, num_filters=4, activation="rel")),
+    ("Ct4:3p1s2", CONV, window(3, 2, 1, num_filters=4, activation="tanh")),
+    ("C4:3s2", CONV, window(3, 2, num_filters=4, activation="rel")),
+    ("P2", POOL, window(2, type="max")),
+    ("Pm3s2", POOL, window(3, 2, type="max")),
+    ("Pa3p1s2", POOL, window(3, 2, 1, type="avg")),
+]
+
+
+@pytest.mark.parametrize(("spec", "kind", "options"), LETTERS, ids=[row[0] for row in LETTERS])
+def test_every_letter(spec, kind, options):
+    ((found_kind, found),) = hidden(net_from(spec))
+    assert found_kind == kind
+    assert {name: found[name] for name in options} == options
+
+
+@pytest.mark.parametrize("spec", ["F5F6", "F5 F6", "F5|F6", "F5/F6", "F 5\n\tF 6", " F:5 | F:6 "])
+def test_separators(spec):
+    assert [options["size"] for _, options in hidden(net_from(spec))] == [5, 6]
+
+
+def test_without_hidden_layers():
+    assert hidden(net_from("")) == []
+
+
+def test_a_whole_network_learns():
+    net = net_from("D0.1 C4:3p1 B Pm2s2 F20 D")
+    kinds = [kind for kind, _ in hidden(net)]
+    assert kinds == ["Dropout", CONV, "BatchNorm", POOL, FULL, "Dropout"]
+    assert net.output_name == "Output.outputs.predictions"
+    rnd = np.random.RandomState(0)
+    net.provide_external_data(
+        {"default": rnd.randn(1, 20, 8, 8, 1), "targets": rnd.randint(0, 10, (1, 20, 1))}
+    )
+    stepper = bs.training.MomentumStepper(0.05, 0.9)
+    stepper.start(net)
+    losses = []
+    for _ in range(30):
+        stepper.run()
+        losses.append(net.get_loss_values()["total_loss"])
+    assert np.mean(losses[-3:]) < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("F", "spec 'F': expected a whole number (size)."),
+        ("F5.5", "spec 'F5.5': expected a whole number (size)."),
+        ("Fx5", "spec 'Fx5': expected a whole number (size)."),
+        ("F5 6", "spec 'F56': expected no more after what was understood, got '6'."),
+        ("B3", "spec 'B3': expected no more after what was understood, got '3'."),
+        ("C", "spec 'C': expected a whole number (number of filters)."),
+        ("C8", "spec 'C8': expected a whole number (kernel size)."),
+        ("C8:3p", "spec 'C83p': expected a whole number (after 'p')."),
+        ("C8:3s2p1", "spec 'C83s2p1': expected no more after what was understood, got 'p1'."),
+        ("P", "spec 'P': expected a whole number (kernel size)."),
+        ("F5-F6", "spec 'F5-F6': unexpected '-' at position 2."),
+        ("5F", "spec '5F': expected a capital letter at the start, one of F, R, L, B, D, C, P."),
+    ],
+)
+def test_texts_that_cannot_be_understood(spec, message):
+    with pytest.raises(NetworkValidationError, match=f"^{re.escape(message)}$"):
+        net_from(spec)
+
+
+def test_an_unknown_letter():
+    with pytest.raises(UnknownPathError) as caught:
+        net_from("F5 G6")
+    assert isinstance(caught.value, KeyError)
+    assert str(caught.value) == (
+        "unknown layer letter in spec 'G'. Choices are: F, R, L, B, D, C, P."
+    )
+
+
+def test_numbers_that_no_layer_takes_are_refused_by_the_layer():
+    with pytest.raises(LayerValidationError, match="option 'drop_prob': expected a number in"):
+        net_from("D1.5")
+
+
+def test_initialization():
+    net = net_from("Ct4:3 B Fs50 L5", mask_name="mask")
+    rnd_free = net.layers["FullyConnected"].parameter_shapes["W"].shape
+    limit = 4 * np.sqrt(6 / (rnd_free[0] + rnd_free[1]))  # DenseSqrtFanInOut('sigmoid')
+    weights = net.get("FullyConnected.parameters.W")
+    assert 0.95 * limit < np.abs(weights).max() <= limit
+    assert 0 < np.abs(net.get("FullyConnected.parameters.bias")).max() < 1  # Gaussian(0.1)
+    assert (net.get("BatchNorm.parameters.gamma") == 1).all()
+    assert (net.get("BatchNorm.parameters.beta") == 0).all()
+    assert (net.get("Lstm.parameters.pi") != 0).all()
+    again = bs.create_from_description(bs.get_description(net))
+    assert again.get("parameters").shape == net.get("parameters").shape
+
+
+# -- showing --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small():
+    return net_from("Ft5", in_shape=3, out_shape=2)
+
+
+def test_the_info_names_layers_options_connections_and_parameters(small, capsys):
+    text = bs.tools.get_network_info(small)
+    assert text.startswith(repr(small))
+    assert "FullyConnected (FullyConnected) size=5, activation='tanh'" in text
+    assert "    from Input.default -> FullyConnected.default\n    W (5, 3)\n    bias (5,)\n" in text
+    bs.tools.print_network_info(small)
+    assert capsys.readouterr().out == text + "\n"
+
+
+def test_drawing_as_graphviz_text(small, tmp_path):
+    draw_network(small, tmp_path / "net.dot")
+    lines = (tmp_path / "net.dot").read_text().splitlines()
+    assert lines[0] == "digraph network {"
+    assert lines[-1] == "}"
+    assert (
+        r'  "FullyConnected" [label="FullyConnected\nFullyConnected\ndefault (T, B, 5)"];' in lines
+    )
+    assert '  "Input" -> "FullyConnected";' in lines
+    assert '  "Input" -> "Output" [label="targets > targets"];' in lines
+    assert '  "Output" -> "Loss" [label="loss > default"];' in lines
+    assert sum(" -> " in line for line in lines) == 5
+
+
+def test_drawing_a_picture_needs_an_extra(small, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "graphviz", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[draw\]'"):
+        draw_network(small, tmp_path / "net.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+class FakeGraphviz:
+    """Stands in for the graphviz package."""
+
+    class ExecutableNotFound(Exception): ...  # noqa: N818  (its name in that package)
+
+    def __init__(self, has_program):
+        self.has_program = has_program
+        self.rendered = {}
+
+    def Source(self, text):
+        self.text = text
+        return self
+
+    def render(self, outfile, cleanup):
+        if not self.has_program:
+            raise self.ExecutableNotFound
+        self.rendered[outfile] = (self.text, cleanup)
+
+
+def test_drawing_a_picture_needs_the_program_dot(small, monkeypatch):
+    monkeypatch.setitem(sys.modules, "graphviz", FakeGraphviz(has_program=False))
+    message = "drawing 'net.png' needs the program 'dot' of Graphviz on the PATH. Install Graphviz"
+    with pytest.raises(MissingDependencyError, match=f"^{message}, or write the text with file_"):
+        draw_network(small, "net.png")
+
+
+def test_a_picture_is_drawn_from_the_same_text(small, tmp_path, monkeypatch):
+    fake = FakeGraphviz(has_program=True)
+    monkeypatch.setitem(sys.modules, "graphviz", fake)
+    draw_network(small, "net.svg")
+    draw_network(small, tmp_path / "net.dot")
+    assert fake.rendered == {"net.svg": ((tmp_path / "net.dot").read_text(), True)}

@@ -1,0 +1,250 @@
+"""Small helpers: names, paths, nesting, shapes, atomic files and texts."""
+
+import os
+import re
+import stat
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm import __version__, utils
+from brainstorm.errors import UnknownPathError, ValidationError
+from brainstorm.utils import atomic_file, get_by_path, get_normalized_path, progress_bar
+
+# -- names and nesting --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "_", "Layer_1", "defaults", "T"])
+def test_valid_layer_names(name):
+    assert utils.is_valid_layer_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a b", "a.b", "a-b", "é", "default", "fallback"])
+def test_invalid_layer_names(name):
+    assert not utils.is_valid_layer_name(name)
+
+
+def test_inheritors_are_found_at_any_depth_and_once():
+    class A: ...
+
+    class B(A): ...
+
+    class C(A): ...
+
+    class D(B, C): ...
+
+    assert utils.get_inheritors(A) == {B, C, D}
+    assert utils.get_inheritors(D) == set()
+
+
+def test_product():
+    assert utils.product([2, 3, 4]) == 24
+    assert utils.product([]) == 1
+
+
+nested_lists = st.recursive(st.integers(), lambda inner: st.lists(inner, max_size=4), max_leaves=12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(nested_lists, max_size=4))
+def test_nested_indices_count_what_flatten_yields(nested):
+    flat = list(utils.flatten(nested))
+    indices = list(utils.convert_to_nested_indices(nested))
+    assert list(utils.flatten(indices)) == list(range(len(flat)))
+    assert _shape(indices) == _shape(nested)
+
+
+def _shape(nested):
+    return [_shape(item) for item in nested] if isinstance(nested, (list, tuple)) else None
+
+
+def test_flatten_takes_tuples_too():
+    assert list(utils.flatten([1, (2, [3, ()]), "ab"])) == [1, 2, 3, "ab"]
+    assert list(utils.convert_to_nested_indices(["a", ("b", "c")], [5])) == [5, [6, 7]]
+
+
+def test_sorting_by_index_puts_what_has_none_first():
+    layout = {"b": {"@index": 1}, "@type": "BufferView", "a": {"@index": 0}}
+    assert [key for key, _ in sorted(layout.items(), key=utils.sort_by_index_key)] == [
+        "@type",
+        "a",
+        "b",
+    ]
+
+
+# -- paths --------------------------------------------------------------------------------------
+
+TREE = {"Lstm": {"internals": {"Fb": 5}, "outputs": {}}, "x": 1}
+
+
+def test_get_by_path():
+    assert get_by_path(TREE, "Lstm.internals.Fb") == 5
+    assert get_by_path(TREE, "Lstm.internals") == {"Fb": 5}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "Lstn.internals",
+            "path 'Lstn.internals', at the top: unknown name 'Lstn'. Choices are: Lstm, x. "
+            "Did you mean 'Lstm'?",
+        ),
+        (
+            "Lstm.internals.Fc",
+            "path 'Lstm.internals.Fc', at Lstm.internals: unknown name 'Fc'. Choices are: Fb.",
+        ),
+        ("x.y", "path 'x.y', at x: unknown name 'y'. There are none."),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_where_it_breaks_off(path, message):
+    with pytest.raises(UnknownPathError, match=f"^{re.escape(message)}"):
+        get_by_path(TREE, path)
+    with pytest.raises(KeyError):
+        get_by_path(TREE, path)
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        (("a", "b.c", "d"), "a.b.c.d"),
+        (("a.b", "..c"), "a.c"),
+        (("Layer.outputs", "..parameters.W"), "Layer.parameters.W"),
+        (("a", "b", "..c", "..d"), "a.d"),
+    ],
+)
+def test_normalized_paths(parts, path):
+    assert get_normalized_path(*parts) == path
+
+
+def test_flatten_keys_names_every_leaf():
+    assert utils.flatten_keys({"a": {"b": 1, "c": {"d": 2}}, "e": 3, "empty": {}}) == [
+        "a.b",
+        "a.c.d",
+        "e",
+    ]
+
+
+# -- shapes -------------------------------------------------------------------------------------
+
+shapes = st.lists(st.integers(1, 4), min_size=3, max_size=5).map(tuple)
+
+
+@settings(max_examples=30, deadline=None)
+@given(shapes)
+def test_flattening_gives_views_of_the_right_shape(shape):
+    T, B, *features = shape
+    n = int(np.prod(features))
+    a = np.arange(np.prod(shape)).reshape(shape)
+    for flat, expected in (
+        (utils.flatten_time(a), (T * B, *features)),
+        (utils.flatten_time_and_features(a), (T * B, n)),
+        (utils.flatten_features(a), (T, B, n)),
+        (utils.flatten_features(a, start_idx=1), (T, B * n)),
+        (utils.flatten_all_but_last(a), (a.size // shape[-1], shape[-1])),
+    ):
+        assert flat.shape == expected
+        assert np.shares_memory(flat, a)
+        assert np.array_equal(flat.ravel(), a.ravel())
+
+
+@pytest.mark.parametrize("function", [utils.flatten_time, utils.flatten_time_and_features])
+def test_time_needs_three_dimensions(function):
+    with pytest.raises(
+        ValidationError,
+        match=rf"^{function.__name__} needs at least 3 dimensions, got shape \(2, 3\)$",
+    ):
+        function(np.zeros((2, 3)))
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+def test_an_atomic_file_replaces_the_old_one_with_ordinary_permissions(tmp_path):
+    target = tmp_path / "file.txt"
+    for text in ("old", "new"):
+        with atomic_file(target) as temporary:
+            assert temporary.parent == tmp_path
+            assert temporary != target
+            temporary.write_text(text)
+        assert target.read_text() == text
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["file.txt", "plain"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_crash_while_writing_leaves_what_was_there_and_no_temporary(tmp_path, existed, error):
+    target = tmp_path / "file.txt"
+    if existed:
+        target.write_text("old")
+    with pytest.raises(error):
+        _crash_while_writing(target, error)
+    assert os.listdir(tmp_path) == (["file.txt"] if existed else [])
+    assert not existed or target.read_text() == "old"
+
+
+def _crash_while_writing(target, error):
+    with atomic_file(str(target)) as temporary:
+        temporary.write_text("half of the n")
+        raise error
+
+
+def test_a_crash_while_renaming_leaves_no_temporary(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(IsADirectoryError), atomic_file(tmp_path / "taken") as temporary:
+        temporary.write_text("x")
+    assert os.listdir(tmp_path) == ["taken"]
+
+
+# -- texts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536 * 1024, "1.5 MiB"),
+        (5 << 30, "5.0 GiB"),
+        (5 << 40, "5120.0 GiB"),
+    ],
+)
+def test_format_bytes(number, text):
+    assert utils.format_bytes(number) == text
+
+
+def test_the_info_line_names_the_version():
+    assert utils.get_brainstorm_info() == f"Created with brainstorm {__version__}".encode()
+
+
+def test_progress_bar_gives_what_is_new():
+    bar = progress_bar(10, prefix="<", bar="0123456789", suffix="> {0}")
+    assert next(bar) == "<"
+    assert [bar.send(x) for x in (0, 3, 3, 2)] == ["", "012", "", ""]
+    assert bar.send(10) == "3456789> 0:00:00"
+    with pytest.raises(StopIteration):
+        bar.send(10)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=8), st.floats(0.01, 1e6))
+def test_a_progress_bar_is_whole_in_the_end(fractions, maximum):
+    bar = progress_bar(maximum)
+    pieces = [next(bar)]
+    for fraction in [*sorted(f for f in fractions if f < 1), 1]:
+        pieces.append(bar.send(fraction * maximum))
+    whole = "".join(pieces)
+    assert whole == "[====1====2====3====4====5====6====7====8====9====0] Took: 0:00:00\n"
+
+
+def test_silence(capsys):
+    with utils.silence():
+        print("unheard")
+    print("heard")
+    assert capsys.readouterr().out == "heard\n"
