@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest bench measure clean
+.PHONY: demo test lint types rooms pytest test-peers bench measure clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -23,9 +23,14 @@ rooms: $(VENV)/.test
 pytest: $(VENV)/.test
 	$(BIN)/python -m pytest
 
+# Layers against PyTorch: see tests/peers/README.md.
+test-peers: $(VENV)/.peers
+	$(BIN)/python -m pytest tests/peers
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.import_time
+	$(BIN)/python -m benchmarks.layout_time
 
 # A marker file per set of extras: made once, and again when the metadata changes.
 $(VENV)/.%: pyproject.toml
@@ -37,6 +42,7 @@ $(VENV)/.%: pyproject.toml
 EXTRAS_examples := examples,plot
 EXTRAS_test := test
 EXTRAS_bench := bench
+EXTRAS_peers := test,peers
 
 clean:
 	rm -rf $(VENV) output build *.egg-info

@@ -23,6 +23,17 @@ def test_buffer_types(shape, buffer_type, features):
     assert structure.scales_with_batch_size == (buffer_type >= 1)
 
 
+def test_square_structures():
+    structure = BufferStructure("T", "B", 3, "T")
+    assert structure.is_square
+    assert structure.get_shape(5, 7) == (5, 7, 3, 5)
+    assert structure.feature_size == 3
+    assert BufferStructure.from_layout(structure.to_json(0)).shape == structure.shape
+    assert not StructureTemplate("T", "B", "...").matches(structure)
+    with pytest.raises(ValidationError, match=r"cannot connect \(T, B, 3, T\): no layer takes"):
+        combine_buffer_structures([structure])
+
+
 def test_sizes_include_the_context():
     structure = BufferStructure("T", "B", 3, 2, context_size=1)
     assert structure.get_shape(5, 7) == (6, 7, 3, 2)
@@ -40,6 +51,10 @@ def test_sizes_include_the_context():
         (("T", "B"), {}, "at least one feature dimension"),
         (("T", "B", 2.5), {}, "must be ints >= 0"),
         (("T", "B", "F"), {}, "must be ints >= 0"),
+        (("T", "B", "T", 3), {}, "markers in front"),
+        (("B", "T"), {}, "markers in front"),
+        (("T", "B", 3, "B"), {}, "markers in front"),
+        (("T", "B", 3, "T"), {"context_size": 1}, "only a time sized shape"),
         (("T", "B", 3), {"context_size": -1}, "context_size must be an int >= 0"),
         (("B", 3), {"context_size": 1}, "only a time sized shape"),
         (("B", 3), {"persistent": True}, "only a constant size buffer"),

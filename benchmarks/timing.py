@@ -1,0 +1,79 @@
+"""Timing on a noisy machine: what is compared takes turns within one run."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+__all__ = ["Call", "Times", "seconds_of_others", "take_turns"]
+
+K = TypeVar("K", bound=Hashable)
+
+#: Seconds at the start of a turn that are not timed: caches fill, and the threads of whoever had
+#: the turn before stop waiting for work (OpenBLAS: after 0.03 s).
+SETTLE = 0.05
+#: Seconds of a turn that are timed.
+TURN = 0.1
+
+
+class Call(NamedTuple):
+    """What is timed, and what has to be done before each time without being timed."""
+
+    run: Callable[[], object]
+    before: Callable[[], object] | None = None
+
+
+class Times(NamedTuple):
+    """Milliseconds."""
+
+    minimum: float
+    median: float
+
+    def __str__(self) -> str:
+        digits = 3 if self.minimum < 1 else 2
+        return f"{self.minimum:.{digits}f} ({self.median:.{digits}f})"
+
+
+def take_turns(calls: Mapping[K, Call], seconds: float) -> dict[K, Times]:
+    """Time every call many times, in turns, for about so many seconds altogether."""
+    samples: dict[K, list[float]] = {key: [] for key in calls}
+    stop = time.perf_counter() + seconds
+    while True:
+        for key, call in calls.items():
+            _repeat(call, SETTLE)
+            samples[key] += _repeat(call, TURN)
+        if time.perf_counter() > stop:
+            return {k: Times(min(s), statistics.median(s)) for k, s in samples.items()}
+
+
+def _repeat(call: Call, seconds: float) -> list[float]:
+    """Return the milliseconds of each call within a period, at least of two."""
+    run, before = call
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(taken) < 2 or time.perf_counter() < end:
+        if before is not None:
+            before()
+        start = time.perf_counter()
+        run()
+        taken.append(1e3 * (time.perf_counter() - start))
+    return taken
+
+
+def seconds_of_others() -> float:
+    """Return the processor time that everybody else has used since the system started.
+
+    Two threads that wait for each other take many times as long where another program needs one
+    of two cores, whoever they belong to. 0 where the system does not tell (it is Linux that does).
+    """
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0.0
+    # user nice system idle iowait irq softirq steal
+    ticks = [int(field) for field in stat.read_text().split("\n", 1)[0].split()[1:9]]
+    busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    return busy - sum(os.times()[:2])
