@@ -38,7 +38,11 @@ from brainstorm.structure.external_data import check_external_data, split_batch
 from brainstorm.structure.layout import create_layout
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.passes import Passes
-from brainstorm.structure.prediction import find_ancestors, find_prediction
+from brainstorm.structure.prediction import (
+    check_zeros_do_no_harm,
+    find_ancestors,
+    find_prediction,
+)
 from brainstorm.structure.summary import summarize
 from brainstorm.structure.topology import check_topology
 from brainstorm.utils import Array
@@ -390,6 +394,7 @@ class Network(Seedable, Describable):
             array = data.get(connection.output_name)
             if isinstance(array, np.ndarray):
                 self.layers[connection.end_layer].validate_data(connection.input_name, array)
+        self._buffer_manager.leave_batch()
         self._buffer_manager.resize(T, B)
         for name in shapes:
             if name in data:
@@ -410,7 +415,7 @@ class Network(Seedable, Describable):
         Args:
             training_pass: Whether layers act as in training (dropout, batch statistics).
             context: What `get_context` returned after the preceding part of the sequences;
-                `None` starts from zeros.
+                `None` starts from zeros (or as `carry_context` says).
         """
         self._passes.forward(self.layers, training_pass, context)
 
@@ -444,6 +449,27 @@ class Network(Seedable, Describable):
         """Return the state of all recurrent layers after the last step, for `forward_pass`."""
         return self._buffer_manager.get_context()
 
+    def carry_context(self, state: list[Array | None], continues: bool) -> None:
+        """Make the batch that was provided a part of longer sequences, until the next one comes.
+
+            state = []
+            for number, part in enumerate(parts_of_some_sequences):
+                net.provide_external_data(part)
+                net.carry_context(state, continues=number > 0)
+                net.forward_pass(training_pass=True)  # starts where the part before has ended
+
+        This is what `tools.run_network` and the Trainer do with the batches of `SequenceChunks`.
+
+        Args:
+            state: Belongs to these sequences. Once the batch is replaced, it holds the state of all
+                recurrent layers after its last step.
+            continues: Whether forward passes start from `state` as it is now, or from zeros.
+
+        Raises:
+            NetworkValidationError: `state` is empty, or belongs to another network or batch size.
+        """
+        self._buffer_manager.carry_context(state, continues)
+
     # -- using a trained network ----------------------------------------------------------------
 
     def predict(
@@ -456,7 +482,7 @@ class Network(Seedable, Describable):
 
         Args:
             data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
-                from input names to arrays. Other inputs are set to zero.
+                from input names to arrays. Other inputs (targets) are set to zero.
             output_name: Dotted path such as ``'Output.outputs.predictions'``; `None` takes
                 ``net.output_name``, or the only output called ``predictions``.
             batch_size: Number of sequences computed at once; bounds the memory.
@@ -475,6 +501,7 @@ class Network(Seedable, Describable):
             raise UnknownPathError(unknown("input", next(iter(data), ""), self.input_names))
         missing = [name for name in self.input_names if name not in given]
         needed = find_ancestors(self.layers, layer)
+        check_zeros_do_no_harm(self.layers, needed, missing)
         parts = []
         for batch in split_batch(given, self.layers[INPUT].out_shapes, batch_size):
             self.provide_external_data(batch, all_inputs=False)

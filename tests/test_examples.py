@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[1] / "examples"
 def load(tmp_path, monkeypatch):
     """Return a function that loads an example, in an empty folder and with other constants."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(FOLDER)  # as for a script that is run there
     kept = global_rnd.__getstate__()
 
     def load_example(name, **constants):
@@ -33,8 +34,9 @@ def load(tmp_path, monkeypatch):
 
 
 def test_all_examples_are_tested_here_and_documented():
-    names = {path.stem for path in FOLDER.glob("*.py")}
-    assert names == {"custom_layer", "digits_cnn", "digits_mlp", "xor"}
+    names = {path.stem for path in FOLDER.glob("*.py")} - {"char_text"}  # imported by two others
+    characters = {"char_lstm", "char_transformer"}
+    assert names == characters | {"custom_layer", "digits_cnn", "digits_mlp", "xor"}
     for name in names:
         text = (FOLDER / f"{name}.py").read_text()
         assert f"    python examples/{name}.py\n" in text.split('"""')[1]
@@ -67,3 +69,59 @@ def test_digits_cnn(load, tmp_path):
     logs = json.loads((output / "digits_cnn_logs.json").read_text())
     assert len(logs["validation"]["Accuracy"]) == 3
     assert bs.Network.from_hdf5(output / "digits_cnn.hdf5").output_name is not None
+
+
+def test_char_text(load):
+    text = load("char_text")
+    training, held_out = text.load_text(20_000)
+    assert (training.size, held_out.size) == (18_000, 2_000)
+    assert text.decode(text.encode("two\nlines\t|~ \xe4\x7f")) == "two\nlines   |~ ??"
+    source = '"""One."""\nclass A:\n    """Two."""\n    def f():\n        """Three."""\n    x = ""'
+    assert list(text.docstrings(source)) == ["One.", "Two.", "Three."]
+
+    n = len(text.CHARACTERS)
+    codes = text.encode("abcabcabdabc")
+    by_hand = -np.log2((3 + 0.01) / (4 + 0.01 * n))
+    assert text.baseline_bits(codes, text.encode("abc")) == pytest.approx(by_hand)
+    assert text.baseline_bits(codes, text.encode("xyz")) == pytest.approx(np.log2(n))
+
+    score = text.BitsPerCharacter()(np.array([[1.0], [0.0]]), np.array([[0.5, 0.5], [0.25, 0.75]]))
+    assert score == pytest.approx(1 + 2)
+    rnd = np.random.RandomState(0)
+    drawn = [text.draw(np.array([0.2, 0.8], np.float32), 0.5, rnd) for _ in range(1000)]
+    assert np.mean(drawn) == pytest.approx(0.64 / 0.68, abs=0.03)
+
+
+SMALL = {"TEXT_SIZE": 20_000, "STEPS": 15, "EPOCHS": 2, "LEARNING_RATE": 0.01, "SAMPLE_SIZE": 40}
+
+
+@pytest.mark.parametrize(
+    ("name", "constants"),
+    [
+        ("char_lstm", {"SIZE": 16, "STREAMS": 8}),
+        (
+            "char_transformer",
+            {"SIZE": 16, "HEADS": 2, "WINDOWS": 8, "EPOCH_LENGTH": 50, "WARMUP": 10},
+        ),
+    ],
+)
+def test_character_models(load, capsys, name, constants):
+    bits, sample = load(name, **SMALL, **constants).main()
+    assert len(bits) == 3
+    assert bits[0] > bits[1] > bits[2]
+    assert bits[2] < 4.6 < 6 < bits[0]
+    printed = capsys.readouterr().out
+    assert f"{bits[2]:.3f} by the network" in printed
+    assert f"Return the {sample}\n" in printed
+    assert len(sample) == 40
+
+
+def test_the_lstm_writes_with_the_state_of_all_that_it_has_read(load):
+    example = load("char_lstm", SIZE=8)
+    net = example.make_network()
+    example.write(net, "abc", 1)
+    last = net.get(net.output_name)[0, 0]
+    whole = net.predict(example.encode("abc").reshape(-1, 1, 1))
+    np.testing.assert_allclose(last, whole[-1, 0], rtol=1e-4)
+    example.write(net, "c", 1)
+    assert not np.allclose(last, net.get(net.output_name)[0, 0], rtol=1e-3)

@@ -10,10 +10,12 @@ from brainstorm.data_iterators.augmentation import (
 from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
 from brainstorm.data_iterators.batches import Minibatches, Online, Undivided
 from brainstorm.data_iterators.encoding import MultiHot, OneHot
+from brainstorm.data_iterators.sequences import Chunk, SequenceChunks
 
 __all__ = [
     "AddGaussianNoise",
     "AddSaltNPepper",
+    "Chunk",
     "DataIterator",
     "Flip",
     "Minibatches",
@@ -22,6 +24,7 @@ __all__ = [
     "Online",
     "Pad",
     "RandomCrop",
+    "SequenceChunks",
     "Undivided",
     "Wrapper",
 ]

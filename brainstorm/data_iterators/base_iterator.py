@@ -6,6 +6,7 @@ Every array is (T, B, features...): time steps, sequences of the batch, features
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -76,7 +77,7 @@ class Wrapper(DataIterator):
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         """Yield the batches of the wrapped iterator, changed."""
         for batch in self.iter(handler):
-            changed = dict(batch)
+            changed = copy.copy(batch)  # a batch may be more than a dict
             for name in self.settings:
                 changed[name] = self.transform(name, batch[name])
             yield changed

@@ -57,6 +57,7 @@ class Minibatches(DataIterator):
 
     Attributes:
         sample_size: Number of sequences.
+        time_size: Number of time steps, before any cut.
         seq_lens: Their lengths, or `None` where nothing is cut.
 
     Raises:
@@ -74,7 +75,7 @@ class Minibatches(DataIterator):
             raise self._fail(f"expected an int batch_size >= 1, got {batch_size!r}")
         if shuffle not in (True, False, "batches"):
             raise self._fail(f"expected shuffle to be True, False or 'batches', got {shuffle!r}")
-        time_size, self.sample_size = check_data(self, named_data)
+        self.time_size, self.sample_size = check_data(self, named_data)
         super().__init__(
             {name: tuple(array.shape[2:]) for name, array in named_data.items()},
             -(-self.sample_size // int(batch_size)),
@@ -86,13 +87,21 @@ class Minibatches(DataIterator):
             name: np.asarray(array) if isinstance(array, np.ndarray) else array
             for name, array in named_data.items()
         }
-        self.seq_lens = self._get_seq_lens(cut_according_to, time_size)
+        self.seq_lens = self._get_seq_lens(cut_according_to)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         """Yield the batches of one epoch; their arrays are new ones."""
         for indices in self._draw_epoch():
-            steps = None if self.seq_lens is None else max(1, int(self.seq_lens[indices].max()))
-            yield {name: _take(array, steps, indices) for name, array in self.data.items()}
+            yield self._get_batch(indices, slice(self._count_steps(indices)))
+
+    def _get_batch(self, indices: np.ndarray, steps: slice) -> Batch:
+        return {name: _take(array, steps, indices) for name, array in self.data.items()}
+
+    def _count_steps(self, indices: np.ndarray) -> int:
+        """Return how many time steps a batch of these sequences has."""
+        if self.seq_lens is None:
+            return self.time_size
+        return max(1, int(self.seq_lens[indices].max()))
 
     def _draw_epoch(self) -> list[np.ndarray]:
         """Return for each batch of a new epoch the indices of its sequences."""
@@ -102,10 +111,10 @@ class Minibatches(DataIterator):
         starts = range(0, self.sample_size, self.batch_size)
         batches = [order[start : start + self.batch_size] for start in starts]
         if self.shuffle == "batches":
-            batches = [batches[i] for i in self.rnd.permutation(self.length)]
+            batches = [batches[i] for i in self.rnd.permutation(len(batches))]
         return batches
 
-    def _get_seq_lens(self, cut_according_to: Any, time_size: int) -> np.ndarray | None:
+    def _get_seq_lens(self, cut_according_to: Any) -> np.ndarray | None:
         if cut_according_to is None:
             return None
         if isinstance(cut_according_to, str):
@@ -115,10 +124,10 @@ class Minibatches(DataIterator):
                 return None
             choices = unknown("data name", cut_according_to, self.data)
             raise self._fail(f"cut_according_to: {choices}")
-        if not _are_lengths(cut_according_to, self.sample_size, time_size):
+        if not _are_lengths(cut_according_to, self.sample_size, self.time_size):
             raise self._fail(
                 f"cut_according_to: expected a data name, None or {self.sample_size} ints from 1 "
-                f"to {time_size} (one length for each sequence), got {cut_according_to!r}"
+                f"to {self.time_size} (one length for each sequence), got {cut_according_to!r}"
             )
         return np.array(cut_according_to)
 
@@ -147,15 +156,15 @@ def _read_only(array: Any) -> np.ndarray:
     return view
 
 
-def _take(array: Any, steps: int | None, indices: np.ndarray) -> np.ndarray:
-    """Return a copy of ``array[:steps, indices]``; not only of NumPy arrays."""
+def _take(array: Any, steps: slice, indices: np.ndarray) -> np.ndarray:
+    """Return a copy of ``array[steps, indices]``; not only of NumPy arrays."""
     if isinstance(array, np.ndarray):
-        return np.take(array[:steps], indices, axis=1)
+        return np.take(array[steps], indices, axis=1)
     # h5py wants increasing indices, and reads a slice much faster than a list
     order = np.argsort(indices)
     first, last = indices[order[0]], indices[order[-1]]
     contiguous = last - first + 1 == len(indices)
-    block = array[:steps, slice(first, last + 1) if contiguous else indices[order]]
+    block = array[steps, slice(first, last + 1) if contiguous else indices[order]]
     taken = np.empty_like(block)
     taken[:, order] = block
     return taken

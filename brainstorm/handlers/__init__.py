@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.base_activations import register_activation
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugHandler
 from brainstorm.handlers.numpy_handler import NumpyHandler
@@ -21,6 +22,7 @@ __all__ = [
     "Handler",
     "NumpyHandler",
     "get_default_handler",
+    "register_activation",
     "set_default_handler",
 ]
 

@@ -9,17 +9,17 @@ a 1), ``m`` a matrix, ``t`` an array of any shape.
 A new handler is a subclass that implements the abstract operations, and shows with
 `brainstorm.testing` that they do what is written here.
 """
-# ruff: noqa: D402, D403 (a docstring may start with a formula)
+# ruff: noqa: D403 (a docstring may start with a formula)
 
 from __future__ import annotations
 
 import abc
-import functools
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from brainstorm.describable import Describable
+from brainstorm.handlers.base_activations import ActivationOperations, activation_tables
 from brainstorm.handlers.base_images import ImageOperations
+from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import Contract, operation
 from brainstorm.utils import Array
 
@@ -29,8 +29,8 @@ __all__ = ["Handler"]
 _V = "v(1,N)|(M,1)|(M,N)"
 
 
-class Handler(ImageOperations, Describable):
-    """Base of all handlers; its operations on images are declared in `ImageOperations`.
+class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describable):
+    """Base of all handlers; those in front of it in the list of bases declare more operations.
 
     Attributes:
         dtype: `numpy.dtype` of the arrays.
@@ -39,16 +39,13 @@ class Handler(ImageOperations, Describable):
         rnd: `RandomState` that seeded the handler's own random stream.
         stream: That stream; random operations use it unless they are given another.
         array_type: Class of the arrays.
-        act_func: activation name -> ``f(x, y)``, which writes y.
-        act_func_deriv: activation name -> ``f(x, y, dy, dx)``, which writes dx; x may be None.
+        act_func: activation name -> ``f(x, y)``, which writes y, other memory than x.
+        act_func_deriv: activation name -> ``f(x, y, dy, dx)``, which writes dx, other memory than
+            the rest; x may be None unless the name is in `activations_needing_inputs`.
         inplace_act_func: activation name -> ``f(x)``, which overwrites x by y.
-        inplace_act_func_deriv: activation name -> ``f(y, dy)``, which overwrites dy by dx.
+        inplace_act_func_deriv: activation name -> ``f(y, dy, x)``, which overwrites dy by dx; x may
+            be left out unless the name is in `activations_needing_inputs`.
     """
-
-    #: Names of the activation functions.
-    activations: ClassVar[tuple[str, ...]] = (
-        "sigmoid", "rel", "relu", "tanh", "linear", "el", "elu",
-    )  # fmt: skip
 
     dtype: Any
     context: Any
@@ -58,34 +55,23 @@ class Handler(ImageOperations, Describable):
     array_type: type
 
     def __init__(self) -> None:
-        self.act_func: dict[str, Callable[..., None]] = {}
-        self.act_func_deriv: dict[str, Callable[..., None]] = {}
-        self.inplace_act_func: dict[str, Callable[..., None]] = {}
-        self.inplace_act_func_deriv: dict[str, Callable[..., None]] = {}
-        for name in self.activations:
-            if name == "linear":
-                forward, backward = self.copy_to, self._linear_deriv
-                self.inplace_act_func[name] = self.inplace_act_func_deriv[name] = _nothing
-            else:
-                operation_name = {"relu": "rel", "elu": "el"}.get(name, name)
-                forward = getattr(self, operation_name)
-                backward = getattr(self, f"{operation_name}_deriv")
-                self.inplace_act_func[name] = functools.partial(_in_place, forward)
-                self.inplace_act_func_deriv[name] = functools.partial(_in_place_deriv, backward)
-            self.act_func[name], self.act_func_deriv[name] = forward, backward
+        (
+            self.act_func,
+            self.act_func_deriv,
+            self.inplace_act_func,
+            self.inplace_act_func_deriv,
+        ) = activation_tables(self)
 
     @classmethod
     def operations(cls) -> dict[str, Contract]:
         """Return the contract of every operation, by name, in the order of declaration."""
-        declared = {**vars(Handler), **vars(ImageOperations)}
+        rooms = (Handler, ActivationOperations, ImageOperations, SequenceOperations)
+        declared = {name: member for room in rooms for name, member in vars(room).items()}
         return {n: f.contract for n, f in declared.items() if hasattr(f, "contract")}
 
     @abc.abstractmethod
     def info(self) -> dict[str, str]:
         """Return what the handler computes with: libraries, versions, device."""
-
-    def _linear_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        self.copy_to(dy, dx)
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -202,6 +188,10 @@ class Handler(ImageOperations, Describable):
     def sqrt_t(self, a: Array, out: Array) -> None:
         """out = square root of a."""
 
+    @operation("a(*S) exponent:scalar ~> out(*S)")
+    def power_t(self, a: Array, exponent: Any, out: Array) -> None:
+        """out = a ** exponent; where a < 0 the exponent must be a whole number."""
+
     @operation("a(*S) ~> out(*S)")
     def sign_t(self, a: Array, out: Array) -> None:
         """out = -1, 0 or 1: the sign of a."""
@@ -264,6 +254,10 @@ class Handler(ImageOperations, Describable):
     def index_m_by_v(self, m: Array, v: Array, out: Array) -> None:
         """out[i, 0] = m[i, v[i, 0]]."""
 
+    @operation("m(M,N) -> out(M,1)")
+    def argmax_m(self, m: Array, out: Array) -> None:
+        """out[i, 0] = index of the largest element of m[i], the first of equal ones."""
+
     # -- concatenation -----------------------------------------------------------------------
 
     @operation("a(*S,M) b(*S,N) -> out(*S,M+N)")
@@ -290,53 +284,3 @@ class Handler(ImageOperations, Describable):
     @operation("probability:scalar stream:stream -> mask(*S)")
     def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
         """mask = 1 with the given probability, else 0, from `stream` or the handler's own."""
-
-    # -- activations -------------------------------------------------------------------------
-
-    @operation("x(*S) ~> y(*S)")
-    def sigmoid(self, x: Array, y: Array) -> None:
-        """y = 1 / (1 + exp(-x))."""
-
-    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
-    def sigmoid_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        """dx = dy * y * (1 - y)."""
-
-    @operation("x(*S) ~> y(*S)")
-    def tanh(self, x: Array, y: Array) -> None:
-        """y = tanh(x)."""
-
-    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
-    def tanh_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        """dx = dy * (1 - y * y)."""
-
-    @operation("x(*S) ~> y(*S)")
-    def rel(self, x: Array, y: Array) -> None:
-        """y = max(x, 0)."""
-
-    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
-    def rel_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        """dx = dy if y > 0 else 0."""
-
-    @operation("x(*S) ~> y(*S)")
-    def el(self, x: Array, y: Array) -> None:
-        """y = x if x >= 0 else exp(x) - 1."""
-
-    @operation("x(*S)? y(*S) dy(*S) ~> dx(*S)")
-    def el_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        """dx = dy if y >= 0 else dy * (y + 1)."""
-
-    @operation("m(M,N) ~> out(M,N)")
-    def softmax_m(self, m: Array, out: Array) -> None:
-        """out = exp(m) / sum(exp(m)), row by row."""
-
-
-def _nothing(*arrays: Array) -> None:
-    """What an in-place linear function does."""
-
-
-def _in_place(function: Callable[..., None], x: Array) -> None:
-    function(x, x)
-
-
-def _in_place_deriv(function: Callable[..., None], y: Array, dy: Array) -> None:
-    function(None, y, dy, dy)

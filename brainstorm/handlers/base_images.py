@@ -1,7 +1,7 @@
 """The operations on images that every handler has: convolution and pooling of whole batches.
 
-Images are (N, H, W, C): image, row, column, channel. A window or stride is (rows, columns); the
-padding is the same on all four sides.
+Images are (N, H, W, C): image, row, column, channel. A window, stride or dilation is (rows,
+columns); the padding is the same on all sides unless it is a pair.
 """
 # ruff: noqa: B024, B027, D403 (`operation` makes methods abstract; docstrings start with formulas)
 
@@ -12,11 +12,22 @@ import abc
 from brainstorm.handlers.contracts import operation
 from brainstorm.utils import Array
 
-__all__ = ["ImageOperations"]
+__all__ = ["ImageOperations", "Pair", "Triple"]
 
 Pair = tuple[int, int]
+Triple = tuple[int, int, int]
 
-_CONV_SIZES = "OH == (H + 2*padding - KH)//stride[0] + 1; OW == (W + 2*padding - KW)//stride[1] + 1"
+_CONV2D_SIZES = (
+    "OH == (H + 2*along(padding, 0) - dilation[0]*(KH - 1) - 1)//stride[0] + 1; "
+    "OW == (W + 2*along(padding, 1) - dilation[1]*(KW - 1) - 1)//stride[1] + 1; "
+    "C == CG*groups; F % groups == 0"
+)
+_CONV3D_SIZES = (
+    "OD == (D + 2*padding - dilation[0]*(KD - 1) - 1)//stride[0] + 1; "
+    "OH == (H + 2*padding - dilation[1]*(KH - 1) - 1)//stride[1] + 1; "
+    "OW == (W + 2*padding - dilation[2]*(KW - 1) - 1)//stride[2] + 1; "
+    "C == CG*groups; F % groups == 0"
+)
 _POOL_SIZES = (
     "OH == (H + 2*padding - window[0])//stride[0] + 1; "
     "OW == (W + 2*padding - window[1])//stride[1] + 1"
@@ -27,8 +38,9 @@ class ImageOperations(abc.ABC):
     """Declarations; part of `Handler`."""
 
     @operation(
-        "inputs(N,H,W,C) weights(F,KH,KW,C) bias(F) padding:int stride:pair -> outputs(N,OH,OW,F)",
-        where=_CONV_SIZES,
+        "inputs(N,H,W,C) weights(F,KH,KW,CG) bias(F)? padding:margin stride:pair dilation:pair "
+        "groups:int -> outputs(N,OH,OW,F)+add_outputs",
+        where=_CONV2D_SIZES,
     )
     def conv2d_forward_batch(
         self,
@@ -36,25 +48,41 @@ class ImageOperations(abc.ABC):
         weights: Array,
         bias: Array,
         outputs: Array,
-        padding: int,
+        padding: int | Pair,
         stride: Pair,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+        add_outputs: bool = False,
     ) -> None:
-        """outputs[n,p,q,f] = bias[f] + sum over i,j,c of x[n,p*s+i,q*s+j,c] * weights[f,i,j,c].
+        """outputs[n,p,q,f] = bias[f] + sum over i,j,c of x[n,p*s+i*d,q*s+j*d,c] * weights[f,i,j,c].
 
-        x is `inputs` with `padding` zeros on every side; the kernel is not flipped.
+        x is `inputs` with `padding` zeros on every side (or on each side of rows, of columns);
+        the kernel is not flipped. The channels are in `groups` consecutive groups of CG: c runs
+        over that group to which f belongs by its place among the F filters.
+
+        Args:
+            inputs: The images.
+            weights: The filters.
+            bias: Added; None or an array of size 0: nothing is.
+            outputs: Overwritten (see `add_outputs`).
+            padding: Zeros around the images: on every side, or for rows and columns.
+            stride: Rows and columns between two applications, s.
+            dilation: Rows and columns between two cells of a filter, d.
+            groups: Number of groups of channels.
+            add_outputs: Add to the outputs.
         """
 
     @operation(
-        "inputs(N,H,W,C) weights(F,KH,KW,C) padding:int stride:pair out_deltas(N,OH,OW,F) "
-        "-> in_deltas(N,H,W,C)?+add_in_deltas weight_deltas(F,KH,KW,C)+add_gradients "
-        "bias_deltas(F)+add_gradients",
-        where=_CONV_SIZES,
+        "inputs(N,H,W,C)? weights(F,KH,KW,CG) padding:margin stride:pair dilation:pair groups:int "
+        "out_deltas(N,OH,OW,F) -> in_deltas(N,H,W,C)?+add_in_deltas "
+        "weight_deltas(F,KH,KW,CG)?+add_gradients bias_deltas(F)?+add_gradients",
+        where=_CONV2D_SIZES,
     )
     def conv2d_backward_batch(
         self,
         inputs: Array,
         weights: Array,
-        padding: int,
+        padding: int | Pair,
         stride: Pair,
         in_deltas: Array,
         out_deltas: Array,
@@ -62,20 +90,71 @@ class ImageOperations(abc.ABC):
         bias_deltas: Array,
         add_gradients: bool = False,
         add_in_deltas: bool = True,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
     ) -> None:
         """Write the derivatives of `conv2d_forward_batch`.
 
+        Those that are None or an array of size 0 are not computed. With in_deltas alone this is a
+        transposed convolution (of out_deltas), which needs no inputs.
+
         Args:
-            inputs: As in the forward pass.
+            inputs: As in the forward pass; None or an array of size 0 if no weight_deltas.
             weights: As in the forward pass.
             padding: As in the forward pass.
             stride: As in the forward pass.
-            in_deltas: Added to (see `add_in_deltas`); None or an array of size 0: not computed.
+            in_deltas: Added to (see `add_in_deltas`).
             out_deltas: Derivatives with respect to the outputs.
             weight_deltas: Overwritten (see `add_gradients`).
             bias_deltas: Overwritten (see `add_gradients`).
             add_gradients: Add to weight_deltas and bias_deltas.
             add_in_deltas: False: overwrite in_deltas.
+            dilation: As in the forward pass.
+            groups: As in the forward pass.
+        """
+
+    @operation(
+        "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) bias(F) padding:int stride:triple "
+        "dilation:triple groups:int -> outputs(N,OD,OH,OW,F)",
+        where=_CONV3D_SIZES,
+    )
+    def conv3d_forward_batch(
+        self,
+        inputs: Array,
+        weights: Array,
+        bias: Array,
+        outputs: Array,
+        padding: int,
+        stride: Triple,
+        dilation: Triple = (1, 1, 1),
+        groups: int = 1,
+    ) -> None:
+        """Do what `conv2d_forward_batch` does, with one more axis (depth) in front of the rows."""
+
+    @operation(
+        "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) padding:int stride:triple dilation:triple "
+        "groups:int out_deltas(N,OD,OH,OW,F) -> in_deltas(N,D,H,W,C)?+add_in_deltas "
+        "weight_deltas(F,KD,KH,KW,CG)+add_gradients bias_deltas(F)+add_gradients",
+        where=_CONV3D_SIZES,
+    )
+    def conv3d_backward_batch(
+        self,
+        inputs: Array,
+        weights: Array,
+        padding: int,
+        stride: Triple,
+        in_deltas: Array,
+        out_deltas: Array,
+        weight_deltas: Array,
+        bias_deltas: Array,
+        add_gradients: bool = False,
+        add_in_deltas: bool = True,
+        dilation: Triple = (1, 1, 1),
+        groups: int = 1,
+    ) -> None:
+        """Write the derivatives of `conv3d_forward_batch`; see `conv2d_backward_batch`.
+
+        Only in_deltas may be None or an array of size 0.
         """
 
     @operation(

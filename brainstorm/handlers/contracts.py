@@ -33,8 +33,8 @@ place). ``name:scalar`` is a Python number or an array of one element. The marks
     Its elements are integral numbers in [low, high); low is 0 where only high is given.
 
 `where` holds conditions in Python syntax, joined by ``;``, over the symbols (``*S`` is the tuple
-``S``), the arguments that are not arrays, `len`, and `kept` and `reduces` of this module. The
-result is ``array`` (of the handler), ``ndarray``, ``bool`` or ``stream``.
+``S``), the arguments that are not arrays, `len`, and `along`, `kept` and `reduces` of this
+module. The result is ``array`` (of the handler), ``ndarray``, ``bool`` or ``stream``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ import functools
 import inspect
 import numbers
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, TypeVar
@@ -52,7 +52,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError, unknown
 
-__all__ = ["KINDS", "Argument", "Contract", "kept", "operation", "reduces"]
+__all__ = ["KINDS", "Argument", "Contract", "along", "kept", "operation", "reduces"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Shape = tuple[int, ...]
@@ -71,8 +71,8 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_int, value))
+def _is_ints(value: Any, count: int) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == count and all(map(_is_int, value))
 
 
 def _is_shape(value: Any) -> bool:
@@ -86,7 +86,9 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("an integer", _is_int),
     "bool": ("True or False", lambda v: isinstance(v, (bool, np.bool_))),
     "axis": ("None or an integer", lambda v: v is None or _is_int(v)),
-    "pair": ("two integers", _is_pair),
+    "pair": ("two integers", lambda v: _is_ints(v, 2)),
+    "triple": ("three integers", lambda v: _is_ints(v, 3)),
+    "margin": ("an integer or two integers", lambda v: _is_int(v) or _is_ints(v, 2)),
     "shape": ("a size or a tuple of sizes", _is_shape),
     "stream": (
         "None or a stream from create_random_stream",
@@ -117,8 +119,17 @@ def reduces(shape: Shape, axis: int | None, out: Shape) -> bool:
     return out in (kept(shape, axis), shape[: axis % len(shape)] + shape[axis % len(shape) + 1 :])
 
 
+def along(margin: int | Sequence[int], axis: int) -> int:
+    """Return the padding on one axis, from one number for all axes or one for each.
+
+    >>> along(2, 1), along((2, 0), 1)
+    (2, 0)
+    """
+    return margin[axis] if isinstance(margin, Sequence) else margin
+
+
 #: What expressions may call.
-_FUNCTIONS = {"kept": kept, "len": len, "reduces": reduces}
+_FUNCTIONS = {"along": along, "kept": kept, "len": len, "reduces": reduces}
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,18 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.numpy_activations import NumpyActivations
 from brainstorm.handlers.numpy_images import NumpyImages
 from brainstorm.handlers.numpy_memory import Scratch, aligned_zeros
 from brainstorm.handlers.numpy_random import NumpyStream
+from brainstorm.handlers.numpy_sequences import NumpySequences
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array
 
 __all__ = ["NumpyHandler"]
 
-#: The whole number line; `clip` is much faster than `maximum` with a scalar.
-_INFINITY = float("inf")
 
-
-class NumpyHandler(NumpyImages):
+class NumpyHandler(NumpyActivations, NumpyImages, NumpySequences):
     """Handler for plain NumPy arrays.
 
     In steady state no operation allocates memory: intermediate results live in scratch arrays
@@ -46,6 +45,8 @@ class NumpyHandler(NumpyImages):
         self.stream = self.create_random_stream(self.rnd.generate_seed())
         self.EMPTY = np.zeros(0, self.dtype)
         self._scratch = Scratch(self.dtype)
+        # An operand that is a number costs NumPy twice the time of one without dimensions.
+        self._zero, self._half, self._one = (np.array(value, self.dtype) for value in (0, 0.5, 1))
         super().__init__()
 
     def __describe__(self) -> dict[str, Any]:
@@ -178,6 +179,9 @@ class NumpyHandler(NumpyImages):
     def sqrt_t(self, a: Array, out: Array) -> None:
         np.sqrt(a, out=out)
 
+    def power_t(self, a: Array, exponent: Any, out: Array) -> None:
+        np.power(a, _scalar(exponent), out=out)
+
     def sign_t(self, a: Array, out: Array) -> None:
         np.sign(a, out=out)
 
@@ -238,6 +242,11 @@ class NumpyHandler(NumpyImages):
         hit = self._scratch("mask", out.shape, bool)
         np.copyto(out, np.equal(v, self._scratch.counting(out.shape[1]), out=hit))
 
+    def argmax_m(self, m: Array, out: Array) -> None:
+        where = self._scratch("index", (m.shape[0],), np.intp)
+        np.argmax(m, axis=1, out=where)
+        out[:, 0] = where
+
     def index_m_by_v(self, m: Array, v: Array, out: Array) -> None:
         # One-dimensional addresses into the memory of m, which may be part of a wider array.
         rows, columns = m.shape
@@ -249,7 +258,9 @@ class NumpyHandler(NumpyImages):
         first = self._scratch("first", (rows,), np.intp)
         np.multiply(self._scratch.positions(rows), row_step, out=first)
         np.add(where, first, out=where)
-        flat = as_strided(m, (extent,), (m.itemsize,))
+        # as_strided takes longer than all the rest.
+        contiguous = m.flags.c_contiguous
+        flat = m.reshape(extent) if contiguous else as_strided(m, (extent,), (m.itemsize,))
         flat.take(where, out=out[:, 0], mode="clip")
 
     # -- concatenation -----------------------------------------------------------------------
@@ -278,55 +289,6 @@ class NumpyHandler(NumpyImages):
         (stream or self.stream).generator.random(out=noise, dtype=self.dtype)
         hit = self._scratch("mask", mask.shape, bool)
         np.copyto(mask, np.less(noise, _scalar(probability), out=hit))
-
-    # -- activations -------------------------------------------------------------------------
-
-    def sigmoid(self, x: Array, y: Array) -> None:
-        # 0.5 * (1 + tanh(x / 2)): the same function, and it cannot overflow.
-        np.multiply(x, 0.5, out=y)
-        np.tanh(y, out=y)
-        np.multiply(y, 0.5, out=y)
-        np.add(y, 0.5, out=y)
-
-    def sigmoid_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        slope = np.subtract(1, y, out=self._scratch("float", y.shape))
-        np.multiply(slope, y, out=slope)
-        np.multiply(dy, slope, out=dx)
-
-    def tanh(self, x: Array, y: Array) -> None:
-        np.tanh(x, out=y)
-
-    def tanh_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        slope = np.multiply(y, y, out=self._scratch("float", y.shape))
-        np.subtract(1, slope, out=slope)
-        np.multiply(dy, slope, out=dx)
-
-    def rel(self, x: Array, y: Array) -> None:
-        x.clip(0, _INFINITY, out=y)
-
-    def rel_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        slope = self._scratch("float", y.shape)
-        np.copyto(slope, np.greater(y, 0, out=self._scratch("mask", y.shape, bool)))
-        np.multiply(dy, slope, out=dx)
-
-    def el(self, x: Array, y: Array) -> None:
-        below = x.clip(-_INFINITY, 0, out=self._scratch("float", x.shape))
-        np.expm1(below, out=below)
-        x.clip(0, _INFINITY, out=y)
-        np.add(y, below, out=y)
-
-    def el_deriv(self, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        slope = y.clip(-_INFINITY, 0, out=self._scratch("float", y.shape))
-        np.add(slope, 1, out=slope)
-        np.multiply(dy, slope, out=dx)
-
-    def softmax_m(self, m: Array, out: Array) -> None:
-        column = self._scratch("float", (m.shape[0], 1))
-        np.maximum.reduce(m, axis=1, keepdims=True, out=column)
-        np.subtract(m, column, out=out)
-        np.exp(out, out=out)
-        self.sum_t(out, 1, column)
-        np.divide(out, column, out=out)
 
 
 def _scalar(value: Any) -> Any:

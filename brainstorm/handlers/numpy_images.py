@@ -1,7 +1,6 @@
-"""Convolution and pooling of the NumpyHandler, for whole batches (N, H, W, C) at once.
+"""Pooling of the NumpyHandler, for whole batches (N, H, W, C) at once.
 
-A convolution is one matrix product: each window of the images is laid out as a row. Pooling
-visits the offsets inside a window (few) and treats all windows (many) together.
+It visits the offsets inside a window (few) and treats all windows (many) together.
 """
 # ruff: noqa: D102 (operations are documented in base_images)
 
@@ -11,94 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.numpy_memory import Scratch
+from brainstorm.handlers.base_images import Pair
+from brainstorm.handlers.numpy_convolution import NumpyConvolutions, meet
 from brainstorm.utils import Array
 
 __all__ = ["NumpyImages"]
 
-Pair = tuple[int, int]
-Span = tuple[slice, slice]
 
-
-class NumpyImages(Handler):
+class NumpyImages(NumpyConvolutions):
     """The operations on images; `NumpyHandler` adds all others."""
-
-    _scratch: Scratch
-
-    # -- convolution -------------------------------------------------------------------------
-
-    def conv2d_forward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        bias: Array,
-        outputs: Array,
-        padding: int,
-        stride: Pair,
-    ) -> None:
-        out = _matrix("conv2d_forward_batch", "outputs", outputs, outputs.shape[3])
-        rows = self._windows(inputs, weights.shape[1:3], outputs.shape[1:3], padding, stride)
-        np.matmul(rows, weights.reshape(len(weights), -1).T, out=out)
-        np.add(out, bias, out=out)
-
-    def conv2d_backward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        padding: int,
-        stride: Pair,
-        in_deltas: Array,
-        out_deltas: Array,
-        weight_deltas: Array,
-        bias_deltas: Array,
-        add_gradients: bool = False,
-        add_in_deltas: bool = True,
-    ) -> None:
-        kernel, sizes = weights.shape[1:3], out_deltas.shape[1:3]
-        flat = out_deltas.reshape(-1, out_deltas.shape[3])
-        rows = self._windows(inputs, kernel, sizes, padding, stride)
-        product = self.dot_add_mm if add_gradients else self.dot_mm
-        gradients = _matrix("conv2d_backward_batch", "weight_deltas", weight_deltas, rows.shape[1])
-        product(flat, rows, gradients, transa=True)
-        (self.sum_add_t if add_gradients else self.sum_t)(flat, 0, bias_deltas)
-        if in_deltas is None or in_deltas.size == 0:
-            return
-        if not add_in_deltas:
-            in_deltas.fill(0)
-        deltas = self._scratch("windows", (len(flat), weights[0].size))
-        np.matmul(flat, weights.reshape(len(weights), -1), out=deltas)
-        parts = deltas.reshape(*out_deltas.shape[:3], *weights.shape[1:])
-        for row, column, there, here in _offsets(inputs, kernel, sizes, padding, stride):
-            target = in_deltas[there]
-            np.add(target, parts[(*here, row, column)], out=target)
-
-    def _windows(
-        self, inputs: Array, kernel: Pair, sizes: Pair, padding: int, stride: Pair
-    ) -> np.ndarray:
-        """Return the matrix with one window of the padded images per row (im2col)."""
-        n, height, width, channels = inputs.shape
-        if padding:
-            shape = (n, height + 2 * padding, width + 2 * padding, channels)
-            padded = self._scratch("padded", shape)
-            padded.fill(0)
-            padded[:, padding : padding + height, padding : padding + width] = inputs
-            inputs = padded
-        image, row, column, channel = inputs.strides
-        # A row of a window is contiguous in the image: kernel width times channels.
-        windows = as_strided(
-            inputs,
-            (n, *sizes, kernel[0], kernel[1] * channels),
-            (image, row * stride[0], column * stride[1], row, channel),
-        )
-        copied = self._scratch("windows", windows.shape)
-        np.copyto(copied, windows)
-        return copied.reshape(-1, kernel[0] * kernel[1] * channels)
-
-    # -- pooling -----------------------------------------------------------------------------
 
     def maxpool2d_forward_batch(
         self,
@@ -231,16 +153,6 @@ class NumpyImages(Handler):
         return np.maximum(counts, 1, out=counts)
 
 
-def _matrix(operation: str, name: str, array: Array, columns: int) -> np.ndarray:
-    """Return an array that is to be written as a matrix; it must not become a copy."""
-    if not array.flags.c_contiguous:
-        raise HandlerValidationError(
-            f"{operation}: argument {name!r}: expected contiguous memory, got shape {array.shape} "
-            f"with strides {array.strides}"
-        )
-    return array.reshape(-1, columns)
-
-
 def _empty_windows(
     inputs: Array, window: Pair, sizes: Pair, padding: int, stride: Pair
 ) -> Iterator[tuple[slice, ...]]:
@@ -262,21 +174,9 @@ def _offsets(
         row and column of the offset, index into the images, index into the outputs (whose
         windows have an input at that offset).
     """
-    heights = [_meet(i, inputs.shape[1], sizes[0], padding, stride[0]) for i in range(window[0])]
-    widths = [_meet(j, inputs.shape[2], sizes[1], padding, stride[1]) for j in range(window[1])]
+    heights = [meet(i, inputs.shape[1], sizes[0], padding, stride[0]) for i in range(window[0])]
+    widths = [meet(j, inputs.shape[2], sizes[1], padding, stride[1]) for j in range(window[1])]
     every = slice(None)
     for i, (there_row, here_row) in enumerate(heights):
         for j, (there_column, here_column) in enumerate(widths):
             yield i, j, (every, there_row, there_column), (every, here_row, here_column)
-
-
-def _meet(offset: int, inputs: int, outputs: int, padding: int, stride: int) -> Span:
-    """Return the inputs at `offset` of the windows on one axis, and these windows, as slices."""
-    shift = offset - padding
-    first = max(0, -(shift // stride))
-    last = min(outputs, (inputs - 1 - shift) // stride + 1)
-    count = max(0, last - first)
-    start = first * stride + shift
-    return slice(start, start + (count - 1) * stride + 1 if count else start, stride), slice(
-        first, first + count
-    )

@@ -12,6 +12,8 @@ __all__ = ["ALIGNMENT", "Scratch", "aligned_zeros"]
 
 #: Bytes; a cache line, and the widest vector register.
 ALIGNMENT = 64
+#: How many parts of slots are kept ready at most.
+_MOST_PARTS = 1000
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -39,18 +41,27 @@ class Scratch(threading.local):
     def __init__(self, dtype: Any) -> None:
         self._dtype = np.dtype(dtype)
         self._slots: dict[str, np.ndarray] = {}
+        self._parts: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Scratch, (self._dtype,))
 
     def __call__(self, slot: str, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
         """Return the array of a slot; a slot always has the same dtype."""
+        part = self._parts.get((slot, shape))
+        return self._make_part(slot, shape, dtype) if part is None else part
+
+    def _make_part(self, slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         length = math.prod(shape)
         held = self._slots.get(slot)
         if held is None or held.size < length:
             held = aligned_zeros(max(length, 1), self._dtype if dtype is None else dtype)
             self._slots[slot] = held
-        return held[:length].reshape(shape)
+            self._parts.clear()
+        elif len(self._parts) == _MOST_PARTS:
+            self._parts.clear()
+        part = self._parts[slot, shape] = held[:length].reshape(shape)
+        return part
 
     def counting(self, length: int) -> np.ndarray:
         """Return 0, 1, ..., length - 1 as a read-only part of a kept array."""

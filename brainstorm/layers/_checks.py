@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.buffer_structure import format_shape
 
-__all__ = ["require_shape", "window_output_size"]
+__all__ = ["require_class_indices", "require_shape", "window_output_size"]
 
 
 def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:
@@ -22,33 +24,60 @@ def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:
         raise layer.misfit(port, " or ".join(shapes))
 
 
-def window_output_size(
-    layer: Layer, kernel_size: Sequence[int], stride: Sequence[int], padding: int
-) -> tuple[int, int]:
-    """Return the rows and columns that a window sliding over the input image gives.
+def require_class_indices(
+    layer: Layer, port: str, array: np.ndarray, classes: int, remedy: str
+) -> None:
+    """Check that external data for the input `port` are whole numbers in [0, classes).
 
-    Each is ``(size + 2 * padding - kernel) // stride + 1``.
+    Raises:
+        LayerValidationError: Some are not; the message names the first, and ends in `remedy`.
+    """
+    with np.errstate(invalid="ignore"):  # NaN compares as wrong, which is what is wanted
+        wrong = ~((array >= 0) & (array < classes) & (array == np.floor(array)))
+    if wrong.any():
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise layer.fail(
+            f"expected class indices, whole numbers in [0, {classes}), got {array[index]} at "
+            f"index {index}. {remedy}",
+            port,
+        )
+
+
+def window_output_size(
+    layer: Layer,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: int,
+    dilation: Sequence[int] | None = None,
+    axes: str = "HW",
+) -> tuple[int, ...]:
+    """Return how many windows fit into the input image, along each axis.
+
+    Each is ``(size + 2 * padding - extent) // stride + 1`` where a window has the extent
+    ``dilation * (kernel - 1) + 1``.
 
     Args:
-        layer: Its input ``default`` has the shape ('T', 'B', H, W, C).
-        kernel_size: Rows and columns of the window.
-        stride: Rows and columns between two windows.
-        padding: Cells added on all four sides.
+        layer: Its input ``default`` has the shape ('T', 'B', *axes, C).
+        kernel_size: Size of the window on each axis, e.g. rows and columns.
+        stride: From one window to the next.
+        padding: Cells added on all sides.
+        dilation: From one cell of a window to the next; `None`: 1 everywhere.
+        axes: One letter per axis, for messages.
 
     Raises:
         LayerValidationError: The window does not fit into the padded image.
     """
-    image = layer.in_shapes["default"].feature_shape[:2]
-    for axis, kernel, size in zip("HW", kernel_size, image, strict=True):
-        if size + 2 * padding < kernel:
-            enough = (kernel - size + 1) // 2
+    image = layer.in_shapes["default"].feature_shape
+    counts = []
+    for axis, letter in enumerate(axes):
+        between = 1 if dilation is None else dilation[axis]
+        extent, size = between * (kernel_size[axis] - 1) + 1, image[axis]
+        if size + 2 * padding < extent:
+            enough = (extent - size + 1) // 2
             raise layer.misfit(
                 "default",
-                f"(T, B, H, W, C) with {axis} >= {kernel - 2 * padding}",
+                f"(T, B, {', '.join(axes)}, C) with {letter} >= {extent - 2 * padding}",
                 f" Use a smaller kernel_size or padding={enough}.",
             )
-    rows, columns = (
-        (size + 2 * padding - kernel) // step + 1
-        for size, kernel, step in zip(image, kernel_size, stride, strict=True)
-    )
-    return rows, columns
+        counts.append((size + 2 * padding - extent) // stride[axis] + 1)
+    return tuple(counts)

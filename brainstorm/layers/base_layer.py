@@ -38,6 +38,8 @@ class Layer:
         incoming_connections: The `Connection` tuples that end here.
         outgoing_connections: The `Connection` tuples that start here.
         rnd: Source of the layer's random numbers; a branch of the network's seed tree.
+        shared_structures: Parameter to the structure of what it is shared with, for those that
+            belong to a layer made before this one.
         **kwargs: The options.
 
     Raises:
@@ -91,6 +93,7 @@ class Layer:
         incoming_connections: Iterable[Connection],
         outgoing_connections: Iterable[Connection],
         rnd: RandomState | None = None,
+        shared_structures: Structures | None = None,
         **kwargs: Any,
     ) -> None:
         self.name = name
@@ -102,6 +105,7 @@ class Layer:
         self.handler: Handler = None  # type: ignore[assignment]  # given by set_handler
         #: Parameter to ``'Layer.parameter'`` of the layer that owns it; set by the network.
         self.shared_parameters: Mapping[str, str] = {}
+        self.shared_structures = dict(shared_structures or {})
         self._unneeded_deltas: frozenset[str] = frozenset()
         self._overwritten: frozenset[str] = frozenset()
 
@@ -112,6 +116,9 @@ class Layer:
         self.out_shapes = OrderedDict(outputs)
         self.parameter_shapes = OrderedDict(parameters)
         self.internal_shapes = OrderedDict(internals)
+        for output, structure in self.out_shapes.items():
+            if structure.is_square:
+                raise self.fail(f"output {output!r}: only an internal can grow with T squared.")
         self._check_connections()
 
     # -- to override ----------------------------------------------------------------------------

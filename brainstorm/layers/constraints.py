@@ -25,6 +25,7 @@ __all__ = [
     "one_of",
     "pair",
     "shape",
+    "triple",
 ]
 
 
@@ -32,29 +33,45 @@ class Constraint:
     """A test of an option's value and the words for it.
 
     Args:
-        expected: What is accepted, as it is written after "expected".
+        expected: What is accepted, as it is written after "expected"; a function returns it.
         accepts: Returns whether a value is accepted.
         is_required: Whether the option must be given.
     """
 
     def __init__(
-        self, expected: str, accepts: Callable[[Any], bool], is_required: bool = False
+        self,
+        expected: str | Callable[[], str],
+        accepts: Callable[[Any], bool],
+        is_required: bool = False,
     ) -> None:
-        self.expected = expected
+        self._expected = expected
         self.accepts = accepts
         self.is_required = is_required
 
+    @property
+    def expected(self) -> str:
+        """What is accepted."""
+        return self._expected if isinstance(self._expected, str) else self._expected()
+
     def or_none(self) -> Constraint:
         """Return the constraint that accepts `None` too."""
-        return Constraint(f"{self.expected} or None", lambda v: v is None or self.accepts(v))
+        return Constraint(
+            lambda: f"{self.expected} or None", lambda v: v is None or self.accepts(v)
+        )
 
     def required(self) -> Constraint:
         """Return the constraint for an option that has no default."""
-        return Constraint(self.expected, self.accepts, is_required=True)
+        return Constraint(self._expected, self.accepts, is_required=True)
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _are_ints(value: Any, count: int, minimum: int) -> bool:
+    if not isinstance(value, (tuple, list)) or len(value) != count:
+        return False
+    return all(_is_int(item) and item >= minimum for item in value)
 
 
 def any_value() -> Constraint:
@@ -107,15 +124,17 @@ def shape() -> Constraint:
 
 def pair(minimum: int) -> Constraint:
     """Two ints (rows, columns), each at least `minimum`."""
+    return Constraint(f"two ints >= {minimum} (rows, columns)", lambda v: _are_ints(v, 2, minimum))
 
-    def accepts(v: Any) -> bool:
-        if not isinstance(v, (tuple, list)) or len(v) != 2:
-            return False
-        return all(_is_int(size) and size >= minimum for size in v)
 
-    return Constraint(f"two ints >= {minimum} (rows, columns)", accepts)
+def triple(minimum: int) -> Constraint:
+    """Three ints (depth, rows, columns), each at least `minimum`."""
+    expected = f"three ints >= {minimum} (depth, rows, columns)"
+    return Constraint(expected, lambda v: _are_ints(v, 3, minimum))
 
 
 def activation() -> Constraint:
-    """The name of an activation function that the handlers have."""
-    return one_of(*Handler.activations)
+    """The name of an activation function, built-in or registered before a layer is made."""
+    return Constraint(
+        lambda: one_of(*Handler.activations).expected, lambda v: v in Handler.activations
+    )

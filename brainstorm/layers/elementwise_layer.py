@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import one_of
@@ -38,7 +39,6 @@ class ElementwiseLayerImpl(Layer):
 
     expected_kwargs = {"activation": activation_name(), "inplace": one_of(True, False)}
     accepts_null_deltas = True
-    needs_in_backward = ("outputs",)
     can_overwrite = ("input_deltas",)
 
     def setup(
@@ -46,18 +46,25 @@ class ElementwiseLayerImpl(Layer):
     ) -> tuple[Structures, Structures, Structures]:
         self.is_inplace = kwargs.get("inplace", False)
         self.activation = kwargs.get("activation", "rel")
+        needs_input = self.activation in Handler.activations_needing_inputs
+        self.needs_in_backward = ("inputs", "outputs") if needs_input else ("outputs",)
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.act_func[self.activation](buffers.inputs.default, buffers.outputs.default)
+        x, y = buffers.inputs.default, buffers.outputs.default
+        if self.is_inplace:
+            self.handler.inplace_act_func[self.activation](y)
+        else:
+            self.handler.act_func[self.activation](x, y)
 
     def backward_pass(self, buffers: BufferView) -> None:
         if not self.needs_delta("default"):
             return
         x, y = buffers.inputs.default, buffers.outputs.default
         dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-        if self.overwrites("input_deltas.default"):
+        if self.overwrites("input_deltas.default") and not self.is_inplace:
             self.handler.act_func_deriv[self.activation](x, y, dy, dx)
-        else:
-            self.handler.inplace_act_func_deriv[self.activation](y, dy)
+            return
+        self.handler.inplace_act_func_deriv[self.activation](y, dy, x)
+        if not self.is_inplace:
             self.handler.add_tt(dy, dx, dx)

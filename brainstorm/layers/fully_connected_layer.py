@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._activating import ActivatedLayer
+from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import shape
 from brainstorm.structure.buffer_structure import BufferStructure
@@ -28,14 +29,15 @@ def FullyConnected(
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *size)
-    Parameters: W (out, n), bias (out,)      Internals: none
+    Parameters: W (out, n), bias (out,)
+    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
     """
     return ConstructionWrapper.create(
         FullyConnectedLayerImpl, name=name, size=size, activation=activation
     )
 
 
-class FullyConnectedLayerImpl(Layer):
+class FullyConnectedLayerImpl(ActivatedLayer):
     """Implements `FullyConnected`; turns the output deltas into pre-activation deltas."""
 
     expected_kwargs = {"size": shape().or_none(), "activation": activation_name()}
@@ -45,10 +47,6 @@ class FullyConnectedLayerImpl(Layer):
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        self.activation = kwargs.get("activation", "rel")
-        self.needs_in_backward = (
-            ("inputs",) if self.activation == "linear" else ("inputs", "outputs")
-        )
         size = kwargs.get("size")
         if size is None:
             size = in_shapes["default"].feature_shape
@@ -59,23 +57,23 @@ class FullyConnectedLayerImpl(Layer):
             "W": BufferStructure(output.feature_size, in_shapes["default"].feature_size),
             "bias": BufferStructure(output.feature_size),
         }
-        return {"default": output}, parameters, {}
+        internals = self.set_activation(kwargs.get("activation", "rel"), output)
+        return {"default": output}, parameters, internals
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         W, bias = buffers.parameters
         x = flatten_time_and_features(buffers.inputs.default)
-        y = flatten_time_and_features(buffers.outputs.default)
-        self.handler.dot_mm(x, W, y, transb=True)
-        self.handler.add_mv(y, bias.reshape((1, bias.shape[0])), y)
-        self.handler.inplace_act_func[self.activation](y)
+        Ha = flatten_time_and_features(self.before_activation(buffers))
+        self.handler.dot_mm(x, W, Ha, transb=True)
+        self.handler.add_mv(Ha, bias.reshape((1, bias.shape[0])), Ha)
+        self.activate(buffers)
 
     def backward_pass(self, buffers: BufferView) -> None:
         W, _ = buffers.parameters
         dW, dbias = buffers.gradients
         x = flatten_time_and_features(buffers.inputs.default)
-        y = flatten_time_and_features(buffers.outputs.default)
         dy = flatten_time_and_features(buffers.output_deltas.default)
-        self.handler.inplace_act_func_deriv[self.activation](y, dy)
+        self.differentiate(buffers)
         if self.needs_delta("default"):
             dx = flatten_time_and_features(buffers.input_deltas.default)
             self.dot_op("input_deltas.default")(dy, W, dx)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._recurrence import RecurrentLayer
+from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer
 from brainstorm.structure.buffer_structure import BufferStructure
@@ -25,16 +26,18 @@ def Recurrent(size: int, activation: str = "tanh", name: str | None = None) -> C
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
 
-    Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', size), context 1
+    Inputs: default ('T', 'B', ...); optional mask ('T', 'B', 1), where 0 holds y_(t-1)
+    Outputs: default ('T', 'B', size), context 1
     Parameters: W (size, n), R (size, size), bias (size,)
-    Internals: Ha and, in the backward pass, dHa and dHb: deltas before and after the activation
+    Internals: Ha and, in the backward pass, dHa and dHb: deltas before and after the activation;
+        with a mask, hold and idle
     """
     return ConstructionWrapper.create(
         RecurrentLayerImpl, name=name, size=size, activation=activation
     )
 
 
-class RecurrentLayerImpl(Layer):
+class RecurrentLayerImpl(RecurrentLayer):
     """Implements `Recurrent`; row -1 of the output is the state before the first step."""
 
     expected_kwargs = {"size": integer(minimum=1).required(), "activation": activation_name()}
@@ -53,43 +56,36 @@ class RecurrentLayerImpl(Layer):
         }
         states = BufferStructure("T", "B", size, context_size=1)
         deltas = BufferStructure("T", "B", size, context_size=1, is_backward_only=True)
-        return {"default": states}, parameters, {"Ha": states, "dHa": deltas, "dHb": deltas}
+        internals = {"Ha": states, "dHa": deltas, "dHb": deltas, **self.hold_structures(size)}
+        return {"default": states}, parameters, internals
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y, Ha = buffers.inputs.default, buffers.outputs.default, buffers.internals.Ha
-        W, R, bias = buffers.parameters
+        W, R, bias = buffers.parameters[:3]
         steps = x.shape[0]
+        if self.holds:
+            self.prepare_hold(buffers)
         flat_Ha = flatten_time(Ha[0:steps])
         self.handler.dot_mm(flatten_time_and_features(x), W, flat_Ha, transb=True)
         self.handler.add_mv(flat_Ha, bias.reshape((1, bias.shape[0])), flat_Ha)
         for t in range(steps):
             self.handler.dot_add_mm(y[t - 1], R, Ha[t], transb=True)
             self.handler.act_func[self.activation](Ha[t], y[t])
+            if self.holds:
+                self.handler.copy_to_if(y[t - 1], y[t], buffers.internals.hold[t])
 
     def backward_pass(self, buffers: BufferView) -> None:
         y, dy = buffers.outputs.default, buffers.output_deltas.default
-        Ha, dHa, dHb = buffers.internals
+        Ha, dHa, dHb = buffers.internals[:3]
         R = buffers.parameters.R
         steps = buffers.inputs.default.shape[0]
         self.handler.copy_to(dy[0:steps], dHb[0:steps])
         for t in range(steps - 1, -1, -1):
             if t + 1 < steps:
                 self.handler.dot_add_mm(dHa[t + 1], R, dHb[t])
+            if self.holds:
+                self.pass_on(dHb, buffers.internals.hold, t)
             self.handler.act_func_deriv[self.activation](Ha[t], y[t], dHb[t], dHa[t])
-        self._inputs_and_parameters(buffers, steps)
-
-    def _inputs_and_parameters(self, buffers: BufferView, steps: int) -> None:
-        y, dHa = buffers.outputs.default, buffers.internals.dHa
-        dW, dR, dbias = buffers.gradients
-        x = flatten_time_and_features(buffers.inputs.default)
-        flat_dHa = flatten_time(dHa[0:steps])
-        if self.needs_delta("default"):
-            dx = flatten_time_and_features(buffers.input_deltas.default)
-            self.dot_op("input_deltas.default")(flat_dHa, buffers.parameters.W, dx)
-        self.dot_op("gradients.W")(flat_dHa, x, dW, transa=True)
-        self.sum_op("gradients.bias")(flat_dHa, 0, dbias)
-        # The state before step 0 is row -1; those before the other steps are rows 0 to T - 2.
-        self.dot_op("gradients.R")(dHa[0], y[-1], dR, transa=True)
-        if steps > 1:
-            before, after = flatten_time(y[0 : steps - 1]), flatten_time(dHa[1:steps])
-            self.handler.dot_add_mm(after, before, dR, transa=True)
+        deltas = dHa[0:steps]
+        self.write_gradients(buffers, (deltas, ("W",)), (deltas, ("R",)))
+        self.sum_op("gradients.bias")(flatten_time(deltas), 0, buffers.gradients.bias)

@@ -249,21 +249,36 @@ def instantiate_layers_from_architecture(
     for name in get_canonical_layer_order(architecture):
         incoming = {c for c in connections if c.end_layer == name}
         outgoing = {c for c in connections if c.start_layer == name}
+        shared = architecture[name].get("@shared_parameters", {})
         layers[name] = classes[name](
             name,
             {port: _joined_structure(layers, incoming, port) for port in _ports(incoming)},
             incoming,
             outgoing,
             rnd=rnd.child(f"layers/{name}"),
+            shared_structures=_shared_structures(layers, shared),
             **get_kwargs(architecture[name]),
         )
-        shared = architecture[name].get("@shared_parameters", {})
         if isinstance(shared, str):
             shared = {
                 parameter: f"{shared}.{parameter}" for parameter in layers[name].parameter_shapes
             }
         layers[name].shared_parameters = dict(shared)
     return layers
+
+
+def _shared_structures(
+    layers: Mapping[str, Any], shared: str | Mapping[str, str]
+) -> dict[str, BufferStructure]:
+    """Return the structures of those shared parameters whose owners are among `layers`."""
+    if isinstance(shared, str):
+        return dict(layers[shared].parameter_shapes) if shared in layers else {}
+    owners = {ours: path.partition(".") for ours, path in shared.items()}
+    return {
+        ours: layers[owner].parameter_shapes[theirs]
+        for ours, (owner, _, theirs) in owners.items()
+        if owner in layers and theirs in layers[owner].parameter_shapes
+    }
 
 
 def _ports(incoming: set[Connection]) -> list[str]:

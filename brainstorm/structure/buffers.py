@@ -80,6 +80,7 @@ class BufferManager:
         self.capacities = [0, 0, 0]
         self.buffers: list[Array] = []
         self.views: BufferView = None  # type: ignore[assignment]  # set by _place
+        self._carried: list[Array | None] | None = None
         self._place(0, 0)
         self._fill_persistent()
 
@@ -218,16 +219,22 @@ class BufferManager:
             if hub.context_size and not hub.is_backward_only
         ]
 
-    def get_context(self) -> list[Array | None]:
+    def get_context(self, out: Sequence[Array | None] | None = None) -> list[Array | None]:
         """Return copies of the last rows of all buffers with a context: the state after step T.
+
+        Args:
+            out: A context of this network that is no longer needed: its memory is used again
+                where it fits. It may be empty.
 
         Returns:
             For each hub an array (context, B, size), or `None` where there is no context.
         """
         context: list[Array | None] = [None] * len(self.hubs)
         for i, hub in self._context_hubs():
-            rows = self.buffers[i]
-            state = self.handler.allocate((hub.context_size, self.batch_size, hub.size))
+            rows, shape = self.buffers[i], (hub.context_size, self.batch_size, hub.size)
+            state = out[i] if out else None
+            if state is None or tuple(state.shape) != shape:
+                state = self.handler.allocate(shape)
             # Row -k is k steps back, whether it lies in this sequence or in its own context.
             for k in range(hub.context_size):
                 step = self.time_size - hub.context_size + k
@@ -252,6 +259,32 @@ class BufferManager:
                     f"{got}. A context fits the network and the batch size that it came from."
                 )
             self.handler.copy_to(given, self._context_rows(i, hub))
+
+    def carry_context(self, state: list[Array | None], continues: bool) -> None:
+        """Make the present batch a part of longer sequences; see `Network.carry_context`.
+
+        Raises:
+            NetworkValidationError: `state` belongs to another network or batch size.
+        """
+        self._carried = None
+        if continues:
+            self.apply_context(state)
+        else:
+            self.clear_context()
+        self._carried = state
+
+    def leave_batch(self) -> None:
+        """Keep the state after the last step, if it is carried on, before the data are replaced."""
+        if self._carried is not None:
+            self._carried[:] = self.get_context(out=self._carried)
+            self._carried = None
+
+    def start_context(self, context: Sequence[Array | None] | None) -> None:
+        """Set the state before the first step: as given, as carried on, or else to zeros."""
+        if context is not None:
+            self.apply_context(context)
+        elif self._carried is None:
+            self.clear_context()
 
     def clear_context(self) -> None:
         """Start the next forward pass from zeros."""

@@ -62,13 +62,10 @@ class Passes:
         Args:
             names: The layers, in topological order.
             training_pass: Whether they act as in training.
-            context: The state before the first step; `None` is zero.
+            context: The state before the first step; `None` is zero, or what is carried on.
         """
         self._bind()
-        if context is None:
-            self.manager.clear_context()
-        else:
-            self.manager.apply_context(context)
+        self.manager.start_context(context)
         handler, views = self.manager.handler, self.manager.views
         for name in names:
             if name == INPUT:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from brainstorm.errors import NetworkValidationError, UnknownPathError, unknown
+from brainstorm.errors import (
+    MissingDataError,
+    NetworkValidationError,
+    UnknownPathError,
+    unknown,
+)
 from brainstorm.structure.architecture import INPUT
 
-__all__ = ["find_ancestors", "find_prediction"]
+__all__ = ["check_zeros_do_no_harm", "find_ancestors", "find_prediction"]
 
 
 def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
@@ -52,3 +57,27 @@ def find_ancestors(layers: Mapping[str, Any], name: str) -> list[str]:
         if candidate in wanted:
             wanted.update(c.start_layer for c in layers[candidate].incoming)
     return [candidate for candidate in layers if candidate in wanted]
+
+
+def check_zeros_do_no_harm(
+    layers: Mapping[str, Any], names: Collection[str], missing: Collection[str]
+) -> None:
+    """Check that the layers to be run have no use for data in whose place there are zeros.
+
+    Args:
+        layers: Name to layer.
+        names: The layers to be run.
+        missing: Names of the data.
+
+    Raises:
+        MissingDataError: One of them would be a mask, which must not be zero everywhere.
+    """
+    for connection in sorted(layers[INPUT].outgoing):
+        layer = layers[connection.end_layer]
+        is_mask = connection.input_name in layer.optional_inputs
+        if is_mask and connection.output_name in missing and connection.end_layer in names:
+            raise MissingDataError(
+                f"data for {connection.output_name!r} is missing: it is the "
+                f"{connection.input_name} of layer {layer.name!r} ({layer.type_name}). Pass a dict "
+                f"with all that the prediction depends on."
+            )

@@ -26,6 +26,9 @@ def run_network(
 ) -> Iterator[int]:
     """Load batch after batch into the network; what happens with each is up to the caller.
 
+    Where the batches are parts of longer sequences (from `SequenceChunks`), the state of recurrent
+    layers is taken from each part to the next.
+
     Args:
         net: The network.
         iterator: Batches, e.g. ``data_iter(handler=net.handler)``.
@@ -34,8 +37,12 @@ def run_network(
     Yields:
         The number of the batch that the network now holds, from 0.
     """
+    state: list[Array | None] = []
     for number, data in enumerate(iterator):
         net.provide_external_data(data, all_inputs)
+        continues = getattr(data, "continues", None)
+        if continues is not None:
+            net.carry_context(state, continues)
         yield number
 
 

@@ -1,13 +1,15 @@
-"""Activation functions: values, derivatives by central differences, extreme inputs."""
+"""Activation functions: values, derivatives by central differences, extremes, registered ones."""
 
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import pytest
 
-from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers import DebugHandler, Handler, NumpyHandler, register_activation
 
 NAMES = Handler.activations
 FORMULAS = {
@@ -16,8 +18,15 @@ FORMULAS = {
     "rel": lambda x: np.where(x > 0, x, 0),
     "el": lambda x: np.where(x >= 0, x, np.exp(np.minimum(x, 0)) - 1),
     "linear": lambda x: x,
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "leaky_rel": lambda x: np.where(x > 0, x, 0.01 * x),
+    "gelu": np.vectorize(lambda x: x * math.erfc(-x / math.sqrt(2)) / 2),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "hard_sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "exp": np.exp,
 }
-FORMULAS["relu"], FORMULAS["elu"] = FORMULAS["rel"], FORMULAS["el"]
+SYNONYMS = {"relu": "rel", "elu": "el", "leaky_relu": "leaky_rel", "swish": "silu"}
+FORMULAS |= {name: FORMULAS[other] for name, other in SYNONYMS.items()}
 
 
 def make(handler, values):
@@ -27,7 +36,8 @@ def make(handler, values):
 
 
 def test_names():
-    assert NAMES == ("sigmoid", "rel", "relu", "tanh", "linear", "el", "elu")
+    assert set(NAMES) == set(FORMULAS)
+    assert Handler.activations_needing_inputs == {"gelu", "silu", "swish"}
     handler = NumpyHandler(np.float64)
     for table in (handler.act_func, handler.act_func_deriv):
         assert tuple(table) == NAMES
@@ -56,10 +66,10 @@ def test_derivatives_are_those_of_the_formulas(rng, name):
     x, dy, dx = make(handler, values), make(handler, deltas), handler.ones((4, 5))
     y = handler.zeros((4, 5))
     handler.act_func[name](x, y)
-    for given in (x, None):
+    for given in (x, None)[: 1 if name in Handler.activations_needing_inputs else 2]:
         handler.act_func_deriv[name](given, y, dy, dx)
         np.testing.assert_allclose(handler.get_numpy_copy(dx), deltas * slope, atol=1e-8)
-    handler.inplace_act_func_deriv[name](y, dy)
+    handler.inplace_act_func_deriv[name](y, dy, x)
     np.testing.assert_array_equal(handler.get_numpy_copy(dy), handler.get_numpy_copy(dx))
 
 
@@ -69,7 +79,7 @@ def test_extremes_give_no_warnings_and_nothing_infinite(handler, name):
     values = np.array([[-largest, -1e4, -750.0, -100.0, 0.0, 100.0, 750.0, 1e4, largest]])
     x, y, ones = make(handler, values), handler.zeros(values.shape), handler.ones(values.shape)
     handler.act_func[name](x, y)
-    handler.inplace_act_func_deriv[name](y, ones)
+    handler.inplace_act_func_deriv[name](y, ones, x)
     result, slope = handler.get_numpy_copy(y), handler.get_numpy_copy(ones)
     assert np.isfinite(result).all()
     assert np.isfinite(slope).all()
@@ -82,10 +92,50 @@ def test_extremes_give_no_warnings_and_nothing_infinite(handler, name):
 
 def test_derivatives_at_zero(handler):
     zero, one = handler.zeros((1, 1)), handler.ones((1, 1))
-    for name, expected in {"rel": 0.0, "el": 1.0, "tanh": 1.0}.items():
+    slopes = {"rel": 0, "leaky_rel": 0.01, "el": 1, "tanh": 1, "gelu": 0.5, "silu": 0.5}
+    for name, expected in slopes.items():
         dx = handler.zeros((1, 1))
         handler.act_func_deriv[name](zero, zero, one, dx)
-        assert handler.get_numpy_copy(dx).item() == expected
+        assert handler.get_numpy_copy(dx).item() == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gelu_has_the_precision_of_the_dtype_in_both_tails(dtype):
+    handler = NumpyHandler(dtype)
+    values = np.concatenate([np.linspace(-9, 9, 1000), np.linspace(-1e-3, 1e-3, 100), [-0.0]])
+    x, y = make(handler, values), handler.zeros(values.shape)
+    exact = FORMULAS["gelu"](x.astype(np.float64))
+    handler.gelu(x, y)
+    # exp(-z * z) in the tail magnifies the rounding error of z, here and in the formula.
+    tolerance = np.finfo(dtype).eps * (4 + 2 * x.astype(np.float64) ** 2)
+    assert np.all(np.abs(y - exact) <= tolerance * np.abs(exact))
+
+
+def test_more_elements_than_one_block():
+    handler = NumpyHandler(np.float64)
+    values = np.random.default_rng(0).normal(size=(300, 70))
+    for name in ("gelu", "silu"):
+        x, y = make(handler, values), handler.zeros(values.shape)
+        dx, dy = handler.zeros(values.shape), handler.ones(values.shape)
+        handler.act_func[name](x, y)
+        handler.act_func_deriv[name](x, y, dy, dx)
+        np.testing.assert_allclose(y, FORMULAS[name](values), rtol=1e-12)
+        slope = (FORMULAS[name](values + 1e-6) - FORMULAS[name](values - 1e-6)) / 2e-6
+        np.testing.assert_allclose(dx, slope, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", sorted(Handler.activations_needing_inputs))
+def test_the_derivative_in_place_asks_for_the_input_that_it_needs(handler, name):
+    y, dy = handler.ones((2, 3)), handler.ones((2, 3))
+    match = rf"inplace_act_func_deriv\['{name}'\]\(y, dy, x\): expected x, the input of '{name}'"
+    with pytest.raises(HandlerValidationError, match=match):
+        handler.inplace_act_func_deriv[name](y, dy)
+
+
+def test_an_unknown_name(handler):
+    for table in (handler.act_func, handler.inplace_act_func_deriv):
+        with pytest.raises(HandlerValidationError, match="unknown activation 'gelo'.*mean 'gelu'"):
+            table["gelo"]
 
 
 def test_softmax_of_extremes(handler):
@@ -99,3 +149,90 @@ def test_the_tables_of_a_copied_handler_belong_to_the_copy():
     copied = copy.deepcopy(handler)
     assert copied.act_func["rel"].__self__ is copied
     assert copied.inplace_act_func["el"].args[0].__self__ is copied
+
+
+# -- registered functions ------------------------------------------------------------------------
+
+
+def softsign(handler, x, y):
+    """y = x / (1 + abs(x)), which would be wrong if y were x."""
+    handler.abs_t(x, y)
+    handler.add_st(1.0, y, y)
+    handler.divide_tt(x, y, y)
+
+
+def softsign_deriv(handler, x, y, dy, dx):
+    """dx = dy * (1 - abs(y)) ** 2, which would be wrong if dx were dy."""
+    assert x is None
+    handler.abs_t(y, dx)
+    handler.mult_st(-1.0, dx, dx)
+    handler.add_st(1.0, dx, dx)
+    handler.mult_tt(dx, dx, dx)
+    handler.mult_tt(dy, dx, dx)
+
+
+def square(handler, x, y):
+    handler.mult_tt(x, x, y)
+
+
+def square_deriv(handler, x, y, dy, dx):
+    handler.mult_tt(x, dy, dx)
+    handler.mult_st(2.0, dx, dx)
+
+
+@pytest.mark.usefixtures("fresh_registry")
+def test_registered_functions_are_found_everywhere(handler, rng):
+    register_activation("softsign", softsign, softsign_deriv)
+    register_activation("square", square, square_deriv, needs_input=True)
+    assert Handler.activations == (*NAMES, "softsign", "square")
+    assert "square" in Handler.activations_needing_inputs
+    assert "softsign" not in Handler.activations_needing_inputs
+    values = rng.normal(size=(4, 5))
+    slopes = {"softsign": 1 / (1 + np.abs(values)) ** 2, "square": 2 * values}
+    results = {"softsign": values / (1 + np.abs(values)), "square": values**2}
+    for found in (
+        handler,
+        copy.deepcopy(handler),
+        type(handler).__new_from_description__(handler.__describe__()),
+    ):
+        for name, expected in results.items():
+            x, y, dy = make(found, values), found.zeros((4, 5)), found.ones((4, 5))
+            dx = found.zeros((4, 5))
+            found.act_func[name](x, y)
+            np.testing.assert_allclose(found.get_numpy_copy(y), expected, rtol=1e-5)
+            found.act_func_deriv[name](x, y, dy, dx)
+            np.testing.assert_allclose(found.get_numpy_copy(dx), slopes[name], rtol=1e-5)
+            found.inplace_act_func_deriv[name](y, dy, x)
+            np.testing.assert_array_equal(found.get_numpy_copy(dy), found.get_numpy_copy(dx))
+            found.inplace_act_func[name](x)
+            np.testing.assert_array_equal(found.get_numpy_copy(x), found.get_numpy_copy(y))
+
+
+@pytest.mark.usefixtures("fresh_registry")
+def test_the_derivative_of_a_registered_function_asks_for_the_input_too(handler):
+    register_activation("square", square, square_deriv, needs_input=True)
+    with pytest.raises(HandlerValidationError, match="the input of 'square', got None"):
+        handler.inplace_act_func_deriv["square"](handler.ones((1, 1)), handler.ones((1, 1)))
+
+
+@pytest.mark.usefixtures("fresh_registry")
+@pytest.mark.parametrize(
+    ("name", "forward", "match"),
+    [
+        ("swish", square, r"register_activation\('swish'\): the name is taken. Choose another"),
+        ("", square, "expected a name, got ''"),
+        (3, square, "expected a name, got 3"),
+        ("square", "x**2", r"\('square'\): expected two functions, got 'x\*\*2' and <function"),
+    ],
+)
+def test_what_cannot_be_registered(name, forward, match):
+    with pytest.raises(HandlerValidationError, match=match):
+        register_activation(name, forward, square_deriv)
+    assert Handler.activations == NAMES
+
+
+@pytest.mark.usefixtures("fresh_registry")
+def test_a_name_can_be_registered_once():
+    register_activation("square", square, square_deriv, needs_input=True)
+    with pytest.raises(HandlerValidationError, match="the name is taken"):
+        register_activation("square", square, square_deriv)

@@ -1,12 +1,14 @@
 """Every operation against plain NumPy or plain loops, in float64, on random shapes and views.
 
-The arguments are made from the contracts, so a new operation only needs a line in `REFERENCE`
-(or `IMAGES`): a function of the arguments that returns the expected content of what is written.
+The arguments are made from the contracts, so a new operation only needs a line in `REFERENCE` (or
+`CONVOLUTIONS`, `POOLING`): a function of the arguments that returns the expected content of what
+is written.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -27,6 +29,37 @@ def _reduced(a, axis, out):
 
 def _product(a, b, transa, transb):
     return (a.T if transa else a) @ (b.T if transb else b)
+
+
+def _softmax_to_the_past(scores, mask, causal, out):
+    m, g, k = scores.shape
+    wanted = np.broadcast_to(True if mask is None else mask.T[None] != 0, (m, g, k))
+    if causal:
+        wanted = wanted & np.tri(m, k, dtype=bool)[:, None]
+    powers = np.exp(scores) * wanted
+    total = powers.sum(axis=-1, keepdims=True)
+    return powers / np.where(total > 0, total, 1)
+
+
+def _added_rows(m, v, out):
+    return out + np.eye(len(out))[v[:, 0].astype(int)].T @ m
+
+
+def _sinusoids(out):
+    steps, _, size = out.shape
+    rows = [
+        [(np.sin, np.cos)[i % 2](t / 10000 ** ((i - i % 2) / size)) for i in range(size)]
+        for t in range(steps)
+    ]
+    return np.broadcast_to(np.array(rows)[:, None], out.shape)
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _normal_share(x):
+    return np.vectorize(lambda v: math.erfc(-v / math.sqrt(2)) / 2)(x)
 
 
 def _one_hot(v, out):
@@ -53,6 +86,7 @@ REFERENCE = {
     "clip_t": lambda a, a_min, a_max, out: np.minimum(np.maximum(a, a_min), a_max),
     "log_t": lambda a, out: np.log(a),
     "sqrt_t": lambda a, out: np.sqrt(a),
+    "power_t": lambda a, exponent, out: a**exponent,
     "sign_t": lambda a, out: np.sign(a),
     "add_mv": lambda m, v, out: m + v,
     "subtract_mv": lambda m, v, out: m - v,
@@ -66,12 +100,13 @@ REFERENCE = {
     "broadcast_t": lambda a, axis, out: np.broadcast_to(a, out.shape),
     "binarize_v": _one_hot,
     "index_m_by_v": lambda m, v, out: np.take_along_axis(m, v.astype(int), axis=1),
+    "argmax_m": lambda m, out: np.argmax(m, axis=1)[:, None],
     "merge_tt": lambda a, b, out: np.concatenate([a, b], axis=-1),
     "split_add_tt": lambda x, out_a, out_b: (
         out_a + x[..., : out_a.shape[-1]],
         out_b + x[..., out_a.shape[-1] :],
     ),
-    "sigmoid": lambda x, y: 1 / (1 + np.exp(-x)),
+    "sigmoid": lambda x, y: _sigmoid(x),
     "sigmoid_deriv": lambda x, y, dy, dx: dy * y * (1 - y),
     "tanh": lambda x, y: np.tanh(x),
     "tanh_deriv": lambda x, y, dy, dx: dy * (1 - y * y),
@@ -79,14 +114,37 @@ REFERENCE = {
     "rel_deriv": lambda x, y, dy, dx: np.where(y > 0, dy, 0),
     "el": lambda x, y: np.where(x >= 0, x, np.exp(x) - 1),
     "el_deriv": lambda x, y, dy, dx: np.where(y >= 0, dy, dy * (y + 1)),
+    "softplus": lambda x, y: np.log(1 + np.exp(x)),
+    "softplus_deriv": lambda x, y, dy, dx: dy * (1 - np.exp(-y)),
+    "leaky_rel": lambda x, y: np.where(x > 0, x, 0.01 * x),
+    "leaky_rel_deriv": lambda x, y, dy, dx: np.where(y > 0, dy, 0.01 * dy),
+    "gelu": lambda x, y: x * _normal_share(x),
+    "gelu_deriv": lambda x, y, dy, dx: (
+        dy * (_normal_share(x) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
+    ),
+    "silu": lambda x, y: x * _sigmoid(x),
+    "silu_deriv": lambda x, y, dy, dx: dy * _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
+    "hard_sigmoid": lambda x, y: np.clip(x / 6 + 0.5, 0, 1),
+    "hard_sigmoid_deriv": lambda x, y, dy, dx: np.where((y > 0) & (y < 1), dy / 6, 0),
+    "exp": lambda x, y: np.exp(x),
+    "exp_deriv": lambda x, y, dy, dx: dy * y,
     "softmax_m": lambda m, out: np.exp(m) / np.exp(m).sum(axis=1, keepdims=True),
+    "softmax_deriv_m": lambda y, dy, dx: y * (dy - (y * dy).sum(axis=1, keepdims=True)),
+    "attention_softmax": _softmax_to_the_past,
+    "batched_dot_mm": lambda a, b, out, transa, transb: np.einsum(
+        "mgk,kgn->mgn", a.T if transa else a, b.T if transb else b
+    ),
+    "take_rows_mv": lambda m, v, out: m[v[:, 0].astype(int)],
+    "add_rows_mv": _added_rows,
+    "fill_sinusoids": _sinusoids,
+    "reverse_time": lambda x, mask, out, add: x[::-1] + out * add,
 }
 #: Operations that these tests do not reach: the others have tests of their own.
 ELSEWHERE = {
     *("allocate", "zeros", "ones", "create_from_numpy", "get_numpy_copy", "is_fully_finite"),
-    *("create_random_stream", "fill_gaussian", "generate_probability_mask"),
+    *("create_random_stream", "fill_gaussian", "generate_probability_mask", "ctc_loss"),
 }
-POSITIVE = {"log_t", "sqrt_t", "divide_tt", "divide_mv", "modulo_tt"}
+POSITIVE = {"log_t", "sqrt_t", "power_t", "divide_tt", "divide_mv", "modulo_tt"}
 
 
 class Call:
@@ -212,7 +270,7 @@ def make_call(name, handler, seed, strided):
 
 
 def test_every_operation_has_a_reference():
-    assert {*REFERENCE, *ELSEWHERE, *IMAGES} == set(CONTRACTS)
+    assert {*REFERENCE, *ELSEWHERE, *CONVOLUTIONS, *POOLING} == set(CONTRACTS)
 
 
 @pytest.mark.parametrize("name", REFERENCE)
@@ -243,7 +301,9 @@ def test_operation_in_place(name, handler, seed):
 
 
 @pytest.mark.parametrize("handler", HANDLERS + PLAIN, ids=lambda h: type(h).__name__)
-@pytest.mark.parametrize("name", ["add_st", "mult_st", "mult_add_st", "fill", "clip_t", "fill_if"])
+@pytest.mark.parametrize(
+    "name", ["add_st", "mult_st", "mult_add_st", "power_t", "fill", "clip_t", "fill_if"]
+)
 def test_scalars_in_memory(name, handler):
     call = make_call(name, handler, 3, strided=False)
     for argument in call.contract.arguments:
@@ -267,28 +327,52 @@ def windows(x, window, padding, stride, outputs):
         yield (n, p, q), (n, slice(i, i + window[0]), slice(j, j + window[1])), padded
 
 
-def conv_forward(inputs, weights, bias, outputs, padding, stride):
-    out = np.zeros_like(outputs)
-    for index, part, padded in windows(inputs, weights.shape[1:3], padding, stride, outputs):
-        out[index] = bias + np.sum(weights * np.nan_to_num(padded[part]), axis=(1, 2, 3))
+def convolved(x, weights, padding, stride, dilation, outputs):
+    """Yield an index into the outputs, that into the padded images, and these; any rank."""
+    axes = weights.ndim - 2
+    padding = padding if isinstance(padding, tuple) else (padding,) * axes
+    padded = np.pad(x, ((0, 0), *((p, p) for p in padding), (0, 0)))
+    for n, *place in itertools.product(*map(range, outputs.shape[:-1])):
+        spans = zip(place, stride, dilation, weights.shape[1:-1], strict=True)
+        part = (n, *(slice(p * s, p * s + d * (k - 1) + 1, d) for p, s, d, k in spans))
+        yield (n, *place), part, padded
+
+
+def channels_of(f, weights, groups):
+    group, size = f * groups // len(weights), weights.shape[-1]
+    return slice(group * size, (group + 1) * size)
+
+
+def conv_forward(
+    inputs, weights, bias, outputs, padding, stride, dilation, groups, add_outputs=False
+):
+    out = outputs * add_outputs + (0 if bias is None else bias)
+    for index, part, padded in convolved(inputs, weights, padding, stride, dilation, outputs):
+        for f, kernel in enumerate(weights):
+            out[(*index, f)] += np.sum(kernel * padded[part][..., channels_of(f, weights, groups)])
     return out
 
 
 def conv_backward(
     inputs, weights, padding, stride, in_deltas, out_deltas, weight_deltas, bias_deltas,
-    add_gradients, add_in_deltas,
+    add_gradients, add_in_deltas, dilation, groups,
 ):  # fmt: skip
-    size = (len(inputs), inputs.shape[1] + 2 * padding, inputs.shape[2] + 2 * padding)
-    dx, dw = np.zeros((*size, inputs.shape[3])), np.zeros_like(weights)
-    for index, part, padded in windows(inputs, weights.shape[1:3], padding, stride, out_deltas):
-        deltas = out_deltas[index][:, None, None, None]
-        dx[part] += np.sum(deltas * weights, axis=0)
-        dw += deltas * np.nan_to_num(padded[part])
-    dx = dx[:, padding : size[1] - padding, padding : size[2] - padding]
-    db = out_deltas.sum(axis=(0, 1, 2))
-    if in_deltas is not None:
-        in_deltas = dx + in_deltas * add_in_deltas
-    return in_deltas, dw + weight_deltas * add_gradients, db + bias_deltas * add_gradients
+    x = in_deltas * 0 if inputs is None else inputs
+    dw, dx = np.zeros_like(weights), None
+    for index, part, padded in convolved(x, weights, padding, stride, dilation, out_deltas):
+        dx = np.zeros_like(padded) if dx is None else dx
+        for f, kernel in enumerate(weights):
+            channels = channels_of(f, weights, groups)
+            dx[part][..., channels] += out_deltas[(*index, f)] * kernel
+            dw[f] += out_deltas[(*index, f)] * padded[part][..., channels]
+    before = [(a - b) // 2 for a, b in zip(dx.shape, x.shape, strict=True)]
+    dx = dx[tuple(slice(p, p + size) for p, size in zip(before, x.shape, strict=True))]
+    db = out_deltas.reshape(-1, out_deltas.shape[-1]).sum(axis=0)
+    return (
+        None if in_deltas is None else dx + in_deltas * add_in_deltas,
+        None if weight_deltas is None else dw + weight_deltas * add_gradients,
+        None if bias_deltas is None else db + bias_deltas * add_gradients,
+    )
 
 
 def max_forward(inputs, window, outputs, padding, stride, argmax):
@@ -331,9 +415,13 @@ def avg_backward(inputs, window, outputs, padding, stride, in_deltas, out_deltas
     return dx[:, padding : padding + inputs.shape[1], padding : padding + inputs.shape[2]]
 
 
-IMAGES = {
+CONVOLUTIONS = {
     "conv2d_forward_batch": conv_forward,
     "conv2d_backward_batch": conv_backward,
+    "conv3d_forward_batch": conv_forward,
+    "conv3d_backward_batch": conv_backward,
+}
+POOLING = {
     "maxpool2d_forward_batch": max_forward,
     "maxpool2d_backward_batch": max_backward,
     "avgpool2d_forward_batch": avg_forward,
@@ -342,29 +430,73 @@ IMAGES = {
 
 
 @st.composite
-def image_sizes(draw):
-    kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 4)))
+def pooling_sizes(draw):
+    window = draw(st.tuples(st.integers(1, 3), st.integers(1, 4)))
     padding = draw(st.integers(0, 3))
     stride = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
-    size = [draw(st.integers(max(1, k - 2 * padding), 6)) for k in kernel]
-    out = [(i + 2 * padding - k) // s + 1 for i, k, s in zip(size, kernel, stride, strict=True)]
+    size = [draw(st.integers(max(1, k - 2 * padding), 6)) for k in window]
+    out = [(i + 2 * padding - k) // s + 1 for i, k, s in zip(size, window, stride, strict=True)]
     return {
-        "N": draw(st.integers(1, 3)), "C": draw(st.integers(1, 3)), "F": draw(st.integers(1, 3)),
-        "H": size[0], "W": size[1], "KH": kernel[0], "KW": kernel[1], "OH": out[0], "OW": out[1],
-        "window": kernel, "padding": padding, "stride": stride,
+        "N": draw(st.integers(1, 3)), "C": draw(st.integers(1, 3)), "H": size[0], "W": size[1],
+        "OH": out[0], "OW": out[1], "window": window, "padding": padding, "stride": stride,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@st.composite
+def convolution_sizes(draw, names):
+    """Sizes for a convolution over axes called e.g. 'HW'."""
+    small = st.integers(1, 3)
+    one_each = st.tuples(*[small] * len(names))
+    kernel, stride, dilation, groups = draw(one_each), draw(one_each), draw(one_each), draw(small)
+    margin = st.integers(0, 2)
+    padding = draw(margin | st.tuples(margin, margin) if names == "HW" else margin)
+    around = padding if isinstance(padding, tuple) else (padding,) * len(names)
+    sizes = {"CG": draw(small), "F": groups * draw(st.integers(1, 2)), "N": draw(st.integers(1, 2))}
+    for axis, k, s, d, p in zip(names, kernel, stride, dilation, around, strict=True):
+        extent = d * (k - 1) + 1 - 2 * p
+        size = draw(st.integers(max(1, extent), max(1, extent) + 2))
+        sizes |= {axis: size, f"K{axis}": k, f"O{axis}": (size - extent) // s + 1}
+    sizes |= {"C": sizes["CG"] * groups, "padding": padding, "groups": groups}
+    return sizes | {"stride": stride, "dilation": dilation}
+
+
+#: Arguments that may be absent together, by the names of operations that allow it.
+ABSENT = {
+    "conv2d_forward_batch": [(), ("bias",)],
+    "conv2d_backward_batch": [
+        (),
+        ("in_deltas",),
+        ("bias_deltas",),
+        ("weight_deltas",),
+        ("inputs", "weight_deltas", "bias_deltas"),
+        ("in_deltas", "weight_deltas"),
+    ],
+    "conv3d_forward_batch": [()],
+    "conv3d_backward_batch": [(), ("in_deltas",)],
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1), handler=st.sampled_from(HANDLERS + PLAIN))
+def test_convolutions(name, data, seed, handler):
+    sizes = data.draw(convolution_sizes("HW" if "2d" in name else "DHW"))
+    call = Call(name, handler, seed, sizes=sizes)
+    for argument in data.draw(st.sampled_from(ABSENT[name])):
+        call.host[argument] = None
+        call.given[argument] = data.draw(st.sampled_from([None, handler.EMPTY]))
+    call.check(CONVOLUTIONS[name](**call.host))
+
+
+@pytest.mark.parametrize("name", POOLING)
 @settings(max_examples=50, deadline=None)
 @given(
-    sizes=image_sizes(),
+    sizes=pooling_sizes(),
     seed=st.integers(0, 2**32 - 1),
     handler=st.sampled_from(HANDLERS + PLAIN),
     ties=st.booleans(),
-    null=st.sampled_from([None, "none", "empty"]),
 )
-def test_images(name, sizes, seed, handler, ties, null):
+def test_pooling(name, sizes, seed, handler, ties):
     call = Call(name, handler, seed, sizes=sizes)
     if ties:  # equal maxima, also of -inf's neighbours
         call.host["inputs"] = np.sign(call.host["inputs"])
@@ -378,12 +510,7 @@ def test_images(name, sizes, seed, handler, ties, null):
             }
         )
         handler.set_from_numpy(call.given["argmax"], call.host["argmax"])
-    if name == "conv2d_backward_batch" and null:
-        call.host["in_deltas"] = None
-        call.given["in_deltas"] = None if null == "none" else handler.EMPTY
-        if null == "empty":
-            call.contract = CONTRACTS[name]
-    call.check(IMAGES[name](**call.host))
+    call.check(POOLING[name](**call.host))
 
 
 def test_large_windows_and_indices_that_float32_cannot_hold():

@@ -32,14 +32,45 @@ def probabilities(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndar
     return rnd.uniform(size=shape)
 
 
+def inside(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
+    """Numbers in (0, 1), not too near to its ends."""
+    return rnd.uniform(0.1, 0.9, size=shape)
+
+
 def zeros_and_ones(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
     """A mask."""
     return rnd.randint(0, 2, size=shape).astype(float)
 
 
+def periods(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
+    """The timing of clockwork units."""
+    return rnd.randint(1, 4, size=shape).astype(float)
+
+
+def some_ones(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
+    """A mask with at least one step for every sequence."""
+    mask = zeros_and_ones(shape, rnd)
+    mask[rnd.randint(shape[0], size=shape[1]), np.arange(shape[1])] = 1
+    return mask
+
+
+def label_sequences(count: int, most: int) -> Source:
+    """Padded sequences of labels from 1 to count - 1, at most `most` and as many as fit into T."""
+
+    def draw(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
+        lengths = rnd.randint(0, min(most, (shape[0] + 1) // 2) + 1, size=shape[1])
+        labels = rnd.randint(1, count, size=shape).astype(float)
+        return np.where(np.arange(shape[0])[:, None, None] < lengths[:, None], labels, 0)
+
+    return draw
+
+
 def distinct(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
     """Numbers with gaps between them, so that no maximum changes hands."""
     return rnd.permutation(np.prod(shape, dtype=int)).reshape(shape) / 10.0
+
+
+UNTIED = {"default": distinct}
 
 
 def vector(size: int = 3) -> dict[str, tuple[Any, ...]]:
@@ -54,7 +85,10 @@ def pair_of(shape: tuple[Any, ...], second: str = "targets") -> dict[str, tuple[
     return {"default": ("T", "B", *shape), second: ("T", "B", *shape)}
 
 
-ACTIVATIONS = ("sigmoid", "rel", "tanh", "linear", "el")
+ACTIVATIONS = (
+    *("sigmoid", "rel", "tanh", "linear", "el"),
+    *("softplus", "leaky_rel", "gelu", "silu", "hard_sigmoid", "exp"),
+)
 
 CASES = [
     Case("NoOp", bl.NoOp, vector()),
@@ -115,6 +149,8 @@ CASES = [
             ("tanh", (2, 1), 1),
             ("linear", (1, 2), 2),
             ("el", (3, 3), 0),
+            ("gelu", (1, 1), 1),
+            ("silu", (2, 2), 0),
         )
     ),
     Case(
@@ -127,7 +163,7 @@ CASES = [
             f"Pooling2D {kind} {kernel} stride {stride} padding {padding}",
             lambda k=kind, z=kernel, s=stride, p=padding: bl.Pooling2D(z, k, s, p),
             image(4, 5, 2),
-            {"default": distinct},
+            UNTIED,
         )
         for kind in ("max", "avg")
         for kernel, stride, padding in (
@@ -138,9 +174,253 @@ CASES = [
     ),
     *(
         Case(f"Recurrent {a}", lambda a=a: bl.Recurrent(3, a), vector(2))
-        for a in ("tanh", "sigmoid", "rel")
+        for a in ("tanh", "sigmoid", "rel", "gelu", "silu")
     ),
     Case("Recurrent of images", lambda: bl.Recurrent(2), image(2, 1, 2)),
-    *(Case(f"Lstm {a}", lambda a=a: bl.Lstm(3, a), vector(2)) for a in ("tanh", "sigmoid", "rel")),
+    *(
+        Case(f"Lstm {a}", lambda a=a: bl.Lstm(3, a), vector(2))
+        for a in ("tanh", "sigmoid", "rel", "gelu", "silu")
+    ),
     Case("Lstm of images", lambda: bl.Lstm(2), image(2, 1, 2)),
+    *(
+        Case(f"Gru {a}", lambda a=a: bl.Gru(3, a), vector(2))
+        for a in ("tanh", "sigmoid", "rel", "gelu")
+    ),
+    Case("Gru of images", lambda: bl.Gru(2), image(2, 1, 2)),
+    Case("Embedding", lambda: bl.Embedding(4, 3), vector(1), {"default": classes(4)}),
+    Case("Embedding of several", lambda: bl.Embedding(4, 2), vector(3), {"default": classes(4)}),
+    *(
+        Case(
+            f"MultiHeadSelfAttention{' causal' * causal}{' masked' * masked}",
+            lambda causal=causal: bl.MultiHeadSelfAttention(2, 4, causal),
+            {**vector(3), **({"mask": ("T", "B", 1)} if masked else {})},
+            {"mask": zeros_and_ones},
+        )
+        for causal in (False, True)
+        for masked in (False, True)
+    ),
+    Case("MultiHeadSelfAttention of images", lambda: bl.MultiHeadSelfAttention(1), image(1, 2, 2)),
+    Case("PositionalEncoding", bl.PositionalEncoding, vector(5)),
+    Case("LearnedPositionalEncoding", lambda: bl.LearnedPositionalEncoding(5), vector(2)),
+    Case(
+        "CTC",
+        bl.CTC,
+        {**vector(3), "labels": ("T", "B", 1)},
+        {"labels": label_sequences(3, 5)},
+    ),
+    Case(
+        "CTC masked",
+        bl.CTC,
+        {**vector(4), "labels": ("T", "B", 1), "mask": ("T", "B", 1)},
+        {"labels": label_sequences(4, 1), "mask": some_ones},
+    ),
+    Case("Reverse", bl.Reverse, vector()),
+    Case("Reverse image", bl.Reverse, image(2, 1, 2)),
+    Case(
+        "Reverse masked",
+        bl.Reverse,
+        {**image(2, 2), "mask": ("T", "B", 1)},
+        {"mask": zeros_and_ones},
+    ),
+    *(
+        Case(
+            f"{create.__name__}{' masked' * masked}",
+            lambda create=create: create(3),
+            {**vector(2), **({"mask": ("T", "B", 1)} if masked else {})},
+            {"mask": zeros_and_ones, "parameters.timing": periods},
+        )
+        for create, masked in (
+            *((create, True) for create in (bl.Recurrent, bl.Lstm, bl.Gru)),
+            *((create, m) for create in (bl.Clockwork, bl.ClockworkLstm) for m in (False, True)),
+        )
+    ),
+    *(
+        Case(
+            f"Convolution2D dilation {dilation} groups {groups}",
+            lambda d=dilation, g=groups: bl.Convolution2D(
+                4, (2, 3), (2, 1), 1, "tanh", dilation=d, groups=g
+            ),
+            image(4, 5, 4),
+        )
+        for dilation, groups in (((2, 1), 1), ((1, 2), 2), ((1, 1), 4))
+    ),
+    *(
+        Case(
+            f"Convolution1D stride {stride} padding {padding} dilation {dilation} groups {groups}",
+            lambda s=stride, p=padding, d=dilation, g=groups: bl.Convolution1D(
+                2, 3, s, p, "tanh", dilation=d, groups=g
+            ),
+            image(6, 2),
+        )
+        for stride, padding, dilation, groups in ((1, 0, 1, 1), (2, 1, 2, 1), (3, 2, 1, 2))
+    ),
+    *(
+        Case(
+            f"Convolution3D stride {stride} padding {padding} dilation {dilation} groups {groups}",
+            lambda s=stride, p=padding, d=dilation, g=groups: bl.Convolution3D(
+                2, (2, 1, 2), s, p, "tanh", dilation=d, groups=g
+            ),
+            image(3, 2, 3, 2),
+        )
+        for stride, padding, dilation, groups in (
+            ((1, 1, 1), 0, (1, 1, 1), 1),
+            ((2, 1, 3), 1, (2, 1, 1), 2),
+        )
+    ),
+    *(
+        Case(
+            f"ConvolutionTranspose2D stride {stride} padding {padding} + {extra}",
+            lambda s=stride, p=padding, e=extra, a=activation: bl.ConvolutionTranspose2D(
+                2, (2, 3), s, p, e, a
+            ),
+            image(3, 2, 2),
+        )
+        for stride, padding, extra, activation in (
+            ((1, 1), 0, 0, "rel"),
+            ((2, 3), 1, 1, "tanh"),
+            ((3, 2), 0, 0, "linear"),
+            ((1, 2), 1, 0, "gelu"),
+        )
+    ),
+    *(
+        Case(f"GlobalPooling2D {k}", lambda k=k: bl.GlobalPooling2D(k), image(3, 2, 2), UNTIED)
+        for k in ("max", "avg")
+    ),
+    *(
+        Case(
+            f"ChannelPooling {kind} of {shape['default']}",
+            lambda k=kind, s=size: bl.ChannelPooling(s, k),
+            shape,
+            UNTIED,
+        )
+        for size, shape in ((2, vector(6)), (3, image(2, 2, 6)), (1, vector(2)))
+        for kind in ("max", "avg")
+    ),
+    Case("Crop in the centre", lambda: bl.Crop((2, 1)), image(5, 4, 2)),
+    Case("Crop at an offset", lambda: bl.Crop((2, 3), (2, 0)), image(4, 3, 2)),
+    *(
+        Case(
+            f"LocalResponseNormalization of {size}",
+            lambda s=size: bl.LocalResponseNormalization(s, 0.5, 0.6, 2.0),
+            shape,
+        )
+        for size, shape in ((1, vector(3)), (4, image(2, 1, 6)), (5, vector(3)))
+    ),
+    Case("LayerNorm", bl.LayerNorm, vector(4)),
+    Case("LayerNorm image", lambda: bl.LayerNorm(0.1), image(2, 3, 2)),
+    Case("RMSNorm", bl.RMSNorm, vector(4)),
+    Case("RMSNorm image", lambda: bl.RMSNorm(0.1), image(2, 3, 2)),
+    Case("GroupNorm", lambda: bl.GroupNorm(2), vector(6)),
+    *(
+        Case(f"GroupNorm image {groups}", lambda g=groups: bl.GroupNorm(g, 0.1), image(2, 3, 4))
+        for groups in (1, 2, 4)
+    ),
+    Case("Reshape vector", lambda: bl.Reshape((2, 3)), vector(6)),
+    Case("Reshape image", lambda: bl.Reshape(8), image(2, 1, 4)),
+    Case("Slice", lambda: bl.Slice(1, 3), vector(4)),
+    Case("Slice channels", lambda: bl.Slice(0, 1), image(2, 3, 2)),
+    Case("Slice rows", lambda: bl.Slice(1, 2, 0), image(3, 2, 2)),
+    Case("Slice columns", lambda: bl.Slice(1, 3, axis=-2), image(2, 3, 2)),
+    Case("Split", lambda: bl.Split((1, 3, 2)), vector(6)),
+    Case("Argmax", bl.Argmax, vector(4)),
+    Case("Argmax over channels", bl.Argmax, image(2, 3, 2)),
+    Case(
+        "Accuracy",
+        bl.Accuracy,
+        {"default": ("T", "B", 3), "targets": ("T", "B", 1)},
+        {"targets": classes(3)},
+    ),
+    Case(
+        "Accuracy with mask",
+        bl.Accuracy,
+        {"default": ("T", "B", 3), "targets": ("T", "B", 1), "mask": ("T", "B", 1)},
+        {"targets": classes(3), "mask": zeros_and_ones},
+    ),
+    Case(
+        "BinaryAccuracy",
+        lambda: bl.BinaryAccuracy(0.3),
+        {"default": ("T", "B", 3), "targets": ("T", "B", 3)},
+        {"default": probabilities, "targets": zeros_and_ones},
+    ),
+    Case("Split channels", lambda: bl.Split((2, 1)), image(2, 2, 3)),
+    *(
+        Case(
+            f"{create.__name__} {count} of {shape}",
+            lambda c=create, n=count: c(n),
+            {f"inputs_{i}": ("T", "B", *shape) for i in range(1, count + 1)},
+        )
+        for create in (bl.Add, bl.Multiply)
+        for count, shape in ((2, (3,)), (2, (2, 2)), (3, (3,)), (4, (2, 1)))
+    ),
+    *(
+        Case(f"Highway{kind}", bl.Highway, dict.fromkeys("HTx", ("T", "B", *shape)))
+        for kind, shape in (("", (3,)), (" image", (2, 1, 2)))
+    ),
+    # With another factor, its deltas are not the derivatives, on purpose.
+    Case("DeltasScaling by 1", lambda: bl.DeltasScaling(1), vector()),
+    Case(
+        "BinomialCrossEntropy",
+        bl.BinomialCrossEntropy,
+        pair_of((3,)),
+        {"default": inside, "targets": probabilities},
+    ),
+    Case(
+        "BinomialCrossEntropy image",
+        bl.BinomialCrossEntropy,
+        pair_of((2, 1, 2)),
+        {"default": inside, "targets": zeros_and_ones},
+    ),
+    *(
+        Case(f"{create.__name__} of {shape}", create, {"default": shape})
+        for create in (bl.L1Decay, bl.L2Decay)
+        for shape in (("T", "B", 3), ("T", "B", 2, 1, 2), ("B", 3), ("B", 2, 2), (4,), (3, 2))
+    ),
+    *(
+        Case(
+            f"Power ({scale} x + {shift}) ** {power}",
+            lambda a=scale, b=shift, p=power: bl.Power(a, b, p),
+            vector(),
+            {"default": inside} if power in (0.5, -1.5) else {},
+        )
+        for scale, shift, power in (
+            (1, 0, 1),
+            (-2.0, 0.5, 3),
+            (2.0, 0.5, 0.5),
+            (1.0, 0.3, -1.5),
+            (1.0, 0.0, 0),
+            (0, 2.0, 2),
+        )
+    ),
+    Case(
+        "HingeLoss",
+        bl.HingeLoss,
+        {**vector(4), "targets": ("T", "B", 1)},
+        {"targets": classes(4)},
+    ),
+    Case(
+        "HingeLoss image",
+        lambda: bl.HingeLoss(0.3),
+        {**image(2, 2, 3), "targets": ("T", "B", 2, 2, 1)},
+        {"targets": classes(3)},
+    ),
+    *(
+        Case(f"GLU {a}", lambda a=a: bl.GLU(a), shape)
+        for a, shape in (
+            *((a, vector(6)) for a in ("sigmoid", "linear", "gelu")),
+            ("tanh", image(2, 1, 4)),
+        )
+    ),
+    Case("SwiGLU", bl.SwiGLU, image(2, 6)),
+    *(
+        Case(
+            f"TiedFullyConnected {a}",
+            lambda a=a, s=size: bl.TiedFullyConnected(bl.FullyConnected(3), a, size=s),
+            shape,
+        )
+        for a, size, shape in (
+            ("rel", 4, vector(3)),
+            ("linear", (2, 2), vector(3)),
+            ("gelu", 4, image(3, 1)),
+        )
+    ),
 ]

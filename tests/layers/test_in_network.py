@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -27,12 +29,36 @@ def build(handler: Handler) -> Network:
     return network
 
 
+def build_of_parts(handler: Handler) -> Network:
+    """Images to parts that are split, joined by residual connections and gates, and reshaped."""
+    source = bl.Input({"default": ("T", "B", 5, 5, 2), "targets": ("T", "B", 1)})
+    images = source >> bl.ConvolutionTranspose2D(4, (2, 2), (2, 1), activation="tanh")
+    images = images >> bl.GroupNorm(2) >> bl.Convolution2D(4, (2, 2), dilation=(3, 1), groups=2)
+    parts, gated, total = bl.Split((2, 2)), bl.Multiply(), bl.Add(3)
+    images >> parts - "outputs_1" >> "inputs_1" - gated
+    parts - "outputs_2" >> "inputs_2" - gated >> "inputs_1" - total
+    parts - "outputs_2" >> "inputs_2" - total
+    images >> bl.ChannelPooling(2, "avg") >> "inputs_3" - total
+    cut = total >> bl.LocalResponseNormalization(2, 0.5) >> bl.Crop((6, 3))
+    lists = cut >> bl.Reshape((3, 2, 3, 2)) >> bl.Convolution3D(2, (1, 2, 2)) >> bl.Reshape((6, 2))
+    rows = lists >> bl.Convolution1D(6, 2, activation="tanh") >> bl.LayerNorm() >> bl.Slice(1, 5, 0)
+    loss = bl.SoftmaxCE()
+    rows >> bl.RMSNorm() >> bl.Reshape((2, 2, 6)) >> bl.GlobalPooling2D("avg") >> loss
+    loss - "loss" >> bl.Loss()
+    source - "targets" >> "targets" - loss
+    network = Network.from_layer(loss)
+    network.set_handler(handler)
+    network.initialize(initializers.Gaussian(0.5), seed=1)
+    return network
+
+
+@pytest.mark.parametrize("build", [build, build_of_parts])
 @pytest.mark.parametrize(
     "handler",
     [NumpyHandler(np.float64), DebugHandler(NumpyHandler(np.float64))],
     ids=["numpy", "debug"],
 )
-def test_gradient_of_a_whole_network(handler: Handler) -> None:
+def test_gradient_of_a_whole_network(handler: Handler, build: Callable[[Handler], Network]) -> None:
     network = build(handler)
     rnd = np.random.RandomState(0)
     images = rnd.normal(size=(3, 2, 5, 5, 2))

@@ -115,6 +115,25 @@ class ChangesInputLayerImpl(GainLayerImpl):
         self.handler.fill(buffers.inputs.default[0:1], 0.0)
 
 
+class ReadsInputsAfterAllLayerImpl(GainLayerImpl):
+    needs_in_backward = ()
+
+
+class OtherInTrainingLayerImpl(GainLayerImpl):
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        if not training_pass:
+            self.handler.mult_st(2.0, buffers.outputs.default, buffers.outputs.default)
+
+
+class MixesTimeStepsLayerImpl(GainLayerImpl):
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        y = buffers.outputs.default
+        for t in range(1, y.shape[0]):
+            self.handler.add_tt(y[t], y[t - 1], y[t])
+
+
 class ForgetsContextLayerImpl(RecurrentLayerImpl):
     def backward_pass(self, buffers: Any) -> None:
         super().backward_pass(buffers)
@@ -135,6 +154,13 @@ BROKEN = [
     (ReadsOldMemoryLayerImpl, "nothing depends on what was in memory", r"outputs\.default"),
     (WritesOnlyInTrainingLayerImpl, "every output element is written", r"outputs\.default"),
     (ChangesInputLayerImpl, "what is read is not changed", r"inputs\.default"),
+    (
+        ReadsInputsAfterAllLayerImpl,
+        "what is not needed backward may be garbage",
+        r"gradients\.gain",
+    ),
+    (OtherInTrainingLayerImpl, "characteristics tell the truth", r"outputs\.default"),
+    (MixesTimeStepsLayerImpl, "characteristics tell the truth", r"outputs\.default"),
 ]
 
 

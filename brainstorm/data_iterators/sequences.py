@@ -1,0 +1,70 @@
+"""Long sequences in parts, for truncated back-propagation through time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.data_iterators.batches import Minibatches
+from brainstorm.utils import Array
+
+__all__ = ["Chunk", "SequenceChunks"]
+
+
+class Chunk(dict[str, Array]):
+    """A batch that is a part of longer sequences.
+
+    Args:
+        data: Data name to array.
+        continues: Whether the sequences go on from the batch before; else they begin here.
+    """
+
+    def __init__(self, data: dict[str, Array], continues: bool) -> None:
+        super().__init__(data)
+        self.continues = continues
+
+
+class SequenceChunks(Minibatches):
+    """Batches of sequences, cut into consecutive parts of `chunk_length` time steps.
+
+    A network that runs over them (in `Trainer.train`, `tools.evaluate` or `tools.run_network`)
+    takes the state of its recurrent layers from each part to the next, and starts from zeros where
+    sequences begin. Gradients end at the borders: truncated back-propagation through time.
+
+    Args:
+        chunk_length: Number of time steps in a part; the last part may be shorter.
+        batch_size: See `Minibatches`, as for the other arguments.
+        shuffle: Whether and how the sequences are shuffled; their parts stay in order.
+        cut_according_to: See `Minibatches`.
+        **named_data: Arrays (T, B, features...) with the same T and B.
+
+    Attributes:
+        length: Number of parts in one epoch, or a little more where batches are cut.
+
+    Raises:
+        IteratorValidationError: The arrays or arguments are unfit or do not fit together.
+    """
+
+    def __init__(
+        self,
+        chunk_length: int,
+        batch_size: int = 1,
+        shuffle: bool | str = True,
+        cut_according_to: str | Sequence[int] | None = "mask",
+        **named_data: Array,
+    ) -> None:
+        if not isinstance(chunk_length, (int, np.integer)) or chunk_length < 1:
+            raise self._fail(f"expected an int chunk_length >= 1, got {chunk_length!r}")
+        super().__init__(batch_size, shuffle, cut_according_to, **named_data)
+        self.chunk_length = int(chunk_length)
+        self.length *= -(-self.time_size // self.chunk_length)
+
+    def __call__(self, handler: Any = None) -> Iterator[Chunk]:
+        """Yield the parts of one batch after those of the other; their arrays are new ones."""
+        for indices in self._draw_epoch():
+            steps = self._count_steps(indices)
+            for start in range(0, steps, self.chunk_length):
+                part = slice(start, min(start + self.chunk_length, steps))
+                yield Chunk(self._get_batch(indices, part), continues=start > 0)

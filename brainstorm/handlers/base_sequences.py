@@ -1,0 +1,78 @@
+"""The operations on sequences that every handler has: look-up, attention, reversal, alignment.
+
+Sequences are (T, B, features...): time step, sequence of the batch. A mask (T, B, 1) is 0 at steps
+that do not count, such as those after the end of a sequence.
+"""
+# ruff: noqa: B024, B027, D403 (`operation` makes methods abstract; docstrings start with formulas)
+
+from __future__ import annotations
+
+import abc
+
+from brainstorm.handlers.contracts import operation
+from brainstorm.utils import Array
+
+__all__ = ["SequenceOperations"]
+
+
+class SequenceOperations(abc.ABC):
+    """Declarations; part of `Handler`."""
+
+    # -- rows of a table ---------------------------------------------------------------------
+
+    @operation("m(M,N) v(K,1)<M -> out(K,N)")
+    def take_rows_mv(self, m: Array, v: Array, out: Array) -> None:
+        """out[i] = m[v[i, 0]]."""
+
+    @operation("m(K,N) v(K,1)<M -> out(M,N)+")
+    def add_rows_mv(self, m: Array, v: Array, out: Array) -> None:
+        """out[v[i, 0]] += m[i] for every i; the same row may be meant several times."""
+
+    # -- attention ---------------------------------------------------------------------------
+
+    @operation("a(M,G,K)^transa b(K,G,N)^transb -> out(M,G,N)")
+    def batched_dot_mm(
+        self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
+    ) -> None:
+        """out[:, g] = a[:, g] @ b[:, g] for every g.
+
+        If asked for, all the matrices of a or of b are transposed first: a is (K, G, M) then.
+        """
+
+    @operation("scores(M,G,K) mask(K,G)? causal:bool ~> out(M,G,K)")
+    def attention_softmax(
+        self, scores: Array, mask: Array | None, causal: bool, out: Array
+    ) -> None:
+        """out[m, g] = softmax of scores[m, g], over the keys k that m may attend to.
+
+        These are the k where mask[k, g] is not 0 and, if `causal`, k <= m. The others get 0.
+        """
+
+    @operation("y(M,N) dy(M,N) ~> dx(M,N)")
+    def softmax_deriv_m(self, y: Array, dy: Array, dx: Array) -> None:
+        """dx = y * (dy - sum(y * dy)), row by row, where y is a softmax of x."""
+
+    # -- time --------------------------------------------------------------------------------
+
+    @operation("-> out(T,B,N)")
+    def fill_sinusoids(self, out: Array) -> None:
+        """out[t, b, 2i] = sin(t / 10000 ** (2i / N)), and out[t, b, 2i + 1] = cos of the same."""
+
+    @operation("x(T,B,*S) mask(T,B,1)? -> out(T,B,*S)+add")
+    def reverse_time(self, x: Array, mask: Array | None, out: Array, add: bool = False) -> None:
+        """out[t, b] = x[L - 1 - t, b] for t < L, else x[t, b]; added to out if `add`.
+
+        L is the length of sequence b: one more than the last t where mask[t, b] is not 0, or T.
+        """
+
+    @operation("x(T,B,K) labels(T,B,1)<K mask(T,B,1)? -> loss(B,1) deltas(T,B,K)")
+    def ctc_loss(
+        self, x: Array, labels: Array, mask: Array | None, loss: Array, deltas: Array
+    ) -> None:
+        """loss[b] = -ln p(labels of b | softmax of x), deltas = the derivative of loss[b] by x.
+
+        The labels of b are those before its first 0; 0 is the blank. p is the sum of the products
+        of the probabilities along all paths that give the labels when first repetitions and then
+        blanks are taken out, over the steps where the mask is not 0. Where there is no such path
+        the loss is infinite and the deltas are 0. (Graves et al., ICML 2006.)
+        """

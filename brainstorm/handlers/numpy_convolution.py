@@ -1,0 +1,266 @@
+"""Convolution of the NumpyHandler, over any number of spatial axes, for whole batches at once.
+
+A convolution is one matrix product (one per group of channels): each window of the images is
+laid out as a row.
+"""
+# ruff: noqa: D102 (operations are documented in base_images)
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.base_images import Pair, Triple
+from brainstorm.handlers.numpy_memory import Scratch
+from brainstorm.utils import Array
+
+__all__ = ["NumpyConvolutions", "meet"]
+
+
+class _Windows(NamedTuple):
+    """How windows slide over images; all but `groups` have one number per spatial axis."""
+
+    kernel: Sequence[int]
+    counts: Sequence[int]
+    padding: Sequence[int]
+    stride: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+
+
+class NumpyConvolutions(Handler):
+    """The convolutions; `NumpyHandler` adds all other operations."""
+
+    _scratch: Scratch
+
+    def conv2d_forward_batch(
+        self,
+        inputs: Array,
+        weights: Array,
+        bias: Array,
+        outputs: Array,
+        padding: int | Pair,
+        stride: Pair,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+        add_outputs: bool = False,
+    ) -> None:
+        margins = padding if isinstance(padding, Sequence) else (padding, padding)
+        windows = _Windows(
+            weights.shape[1:3], outputs.shape[1:3], margins, stride, dilation, groups
+        )
+        out = _writable("conv2d_forward_batch", "outputs", outputs)
+        self._convolve(inputs, weights, bias, out, windows, add_outputs)
+
+    def conv2d_backward_batch(
+        self,
+        inputs: Array,
+        weights: Array,
+        padding: int | Pair,
+        stride: Pair,
+        in_deltas: Array,
+        out_deltas: Array,
+        weight_deltas: Array,
+        bias_deltas: Array,
+        add_gradients: bool = False,
+        add_in_deltas: bool = True,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+    ) -> None:
+        margins = padding if isinstance(padding, Sequence) else (padding, padding)
+        windows = _Windows(
+            weights.shape[1:3], out_deltas.shape[1:3], margins, stride, dilation, groups
+        )
+        if _is_there(weight_deltas):
+            target = _writable("conv2d_backward_batch", "weight_deltas", weight_deltas)
+            self._add_gradients(inputs, out_deltas, target, windows, add_gradients)
+        self._sum_bias(out_deltas, bias_deltas, add_gradients)
+        if _is_there(in_deltas):
+            self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
+
+    def conv3d_forward_batch(
+        self,
+        inputs: Array,
+        weights: Array,
+        bias: Array,
+        outputs: Array,
+        padding: int,
+        stride: Triple,
+        dilation: Triple = (1, 1, 1),
+        groups: int = 1,
+    ) -> None:
+        windows = _Windows(
+            weights.shape[1:4], outputs.shape[1:4], (padding,) * 3, stride, dilation, groups
+        )
+        out = _writable("conv3d_forward_batch", "outputs", outputs)
+        self._convolve(inputs, weights, bias, out, windows, add=False)
+
+    def conv3d_backward_batch(
+        self,
+        inputs: Array,
+        weights: Array,
+        padding: int,
+        stride: Triple,
+        in_deltas: Array,
+        out_deltas: Array,
+        weight_deltas: Array,
+        bias_deltas: Array,
+        add_gradients: bool = False,
+        add_in_deltas: bool = True,
+        dilation: Triple = (1, 1, 1),
+        groups: int = 1,
+    ) -> None:
+        windows = _Windows(
+            weights.shape[1:4], out_deltas.shape[1:4], (padding,) * 3, stride, dilation, groups
+        )
+        target = _writable("conv3d_backward_batch", "weight_deltas", weight_deltas)
+        self._add_gradients(inputs, out_deltas, target, windows, add_gradients)
+        self._sum_bias(out_deltas, bias_deltas, add_gradients)
+        if _is_there(in_deltas):
+            self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
+
+    # -- for any number of axes --------------------------------------------------------------
+
+    def _convolve(
+        self,
+        inputs: Array,
+        weights: Array,
+        bias: Array,
+        outputs: Array,
+        windows: _Windows,
+        add: bool,
+    ) -> None:
+        rows = self._rows(inputs, windows)
+        kernels = weights.reshape(windows.groups, -1, rows.shape[2])
+        self._product(rows, kernels.transpose(0, 2, 1), _by_group(outputs, windows.groups), add)
+        if _is_there(bias):
+            np.add(outputs, bias, out=outputs)
+
+    def _add_gradients(
+        self, inputs: Array, out_deltas: Array, weight_deltas: Array, windows: _Windows, add: bool
+    ) -> None:
+        rows = self._rows(inputs, windows)
+        deltas = _by_group(out_deltas, windows.groups).transpose(0, 2, 1)
+        gradients = weight_deltas.reshape(windows.groups, -1, rows.shape[2])
+        self._product(deltas, rows, gradients, add)
+
+    def _sum_bias(self, out_deltas: Array, bias_deltas: Array, add: bool) -> None:
+        if _is_there(bias_deltas):
+            flat = out_deltas.reshape(-1, out_deltas.shape[-1])
+            (self.sum_add_t if add else self.sum_t)(flat, 0, bias_deltas)
+
+    def _scatter(
+        self, weights: Array, in_deltas: Array, out_deltas: Array, windows: _Windows, add: bool
+    ) -> None:
+        """Write the deltas of the inputs: what each window gives, offset by offset."""
+        n, *image, channels = in_deltas.shape
+        groups, size = windows.groups, channels // windows.groups
+        deltas = _by_group(out_deltas, groups)
+        kernels = weights.reshape(groups, deltas.shape[2], *windows.kernel, size)
+        part = self._scratch("windows", (n, *windows.counts, channels))
+        if not add:
+            in_deltas.fill(0)
+        for offset, there, here in _offsets(image, windows):
+            np.matmul(deltas, kernels[(..., *offset, slice(None))], out=_by_group(part, groups))
+            target = in_deltas[there]
+            np.add(target, part[here], out=target)
+
+    def _rows(self, inputs: Array, windows: _Windows) -> np.ndarray:
+        """Return (groups, rows, size): one window of the padded images per row (im2col)."""
+        n, *image, channels = inputs.shape
+        if any(windows.padding):
+            margins = list(zip(image, windows.padding, strict=True))
+            padded = self._scratch("padded", (n, *(i + 2 * p for i, p in margins), channels))
+            padded.fill(0)
+            padded[(slice(None), *(slice(p, p + i) for i, p in margins))] = inputs
+            inputs = padded
+        first, *steps, channel = inputs.strides
+        size = channels // windows.groups
+        view = as_strided(
+            inputs,
+            (windows.groups, n, *windows.counts, *windows.kernel, size),
+            (
+                size * channel,
+                first,
+                *(step * s for step, s in zip(steps, windows.stride, strict=True)),
+                *(step * d for step, d in zip(steps, windows.dilation, strict=True)),
+                channel,
+            ),
+        )
+        length = math.prod(windows.kernel) * size
+        if size > 1:
+            copied = self._scratch("windows", view.shape)
+            np.copyto(copied, view)
+            return copied.reshape(windows.groups, -1, length)
+        # With one channel there is more to copy at once along a row of windows than within one.
+        axes = len(image)
+        view = view.transpose(0, *range(2 + axes, 3 + 2 * axes), *range(1, 2 + axes))
+        copied = self._scratch("windows", view.shape)
+        np.copyto(copied, view)
+        return copied.reshape(windows.groups, length, -1).transpose(0, 2, 1)
+
+    def _product(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> None:
+        if add:
+            product = self._scratch("float", out.shape)
+            np.add(out, np.matmul(a, b, out=product), out=out)
+        else:
+            np.matmul(a, b, out=out)
+
+
+def _by_group(array: Array, groups: int) -> np.ndarray:
+    """Return (groups, rows, channels of a group), a view."""
+    channels = array.shape[-1]
+    return array.reshape(-1, groups, channels // groups).transpose(1, 0, 2)
+
+
+def _is_there(array: Array) -> bool:
+    return array is not None and array.size > 0
+
+
+def _writable(operation: str, name: str, array: Array) -> Array:
+    """Return an array that is to be written through reshapes, which must not become copies."""
+    if not array.flags.c_contiguous:
+        raise HandlerValidationError(
+            f"{operation}: argument {name!r}: expected contiguous memory, got shape {array.shape} "
+            f"with strides {array.strides}"
+        )
+    return array
+
+
+def _offsets(image: Sequence[int], windows: _Windows) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
+    """Yield, for each offset in the window, where the inputs and the windows are that meet there.
+
+    Yields:
+        The offset, index into the images, index into the windows (that have an input there).
+    """
+    axes = []
+    for axis, kernel in enumerate(windows.kernel):
+        dilation, *rest = windows.dilation[axis], windows.padding[axis], windows.stride[axis]
+        spans = [
+            meet(i * dilation, image[axis], windows.counts[axis], *rest) for i in range(kernel)
+        ]
+        axes.append(list(enumerate(spans)))
+    every = slice(None)
+    for found in itertools.product(*axes):
+        offset, spans = zip(*found, strict=True)
+        there, here = zip(*spans, strict=True)
+        yield offset, (every, *there), (every, *here)
+
+
+def meet(offset: int, inputs: int, outputs: int, padding: int, stride: int) -> tuple[slice, slice]:
+    """Return the inputs at `offset` of the windows on one axis, and these windows, as slices."""
+    shift = offset - padding
+    first = max(0, -(shift // stride))
+    last = min(outputs, (inputs - 1 - shift) // stride + 1)
+    count = max(0, last - first)
+    start = first * stride + shift
+    return slice(start, start + (count - 1) * stride + 1 if count else start, stride), slice(
+        first, first + count
+    )

@@ -1,0 +1,116 @@
+"""The NumpyHandler's operations on sequences."""
+# ruff: noqa: D102 (operations are documented in base_sequences)
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.numpy_ctc import Alignment
+from brainstorm.handlers.numpy_memory import Scratch
+from brainstorm.utils import Array
+
+__all__ = ["NumpySequences"]
+
+
+class NumpySequences(Handler):
+    """The operations on sequences; `NumpyHandler` adds all others."""
+
+    _scratch: Scratch
+
+    def take_rows_mv(self, m: Array, v: Array, out: Array) -> None:
+        rows = self._scratch("index", (len(v),), np.intp)
+        np.copyto(rows, v[:, 0], casting="unsafe")
+        taken = out if out.flags.c_contiguous else self._scratch("float", out.shape)
+        m.take(rows, axis=0, out=taken, mode="clip")
+        if taken is not out:
+            np.copyto(out, taken)
+
+    def add_rows_mv(self, m: Array, v: Array, out: Array) -> None:
+        # One-dimensional addresses into the memory of out: `add.at` is fast for these alone.
+        row_step, column_step = (step // out.itemsize for step in out.strides)
+        extent = (out.shape[0] - 1) * row_step + (out.shape[1] - 1) * column_step + 1
+        where = self._scratch("index", m.shape, np.intp)
+        np.multiply(self._scratch.positions(m.shape[1]), column_step, out=where)
+        first = self._scratch("first", (len(v), 1), np.intp)
+        np.copyto(first, v, casting="unsafe")
+        np.multiply(first, row_step, out=first)
+        np.add(where, first, out=where)
+        values = m
+        if not m.flags.c_contiguous:
+            values = self._scratch("float", m.shape)
+            np.copyto(values, m)
+        np.add.at(as_strided(out, (extent,), (out.itemsize,)), where.ravel(), values.ravel())
+
+    def batched_dot_mm(
+        self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
+    ) -> None:
+        first, second = (x.T if turned else x for x, turned in ((a, transa), (b, transb)))
+        np.matmul(first.swapaxes(0, 1), second.swapaxes(0, 1), out=out.swapaxes(0, 1))
+
+    def attention_softmax(
+        self, scores: Array, mask: Array | None, causal: bool, out: Array
+    ) -> None:
+        np.copyto(out, scores)
+        if causal:
+            rows, columns = (self._scratch.positions(n) for n in (out.shape[0], out.shape[2]))
+            later = self._scratch("mask", (len(rows), len(columns)), bool)
+            np.less(rows[:, None], columns, out=later)
+            np.copyto(out, -np.inf, where=later[:, None])
+        if mask is not None and mask.size:
+            absent = self._scratch("mask", mask.shape, bool)
+            np.copyto(out, -np.inf, where=np.equal(mask, 0, out=absent).T)
+        flat = out.reshape(-1, out.shape[-1])
+        column = self._scratch("column", (len(flat), 1))
+        np.maximum.reduce(flat, axis=1, keepdims=True, out=column)
+        column.clip(np.finfo(self.dtype).min, None, out=column)  # where there is no key at all
+        np.subtract(flat, column, out=flat)
+        np.exp(flat, out=flat)
+        self.sum_t(flat, 1, column)
+        column.clip(1.0, None, out=column)  # one term is exp(0), unless there is no key
+        np.divide(flat, column, out=flat)
+
+    def softmax_deriv_m(self, y: Array, dy: Array, dx: Array) -> None:
+        products = self._scratch("column", (len(y), 1))
+        np.einsum("ij,ij->i", y, dy, out=products[:, 0])
+        rest = self._scratch("float", dx.shape) if np.may_share_memory(dx, y) else dx
+        np.subtract(dy, products, out=rest)
+        np.multiply(rest, y, out=dx)
+
+    def fill_sinusoids(self, out: Array) -> None:
+        steps, _, size = out.shape
+        np.copyto(out, _sinusoids(steps, size, self.dtype)[:, None])
+
+    def reverse_time(self, x: Array, mask: Array | None, out: Array, add: bool = False) -> None:
+        if mask is None or not mask.size:
+            _write(x[::-1], out, add)
+            return
+        on = self._scratch("mask", mask.shape[:2], bool)
+        np.not_equal(mask[:, :, 0], 0, out=on)
+        lengths = np.where(on.any(axis=0), len(x) - on[::-1].argmax(axis=0), 0)
+        for b, length in enumerate(lengths):
+            _write(x[:length, b][::-1], out[:length, b], add)
+            _write(x[length:, b], out[length:, b], add)
+
+    def ctc_loss(
+        self, x: Array, labels: Array, mask: Array | None, loss: Array, deltas: Array
+    ) -> None:
+        Alignment(self._scratch, x, labels, mask).write(loss, deltas)
+
+
+def _write(values: np.ndarray, out: np.ndarray, add: bool) -> None:
+    if add:
+        np.add(out, values, out=out)
+    else:
+        np.copyto(out, values)
+
+
+@functools.lru_cache(maxsize=8)
+def _sinusoids(steps: int, size: int, dtype: np.dtype) -> np.ndarray:
+    exponents = np.arange(size) // 2 * 2 / size
+    angles = np.arange(steps)[:, None] / 10000.0**exponents
+    angles[:, 1::2] += np.pi / 2
+    return np.sin(angles).astype(dtype)

@@ -1,0 +1,45 @@
+"""Layers that end in an activation function, in the memory of their output where that will do."""
+
+from __future__ import annotations
+
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.utils import Array
+
+__all__ = ["ActivatedLayer"]
+
+
+class ActivatedLayer(Layer):
+    """Base of layers whose output ``default`` is an activation of something linear in the inputs.
+
+    The linear part is computed into `before_activation`. That is the output itself, unless the
+    derivative of the activation needs its input: then it is the internal ``Ha``.
+    """
+
+    def set_activation(self, name: str, output: BufferStructure) -> Structures:
+        """Take the activation, and return the internals that it needs for an output."""
+        self.activation = name
+        self.keeps_input = name in Handler.activations_needing_inputs
+        of_activation = () if name == "linear" else ("outputs", "internals")[: 1 + self.keeps_input]
+        self.needs_in_backward = ("inputs", *of_activation)
+        return {"Ha": BufferStructure(*output.shape)} if self.keeps_input else {}
+
+    def before_activation(self, buffers: BufferView) -> Array:
+        """Return the array for what the activation is applied to."""
+        return buffers.internals.Ha if self.keeps_input else buffers.outputs.default
+
+    def activate(self, buffers: BufferView) -> None:
+        """Compute the output from `before_activation`."""
+        y = buffers.outputs.default
+        if self.keeps_input:
+            self.handler.act_func[self.activation](buffers.internals.Ha, y)
+        else:
+            self.handler.inplace_act_func[self.activation](y)
+
+    def differentiate(self, buffers: BufferView) -> None:
+        """Turn the output deltas into those before the activation."""
+        y, dy = buffers.outputs.default, buffers.output_deltas.default
+        Ha = buffers.internals.Ha if self.keeps_input else None
+        self.handler.inplace_act_func_deriv[self.activation](y, dy, Ha)

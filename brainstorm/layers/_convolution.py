@@ -1,0 +1,110 @@
+"""What the convolutions over one, two and three axes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from brainstorm.layers._activating import ActivatedLayer
+from brainstorm.layers._checks import window_output_size
+from brainstorm.layers._writing import overwrites_all
+from brainstorm.layers.base_layer import Structures
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.utils import Array, flatten_time
+
+__all__ = ["ConvolutionLayer"]
+
+
+class ConvolutionLayer(ActivatedLayer):
+    """Base of the convolutions; turns the output deltas into pre-activation deltas.
+
+    Attributes:
+        axes: One letter for each axis that the filters move along.
+        default_activation: For architectures that do not name one.
+    """
+
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients")
+    axes = "HW"
+    default_activation = "rel"
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.kernel_size, self.stride, self.dilation = (
+            self._on_each_axis(kwargs.get(name, 1))
+            for name in ("kernel_size", "stride", "dilation")
+        )
+        self.padding: int | tuple[int, ...] = kwargs.get("padding", 0)
+        self.groups = kwargs.get("groups", 1)
+        filters, channels = kwargs["num_filters"], in_shapes["default"].shape[-1]
+        self._check_groups(filters, channels)
+        size = window_output_size(
+            self, self.kernel_size, self.stride, self.padding, self.dilation, self.axes
+        )
+        parameters = {
+            "W": BufferStructure(filters, *self.kernel_size, channels // self.groups),
+            "bias": BufferStructure(filters),
+        }
+        output = BufferStructure("T", "B", *size, filters)
+        internals = self.set_activation(kwargs.get("activation", self.default_activation), output)
+        return {"default": output}, parameters, internals
+
+    def _on_each_axis(self, value: Any) -> tuple[int, ...]:
+        return tuple(value) if isinstance(value, (tuple, list)) else (value,) * len(self.axes)
+
+    def _check_groups(self, filters: int, channels: int) -> None:
+        if filters % self.groups:
+            raise self.fail(
+                f"option 'groups': expected a divisor of num_filters={filters}, got {self.groups}."
+            )
+        if channels % self.groups:
+            axes = ", ".join(self.axes)
+            raise self.misfit("default", f"(T, B, {axes}, C) with C a multiple of {self.groups}")
+
+    def _operations(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return the forward and the backward operation."""
+        return self.handler.conv2d_forward_batch, self.handler.conv2d_backward_batch
+
+    def _lift(self, array: Array) -> Array:
+        """Return images or filters with as many axes as the operations want."""
+        return array
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, Ha = flatten_time(buffers.inputs.default), flatten_time(self.before_activation(buffers))
+        W, bias = buffers.parameters
+        forward, _ = self._operations()
+        forward(
+            self._lift(x),
+            self._lift(W),
+            bias,
+            self._lift(Ha),
+            self.padding,
+            self.stride,
+            self.dilation,
+            self.groups,
+        )
+        self.activate(buffers)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        x, dy = flatten_time(buffers.inputs.default), flatten_time(buffers.output_deltas.default)
+        needed = self.needs_delta("default")
+        dx = self._lift(flatten_time(buffers.input_deltas.default)) if needed else None
+        dW, dbias = buffers.gradients
+        self.differentiate(buffers)
+        _, backward = self._operations()
+        backward(
+            self._lift(x),
+            self._lift(buffers.parameters.W),
+            self.padding,
+            self.stride,
+            dx,
+            self._lift(dy),
+            self._lift(dW),
+            dbias,
+            add_gradients=not overwrites_all(self, buffers.gradients, "W", "bias"),
+            add_in_deltas=not self.overwrites("input_deltas.default"),
+            dilation=self.dilation,
+            groups=self.groups,
+        )

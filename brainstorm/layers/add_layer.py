@@ -1,0 +1,42 @@
+"""Add layer: the sum of any number of inputs."""
+
+from __future__ import annotations
+
+from brainstorm.layers._joining import JoiningLayer
+from brainstorm.layers._writing import write
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["Add", "AddLayerImpl"]
+
+
+def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that adds its inputs element by element, e.g. for a residual connection.
+
+    Args:
+        num_inputs: Number of inputs, at least 2.
+        name: Layer name; made unique within the network.
+
+    Inputs: inputs_1, ..., inputs_<num_inputs> ('T', 'B', ...), all of the same shape
+    Outputs: default, of the same shape
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(AddLayerImpl, name=name, num_inputs=num_inputs)
+
+
+class AddLayerImpl(JoiningLayer):
+    """Implements `Add`."""
+
+    needs_in_backward = ()
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        first, second, *others = buffers.inputs
+        y = buffers.outputs.default
+        self.handler.add_tt(first, second, y)
+        for other in others:
+            self.handler.add_tt(y, other, y)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        dy = buffers.output_deltas.default
+        for port in filter(self.needs_delta, self.in_shapes):
+            write(self, f"input_deltas.{port}", dy, buffers.input_deltas[port])

@@ -1,0 +1,50 @@
+"""Argmax: which of the features is the largest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import flatten_all_but_last
+
+__all__ = ["Argmax", "ArgmaxLayerImpl"]
+
+
+def Argmax(name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that gives the index of the largest element on the last dimension.
+
+    outputs.default[..., 0] = argmax_k inputs.default[..., k], the first of equal ones, as a float.
+    It has no derivative: no deltas come out of it.
+
+    Args:
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ..., K)       Outputs: default ('T', 'B', ..., 1)
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(ArgmaxLayerImpl, name=name)
+
+
+class ArgmaxLayerImpl(Layer):
+    """Implements `Argmax`."""
+
+    computes_no_input_deltas_for = ("default",)
+    takes_no_output_deltas_from = ("default",)
+    needs_in_backward = ()
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        return {"default": BufferStructure(*in_shapes["default"].shape[:-1], 1)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        self.handler.argmax_m(
+            flatten_all_but_last(buffers.inputs.default),
+            flatten_all_but_last(buffers.outputs.default),
+        )
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        pass

@@ -1,0 +1,47 @@
+"""Both directions of time around any layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from brainstorm.layers.merge_layer import Merge
+from brainstorm.layers.reverse_layer import Reverse
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["BidirectionalWrapper"]
+
+
+def BidirectionalWrapper(
+    layer_function: Callable[..., ConstructionWrapper],
+    *args: Any,
+    name: str | None = None,
+    **kwargs: Any,
+) -> ConstructionWrapper:
+    """Add a layer twice, once forward and once backward in time, and merge the outputs.
+
+        Input(...) >> BidirectionalWrapper(Lstm, 100) >> FullyConnected(10)
+
+    stands for these layers:
+
+        x >> <name>_forward >> 'inputs_1' - <name>
+        x >> <name>_reversed >> <name>_backward >> <name>_restored >> 'inputs_2' - <name>
+
+    Args:
+        layer_function: Makes the layer, e.g. `Lstm`.
+        *args: For `layer_function`.
+        name: Name of the merging layer and start of the others'; ``'Bidirectional'`` if `None`.
+        **kwargs: For `layer_function`.
+
+    Inputs: default; optional mask ('T', 'B', 1), if the layer takes one: zeros fill up sequences of
+        different length at their end, and each is reversed within its own length
+    Outputs: default, the forward layer's output beside the backward layer's
+    """
+    name = name or "Bidirectional"
+    forward = layer_function(*args, name=f"{name}_forward", **kwargs)
+    backward = layer_function(*args, name=f"{name}_backward", **kwargs)
+    reverse, restore, merge = Reverse(f"{name}_reversed"), Reverse(f"{name}_restored"), Merge(name)
+    forward >> "inputs_1" - merge
+    reverse >> backward >> restore >> "inputs_2" - merge
+    masked = ["mask" - layer for layer in (forward, backward, reverse, restore)]
+    return ConstructionWrapper(merge.layer, entries={"default": [forward, reverse], "mask": masked})

@@ -1,0 +1,35 @@
+"""Clockwork layer: a recurrent layer whose units compute at different rates."""
+
+from __future__ import annotations
+
+from brainstorm.layers._recurrence import ClockedLayer
+from brainstorm.layers.recurrent_layer import RecurrentLayerImpl
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["Clockwork", "ClockworkLayerImpl"]
+
+
+def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> ConstructionWrapper:
+    """Add a clockwork recurrent layer (Koutník et al. 2014, with a full recurrent matrix).
+
+    Where t is a multiple of timing: Ha_t = W x_t + R y_(t-1) + bias and y_t = act(Ha_t). Elsewhere
+    y_t = y_(t-1). All units compute at t = 0, the first step of a pass.
+
+    Args:
+        size: Number of units.
+        activation: One of `Handler.activations`.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...), n features; optional mask ('T', 'B', 1), where 0 holds y_(t-1)
+    Outputs: default ('T', 'B', size), context 1
+    Parameters: W (size, n), R (size, size), bias (size,); timing (size,), positive and without a
+        gradient: the number of steps from one computation of a unit to the next
+    Internals: as `Recurrent` has with a mask, and phase (1, size)
+    """
+    return ConstructionWrapper.create(
+        ClockworkLayerImpl, name=name, size=size, activation=activation
+    )
+
+
+class ClockworkLayerImpl(ClockedLayer, RecurrentLayerImpl):
+    """Implements `Clockwork`; row -1 of the output is the state before the first step."""

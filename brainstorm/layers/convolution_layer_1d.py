@@ -1,0 +1,85 @@
+"""Convolution of sequences of vectors that are the features of one time step, e.g. audio frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._convolution import ConvolutionLayer
+from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.layers.constraints import integer
+from brainstorm.structure.buffer_structure import StructureTemplate
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array
+
+__all__ = ["Convolution1D", "Convolution1DLayerImpl"]
+
+
+def Convolution1D(
+    num_filters: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    activation: str = "rel",
+    name: str | None = None,
+    dilation: int = 1,
+    groups: int = 1,
+) -> ConstructionWrapper:
+    """Add a one-dimensional convolution: act(cross-correlation with W (no flip) + bias).
+
+    It moves along L, the first of two feature dimensions, not along time.
+    Output length: ``(L + 2*padding - dilation*(kernel_size - 1) - 1) // stride + 1``.
+
+    Args:
+        num_filters: Number of output channels.
+        kernel_size: Length of a filter.
+        stride: Positions between two applications.
+        padding: Zeros added on both ends.
+        activation: One of `Handler.activations`.
+        name: Layer name; made unique within the network.
+        dilation: Positions between two cells of a filter.
+        groups: Input channels and filters are cut into this many groups of consecutive ones; a
+            filter sees the channels of its group alone. It divides both C and num_filters.
+
+    Inputs: default ('T', 'B', L, C)         Outputs: default ('T', 'B', length, num_filters)
+    Parameters: W (num_filters, kernel_size, C // groups), bias (num_filters,)
+    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    """
+    return ConstructionWrapper.create(
+        Convolution1DLayerImpl,
+        name=name,
+        num_filters=num_filters,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        activation=activation,
+        dilation=dilation,
+        groups=groups,
+    )
+
+
+class Convolution1DLayerImpl(ConvolutionLayer):
+    """Implements `Convolution1D`: a convolution of images with a single row."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F")}
+    expected_kwargs = {
+        "num_filters": integer(minimum=1).required(),
+        "kernel_size": integer(minimum=1).required(),
+        "stride": integer(minimum=1),
+        "padding": integer(minimum=0),
+        "activation": activation_name(),
+        "dilation": integer(minimum=1),
+        "groups": integer(minimum=1),
+    }
+    axes = "L"
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        structures = super().setup(kwargs, in_shapes)
+        self.padding = (0, kwargs.get("padding", 0))
+        self.stride, self.dilation = (1, *self.stride), (1, *self.dilation)
+        return structures
+
+    def _lift(self, array: Array) -> Array:
+        return array.reshape((array.shape[0], 1, *array.shape[1:]))

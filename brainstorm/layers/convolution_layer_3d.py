@@ -1,0 +1,75 @@
+"""Convolution of volumes, e.g. scans or films, with learned filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brainstorm.layers._convolution import ConvolutionLayer
+from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.layers.constraints import integer, triple
+from brainstorm.structure.buffer_structure import StructureTemplate
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["Convolution3D", "Convolution3DLayerImpl"]
+
+
+def Convolution3D(
+    num_filters: int,
+    kernel_size: tuple[int, int, int],
+    stride: tuple[int, int, int] = (1, 1, 1),
+    padding: int = 0,
+    activation: str = "rel",
+    name: str | None = None,
+    dilation: tuple[int, int, int] = (1, 1, 1),
+    groups: int = 1,
+) -> ConstructionWrapper:
+    """Add a three-dimensional convolution: act(cross-correlation with W (no flip) + bias).
+
+    Output sizes: ``(size + 2*padding - dilation*(kernel - 1) - 1) // stride + 1``.
+
+    Args:
+        num_filters: Number of output channels.
+        kernel_size: Depth, rows and columns of a filter.
+        stride: Depth, rows and columns between two applications.
+        padding: Zeros added on all six sides.
+        activation: One of `Handler.activations`.
+        name: Layer name; made unique within the network.
+        dilation: Depth, rows and columns between two cells of a filter.
+        groups: Input channels and filters are cut into this many groups of consecutive ones; a
+            filter sees the channels of its group alone. It divides both C and num_filters.
+
+    Inputs: default ('T', 'B', D, H, W, C)
+    Outputs: default ('T', 'B', depth, rows, cols, num_filters)
+    Parameters: W (num_filters, kernel depth, rows, cols, C // groups), bias (num_filters,)
+    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    """
+    return ConstructionWrapper.create(
+        Convolution3DLayerImpl,
+        name=name,
+        num_filters=num_filters,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        activation=activation,
+        dilation=dilation,
+        groups=groups,
+    )
+
+
+class Convolution3DLayerImpl(ConvolutionLayer):
+    """Implements `Convolution3D`."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F", "F")}
+    expected_kwargs = {
+        "num_filters": integer(minimum=1).required(),
+        "kernel_size": triple(1).required(),
+        "stride": triple(1),
+        "padding": integer(minimum=0),
+        "activation": activation_name(),
+        "dilation": triple(1),
+        "groups": integer(minimum=1),
+    }
+    axes = "DHW"
+
+    def _operations(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        return self.handler.conv3d_forward_batch, self.handler.conv3d_backward_batch

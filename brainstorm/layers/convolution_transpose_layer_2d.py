@@ -1,0 +1,131 @@
+"""Transposed convolution: learned filters that make images larger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._activating import ActivatedLayer
+from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.layers.constraints import integer, pair
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import flatten_all_but_last, flatten_time
+
+__all__ = ["ConvolutionTranspose2D", "ConvolutionTranspose2DLayerImpl"]
+
+
+def ConvolutionTranspose2D(
+    num_filters: int,
+    kernel_size: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    padding: int = 0,
+    output_padding: int = 0,
+    activation: str = "rel",
+    name: str | None = None,
+) -> ConstructionWrapper:
+    """Add a transposed convolution ("deconvolution"; Zeiler et al. 2010), then act.
+
+    The transpose of the linear map that `Convolution2D` computes with the same options and the
+    same W: ``y[p*s + i - padding, q*s + j - padding, f] += x[p, q, c] * W[c, i, j, f]`` for all
+    p, q, i, j, c; plus the bias.
+    Output rows and columns: ``(size - 1) * stride - 2 * padding + kernel + output_padding``.
+
+    Args:
+        num_filters: Number of output channels.
+        kernel_size: Rows and columns of a filter.
+        stride: Rows and columns of the output between two cells of the input.
+        padding: Rows and columns cut off on all four sides.
+        output_padding: Rows and columns added at the bottom and on the right: of the output sizes
+            from which a convolution with this stride comes to the input's size, the smallest plus
+            this. Less than the stride.
+        activation: One of `Handler.activations`.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, num_filters)
+    Parameters: W (C, kernel rows, kernel cols, num_filters), the shape of the `Convolution2D` that
+        goes the other way; bias (num_filters,)
+    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    """
+    return ConstructionWrapper.create(
+        ConvolutionTranspose2DLayerImpl,
+        name=name,
+        num_filters=num_filters,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        activation=activation,
+    )
+
+
+class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
+    """Implements `ConvolutionTranspose2D`; forward and backward of a convolution, swapped."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_kwargs = {
+        "num_filters": integer(minimum=1).required(),
+        "kernel_size": pair(1).required(),
+        "stride": pair(1),
+        "padding": integer(minimum=0),
+        "output_padding": integer(minimum=0),
+        "activation": activation_name(),
+    }
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients")
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.stride = tuple(kwargs.get("stride", (1, 1)))
+        self.padding = kwargs.get("padding", 0)
+        kernel_size, filters = tuple(kwargs["kernel_size"]), kwargs["num_filters"]
+        extra = kwargs.get("output_padding", 0)
+        if extra >= min(self.stride):
+            raise self.fail(
+                f"option 'output_padding': expected less than stride={self.stride}, got {extra}."
+            )
+        *image, channels = in_shapes["default"].feature_shape
+        size = [
+            (cells - 1) * step - 2 * self.padding + kernel + extra
+            for cells, step, kernel in zip(image, self.stride, kernel_size, strict=True)
+        ]
+        if min(size) < 1:
+            raise self.fail(
+                f"the output would have {size[0]} rows and {size[1]} columns. Use a smaller "
+                f"padding or a larger kernel_size."
+            )
+        parameters = {
+            "W": BufferStructure(channels, *kernel_size, filters),
+            "bias": BufferStructure(filters),
+        }
+        output = BufferStructure("T", "B", *size, filters)
+        internals = self.set_activation(kwargs.get("activation", "rel"), output)
+        return {"default": output}, parameters, internals
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, Ha = flatten_time(buffers.inputs.default), flatten_time(self.before_activation(buffers))
+        W, bias = buffers.parameters
+        self.handler.conv2d_backward_batch(
+            None, W, self.padding, self.stride, Ha, x, None, None, add_in_deltas=False
+        )
+        cells = flatten_all_but_last(Ha)
+        self.handler.add_mv(cells, bias.reshape((1, bias.shape[0])), cells)
+        self.activate(buffers)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        x, dy = flatten_time(buffers.inputs.default), flatten_time(buffers.output_deltas.default)
+        W, (dW, dbias) = buffers.parameters.W, buffers.gradients
+        self.differentiate(buffers)
+        self.sum_op("gradients.bias")(flatten_all_but_last(dy), 0, dbias)
+        add = not self.overwrites("gradients.W")
+        self.handler.conv2d_backward_batch(
+            dy, W, self.padding, self.stride, None, x, dW, None, add_gradients=add
+        )
+        if self.needs_delta("default"):
+            dx = flatten_time(buffers.input_deltas.default)
+            add = not self.overwrites("input_deltas.default")
+            self.handler.conv2d_forward_batch(
+                dy, W, None, dx, self.padding, self.stride, add_outputs=add
+            )

@@ -1,0 +1,75 @@
+"""Cropping of images: a part of fixed size at a fixed place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import pair
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array, flatten_time
+
+__all__ = ["Crop", "CropLayerImpl"]
+
+
+def Crop(
+    size: tuple[int, int], offset: tuple[int, int] | None = None, name: str | None = None
+) -> ConstructionWrapper:
+    """Add a layer that cuts out a part of each image.
+
+    ``y[p, q] = x[top + p, left + q]``. For random parts as augmentation use a data iterator.
+
+    Args:
+        size: Rows and columns of the part.
+        offset: Its top row and left column; `None`: the centre (an odd rest: one more row or
+            column is cut off at the bottom and on the right).
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', *size, C)
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(CropLayerImpl, name=name, size=size, offset=offset)
+
+
+class CropLayerImpl(Layer):
+    """Implements `Crop`."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_kwargs = {"size": pair(1).required(), "offset": pair(0).or_none()}
+    accepts_null_deltas = True
+    needs_in_backward = ()
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        *image, channels = in_shapes["default"].feature_shape
+        size, offset = tuple(kwargs["size"]), kwargs.get("offset")
+        if offset is None:
+            offset = [max(0, cells - kept) // 2 for cells, kept in zip(image, size, strict=True)]
+        for axis, cells, kept, start in zip("HW", image, size, offset, strict=True):
+            if start + kept > cells:
+                raise self.misfit(
+                    "default",
+                    f"(T, B, H, W, C) with {axis} >= {start + kept}",
+                    " Use a smaller size or offset.",
+                )
+        self.part = (
+            slice(None),
+            *(slice(start, start + kept) for start, kept in zip(offset, size, strict=True)),
+        )
+        return {"default": BufferStructure("T", "B", *size, channels)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        self.handler.copy_to(
+            self._cut(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        )
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            dx = self._cut(buffers.input_deltas.default)
+            self.handler.add_tt(dx, flatten_time(buffers.output_deltas.default), dx)
+
+    def _cut(self, array: Array) -> Array:
+        return flatten_time(array)[self.part]

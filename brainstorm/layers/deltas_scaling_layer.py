@@ -1,0 +1,53 @@
+"""Scaling of deltas: changes what the layers below learn from those above."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import number
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["DeltasScaling", "DeltasScalingLayerImpl"]
+
+
+def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that copies its input, and scales the deltas on their way back: factor * dy.
+
+    A negative factor makes the layers below increase the loss above: the gradient reversal of
+    Ganin and Lempitsky (2015), for adversarial branches.
+
+    Args:
+        factor: Of the deltas.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(DeltasScalingLayerImpl, name=name, factor=factor)
+
+
+class DeltasScalingLayerImpl(Layer):
+    """Implements `DeltasScaling`; on purpose its deltas are not the derivatives of its output."""
+
+    expected_kwargs = {"factor": number().required()}
+    accepts_null_deltas = True
+    needs_in_backward = ()
+    can_overwrite = ("input_deltas",)
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.factor = kwargs["factor"]
+        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            overwrite = self.overwrites("input_deltas.default")
+            scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
+            scale(self.factor, buffers.output_deltas.default, buffers.input_deltas.default)

@@ -1,0 +1,90 @@
+"""Embedding: a learned vector for each class, such as a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from brainstorm.layers._checks import require_class_indices
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import integer
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array, flatten_time_and_features
+
+__all__ = ["Embedding", "EmbeddingLayerImpl", "LookupTable"]
+
+
+def Embedding(vocabulary_size: int, size: int, name: str | None = None) -> ConstructionWrapper:
+    """Add a table that is looked up: ``y = W[x]``.
+
+    The same as a fully connected layer without bias after `OneHot`, but without its products. The
+    gradient of a row is the sum over all places where it was looked up.
+
+    Args:
+        vocabulary_size: Number of classes.
+        size: Number of values for each.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', n): whole numbers in [0, vocabulary_size)
+    Outputs: default ('T', 'B', n, size), or ('T', 'B', size) where n is 1
+    Parameters: W (vocabulary_size, size)    Internals: none
+    """
+    return ConstructionWrapper.create(
+        EmbeddingLayerImpl, name=name, vocabulary_size=vocabulary_size, size=size
+    )
+
+
+#: Neon's name for it.
+LookupTable = Embedding
+
+
+class EmbeddingLayerImpl(Layer):
+    """Implements `Embedding`; no delta for the classes."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F")}
+    expected_kwargs = {
+        "vocabulary_size": integer(minimum=1).required(),
+        "size": integer(minimum=1).required(),
+    }
+    computes_no_input_deltas_for = ("default",)
+    needs_in_backward = ("inputs",)
+    accepts_null_deltas = True
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.vocabulary_size, size = kwargs["vocabulary_size"], kwargs["size"]
+        count = in_shapes["default"].feature_size
+        features = (size,) if count == 1 else (count, size)
+        table = BufferStructure(self.vocabulary_size, size)
+        return {"default": BufferStructure("T", "B", *features)}, {"W": table}, {}
+
+    def validate_data(self, input_name: str, array: np.ndarray) -> None:
+        """Check that the classes are whole numbers in [0, vocabulary_size).
+
+        Raises:
+            LayerValidationError: Some are not; the message names the first.
+        """
+        remedy = "Number the classes from 0, or make vocabulary_size larger."
+        require_class_indices(self, input_name, array, self.vocabulary_size, remedy)
+
+    def _columns(self, classes: Array, vectors: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield (rows, 1) classes and their (rows, size) vectors for each of the n features."""
+        flat = flatten_time_and_features(classes)
+        rows, count = flat.shape
+        vectors = vectors.reshape((rows, count, vectors.shape[-1]))
+        for i in range(count):
+            yield flat[:, i : i + 1], vectors[:, i]
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        for classes, vectors in self._columns(buffers.inputs.default, buffers.outputs.default):
+            self.handler.take_rows_mv(buffers.parameters.W, classes, vectors)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        deltas = buffers.output_deltas.default
+        for classes, vectors in self._columns(buffers.inputs.default, deltas):
+            self.handler.add_rows_mv(vectors, classes, buffers.gradients.W)

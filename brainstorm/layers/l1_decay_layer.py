@@ -1,0 +1,39 @@
+"""L1 decay: a penalty that makes numbers zero, such as activations or weights."""
+
+from __future__ import annotations
+
+from brainstorm.layers._penalties import PenaltyLayer
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["L1Decay", "L1DecayLayerImpl"]
+
+
+def L1Decay(name: str | None = None) -> ConstructionWrapper:
+    """Add a penalty: loss = sum(abs(x)) over the features. Wire `loss` to a `Loss`.
+
+    For weights: ``layer - '..parameters.W' >> L1Decay() - 'loss' >> Loss(importance=1e-4)``.
+
+    Args:
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...), ('B', ...) or of constant size
+    Outputs: loss ('T', 'B', 1), ('B', 1) or (1,)
+    Parameters: none                         Internals: tmp, of the input's shape
+    """
+    return ConstructionWrapper.create(L1DecayLayerImpl, name=name)
+
+
+class L1DecayLayerImpl(PenaltyLayer):
+    """Implements `L1Decay`; at 0 the derivative is 0."""
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        tmp = buffers.internals.tmp
+        self.handler.abs_t(buffers.inputs.default, tmp)
+        self.handler.sum_t(self.rows(tmp), 1, self.rows(buffers.outputs.loss))
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            tmp = buffers.internals.tmp
+            self.handler.sign_t(buffers.inputs.default, tmp)
+            self.backward_from(buffers, tmp)

@@ -1,0 +1,67 @@
+"""Learned positional encoding: a vector for each time step, added to the input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._writing import write
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import integer
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["LearnedPositionalEncoding", "LearnedPositionalEncodingLayerImpl"]
+
+
+def LearnedPositionalEncoding(max_length: int, name: str | None = None) -> ConstructionWrapper:
+    """Add a learned vector for each time step: ``y[t, b] = x[t, b] + W[t]``.
+
+    Args:
+        max_length: The largest T.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', n)            Outputs: default ('T', 'B', n)
+    Parameters: W (max_length, n)            Internals: none
+    """
+    return ConstructionWrapper.create(
+        LearnedPositionalEncodingLayerImpl, name=name, max_length=max_length
+    )
+
+
+class LearnedPositionalEncodingLayerImpl(Layer):
+    """Implements `LearnedPositionalEncoding`."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F")}
+    expected_kwargs = {"max_length": integer(minimum=1).required()}
+    needs_in_backward = ()
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients")
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.max_length, shape = kwargs["max_length"], in_shapes["default"].shape
+        parameters = {"W": BufferStructure(self.max_length, shape[-1])}
+        return {"default": BufferStructure(*shape)}, parameters, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, y = buffers.inputs.default, buffers.outputs.default
+        steps, _, size = x.shape
+        if steps > self.max_length:
+            raise self.fail(
+                f"expected at most max_length={self.max_length} time steps, got T={steps}. Make "
+                f"max_length larger.",
+                "default",
+            )
+        self.handler.broadcast_t(buffers.parameters.W[0:steps].reshape((steps, 1, size)), 1, y)
+        self.handler.add_tt(x, y, y)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        dy, dW = buffers.output_deltas.default, buffers.gradients.W
+        steps = dy.shape[0]
+        self.sum_op("gradients.W")(dy, 1, dW[0:steps])
+        if self.overwrites("gradients.W"):
+            self.handler.fill(dW[steps : self.max_length], 0.0)
+        if self.needs_delta("default"):
+            write(self, "input_deltas.default", dy, buffers.input_deltas.default)

@@ -1,0 +1,52 @@
+"""Positional encoding: tells layers that know no order at which step a vector stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._writing import write
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["PositionalEncoding", "PositionalEncodingLayerImpl"]
+
+
+def PositionalEncoding(name: str | None = None) -> ConstructionWrapper:
+    """Add sines and cosines of the time step (Vaswani et al. 2017, section 3.5).
+
+        y[t, b, 2i] = x[t, b, 2i] + sin(t / 10000 ** (2i / n))
+        y[t, b, 2i + 1] = x[t, b, 2i + 1] + cos(t / 10000 ** (2i / n))
+
+    Args:
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', n)            Outputs: default ('T', 'B', n)
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(PositionalEncodingLayerImpl, name=name)
+
+
+class PositionalEncodingLayerImpl(Layer):
+    """Implements `PositionalEncoding`."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "F")}
+    needs_in_backward = ()
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, y = buffers.inputs.default, buffers.outputs.default
+        self.handler.fill_sinusoids(y)
+        self.handler.add_tt(x, y, y)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+            write(self, "input_deltas.default", dy, dx)

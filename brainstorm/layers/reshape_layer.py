@@ -1,0 +1,56 @@
+"""Reshape layer: the same features in another shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._writing import write
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import shape as feature_shape
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import flatten_time_and_features, product
+
+__all__ = ["Reshape", "ReshapeLayerImpl"]
+
+
+def Reshape(shape: int | tuple[int, ...], name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that gives the features of each time step another shape, in the same order.
+
+    Args:
+        shape: The new feature shape, without T and B; as many features as before.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *shape)
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(ReshapeLayerImpl, name=name, shape=shape)
+
+
+class ReshapeLayerImpl(Layer):
+    """Implements `Reshape`."""
+
+    expected_kwargs = {"shape": feature_shape().required()}
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
+    needs_in_backward = ()
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        shape = kwargs["shape"]
+        shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        if product(shape) != in_shapes["default"].feature_size:
+            raise self.misfit("default", f"{product(shape)} features, for shape={shape}")
+        return {"default": BufferStructure("T", "B", *shape)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x = flatten_time_and_features(buffers.inputs.default)
+        self.handler.copy_to(x, flatten_time_and_features(buffers.outputs.default))
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            dx = flatten_time_and_features(buffers.input_deltas.default)
+            dy = flatten_time_and_features(buffers.output_deltas.default)
+            write(self, "input_deltas.default", dy, dx)

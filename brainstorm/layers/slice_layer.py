@@ -1,0 +1,73 @@
+"""Slice layer: some consecutive features, or rows, or channels, of its input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import integer
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array, flatten_time_and_features, product
+
+__all__ = ["Slice", "SliceLayerImpl"]
+
+
+def Slice(start: int, stop: int, axis: int = -1, name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that keeps the indices ``start <= i < stop`` of one feature dimension.
+
+    Args:
+        start: First index that is kept, >= 0.
+        stop: First index behind those that are kept.
+        axis: The feature dimension, without T and B; negative: counted from the last.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...)
+    Outputs: default, of the same shape but for `axis`, where it is ``stop - start``
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(SliceLayerImpl, name=name, start=start, stop=stop, axis=axis)
+
+
+class SliceLayerImpl(Layer):
+    """Implements `Slice`: columns of the matrix whose rows are what lies behind the axis."""
+
+    expected_kwargs = {
+        "start": integer(minimum=0).required(),
+        "stop": integer(minimum=1).required(),
+        "axis": integer(),
+    }
+    accepts_null_deltas = True
+    needs_in_backward = ()
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        start, stop, axis = kwargs["start"], kwargs["stop"], kwargs.get("axis", -1)
+        features = list(in_shapes["default"].feature_shape)
+        if not -len(features) <= axis < len(features):
+            raise self.misfit("default", f"a feature dimension {axis}")
+        if start >= stop:
+            raise self.fail(f"option 'start': expected less than stop={stop}, got {start}.")
+        if stop > features[axis]:
+            raise self.misfit("default", f"at least {stop} on feature dimension {axis}")
+        behind = product(features[axis % len(features) + 1 :])
+        self.width = features[axis] * behind
+        self.columns = slice(start * behind, stop * behind)
+        features[axis] = stop - start
+        return {"default": BufferStructure("T", "B", *features)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        part = self._part(buffers.inputs.default)
+        self.handler.copy_to(part, buffers.outputs.default.reshape(part.shape))
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            part = self._part(buffers.input_deltas.default)
+            self.handler.add_tt(part, buffers.output_deltas.default.reshape(part.shape), part)
+
+    def _part(self, array: Array) -> Array:
+        rows = flatten_time_and_features(array)
+        rows = rows.reshape((rows.size // self.width, self.width))
+        return rows[:, self.columns]

@@ -1,0 +1,47 @@
+"""Op-trees: a formula written once, its derivative derived.
+
+A tree is built from variables by operators and functions and holds no values:
+
+    from brainstorm.optree import functions as fn
+
+    x, w = Variable((32, 10), name="x"), Variable((10, 4), name="w")
+    y = fn.tanh(x @ w)
+    dx, dw = gradients(y, [x, w])
+    y_value, dw_value = evaluate([y, dw], {x: x_array, w: w_array})
+
+`nodes` are what trees consist of, `registry` and the two files of `operators` say what an operator
+is, `autodiff` differentiates, `program` flattens trees for executors, and `evaluate` is the
+plainest of these.
+"""
+
+from brainstorm.optree import operators as operators
+from brainstorm.optree import shaped_operators as shaped_operators
+from brainstorm.optree.autodiff import gradients, is_expensive, saved_nodes, views_overlap
+from brainstorm.optree.evaluate import evaluate
+from brainstorm.optree.graph import postorder, substitute
+from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
+from brainstorm.optree.program import Constant, Program, Step, linearise, lowered
+from brainstorm.optree.registry import OPERATORS, Operator, get_operator, register_operator
+
+__all__ = [
+    "OPERATORS",
+    "Constant",
+    "Expression",
+    "OpTreeNode",
+    "Operator",
+    "Program",
+    "Step",
+    "Variable",
+    "View",
+    "evaluate",
+    "get_operator",
+    "gradients",
+    "is_expensive",
+    "linearise",
+    "lowered",
+    "postorder",
+    "register_operator",
+    "saved_nodes",
+    "substitute",
+    "views_overlap",
+]

@@ -1,0 +1,341 @@
+"""Functions that build op-trees, under the names of neon's backend and of NumPy.
+
+Operands are expressions or numbers. Reductions take `axis` (an int, several, negative; None: all
+axes) and keep the reduced axes with length 1 unless ``keepdims=False``. Shapes that do not fit
+raise `ValidationError`, which shows the operands and the tree.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from brainstorm.optree.nodes import Expression, Operand, build
+
+__all__ = [
+    "abs", "absolute", "add", "argmax", "argmin", "binarize", "broadcast_to", "clip",
+    "concatenate", "cross_entropy_with_logits", "divide", "dot", "equal", "erf", "exp", "exp2",
+    "expm1", "fabs", "finite", "full", "gather", "greater", "greater_equal", "less",
+    "less_equal", "log", "log1p", "log2", "log_softmax", "logsumexp", "max", "maximum", "mean",
+    "min", "minimum", "multiply", "negative", "not_equal", "onehot", "power", "reciprocal",
+    "reshape", "rint", "safelog", "sgn", "sig", "sig2", "softmax", "softplus", "sqrt", "square",
+    "std", "subtract", "sum", "take", "tanh", "tanh2", "transpose", "true_divide", "var",
+    "where",
+]  # fmt: skip
+
+Axis = int | tuple[int, ...] | None
+
+
+def add(x: Operand, y: Operand) -> Any:
+    """The sum x + y."""
+    return build("add", (x, y))
+
+
+def subtract(x: Operand, y: Operand) -> Any:
+    """The difference x - y."""
+    return build("sub", (x, y))
+
+
+def multiply(x: Operand, y: Operand) -> Any:
+    """The product x * y."""
+    return build("mul", (x, y))
+
+
+def divide(x: Operand, y: Operand) -> Any:
+    """The quotient x / y."""
+    return build("div", (x, y))
+
+
+def power(x: Operand, y: Operand) -> Any:
+    """The power x ** y; the gradient of the exponent is NaN where x < 0 (there is none)."""
+    return build("pow", (x, y))
+
+
+def reciprocal(x: Operand) -> Any:
+    """1 / x."""
+    return build("div", (1, x))
+
+
+def negative(x: Operand) -> Any:
+    """-x."""
+    return build("neg", (x,))
+
+
+def absolute(x: Operand) -> Any:
+    """|x|; gradient 0 at 0."""
+    return build("abs", (x,))
+
+
+def sgn(x: Operand) -> Any:
+    """-1, 0 or 1; gradient 0."""
+    return build("sgn", (x,))
+
+
+def sqrt(x: Operand) -> Any:
+    """The square root."""
+    return build("sqrt", (x,))
+
+
+def square(x: Operand) -> Any:
+    """The square x * x."""
+    return build("sqr", (x,))
+
+
+def exp(x: Operand) -> Any:
+    """e^x."""
+    return build("exp", (x,))
+
+
+def exp2(x: Operand) -> Any:
+    """2^x."""
+    return build("exp2", (x,))
+
+
+def expm1(x: Operand) -> Any:
+    """e^x - 1, exact near 0."""
+    return build("expm1", (x,))
+
+
+def log(x: Operand) -> Any:
+    """The natural logarithm."""
+    return build("log", (x,))
+
+
+def log2(x: Operand) -> Any:
+    """Logarithm to base 2."""
+    return build("log2", (x,))
+
+
+def log1p(x: Operand) -> Any:
+    """ln(1 + x), exact near 0."""
+    return build("log1p", (x,))
+
+
+def safelog(x: Operand) -> Any:
+    """ln(max(x, e^-50)); gradient 0 below e^-50."""
+    return build("safelog", (x,))
+
+
+def sig(x: Operand) -> Any:
+    """1 / (1 + e^-x)."""
+    return build("sig", (x,))
+
+
+def sig2(x: Operand) -> Any:
+    """1 / (1 + 2^-x)."""
+    return build("sig2", (x,))
+
+
+def tanh(x: Operand) -> Any:
+    """The hyperbolic tangent."""
+    return build("tanh", (x,))
+
+
+def tanh2(x: Operand) -> Any:
+    """(2^2x - 1) / (2^2x + 1)."""
+    return build("tanh2", (x,))
+
+
+def erf(x: Operand) -> Any:
+    """The error function."""
+    return build("erf", (x,))
+
+
+def softplus(x: Operand) -> Any:
+    """ln(1 + e^x) without overflow."""
+    return build("softplus", (x,))
+
+
+def rint(x: Operand) -> Any:
+    """The nearest integer, halves to even; gradient 0."""
+    return build("rint", (x,))
+
+
+def binarize(x: Operand) -> Any:
+    """1 where x >= 0, -1 where x < 0; gradient 0."""
+    return build("binarize", (x,))
+
+
+def maximum(x: Operand, y: Operand) -> Any:
+    """The larger of two; where they are equal both get the whole gradient."""
+    return build("maximum", (x, y))
+
+
+def minimum(x: Operand, y: Operand) -> Any:
+    """The smaller of two; where they are equal both get the whole gradient."""
+    return build("minimum", (x, y))
+
+
+def clip(x: Operand, low: Operand, high: Operand) -> Any:
+    """minimum(maximum(x, low), high)."""
+    return minimum(maximum(x, low), high)
+
+
+def equal(x: Operand, y: Operand) -> Any:
+    """1 where x == y, else 0; gradient 0, as of all comparisons."""
+    return build("eq", (x, y))
+
+
+def not_equal(x: Operand, y: Operand) -> Any:
+    """1 where x != y, else 0."""
+    return build("ne", (x, y))
+
+
+def less(x: Operand, y: Operand) -> Any:
+    """1 where x < y, else 0."""
+    return build("lt", (x, y))
+
+
+def less_equal(x: Operand, y: Operand) -> Any:
+    """1 where x <= y, else 0."""
+    return build("le", (x, y))
+
+
+def greater(x: Operand, y: Operand) -> Any:
+    """1 where x > y, else 0."""
+    return build("gt", (x, y))
+
+
+def greater_equal(x: Operand, y: Operand) -> Any:
+    """1 where x >= y, else 0."""
+    return build("ge", (x, y))
+
+
+def finite(x: Operand) -> Any:
+    """1 where x is neither NaN nor infinite, else 0."""
+    return build("finite", (x,))
+
+
+def where(condition: Operand, x: Operand, y: Operand) -> Any:
+    """``x`` where the condition is not 0, y elsewhere; what is not chosen gets gradient 0."""
+    return build("where", (condition, x, y))
+
+
+# -- reductions ------------------------------------------------------------------------------
+
+
+def sum(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """The sum over the axes."""
+    return build("sum", (x,), {"axis": axis, "keepdims": keepdims})
+
+
+def max(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """The largest element; all that are equal to it get the whole gradient."""
+    return build("max", (x,), {"axis": axis, "keepdims": keepdims})
+
+
+def min(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """The smallest element; all that are equal to it get the whole gradient."""
+    return build("min", (x,), {"axis": axis, "keepdims": keepdims})
+
+
+def argmax(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """Where the first largest element is: an index into the axes flattened in C order."""
+    return build("argmax", (x,), {"axis": axis, "keepdims": keepdims})
+
+
+def argmin(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """Where the first smallest element is: an index into the axes flattened in C order."""
+    return build("argmin", (x,), {"axis": axis, "keepdims": keepdims})
+
+
+def mean(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """The mean over the axes."""
+    total = sum(x, axis, keepdims)
+    count = x.size // builtins.max(total.size, 1)
+    return total * (1.0 / count if count else float("nan"))
+
+
+def var(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """The population variance over the axes."""
+    return mean(square(x - mean(x, axis)), axis, keepdims)
+
+
+def std(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """The population standard deviation over the axes."""
+    return sqrt(var(x, axis, keepdims))
+
+
+def logsumexp(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """ln(sum(e^x)) without overflow."""
+    return build("logsumexp", (x,), {"axis": axis, "keepdims": keepdims})
+
+
+def softmax(x: Expression, axis: Axis = -1) -> Any:
+    """e^x / sum(e^x) without overflow."""
+    return build("softmax", (x,), {"axis": axis})
+
+
+def log_softmax(x: Expression, axis: Axis = -1) -> Any:
+    """ln(softmax(x)), exact also where that is 0."""
+    return build("log_softmax", (x,), {"axis": axis})
+
+
+def cross_entropy_with_logits(
+    logits: Expression, target: Expression, axis: Axis = -1, keepdims: bool = True
+) -> Any:
+    """-sum(target * log_softmax(logits)).
+
+    Args:
+        logits: Any shape.
+        target: Probabilities, of the same shape. (With class indices instead:
+            ``logsumexp(logits, axis) - gather(logits, indices, axis)``.)
+        axis: The axes over which `target` sums to 1.
+        keepdims: Whether these keep length 1.
+    """
+    options = {"axis": axis, "keepdims": keepdims}
+    return build("cross_entropy_with_logits", (logits, target), options)
+
+
+# -- products, indexing, structure -----------------------------------------------------------
+
+
+def dot(x: Expression, y: Expression) -> Any:
+    """Matrix product (..., m, k) (..., k, n) -> (..., m, n); the axes in front broadcast."""
+    return build("dot", (x, y))
+
+
+def take(x: Expression, indices: Expression, axis: int = 0) -> Any:
+    """The slices of x at the indices, whose axes take the place of `axis`."""
+    return build("take", (x, indices), {"axis": axis})
+
+
+def gather(x: Expression, indices: Expression, axis: int = -1) -> Any:
+    """``x[..., indices[..., i], ...]`` along the axis; else the shapes are equal."""
+    return build("gather", (x, indices), {"axis": axis})
+
+
+def onehot(indices: Expression, axis: int, size: int) -> Any:
+    """1 at the index and 0 elsewhere; `axis` has length 1 and gets length `size`."""
+    return build("onehot", (indices,), {"axis": axis, "size": size})
+
+
+def transpose(x: Expression, axes: tuple[int, ...] | None = None) -> Any:
+    """The axes in another order; by default reversed."""
+    return build("transpose", (x,), {"axes": axes})
+
+
+def reshape(x: Expression, shape: int | tuple[int, ...]) -> Any:
+    """The elements, in C order, in another shape; one length may be -1."""
+    return build("reshape", (x,), {"shape": shape})
+
+
+def broadcast_to(x: Expression, shape: int | tuple[int, ...]) -> Any:
+    """The elements repeated to `shape`."""
+    return build("broadcast", (x,), {"shape": shape})
+
+
+def concatenate(parts: list[Expression] | tuple[Expression, ...], axis: int = -1) -> Any:
+    """The parts one after the other along the axis."""
+    return build("concatenate", tuple(parts), {"axis": axis})
+
+
+def full(shape: int | tuple[int, ...], value: float, dtype: Any = "float32") -> Any:
+    """One number everywhere."""
+    return build("full", (), {"shape": shape, "value": value, "dtype": np.dtype(dtype).name})
+
+
+abs = fabs = absolute
+true_divide = divide

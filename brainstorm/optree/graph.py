@@ -1,0 +1,82 @@
+"""Walks over op-trees as graphs: every node once, however often it is shared, and no recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from brainstorm.errors import ValidationError
+
+__all__ = ["key_of", "postorder", "rewrite", "substitute"]
+
+
+def postorder(roots: Iterable[Any]) -> list[Any]:
+    """Return every variable and node of the graph once, operands before their users."""
+    order: list[Any] = []
+    seen: set[int] = set()
+    stack = list(roots)[::-1]
+    while stack:
+        node = stack[-1]
+        if id(node) in seen:
+            stack.pop()
+            continue
+        pending = [x for x in node.operands if id(x) not in seen and not _is_number(x)]
+        if pending:
+            stack.extend(reversed(pending))
+        else:
+            seen.add(id(node))
+            order.append(node)
+            stack.pop()
+    return order
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float))
+
+
+def key_of(root: Any) -> tuple[Hashable, ...]:
+    """Return what identifies the computation; see `OpTreeNode.key`."""
+    numbering: dict[Hashable, int] = {}
+    number_of: dict[int, int] = {}
+    for node in postorder([root]):
+        operands = tuple(x if _is_number(x) else (number_of[id(x)],) for x in node.operands)
+        entry = (*node.own_key(), operands)
+        number_of[id(node)] = numbering.setdefault(entry, len(numbering))
+    return tuple(numbering)
+
+
+def substitute(trees: Sequence[Any], replacements: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """Return `trees` with nodes replaced by others of the same shape; shared nodes stay shared.
+
+    Args:
+        trees: Root nodes.
+        replacements: Pairs (node of the trees, what takes its place).
+
+    Raises:
+        ValidationError: If a replacement has another shape.
+    """
+    pairs = list(replacements)
+    new = {id(old): by for old, by in pairs}
+    for old, by in pairs:
+        if old.shape != by.shape:
+            raise ValidationError(
+                f"op-tree: expected a replacement of shape {old.shape} for {old!r}, got {by!r} of "
+                f"shape {by.shape}."
+            )
+    return rewrite(trees, lambda node, operands: new.get(id(node)))
+
+
+def rewrite(trees: Sequence[Any], replace: Callable[[Any, tuple[Any, ...]], Any]) -> list[Any]:
+    """Return `trees` with what ``replace(node, rewritten operands)`` returns for each node.
+
+    None stands for the same node on the rewritten operands. Shared nodes stay shared.
+    """
+    new: dict[int, Any] = {}
+    for node in postorder(trees):
+        operands = tuple(new.get(id(x), x) for x in node.operands)
+        result = replace(node, operands)
+        if result is None:
+            same = all(x is y for x, y in zip(operands, node.operands, strict=True))
+            result = node if same else node.with_operands(operands)
+        new[id(node)] = result
+    return [new[id(tree)] for tree in trees]

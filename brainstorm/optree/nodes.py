@@ -1,0 +1,381 @@
+"""The nodes of an op-tree: variables, numbers, and operators on them.
+
+    x, y = Variable((3, 1), name="x"), Variable((1, 4), name="y")
+    tree = x * y + 1          # nothing is computed; tree.shape == (3, 4)
+
+Nodes are immutable and may be shared, so a "tree" is in general a graph without cycles. Nothing
+here recurses: the depth of a tree is limited by memory only. Every value of a tree has its
+*working type*: the widest floating type among its variables, float32 if there is none; integer
+variables and Python numbers take part in it without widening it.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
+
+import numpy as np
+
+from brainstorm.errors import ValidationError
+from brainstorm.optree import text
+from brainstorm.optree.graph import key_of, postorder
+from brainstorm.optree.registry import Operator, get_operator
+from brainstorm.optree.shapes import Params, Shape, normalize_index
+
+__all__ = ["Expression", "OpTreeNode", "Operand", "Variable", "View", "build"]
+
+FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+
+
+def _operator_method(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Expression, other: Any) -> Any:
+        if not isinstance(other, (Expression, numbers.Number)):
+            # Left to Python and NumPy these would be appended to the node, which is a tuple.
+            if isinstance(other, (tuple, list, np.ndarray)):
+                raise TypeError(
+                    f"expected an op-tree or a number, got {type(other).__name__}. Put the values "
+                    "into a variable."
+                )
+            return NotImplemented
+        return build(name, (other, self) if reflected else (self, other))
+
+    method.__doc__ = f"Build the node {name!r}."
+    return method
+
+
+class Expression:
+    """What can stand in a tree and has a shape: a `Variable` or an `OpTreeNode`.
+
+    Operators build nodes, comparisons too: ``x == y`` is a tree with values 0 and 1. Whether two
+    expressions are the same object is asked with ``is``; they hash by identity.
+    """
+
+    __array_ufunc__ = None  # NumPy scalars and arrays leave operators to this class
+    __hash__ = object.__hash__
+    __iter__: Any = None
+    __contains__: Any = None
+
+    shape: Any
+    dtype: np.dtype[Any]
+    operands: tuple[Any, ...]
+
+    __add__, __radd__ = _operator_method("add"), _operator_method("add", True)
+    __sub__, __rsub__ = _operator_method("sub"), _operator_method("sub", True)
+    __mul__, __rmul__ = _operator_method("mul"), _operator_method("mul", True)
+    __truediv__, __rtruediv__ = _operator_method("div"), _operator_method("div", True)
+    __pow__, __rpow__ = _operator_method("pow"), _operator_method("pow", True)
+    __matmul__, __rmatmul__ = _operator_method("dot"), _operator_method("dot", True)
+    __eq__, __ne__ = _operator_method("eq"), _operator_method("ne")
+    __lt__, __le__ = _operator_method("lt"), _operator_method("le")
+    __gt__, __ge__ = _operator_method("gt"), _operator_method("ge")
+
+    def __neg__(self) -> Any:
+        return build("neg", (self,))
+
+    def __abs__(self) -> Any:
+        return build("abs", (self,))
+
+    def __getitem__(self, index: Any) -> Any:
+        return slice_of(self, index)
+
+    def __bool__(self) -> NoReturn:
+        raise ValidationError(
+            f"op-tree: expected a question about values to be asked after execution, but "
+            f"{text.as_formula(self, text.SHORT)} was used as a truth value. Compare trees with "
+            "'is' (also instead of 'in'); execute the tree to get numbers."
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("an op-tree holds no values: evaluate it to get an array")
+
+    @property
+    def T(self) -> Any:  # noqa: N802
+        """The tree with its axes reversed."""
+        return build("transpose", (self,))
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def traverse(self) -> list[Any]:
+        """Return every node below and this one, each once, operands before their users."""
+        return postorder([self])
+
+    def key(self) -> tuple[Hashable, ...]:
+        """Return what identifies the computation: equal for trees equal in structure and leaves."""
+        return key_of(self)
+
+    def pp(self) -> str:
+        """Return the tree as a formula, e.g. ``(x0 * x0) + exp(x1)``."""
+        return text.as_formula(self)
+
+
+Operand: TypeAlias = Expression | float
+
+
+class View(NamedTuple):
+    """Which memory a variable stands for: the identity of variables.
+
+    Attributes:
+        allocation: Identifies the allocated memory.
+        offset: Bytes from its start to the first element.
+        shape: Lengths of the axes.
+        strides: Bytes from one element to the next, per axis.
+    """
+
+    allocation: Hashable
+    offset: int
+    shape: Shape
+    strides: tuple[int, ...]
+
+
+class Variable(Expression):
+    """A leaf: an array that is given when the tree is executed.
+
+    Args:
+        shape: Its shape.
+        dtype: Element type; floating, or integer for indices and the like.
+        name: Used in text.
+        identity: What it stands for, hashable: two variables of equal identity are one to
+            `gradients` and `linearise`. A `View` lets overlapping memory be recognised. Without
+            it the variable stands for memory of its own.
+    """
+
+    operands: tuple[Any, ...] = ()
+
+    def __init__(
+        self,
+        shape: int | Iterable[int],
+        dtype: Any = np.float32,
+        name: str | None = None,
+        identity: Hashable | None = None,
+    ) -> None:
+        lengths = (shape,) if isinstance(shape, numbers.Integral) else shape
+        self._shape: Shape = tuple(int(n) for n in lengths)  # type: ignore[union-attr]
+        self._dtype = np.dtype(dtype)
+        self._name = name
+        self._identity = identity
+        if identity is None:
+            itemsize, rank = self._dtype.itemsize, len(self._shape)
+            strides = tuple(itemsize * math.prod(self._shape[i + 1 :]) for i in range(rank))
+            self._identity = View(object(), 0, self._shape, strides)
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        """Element type."""
+        return self._dtype
+
+    @property
+    def name(self) -> str | None:
+        """The name in text, if any."""
+        return self._name
+
+    @property
+    def identity(self) -> Hashable:
+        """What the variable stands for; see the class."""
+        return self._identity
+
+    def own_key(self) -> tuple[Hashable, ...]:
+        """Return what tells the variable from others."""
+        return self._identity, self._dtype
+
+    def assign(self, tree: Operand) -> Any:
+        """Execute `tree` into the variable's memory; only subclasses have memory."""
+        raise ValidationError(
+            f"op-tree: expected a tensor to assign to, got the plain variable {self!r}, which has "
+            "no memory. Use a backend's tensor, or evaluate the tree."
+        )
+
+    def __repr__(self) -> str:
+        return self._name or f"<{self._dtype.name} {self._shape}>"
+
+
+class _ShapeOf:
+    """``tree.shape``, and ``OpTreeNode.shape(x)`` for whatever can stand in a tree."""
+
+    @overload
+    def __get__(self, node: None, owner: type) -> Callable[[Operand], Shape]: ...
+    @overload
+    def __get__(self, node: OpTreeNode, owner: type) -> Shape: ...
+    def __get__(self, node: OpTreeNode | None, owner: type) -> Any:
+        return _shape_of  # on instances the entry of their __dict__ is found first
+
+
+def _shape_of(x: Operand) -> Shape:
+    return x.shape if isinstance(x, Expression) else ()
+
+
+class OpTreeNode(Expression, tuple):
+    """A tuple ``(op dict, left, right)``: an operator, its options and its operands.
+
+    ``node[0]`` is the op dict (``'shape'``, ``'op'`` and the options, read-only), ``node[1]`` and
+    ``node[2]`` are the operands; an absent one is None, further ones follow. Any other index
+    than a plain integer builds a slice: ``node[0, :]``, ``node[..., 1:]``.
+
+    The constructor checks nothing; `build` does.
+
+    Args:
+        op_dict: The operator's name, the shape of the result, and options.
+        *operands: Expressions, numbers, or None for an absent operand.
+    """
+
+    shape = _ShapeOf()
+    op: str
+    params: Mapping[str, Any]
+
+    def __new__(cls, op_dict: Mapping[str, Any], *operands: Any) -> OpTreeNode:
+        """Make a node of exactly these parts."""
+        present = tuple(x for x in operands if x is not None)
+        params = {k: v for k, v in op_dict.items() if k not in ("op", "shape")}
+        return _new_node(op_dict["op"], op_dict["shape"], params, present, _working_type(present))
+
+    @staticmethod
+    def build(op: str, *operands: Any, out: Any = None, **options: Any) -> Any:
+        """Build a node; check its operands and find its shape.
+
+        Args:
+            op: Name of an operator. ``'assign'`` executes the right operand into the left one.
+            *operands: Expressions and numbers; None is skipped.
+            out: Variable with memory into which the node is executed at once.
+            **options: Such as `axis` and `keepdims`.
+
+        Returns:
+            The node; a number where all operands are numbers; `out` if that was given.
+
+        Raises:
+            ValidationError: If operands do not fit; the text shows them and the tree.
+            UnknownTypeError: If there is no such operator.
+        """
+        present = tuple(x for x in operands if x is not None)
+        if op == "assign":
+            return present[0].assign(present[1])
+        tree = build(op, present, options)
+        return tree if out is None else out.assign(tree)
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple.__getitem__(self, index) if type(index) is int else slice_of(self, index)
+
+    def __iter__(self) -> Iterator[Any]:
+        return tuple.__iter__(self)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"op-trees are immutable: cannot set {name!r}")
+
+    def __str__(self) -> str:
+        return text.as_tuples(self)
+
+    def __repr__(self) -> str:
+        return text.as_tuples(self, text.SHORT)
+
+    def own_key(self) -> tuple[Hashable, ...]:
+        """Return what tells the node from others with the same operands."""
+        return self.op, self.shape, self.dtype, tuple(self.params.items())
+
+    def with_operands(self, operands: tuple[Any, ...]) -> OpTreeNode:
+        """Return the same node on other operands, of the same shapes."""
+        return _new_node(self.op, self.shape, self.params, operands, self.dtype)
+
+
+def _new_node(
+    op: str, shape: Shape, params: Params, operands: tuple[Any, ...], dtype: Any
+) -> OpTreeNode:
+    op_dict = MappingProxyType({"shape": shape, "op": op, **params})
+    padded = operands if len(operands) > 1 else (*operands, None, None)[:2]
+    node = tuple.__new__(OpTreeNode, (op_dict, *padded))
+    node.__dict__.update(op=op, shape=shape, params=params, operands=operands, dtype=dtype)
+    return node
+
+
+def _working_type(operands: Sequence[Any], skipped: tuple[int, ...] = ()) -> np.dtype[Any]:
+    result = None
+    for i, x in enumerate(operands):
+        if isinstance(x, Expression) and x.dtype.kind == "f" and i not in skipped:
+            if result is None:
+                result = x.dtype
+            elif result is not x.dtype:
+                result = np.promote_types(result, x.dtype)
+    return FLOAT32 if result is None else result
+
+
+def _as_number(x: Any, operator: Operator) -> float:
+    if isinstance(x, numbers.Integral):
+        return int(x)
+    if isinstance(x, (numbers.Number, np.bool_)) and not isinstance(x, complex):
+        return float(x)  # type: ignore[arg-type]
+    remedy = " Put the array into a variable." if isinstance(x, np.ndarray) else ""
+    raise ValidationError(
+        f"op-tree {operator.name!r}: expected op-trees, variables and real numbers as operands, "
+        f"got {type(x).__name__}.{remedy}"
+    )
+
+
+def _described(x: Any) -> str:
+    if isinstance(x, Expression):
+        return f"{text.as_formula(x, text.SHORT // 3)} of shape {x.shape}"
+    return f"the number {x!r}"
+
+
+def build(op: str, operands: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> Any:
+    """Build a node from its operator's name, operands and options; see `OpTreeNode.build`."""
+    operator = get_operator(op)
+    # Exact Python numbers and nodes are most of all operands.
+    operands = tuple(
+        x if isinstance(x, Expression) or type(x) in (int, float) else _as_number(x, operator)
+        for x in operands
+    )
+    if operator.arity is not None and len(operands) != operator.arity:
+        raise ValidationError(
+            f"op-tree {op!r}: expected {operator.arity} operands, got {len(operands)}."
+        )
+    if operands and not any(isinstance(x, Expression) for x in operands):
+        if operator.is_elementwise:
+            return fold(operator, operands)
+        raise ValidationError(f"op-tree {op!r}: expected an op-tree or variable, got a number.")
+    try:
+        shapes = [x.shape if isinstance(x, Expression) else () for x in operands]
+        shape, params = operator.shape(*shapes, **(options or {}))
+    except ValidationError as error:
+        tree = _new_node(op, (), dict(options or {}), operands, FLOAT32)
+        raise ValidationError(
+            f"op-tree {op!r} of {' and '.join(map(_described, operands))}: {error}. "
+            f"The tree: {text.as_formula(tree, text.SHORT)}"
+        ) from None
+    if operands:
+        dtype = _working_type(operands, operator.index_operands)
+    else:
+        dtype = np.dtype(params["dtype"])
+    return _new_node(op, shape, params, operands, dtype)
+
+
+def fold(operator: Operator, operands: tuple[float, ...]) -> float:
+    """Return the value of an element-wise operator on numbers."""
+    out = np.empty((), np.float64)
+    with np.errstate(all="ignore"):
+        operator.numpy(*map(float, operands), out=out)
+    return float(out)
+
+
+def slice_of(x: Expression, index: Any) -> Any:
+    """Build ``x[index]`` from a slice and, for axes that come or go, a reshape."""
+    try:
+        options, shape = normalize_index(index, x.shape)
+    except ValidationError as error:
+        raise ValidationError(f"op-tree: index into {_described(x)}: {error}.") from None
+    part: Expression = x
+    if options["length"] != x.shape or any(step != 1 for step in options["step"]):
+        part = build("slice", (x,), options)
+    return part if part.shape == shape else build("reshape", (part,), {"shape": shape})

@@ -1,0 +1,141 @@
+"""The operator table, first part: operators that work element by element.
+
+One row says everything about an operator: its NumPy function, its derivative, its form in C and
+CUDA, and where it can be tested. `registry.Operator` explains the columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from brainstorm.optree import numpy_functions as nf
+from brainstorm.optree.functions import equal, exp, log, maximum, sgn, sig, where
+from brainstorm.optree.registry import register_operator
+
+__all__: list[str] = []
+
+LN2 = math.log(2.0)
+REAL, POSITIVE = (-3.0, 3.0), (0.2, 3.0)
+
+
+def _row(
+    name: str,
+    numpy: Callable[..., Any],
+    c: str,
+    *rules: Any,
+    kind: str = "elementwise",
+    **more: Any,
+) -> None:
+    more.setdefault("domain", (REAL,) * len(rules))
+    register_operator(name, len(rules), numpy, rules, c=c, kind=kind, **more)
+
+
+# -- two operands ----------------------------------------------------------------------------
+
+
+def _pow_base(dz: Any, z: Any, x: Any, y: Any) -> Any:
+    if isinstance(y, (int, float)):
+        if y in (0, 1, 2):
+            return dz * (y * x if y == 2 else float(y))
+        return dz * (y * x ** (y - 1))
+    return where(equal(y, 0), 0, dz * y * x ** (y - where(equal(y, 0), 0, 1)))
+
+
+def _pow_exponent(dz: Any, z: Any, x: Any, y: Any) -> Any:
+    # x = 0: d/dy 0^y = 0 for y > 0. x < 0: no derivative, the logarithm says NaN.
+    return dz * z * log(where(equal(x, 0), 1, x))
+
+
+_row("add", np.add, "{0} + {1}",
+     lambda dz, z, x, y: dz, lambda dz, z, x, y: dz, symbol="+")  # fmt: skip
+_row("sub", np.subtract, "{0} - {1}",
+     lambda dz, z, x, y: dz, lambda dz, z, x, y: -dz, symbol="-")  # fmt: skip
+_row("mul", np.multiply, "{0} * {1}",
+     lambda dz, z, x, y: dz * y, lambda dz, z, x, y: dz * x, symbol="*")  # fmt: skip
+_row("div", np.divide, "{0} / {1}",
+     lambda dz, z, x, y: dz / y, lambda dz, z, x, y: -(dz * z / y),
+     symbol="/", domain=(REAL, POSITIVE))  # fmt: skip
+_row("pow", np.power, "pow({0}, {1})", _pow_base, _pow_exponent,
+     symbol="**", cheap=False, domain=(POSITIVE, REAL))  # fmt: skip
+_row("maximum", np.maximum, "({0} >= {1} || {0} != {0}) ? {0} : {1}",
+     lambda dz, z, x, y: where(x >= y, dz, 0),
+     lambda dz, z, x, y: where(y >= x, dz, 0))  # fmt: skip
+_row("minimum", np.minimum, "({0} <= {1} || {0} != {0}) ? {0} : {1}",
+     lambda dz, z, x, y: where(x <= y, dz, 0),
+     lambda dz, z, x, y: where(y <= x, dz, 0))  # fmt: skip
+
+# -- comparisons: 0 or 1 in the working type -------------------------------------------------
+
+for _name, _numpy, _sign in (
+    ("eq", np.equal, "=="),
+    ("ne", np.not_equal, "!="),
+    ("lt", np.less, "<"),
+    ("le", np.less_equal, "<="),
+    ("gt", np.greater, ">"),
+    ("ge", np.greater_equal, ">="),
+):
+    _row(_name, _numpy, f"(T)({{0}} {_sign} {{1}})", None, None, kind="comparison", symbol=_sign)
+_row("finite", np.isfinite, "(T)(isfinite({0}) != 0)", None, kind="comparison")
+
+# -- one operand -----------------------------------------------------------------------------
+
+_row("neg", np.negative, "-{0}", lambda dz, z, x: -dz, symbol="-")
+_row("abs", np.absolute, "fabs({0})", lambda dz, z, x: dz * sgn(x))
+_row("sgn", np.sign, "{0} != {0} ? {0} : (T)(({0} > 0) - ({0} < 0))", None)
+_row("rint", np.rint, "rint({0})", None)
+_row("binarize", nf.binarize, "{0} != {0} ? {0} : ({0} >= 0 ? (T)1 : (T)-1)", None)
+_row("sqr", np.square, "{0} * {0}", lambda dz, z, x: dz * (2 * x))
+_row("sqrt", np.sqrt, "sqrt({0})", lambda dz, z, x: 0.5 * dz / z, domain=(POSITIVE,))
+
+
+def _transcendental(
+    name: str,
+    numpy: Callable[..., Any],
+    c: str,
+    rule: Any,
+    domain: tuple[float, float] = REAL,
+) -> None:
+    _row(name, numpy, c, rule, cheap=False, domain=(domain,))
+
+
+_transcendental("exp", np.exp, "exp({0})", lambda dz, z, x: dz * z)
+_transcendental("exp2", np.exp2, "exp2({0})", lambda dz, z, x: dz * z * LN2)
+_transcendental("expm1", np.expm1, "expm1({0})", lambda dz, z, x: dz * (z + 1))
+_transcendental("log", np.log, "log({0})", lambda dz, z, x: dz / x, POSITIVE)
+_transcendental("log2", np.log2, "log2({0})", lambda dz, z, x: dz / (x * LN2), POSITIVE)
+_transcendental("log1p", np.log1p, "log1p({0})", lambda dz, z, x: dz / (1 + x), (-0.7, 3.0))
+_transcendental(
+    "safelog",
+    nf.safelog,
+    f"({{0}} >= (T){nf.SMALLEST!r} || {{0}} != {{0}}) ? log({{0}}) : (T)-50",
+    lambda dz, z, x: where(x >= nf.SMALLEST, dz / maximum(x, nf.SMALLEST), 0),
+    (-1.0, 3.0),
+)
+_transcendental("sig", nf.sigmoid, "(T)1 / ((T)1 + exp(-{0}))", lambda dz, z, x: dz * (z * (1 - z)))
+_transcendental(
+    "sig2", nf.sigmoid2, "(T)1 / ((T)1 + exp2(-{0}))", lambda dz, z, x: dz * (z * (1 - z) * LN2)
+)
+_transcendental("tanh", np.tanh, "tanh({0})", lambda dz, z, x: dz * (1 - z * z))
+_transcendental(
+    "tanh2", nf.tanh2, f"tanh({{0}} * (T){LN2!r})", lambda dz, z, x: dz * ((1 - z * z) * LN2)
+)
+_transcendental(
+    "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
+)
+_transcendental(
+    "softplus",
+    nf.softplus,
+    # NaN fails both comparisons and comes out of log1p
+    "{0} > 0 ? {0} + log1p(exp(-{0})) : log1p(exp({0}))",
+    lambda dz, z, x: dz * sig(x),
+)
+
+# -- three operands --------------------------------------------------------------------------
+
+_row("where", nf.where, "{0} != 0 ? {1} : {2}",
+     None, lambda dz, z, c, x, y: where(c, dz, 0), lambda dz, z, c, x, y: where(c, 0, dz),
+     domain=((-1.0, 1.0), REAL, REAL))  # fmt: skip

@@ -1,0 +1,225 @@
+"""Programs: op-trees as flat lists of steps, which executors work through.
+
+    program = linearise([loss, *gradients(loss, [x, y])])
+
+Equal computations become one step, also across trees. Values are numbered: first the input
+variables, then the result of each step. A step says which values are used for the last time, so
+that an executor can reuse their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from brainstorm.errors import ValidationError
+from brainstorm.optree.graph import postorder, rewrite
+from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
+from brainstorm.optree.registry import Operator, get_operator
+from brainstorm.optree.shapes import Params, Shape
+
+__all__ = ["Constant", "Program", "Step", "linearise", "lowered"]
+
+
+class Constant(NamedTuple):
+    """A number as operand of an element-wise step; it takes the step's type."""
+
+    value: float
+
+
+#: The number of a value, or a constant.
+Source: TypeAlias = int | Constant
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation.
+
+    Attributes:
+        operator: What is computed.
+        operands: Numbers of values, and constants.
+        params: Options of the operator in normal form, such as ``{'axis': (1,), ...}``.
+        shape: Shape of the result.
+        dtype: Working type: operands (but for indices) are converted to it, the result has it.
+        result: The number of the value that the step computes.
+        frees: Values of earlier steps that no later step and no output uses.
+    """
+
+    operator: Operator
+    operands: tuple[Source, ...]
+    params: Params
+    shape: Shape
+    dtype: np.dtype[Any]
+    result: int
+    frees: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps from input variables to outputs.
+
+    Attributes:
+        inputs: The variables; input i is value i. One per identity.
+        steps: In order of execution.
+        outputs: For each tree the number of its value; this may be an input, or occur twice.
+    """
+
+    inputs: tuple[Variable, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    def shape_of(self, value: int) -> Shape:
+        """Return the shape of a value."""
+        return self._source_of(value).shape
+
+    def dtype_of(self, value: int) -> np.dtype[Any]:
+        """Return the element type of a value."""
+        return self._source_of(value).dtype
+
+    def _source_of(self, value: int) -> Any:
+        count = len(self.inputs)
+        return self.inputs[value] if value < count else self.steps[value - count]
+
+    def __str__(self) -> str:
+        lines = [f"v{i} = input {v!r} {v.shape} {v.dtype}" for i, v in enumerate(self.inputs)]
+        for step in self.steps:
+            operands = [
+                repr(x.value) if isinstance(x, Constant) else f"v{x}" for x in step.operands
+            ]
+            options = [f"{k}={v}" for k, v in step.params.items()]
+            call = f"{step.operator.name}({', '.join(operands + options)})"
+            frees = f"  frees {', '.join(f'v{x}' for x in step.frees)}" if step.frees else ""
+            lines.append(f"v{step.result} = {call} {step.shape} {step.dtype}{frees}")
+        lines.append("return " + ", ".join(f"v{x}" for x in self.outputs))
+        return "\n".join(lines)
+
+
+def lowered(trees: Sequence[Expression]) -> list[Expression]:
+    """Return the trees with composite operators (softmax, ...) replaced by simpler ones."""
+
+    def replace(node: Expression, operands: tuple[Any, ...]) -> Any:
+        if not isinstance(node, OpTreeNode):
+            return None
+        lowering = get_operator(node.op).lowering
+        return None if lowering is None else lowering(*operands, **node.params)
+
+    return rewrite(trees, replace)
+
+
+def linearise(trees: Expression | Sequence[Expression], lower: bool = False) -> Program:
+    """Turn trees into a program.
+
+    Args:
+        trees: One or several.
+        lower: Whether to replace composite operators first, for executors without them.
+
+    Raises:
+        ValidationError: If something else than an expression is given.
+    """
+    roots = [trees] if isinstance(trees, Expression) else list(trees)
+    for root in roots:
+        if not isinstance(root, Expression):
+            raise ValidationError(
+                f"op-tree: expected op-trees or variables, got {type(root).__name__}."
+            )
+    if lower:
+        roots = lowered(roots)
+    order = postorder(roots)
+    builder = _Builder(order)
+    for node in order:
+        if isinstance(node, OpTreeNode):
+            builder.add(node)
+    outputs = tuple(builder.value_of(root) for root in roots)
+    return Program(
+        builder.inputs, _with_frees(builder.steps, len(builder.inputs), outputs), outputs
+    )
+
+
+@dataclass
+class _Builder:
+    """Numbers values; one value for equal computations."""
+
+    order: list[Expression]
+    steps: list[Step] = field(default_factory=list)
+    known: dict[Hashable, int] = field(default_factory=dict)
+    value: dict[int, int] = field(default_factory=dict)
+    constant: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found: dict[Hashable, Variable] = {}
+        for leaf in self.order:
+            if isinstance(leaf, Variable):
+                found.setdefault(leaf.identity, leaf)
+        self.inputs = tuple(found.values())
+        number = {identity: i for i, identity in enumerate(found)}
+        for leaf in self.order:
+            if isinstance(leaf, Variable):
+                self.value[id(leaf)] = number[leaf.identity]
+
+    def add(self, node: OpTreeNode) -> None:
+        operator = get_operator(node.op)
+        if node.op == "full":  # becomes a step only where an array is needed
+            self.constant[id(node)] = node.params["value"]
+            return
+        if not operator.is_elementwise:
+            operands: tuple[Source, ...] = tuple(self.value_of(x) for x in node.operands)
+        else:
+            operands = tuple(self.source_of(x) for x in node.operands)
+            numbers = [x.value for x in operands if isinstance(x, Constant)]
+            if len(numbers) == len(operands):
+                self.constant[id(node)] = fold(operator, tuple(numbers))
+                return
+            if node.op == "mul" and 1.0 in numbers:
+                factor = node.operands[isinstance(operands[0], Constant)]
+                if factor.shape == node.shape and factor.dtype == node.dtype:
+                    self.value[id(node)] = self.value_of(factor)
+                    return
+        self.value[id(node)] = self.number(operator, operands, node.params, node.shape, node.dtype)
+
+    def number(
+        self,
+        operator: Operator,
+        operands: tuple[Source, ...],
+        params: Params,
+        shape: Shape,
+        dtype: Any,
+    ) -> int:
+        key = (operator.name, operands, tuple(params.items()), shape, dtype)
+        if key not in self.known:
+            result = len(self.inputs) + len(self.steps)
+            self.steps.append(Step(operator, operands, params, shape, dtype, result))
+            self.known[key] = result
+        return self.known[key]
+
+    def source_of(self, x: Any) -> Source:
+        if not isinstance(x, Expression):
+            return Constant(float(x))
+        if id(x) in self.constant:
+            return Constant(self.constant[id(x)])
+        return self.value[id(x)]
+
+    def value_of(self, x: Any) -> int:
+        if id(x) not in self.constant:
+            return self.value[id(x)]
+        params = {"value": self.constant[id(x)], "dtype": x.dtype.name}
+        return self.number(get_operator("full"), (), params, x.shape, x.dtype)
+
+
+def _with_frees(steps: list[Step], inputs: int, outputs: tuple[int, ...]) -> tuple[Step, ...]:
+    last: dict[int, int] = {}
+    for step in steps:
+        for x in step.operands:
+            if isinstance(x, int):
+                last[x] = step.result
+    frees: dict[int, list[int]] = {}
+    for value, user in last.items():
+        if value >= inputs and value not in outputs:
+            frees.setdefault(user, []).append(value)
+    return tuple(
+        Step(s.operator, s.operands, s.params, s.shape, s.dtype, s.result,
+             tuple(frees.get(s.result, ())))
+        for s in steps
+    )  # fmt: skip

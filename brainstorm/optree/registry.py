@@ -1,0 +1,161 @@
+"""What an operator is, and the table that all of them stand in.
+
+The rows are in `operators` (element by element) and `shaped_operators` (everything else). Users
+add rows with `register_operator`; whatever works on the table (building, differentiation,
+executors, conformance tests) then knows the new operator too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from brainstorm import errors
+from brainstorm.errors import UnknownTypeError, ValidationError
+from brainstorm.optree import shapes
+
+__all__ = ["KINDS", "OPERATORS", "Operator", "Rule", "get_operator", "register_operator"]
+
+#: ``rule(dz, z, *inputs, **options) -> tree``
+Rule: TypeAlias = Callable[..., Any]
+
+#: What executors distinguish. 'composite' operators have a lowering to operators of other kinds.
+KINDS = (
+    "elementwise",
+    "comparison",
+    "reduction",
+    "product",
+    "indexing",
+    "structural",
+    "composite",
+)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One row of the table.
+
+    Attributes:
+        name: The name, as in ``{'op': 'add'}``.
+        arity: Number of operands; None: any number.
+        kind: One of `KINDS`. Comparisons are element-wise with values 0 and 1.
+        numpy: ``numpy(*inputs, out=array, **options)`` writes the value. Inputs have the working
+            type (indices: any) or are numbers. Where it works element by element, `out` may be
+            one of the inputs.
+        shape: ``shape(*shapes, **options) -> (shape, options in normal form)``.
+        derivative: One rule per operand: ``rule(dz, z, *inputs, **options)`` gives the tree of
+            the gradient from those of the output's gradient and value and of the inputs. It may
+            have the shape of the output: broadcasting is undone by the caller. None in place of a
+            rule: zero everywhere. For operators of any arity a single rule that gets the
+            operand's number as its first argument. None instead of all: not differentiable.
+        c: Expression in C, CUDA C and C++ for one element of type ``T`` (float or double), with
+            ``<tgmath.h>`` in C. ``{0}``, ``{1}``, ... are names of variables. Reductions: the new
+            value of ``{acc}``; argmax and argmin: whether ``{0}`` takes the place of ``{acc}``.
+            Empty: the operator only moves elements, or is lowered, or has no C form.
+        initial: C expression that a reduction starts from.
+        symbol: Infix sign with which trees are printed.
+        cheap: Whether a gradient recomputes the value rather than storing it.
+        index_operands: Operands that hold indices, from 0 to the length of the axis minus 1, and
+            take no part in the working type.
+        domain: Per operand an interval on which tests compare value and derivative.
+        lowering: ``lowering(*inputs, **options) -> tree`` with the same value, of operators
+            without a lowering, for executors that do not know this one.
+    """
+
+    name: str
+    arity: int | None
+    kind: str
+    numpy: Callable[..., Any]
+    shape: Callable[..., shapes.ShapeAndParams]
+    derivative: tuple[Rule | None, ...] | Rule | None = None
+    c: str = ""
+    initial: str = ""
+    symbol: str = ""
+    cheap: bool = True
+    index_operands: tuple[int, ...] = ()
+    domain: tuple[tuple[float, float], ...] = ()
+    lowering: Callable[..., Any] | None = None
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether an element of the result depends on one element of each operand."""
+        return self.kind in ("elementwise", "comparison")
+
+    def rule(self, operand: int) -> Rule | None:
+        """Return the derivative with respect to an operand; None where it is zero.
+
+        Raises:
+            ValidationError: If the operator is not differentiable.
+        """
+        if self.derivative is None:
+            raise ValidationError(
+                f"op-tree: operator {self.name!r} has no derivative. Register it with a rule per "
+                "operand (None for those whose gradient is zero), or take gradients only with "
+                "respect to variables that do not pass through it."
+            )
+        if isinstance(self.derivative, tuple):
+            return self.derivative[operand]
+        whole = self.derivative
+        return lambda *inputs, **options: whole(operand, *inputs, **options)
+
+
+_table: dict[str, Operator] = {}
+
+#: Operator name -> `Operator`; grows with `register_operator`.
+OPERATORS: Mapping[str, Operator] = MappingProxyType(_table)
+
+
+def register_operator(
+    name: str,
+    arity: int | None,
+    numpy: Callable[..., Any],
+    derivative: tuple[Rule | None, ...] | Rule | None = None,
+    *,
+    kind: str = "elementwise",
+    shape: Callable[..., shapes.ShapeAndParams] = shapes.elementwise,
+    **attributes: Any,
+) -> Operator:
+    """Add an operator to the table; trees are then built with ``OpTreeNode.build(name, ...)``.
+
+    Args:
+        name: A name that is not taken.
+        arity: Number of operands; None: any number.
+        numpy: Function that takes ``out``; a ufunc will do.
+        derivative: One rule per operand; see `Operator`, also for the rest.
+        kind: One of `KINDS`.
+        shape: Shape rule; by default all operands broadcast together.
+        **attributes: ``c``, ``domain``, ``cheap`` and the other attributes of `Operator`.
+
+    Raises:
+        ValidationError: If the name is taken, the kind unknown, or rules are missing.
+
+    Example:
+        >>> register_operator("cube", 1, lambda x, out: np.power(x, 3, out=out),
+        ...                   (lambda dz, z, x: dz * 3 * x * x,), c="{0} * {0} * {0}")
+    """
+    if name in _table:
+        raise ValidationError(f"op-tree: operator {name!r} exists already. Choose another name.")
+    if kind not in KINDS:
+        raise ValidationError(errors.unknown("kind of operator", kind, KINDS))
+    if isinstance(derivative, tuple) and len(derivative) != arity:
+        raise ValidationError(
+            f"op-tree: operator {name!r}: expected one derivative rule per operand ({arity}), got "
+            f"{len(derivative)}. Write None for an operand whose gradient is zero."
+        )
+    row = Operator(name, arity, kind, numpy, shape, derivative, **attributes)
+    _table[name] = row
+    return row
+
+
+def get_operator(name: str) -> Operator:
+    """Return the operator called `name`.
+
+    Raises:
+        UnknownTypeError: If there is none; the text lists the names.
+    """
+    try:
+        return _table[name]
+    except KeyError:
+        raise UnknownTypeError(errors.unknown("operator", name, sorted(_table))) from None

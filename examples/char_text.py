@@ -1,0 +1,90 @@
+"""What the character models beside this file share: a text, a baseline, a score, and drawing.
+
+The text is what Python tells about itself: the docstrings of its standard library, read from the
+files that every installation has.
+"""
+
+import ast
+import os
+from pathlib import Path
+
+import numpy as np
+
+from brainstorm.scorers import Scorer
+
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # what is not among them becomes "?"
+HELD_OUT = 0.1  # of the text: its end, so that it comes from other modules
+
+# Not in every Python from 3.10 on; without them the text is nearly the same in all.
+GONE = {
+    "aifc", "asynchat", "asyncore", "binhex", "cgi", "cgitb", "chunk", "crypt", "imghdr", "imp",
+    "mailcap", "nntplib", "pipes", "smtpd", "sndhdr", "sunau", "telnetlib", "uu", "xdrlib",
+}  # fmt: skip
+
+
+def load_text(size):
+    """Return up to `size` characters as numbers (N,): those for training, and those held out."""
+    folder = Path(os.__file__).parent
+    text = ""
+    for path in sorted(folder.glob("[a-z]*.py")):
+        if path.stem not in GONE and len(text) < size:
+            text += "".join(f"{docstring}\n\n" for docstring in docstrings(path.read_bytes()))
+    codes = encode(text)[:size]
+    print(f"{codes.size:,} characters of docstrings from {folder}")
+    start = round(codes.size * (1 - HELD_OUT))
+    return codes[:start], codes[start:]
+
+
+def docstrings(source):
+    """Yield the docstrings of a module, its classes and its functions."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                yield docstring
+
+
+def encode(text):
+    """Return the numbers in `CHARACTERS` of the characters of a text."""
+    table = np.full(128, CHARACTERS.index("?"))
+    table[[ord(character) for character in CHARACTERS]] = np.arange(len(CHARACTERS))
+    return table[np.frombuffer(text.expandtabs().encode("ascii", "replace"), np.uint8)]
+
+
+def decode(codes):
+    """Return the text for the numbers of its characters."""
+    return "".join(CHARACTERS[code] for code in codes)
+
+
+def baseline_bits(training, held_out):
+    """Return the bits per held-out character if its probability follows from the two before it.
+
+    The probability is how often the three stand together in the text for training, plus k (so that
+    nothing is impossible), over the sum for all characters. The k is the best for the text held
+    out, in favour of the baseline.
+    """
+    n = len(CHARACTERS)
+    counts = np.bincount(_triples(training), minlength=n**3).reshape(n * n, n)
+    pairs, last = np.divmod(_triples(held_out), n)
+    seen, total = counts[pairs, last], counts.sum(axis=1)[pairs]
+    return min(-np.log2((seen + k) / (total + k * n)).mean() for k in (1, 0.3, 0.1, 0.03, 0.01))
+
+
+def _triples(codes):
+    """Return every three characters in a row as one number."""
+    return (codes[:-2] * len(CHARACTERS) + codes[1:-1]) * len(CHARACTERS) + codes[2:]
+
+
+class BitsPerCharacter(Scorer):
+    """The mean of -log2 p, p being the predicted probability of the true character."""
+
+    def __call__(self, true_labels, predicted, mask=None):
+        """Return the sum over the rows."""
+        right = np.take_along_axis(predicted, true_labels.astype(int), axis=1)
+        return float(-np.log2(right).sum(dtype=float))
+
+
+def draw(probabilities, temperature, rnd):
+    """Draw a character; a temperature below 1 prefers what is probable anyway."""
+    weights = probabilities.astype(float) ** (1 / temperature)
+    return rnd.choice(weights.size, p=weights / weights.sum())

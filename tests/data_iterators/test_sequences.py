@@ -1,0 +1,75 @@
+"""Long sequences in consecutive parts."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import AddGaussianNoise, Chunk, OneHot, SequenceChunks
+from brainstorm.errors import IteratorValidationError
+
+X = np.arange(7 * 3).reshape(7, 3, 1)
+
+
+def parts(iterator):
+    return [(part["default"], part.continues) for part in iterator()]
+
+
+def test_parts_follow_each_other():
+    iterator = SequenceChunks(3, batch_size=2, shuffle=False, default=X)
+    found = parts(iterator)
+    assert [array.shape[:2] for array, _ in found] == [
+        *((3, 2), (3, 2), (1, 2)),
+        *((3, 1), (3, 1), (1, 1)),
+    ]
+    assert [continues for _, continues in found] == [False, True, True] * 2
+    assert iterator.length == 6
+    np.testing.assert_array_equal(np.concatenate([a for a, _ in found[:3]]), X[:, :2])
+    np.testing.assert_array_equal(np.concatenate([a for a, _ in found[3:]]), X[:, 2:])
+
+
+@pytest.mark.parametrize("shuffle", [True, "batches"])
+def test_shuffled_sequences_stay_whole(shuffle):
+    iterator = SequenceChunks(2, shuffle=shuffle, default=X)
+    epochs = [[a for a, _ in parts(iterator)] for _ in range(20)]
+    columns = [np.concatenate(arrays[i : i + 4]) for arrays in epochs for i in (0, 4, 8)]
+    assert {int(column[0, 0, 0]) for column in columns} == {0, 1, 2}
+    assert len({int(column[0, 0, 0]) for column in columns[::3]}) > 1
+    for column in columns:
+        np.testing.assert_array_equal(np.diff(column[:, 0, 0]), 3)
+
+
+def test_batches_end_with_their_longest_sequence():
+    mask = (np.arange(7)[:, None] < [4, 2, 7])[:, :, None]
+    iterator = SequenceChunks(3, batch_size=2, shuffle=False, default=X, mask=mask)
+    assert [array.shape[:2] for array, _ in parts(iterator)] == [
+        *((3, 2), (1, 2)),
+        *((3, 1), (3, 1), (1, 1)),
+    ]
+
+
+def test_data_on_disk_are_read_in_parts(tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        stored = SequenceChunks(
+            3, batch_size=2, shuffle=False, default=file.create_dataset("x", data=X)
+        )
+        plain = SequenceChunks(3, batch_size=2, shuffle=False, default=X)
+        for (got, _), (expected, _) in zip(parts(stored), parts(plain), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_wrapped_parts_are_still_parts():
+    classes = X % 4
+    iterator = OneHot(SequenceChunks(4, default=classes), {"default": 4})
+    iterator = AddGaussianNoise(iterator, {"default": 0.1})
+    found = list(iterator())
+    assert all(isinstance(part, Chunk) for part in found)
+    assert [part.continues for part in found] == [False, True] * 3
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, None])
+def test_bad_chunk_length(bad):
+    match = rf"SequenceChunks: expected an int chunk_length >= 1, got {bad}"
+    with pytest.raises(IteratorValidationError, match=match):
+        SequenceChunks(bad, default=X)

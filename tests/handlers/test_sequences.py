@@ -1,0 +1,151 @@
+"""Operations on sequences against enumeration and plain loops, with masks."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+
+RND = np.random.RandomState(5)
+
+
+def on(handler, array):
+    return handler.create_from_numpy(np.asarray(array, dtype=handler.dtype))
+
+
+# -- attention ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_softmax_over_the_keys_that_are_there(handler, causal):
+    scores, mask = (
+        RND.normal(size=(4, 3, 4)),
+        np.array([[1, 0, 1], [1, 0, 0], [0, 0, 1], [1, 0, 0]]),
+    )
+    out = handler.zeros(scores.shape)
+    handler.attention_softmax(on(handler, scores), on(handler, mask), causal, out)
+    p = handler.get_numpy_copy(out)
+    for m, g in np.ndindex(4, 3):
+        keys = [k for k in range(4) if mask[k, g] and (k <= m or not causal)]
+        powers = np.exp(scores[m, g, keys])
+        expected = np.zeros(4)
+        expected[keys] = powers / powers.sum()
+        np.testing.assert_allclose(p[m, g], expected, rtol=1e-5)
+
+
+def test_attention_softmax_of_large_scores(handler):
+    out = handler.zeros((1, 1, 3))
+    handler.attention_softmax(on(handler, [[[1e30, 1e30, -1e30]]]), None, False, out)
+    np.testing.assert_array_equal(handler.get_numpy_copy(out), [[[0.5, 0.5, 0.0]]])
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+def test_rows_are_added_as_often_as_they_are_meant(handler):
+    out = handler.ones((4, 2))
+    rows = on(handler, [[3], [0], [3], [3]])
+    handler.add_rows_mv(on(handler, np.arange(8.0).reshape(4, 2)), rows, out)
+    np.testing.assert_array_equal(
+        handler.get_numpy_copy(out), [[3, 4], [1, 1], [1, 1], [1 + 10, 1 + 13]]
+    )
+
+
+@pytest.mark.parametrize("bad", [4.0, -1.0, 0.5])
+def test_rows_out_of_range_are_found(bad):
+    handler = DebugHandler(NumpyHandler(float))
+    with pytest.raises(HandlerValidationError, match=r"'v': expected integral numbers in \[0, M=4"):
+        handler.take_rows_mv(handler.ones((4, 2)), on(handler, [[bad]]), handler.zeros((1, 2)))
+
+
+# -- time ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_each_sequence_is_reversed_within_its_length(handler, add):
+    x = RND.normal(size=(5, 4, 2, 3))
+    lengths = [5, 3, 1, 0]
+    mask = (np.arange(5)[:, None] < lengths)[:, :, None] * 2.0
+    mask[1, 0] = 0  # a gap does not end the sequence
+    out = handler.ones(x.shape)
+    handler.reverse_time(on(handler, x), on(handler, mask), out, add)
+    expected = x.copy()
+    for b, length in enumerate(lengths):
+        expected[:length, b] = x[:length, b][::-1]
+    np.testing.assert_allclose(handler.get_numpy_copy(out), expected + add, rtol=1e-5)
+
+
+# -- alignment ----------------------------------------------------------------------------------
+
+
+def collapse(path):
+    return [k for k, _ in itertools.groupby(path) if k]
+
+
+def enumerate_paths(x, labels):
+    """Loss and derivatives of one sequence (T, K), by adding up all paths."""
+    T, K = x.shape
+    p = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    total, by_class = 0.0, np.zeros((T, K))
+    for path in itertools.product(range(K), repeat=T):
+        if collapse(path) == labels:
+            product = np.prod(p[np.arange(T), path])
+            total += product
+            by_class[np.arange(T), path] += product
+    return -np.log(total), p - by_class / total
+
+
+CTC_CASES = {
+    "one step": ([[1], []], [1, 1]),
+    "repetitions": ([[1, 1], [2, 1], [2, 2], []], [4, 4, 4, 4]),
+    "lengths": ([[1, 2], [2], []], [5, 2, 1]),
+    "gaps": ([[1, 2], [2]], [[1, 0, 1, 1, 0], [0, 0, 1, 0, 1]]),
+}
+
+
+@pytest.mark.parametrize("case", CTC_CASES)
+def test_ctc_loss_is_the_sum_over_all_paths(handler, case):
+    labels, steps = CTC_CASES[case]
+    if isinstance(steps[0], int):
+        steps = [[1] * n + [0] * (max(steps) - n) for n in steps]
+    mask = np.array(steps, dtype=bool).T
+    T, B = mask.shape
+    x, padded = RND.normal(size=(T, B, 3)), np.zeros((T, B, 1))
+    for b, sequence in enumerate(labels):
+        padded[: len(sequence), b, 0] = sequence
+    loss, deltas = handler.zeros((B, 1)), handler.zeros(x.shape)
+    given = None if mask.all() else on(handler, mask[:, :, None])
+    handler.ctc_loss(on(handler, x), on(handler, padded), given, loss, deltas)
+    for b, sequence in enumerate(labels):
+        expected, derivatives = enumerate_paths(x[mask[:, b], b], sequence)
+        np.testing.assert_allclose(handler.get_numpy_copy(loss)[b, 0], expected, rtol=1e-5)
+        got = handler.get_numpy_copy(deltas)[:, b]
+        np.testing.assert_allclose(got[mask[:, b]], derivatives, rtol=1e-4, atol=1e-6)
+        assert not got[~mask[:, b]].any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_labels_that_do_not_fit_have_an_infinite_loss_and_no_deltas(dtype):
+    handler = NumpyHandler(dtype)
+    labels = np.zeros((3, 3, 1), dtype)
+    labels[:, 0, 0], labels[:2, 1, 0], labels[:2, 2, 0] = (1, 2, 2), (1, 1), (1, 2)
+    loss, deltas = handler.zeros((3, 1)), handler.ones((3, 3, 4))
+    x = on(handler, RND.normal(size=(3, 3, 4)))
+    handler.ctc_loss(x, labels, None, loss, deltas)
+    np.testing.assert_array_equal(np.isinf(loss[:, 0]), [True, False, False])
+    assert not deltas[:, 0].any()
+    assert np.isfinite(deltas).all()
+
+
+def test_ctc_of_long_sequences_and_large_scores():
+    handler = NumpyHandler(np.float32)
+    labels = np.zeros((300, 2, 1), np.float32)
+    labels[:40, :, 0] = RND.randint(1, 20, size=(40, 2))
+    loss, deltas = handler.zeros((2, 1)), handler.zeros((300, 2, 20))
+    handler.ctc_loss(on(handler, RND.normal(size=(300, 2, 20)) * 50), labels, None, loss, deltas)
+    assert np.isfinite(loss).all()
+    np.testing.assert_allclose(deltas.sum(axis=2), 0, atol=1e-4)

@@ -1,0 +1,147 @@
+"""Activations in layers: which keep the input of theirs, and functions that a user registers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.errors import LayerValidationError
+from brainstorm.handlers import DebugHandler, NumpyHandler, register_activation
+from brainstorm.initializers import Gaussian
+from brainstorm.network import Network
+from brainstorm.testing import build_layer, check_layer
+from tests.layers.running import run
+from tests.networks import classifier, data_for, numerical_gradients
+
+VECTOR, IMAGE = {"default": ("T", "B", 4)}, {"default": ("T", "B", 3, 3, 2)}
+LAYERS = [
+    (lambda a: bl.FullyConnected(3, a), VECTOR),
+    (lambda a: bl.TiedFullyConnected(bl.FullyConnected(4), a, size=3), VECTOR),
+    (lambda a: bl.Convolution2D(2, (2, 2), activation=a), IMAGE),
+    (lambda a: bl.ConvolutionTranspose2D(2, (2, 2), activation=a), IMAGE),
+]
+
+
+def test_gelu_is_exact() -> None:
+    x = np.random.RandomState(0).normal(size=(2, 3, 4))
+    expected = [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x.flat]
+    bench = run(bl.Elementwise("gelu"), {"default": x})
+    np.testing.assert_allclose(bench.get("outputs.default").flat, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("create", "shapes"), LAYERS)
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("linear", {"inputs"}),
+        ("rel", {"inputs", "outputs"}),
+        ("gelu", {"inputs", "outputs", "internals"}),
+    ],
+)
+def test_what_is_kept_for_the_backward_pass(
+    create: Any, shapes: dict, name: str, needed: set[str]
+) -> None:
+    layer = build_layer(create(name), shapes)
+    assert layer.characteristics.needs_in_backward == needed
+    internals = {"Ha": layer.out_shapes["default"]} if name == "gelu" else {}
+    assert layer.internal_shapes == internals
+
+
+def test_in_place_needs_a_derivative_from_the_output() -> None:
+    wiring = classifier(bl.FullyConnected(4, "linear"), bl.Elementwise("gelu", inplace=True))
+    with pytest.raises(LayerValidationError, match="it needs its own inputs in the backward pass"):
+        Network.from_layer(wiring)
+
+
+# -- registered functions -----------------------------------------------------------------------
+
+
+def softsign(handler: Any, x: Any, y: Any) -> None:
+    handler.abs_t(x, y)
+    handler.add_st(1.0, y, y)
+    handler.divide_tt(x, y, y)
+
+
+def softsign_deriv(handler: Any, x: Any, y: Any, dy: Any, dx: Any) -> None:
+    handler.abs_t(y, dx)
+    handler.mult_st(-1.0, dx, dx)
+    handler.add_st(1.0, dx, dx)
+    handler.mult_tt(dx, dx, dx)
+    handler.mult_tt(dy, dx, dx)
+
+
+def softsign_deriv_from_input(handler: Any, x: Any, y: Any, dy: Any, dx: Any) -> None:
+    handler.abs_t(x, dx)
+    handler.add_st(1.0, dx, dx)
+    handler.mult_tt(dx, dx, dx)
+    handler.divide_tt(dy, dx, dx)
+
+
+def square(handler: Any, x: Any, y: Any) -> None:
+    handler.mult_tt(x, x, y)
+
+
+def square_deriv(handler: Any, x: Any, y: Any, dy: Any, dx: Any) -> None:
+    handler.mult_tt(x, dy, dx)
+    handler.mult_st(2.0, dx, dx)
+
+
+@pytest.fixture
+def _registered(fresh_registry: None) -> None:
+    register_activation("softsign", softsign, softsign_deriv)
+    register_activation("softsign_2", softsign, softsign_deriv_from_input, needs_input=True)
+
+
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize("name", ["softsign", "softsign_2"])
+@pytest.mark.parametrize(
+    ("create", "shapes"),
+    [
+        *LAYERS,
+        (bl.Elementwise, VECTOR),
+        (bl.GLU, VECTOR),
+        *((lambda a, c=c: c(3, a), VECTOR) for c in (bl.Recurrent, bl.Lstm, bl.Gru)),
+    ],
+)
+def test_layers_with_registered_functions_obey_all_laws(
+    name: str, create: Any, shapes: dict
+) -> None:
+    check_layer(create(name), shapes, sizes=[(2, 3)])
+
+
+def network(*hidden: Any) -> Network:
+    handler = DebugHandler(NumpyHandler(np.float64))
+    net = Network.from_layer(classifier(*hidden), seed=1, handler=handler)
+    net.initialize(Gaussian(0.5))
+    return net
+
+
+@pytest.mark.usefixtures("_registered")
+def test_registered_functions_work_in_place() -> None:
+    net = network(
+        bl.FullyConnected(4, "linear", name="A"),
+        bl.Elementwise("softsign", inplace=True, name="B"),
+        bl.FullyConnected(3, "softsign_2"),
+    )
+    net.provide_external_data(data_for(net))
+    outputs = [net.buffer[name].outputs.default.array for name in "AB"]
+    assert np.shares_memory(*outputs)
+    expected = numerical_gradients(net)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.usefixtures("fresh_registry")
+def test_a_function_can_be_registered_when_the_handler_exists() -> None:
+    handler = NumpyHandler(np.float64)
+    with pytest.raises(LayerValidationError, match="expected one of .*'exp', got 'square'"):
+        Network.from_layer(classifier(bl.FullyConnected(3, "square")), handler=handler)
+    register_activation("square", square, square_deriv, needs_input=True)
+    Network.from_layer(classifier(bl.FullyConnected(3, "square")), handler=handler)
+    with pytest.raises(LayerValidationError, match="expected one of .*'square', got 'cube'"):
+        build_layer(bl.FullyConnected(3, "cube"), VECTOR)

@@ -1,0 +1,156 @@
+"""Attention, positional encodings and embeddings against plain loops, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import LayerValidationError, NetworkValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import (
+    Embedding,
+    FullyConnected,
+    Input,
+    LearnedPositionalEncoding,
+    LookupTable,
+    MultiHeadSelfAttention,
+    PositionalEncoding,
+)
+from brainstorm.network import Network
+from brainstorm.testing import build_layer
+from tests.layers.running import run, run_backward
+
+RND = np.random.RandomState(6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_forward(causal: bool) -> None:
+    x, mask = RND.normal(size=(4, 3, 5)), np.ones((4, 3, 1))
+    mask[2:, 1], mask[0, 2] = 0, 0
+    bench = run(MultiHeadSelfAttention(2, 6, causal), {"default": x, "mask": mask})
+    p = {name: bench.get(f"parameters.{name}") for name in bench.layer.parameter_shapes}
+    for b in range(3):
+        heads = []
+        for head in (slice(0, 3), slice(3, 6)):
+            q, k, v = (x[:, b] @ p[f"W{n}"][head].T + p[f"b{n}"][head] for n in "qkv")
+            powers = np.exp(q @ k.T / np.sqrt(3)) * mask[:, b, 0]
+            powers = np.tril(powers) if causal else powers
+            weights = powers / np.maximum(powers.sum(axis=1, keepdims=True), 1e-300)
+            np.testing.assert_allclose(bench.get("internals.P")[:, b, len(heads)], weights)
+            heads.append(weights @ v)
+        y = np.concatenate(heads, axis=1) @ p["Wo"].T + p["bo"]
+        np.testing.assert_allclose(bench.get("outputs.default")[:, b], y)
+
+
+def test_attention_does_not_look_ahead() -> None:
+    x = RND.normal(size=(5, 2, 4))
+    bench = run(MultiHeadSelfAttention(2, causal=True), {"default": x})
+    before = bench.get("outputs.default")
+    x[3:] += 1.0
+    bench.forward({**bench.values, "inputs.default": x})
+    changed = (bench.get("outputs.default") != before).any(axis=(1, 2))
+    np.testing.assert_array_equal(changed, [False, False, False, True, True])
+
+
+def test_the_memory_of_attention_grows_with_the_square_of_t() -> None:
+    inp = Input({"default": ("T", "B", 4)})
+    inp >> MultiHeadSelfAttention(2, name="A") >> FullyConnected(1)
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
+    net.initialize(Gaussian())
+    for T, B in ((3, 2), (7, 5), (1, 1), (6, 2)):
+        net.provide_external_data({"default": RND.normal(size=(T, B, 4))})
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+        assert net.get("A.internals.P").shape == (T, B, 2, T)
+        np.testing.assert_allclose(net.get("A.internals.P").sum(axis=-1), 1.0, rtol=1e-6)
+        vectors, weights = T * B * 4 * 4, T * B * 2 * T
+        assert net.memory(T, B).layers["A"]["internals"] == 4 * 2 * (vectors + weights)
+    assert net.largest_batch(net.memory(100, 3).total, T=100) == 3
+    assert net.memory(6, 2).total <= net.memory(7, 5).total
+
+
+def test_attention_weights_cannot_be_connected() -> None:
+    inp = Input({"default": ("T", "B", 4)})
+    inp >> MultiHeadSelfAttention(2, name="A") - "..internals.P" >> FullyConnected(1, name="F")
+    match = (
+        r"layer 'F', input 'default', joined from A\.\.\.internals\.P: cannot connect "
+        r"\(T, B, 2, T\): no layer takes features that grow with T"
+    )
+    with pytest.raises(NetworkValidationError, match=match):
+        Network.from_layer(inp)
+
+
+def test_outputs_do_not_grow_with_the_square_of_t() -> None:
+    match = r"layer 'Input' \(Input\): output 'x': only an internal can grow with T squared\."
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(Input({"x": ("T", "B", "T")}), {})
+
+
+def test_size_is_a_multiple_of_the_number_of_heads() -> None:
+    match = r"option 'size': expected a multiple of num_heads=3, got 4\. Each head gets"
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(MultiHeadSelfAttention(3), {"default": ("T", "B", 4)})
+
+
+# -- positions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_positional_encoding(size: int) -> None:
+    x = RND.normal(size=(7, 2, size))
+    added = run(PositionalEncoding(), {"default": x}).get("outputs.default") - x
+    for t, b, i in np.ndindex(*x.shape):
+        angle = t / 10000 ** (2 * (i // 2) / size)
+        expected = np.cos(angle) if i % 2 else np.sin(angle)
+        np.testing.assert_allclose(added[t, b, i], expected, atol=1e-12)
+
+
+def test_learned_positional_encoding() -> None:
+    x = RND.normal(size=(3, 2, 4))
+    bench = run(LearnedPositionalEncoding(5), {"default": x})
+    W = bench.get("parameters.W")
+    np.testing.assert_allclose(bench.get("outputs.default"), x + W[:3, None])
+    dy = run_backward(bench)["default"]
+    expected = np.concatenate([dy.sum(axis=1), np.zeros((2, 4))])
+    np.testing.assert_allclose(bench.get("gradients.W"), expected)
+
+
+def test_sequences_can_be_too_long_for_learned_positions() -> None:
+    match = (
+        r"layer 'LearnedPositionalEncoding' \(LearnedPositionalEncoding\), input 'default': "
+        r"expected at most max_length=2 time steps, got T=3\. Make max_length larger\."
+    )
+    with pytest.raises(LayerValidationError, match=match):
+        run(LearnedPositionalEncoding(2), {"default": np.zeros((3, 1, 4))})
+
+
+# -- embedding ----------------------------------------------------------------------------------
+
+
+def test_embedding_looks_up_rows_and_adds_gradients() -> None:
+    classes = np.array([[2, 0], [2, 2], [1, 0]], dtype=float)[:, :, None]
+    bench = run(Embedding(4, 3), {"default": classes})
+    W = bench.get("parameters.W")
+    np.testing.assert_array_equal(bench.get("outputs.default"), W[classes[:, :, 0].astype(int)])
+    dy = run_backward(bench)["default"]
+    expected = [dy[classes[:, :, 0] == k].sum(axis=0) for k in range(4)]
+    np.testing.assert_allclose(bench.get("gradients.W"), expected)
+
+
+def test_embedding_of_several_classes_per_step() -> None:
+    layer = build_layer(LookupTable(4, 3), {"default": ("T", "B", 5)})
+    assert layer.out_shapes["default"].shape == ("T", "B", 5, 3)
+
+
+@pytest.mark.parametrize("bad", [4.0, -1.0, 0.5, np.nan])
+def test_classes_out_of_range(bad: float) -> None:
+    layer = build_layer(Embedding(4, 3), {"default": ("T", "B", 1)})
+    layer.validate_data("default", np.array([[[0.0]], [[3.0]]]))
+    match = (
+        rf"layer 'Embedding' \(Embedding\), input 'default': expected class indices, whole numbers "
+        rf"in \[0, 4\), got {bad} at index \(1, 0, 0\)\. Number the classes from 0, or make "
+        rf"vocabulary_size larger\."
+    )
+    with pytest.raises(LayerValidationError, match=match):
+        layer.validate_data("default", np.array([[[0.0]], [[bad]]]))

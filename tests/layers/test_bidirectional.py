@@ -1,0 +1,98 @@
+"""Both directions of time: wiring, names, masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import (
+    BidirectionalWrapper,
+    FullyConnected,
+    Gru,
+    Input,
+    Loss,
+    Lstm,
+    Recurrent,
+    Reverse,
+    SquaredError,
+)
+from brainstorm.network import Network
+from brainstorm.structure.architecture import generate_architecture
+from tests.layers.running import run
+
+RND = np.random.RandomState(8)
+
+
+def test_reverse() -> None:
+    x = RND.normal(size=(4, 3, 2))
+    np.testing.assert_array_equal(run(Reverse(), {"default": x}).get("outputs.default"), x[::-1])
+    mask = (np.arange(4)[:, None] < [4, 2, 0])[:, :, None].astype(float)
+    y = run(Reverse(), {"default": x, "mask": mask}).get("outputs.default")
+    np.testing.assert_array_equal(y[:, 0], x[::-1, 0])
+    np.testing.assert_array_equal(y[:, 1], x[[1, 0, 2, 3], 1])
+    np.testing.assert_array_equal(y[:, 2], x[:, 2])
+
+
+def test_it_is_used_like_one_layer() -> None:
+    inp = Input({"default": ("T", "B", 3), "mask": ("T", "B", 1)})
+    first, second = BidirectionalWrapper(Lstm, 4), BidirectionalWrapper(Gru, 2, name="Top")
+    inp >> first >> second >> FullyConnected(1, name="Out")
+    inp - "mask" >> "mask" - second
+    architecture = generate_architecture(inp)
+    assert set(architecture) == {
+        *("Input", "Out", "Bidirectional", "Bidirectional_forward", "Bidirectional_reversed"),
+        *("Bidirectional_backward", "Bidirectional_restored"),
+        *("Top", "Top_forward", "Top_backward", "Top_reversed", "Top_restored"),
+    }
+    assert architecture["Bidirectional"]["@outgoing_connections"] == {
+        "default": ["Top_forward.default", "Top_reversed.default"]
+    }
+    assert architecture["Input"]["@outgoing_connections"]["mask"] == [
+        *("Top_backward.mask", "Top_forward.mask", "Top_restored.mask", "Top_reversed.mask")
+    ]
+    net = Network.from_architecture(architecture)
+    assert net.layers["Top"].out_shapes["default"].shape == ("T", "B", 4)
+
+
+def test_two_of_them_without_a_name() -> None:
+    inp = Input({"default": ("T", "B", 3)})
+    inp >> BidirectionalWrapper(Recurrent, 4) >> BidirectionalWrapper(Recurrent, 4)
+    names = set(generate_architecture(inp))
+    assert {"Bidirectional_1", "Bidirectional_forward_2", "Bidirectional_reversed_1"} <= names
+
+
+def test_it_can_have_two_sources() -> None:
+    inp = Input({"default": ("T", "B", 3), "more": ("T", "B", 2)})
+    both = BidirectionalWrapper(Recurrent, 4)
+    inp >> both
+    inp - "more" >> both
+    net = Network.from_layer(inp)
+    assert net.layers["Bidirectional_backward"].in_shapes["default"].shape == ("T", "B", 5)
+
+
+def test_an_input_that_it_does_not_have() -> None:
+    inp = Input({"default": ("T", "B", 3)})
+    match = r"before 'Bidirectional': unknown input 'masks'.*Choices are: default, mask"
+    with pytest.raises(NetworkValidationError, match=match):
+        inp >> "masks" - BidirectionalWrapper(Recurrent, 4)
+
+
+def test_sequences_of_different_length_give_what_they_give_alone() -> None:
+    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
+    both, error = BidirectionalWrapper(Gru, 3, name="Both"), SquaredError()
+    inp >> both >> FullyConnected(1, "linear", name="Out") >> error - "loss" >> Loss()
+    inp - "targets" >> "targets" - error
+    inp - "mask" >> "mask" - both
+    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
+    net.initialize(Gaussian(1.0), seed=2)
+    data = {name: RND.normal(size=(5, 2, n)) for name, n in (("default", 2), ("targets", 1))}
+    data["mask"] = (np.arange(5)[:, None] < [5, 3])[:, :, None].astype(float)
+    net.provide_external_data(data)
+    net.forward_pass()
+    together = net.get("Both.outputs.default")
+    net.provide_external_data({name: array[:3, 1:] for name, array in data.items()})
+    net.forward_pass()
+    np.testing.assert_allclose(together[:3, 1:], net.get("Both.outputs.default"))

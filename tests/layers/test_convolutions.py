@@ -1,0 +1,213 @@
+"""Convolutions over one, two and three axes, and transposed ones, against loops over cells."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm import layers as bl
+from brainstorm.errors import LayerValidationError
+from brainstorm.testing import build_layer
+from tests.layers.running import run, run_backward
+
+#: Construction function, number of axes that it convolves over, and its axes in messages.
+KINDS = {
+    1: (bl.Convolution1D, "L"),
+    2: (bl.Convolution2D, "H, W"),
+    3: (bl.Convolution3D, "D, H, W"),
+}
+
+
+def convolve(x: np.ndarray, W: np.ndarray, stride: Any, padding: int, dilation: Any, groups: int):
+    """Return the convolution of one image (*axes, C), cell by cell."""
+    axes = x.ndim - 1
+    x = np.pad(x, [(padding, padding)] * axes + [(0, 0)])
+    counts = [
+        (x.shape[a] - dilation[a] * (W.shape[a + 1] - 1) - 1) // stride[a] + 1 for a in range(axes)
+    ]
+    out = np.zeros((*counts, len(W)))
+    for place in itertools.product(*map(range, counts)):
+        for cell in itertools.product(*map(range, W.shape[1:-1])):
+            steps = zip(place, stride, cell, dilation, strict=True)
+            at = tuple(p * s + i * d for p, s, i, d in steps)
+            for f, kernel in enumerate(W):
+                first = f // (len(W) // groups) * W.shape[-1]
+                out[(*place, f)] += kernel[cell] @ x[at][first : first + W.shape[-1]]
+    return out
+
+
+@pytest.mark.parametrize("axes", KINDS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_against_loops(axes: int, data: st.DataObject) -> None:
+    small = st.integers(1, 3)
+    kernel, stride, dilation = (data.draw(st.tuples(*[small] * axes)) for _ in range(3))
+    padding, groups = data.draw(st.integers(0, 2)), data.draw(st.integers(1, 2))
+    extents = [d * (k - 1) + 1 - 2 * padding for k, d in zip(kernel, dilation, strict=True)]
+    size = [max(1, extent) + data.draw(st.integers(0, 2)) for extent in extents]
+    x = np.random.RandomState(0).normal(size=(2, 1, *size, 2 * groups))
+    create, _ = KINDS[axes]
+    options = [kernel, stride, dilation] if axes > 1 else [kernel[0], stride[0], dilation[0]]
+    layer = create(
+        groups, options[0], options[1], padding, "linear", dilation=options[2], groups=groups
+    )
+    bench = run(layer, {"default": x})
+    W, bias = bench.get("parameters.W"), bench.get("parameters.bias")
+    assert W.shape == (groups, *kernel, 2)
+    for t in range(2):
+        expected = convolve(x[t, 0], W, stride, padding, dilation, groups) + bias
+        np.testing.assert_allclose(bench.get("outputs.default")[t, 0], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("axes", KINDS)
+def test_activation_when_none_is_named(axes: int) -> None:
+    create, _ = KINDS[axes]
+    construction = create(1, 1 if axes == 1 else (1,) * axes)
+    assert construction.layer.layer_kwargs.pop("activation") == "rel"
+    layer = build_layer(construction, {"default": ("T", "B", *(2,) * axes, 1)})
+    assert layer.activation == ("tanh" if axes == 2 else "rel")
+
+
+# -- transposed ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kernel=st.tuples(st.integers(2, 4), st.integers(2, 4)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.integers(0, 1),
+    extra=st.integers(0, 2),
+)
+def test_transposed_convolution(
+    kernel: tuple[int, int], stride: tuple[int, int], padding: int, extra: int
+) -> None:
+    extra = min(extra, min(stride) - 1)
+    x = np.random.RandomState(0).normal(size=(1, 2, 2, 3, 2))
+    layer = bl.ConvolutionTranspose2D(3, kernel, stride, padding, extra, "linear")
+    bench = run(layer, {"default": x})
+    W, bias = bench.get("parameters.W"), bench.get("parameters.bias")
+    assert W.shape == (2, *kernel, 3)
+    rows, columns = ((n - 1) * s + k for n, s, k in zip((2, 3), stride, kernel, strict=True))
+    full = np.zeros((2, rows + extra, columns + extra, 3))
+    for p, q, i, j in itertools.product(range(2), range(3), *map(range, kernel)):
+        full[:, p * stride[0] + i, q * stride[1] + j] += x[0, :, p, q] @ W[:, i, j]
+    inner = slice(padding, rows + extra - padding), slice(padding, columns + extra - padding)
+    np.testing.assert_allclose(
+        bench.get("outputs.default")[0], full[:, inner[0], inner[1]] + bias, atol=1e-12
+    )
+
+
+def test_transposed_convolution_is_the_transpose_of_the_convolution() -> None:
+    """<convolve(a), b> = <a, transpose(b)>, with the same W."""
+    rnd = np.random.RandomState(0)
+    a, W = rnd.normal(size=(1, 1, 6, 7, 2)), rnd.normal(size=(3, 3, 2, 2))
+    forward = run(
+        bl.Convolution2D(3, (3, 2), (2, 3), 1, "linear"), {"default": a}, W=W, bias=np.zeros(3)
+    ).get("outputs.default")
+    b = rnd.normal(size=forward.shape)
+    layer = bl.ConvolutionTranspose2D(2, (3, 2), (2, 3), 1, 1, "linear")
+    back = run(layer, {"default": b}, W=W, bias=np.zeros(2)).get("outputs.default")
+    assert back.shape == a.shape
+    assert np.sum(forward * b) == pytest.approx(np.sum(a * back))
+
+
+def test_gradients_of_the_transposed_convolution() -> None:
+    x = np.random.RandomState(0).normal(size=(1, 2, 2, 2, 1))
+    bench = run(bl.ConvolutionTranspose2D(1, (2, 2), (2, 2), activation="linear"), {"default": x})
+    dy, W = run_backward(bench)["default"], bench.get("parameters.W")
+    blocks = dy[0].reshape(2, 2, 2, 2, 2)  # image, row, row in block, column, column in block
+    expected = np.einsum("npiqj,ij->npq", blocks, W[0, :, :, 0])
+    np.testing.assert_allclose(bench.get("input_deltas.default")[0, ..., 0], expected)
+    expected = np.einsum("npiqj,npq->ij", blocks, x[0, ..., 0])
+    np.testing.assert_allclose(bench.get("gradients.W")[0, :, :, 0], expected)
+    np.testing.assert_allclose(bench.get("gradients.bias"), dy.sum())
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def options(axes: int, **changes: Any) -> Any:
+    create, _ = KINDS[axes]
+    ones = 1 if axes == 1 else (1,) * axes
+    return create(**{"num_filters": 2, "kernel_size": ones, **changes})
+
+
+@pytest.mark.parametrize(
+    ("axes", "changes", "text"),
+    [
+        (1, {"kernel_size": (3,)}, "'kernel_size': expected an int >= 1, got (3,)."),
+        (1, {"stride": 0}, "'stride': expected an int >= 1, got 0."),
+        (1, {"dilation": 1.5}, "'dilation': expected an int >= 1, got 1.5."),
+        (2, {"dilation": 2}, "'dilation': expected two ints >= 1 (rows, columns), got 2."),
+        (2, {"groups": 0}, "'groups': expected an int >= 1, got 0."),
+        (
+            3,
+            {"kernel_size": (3, 3)},
+            "'kernel_size': expected three ints >= 1 (depth, rows, columns), got (3, 3).",
+        ),
+        (3, {"stride": (1, 0, 1)}, "'stride': expected three ints >= 1 (depth, rows, columns)"),
+    ],
+)
+def test_bad_option(axes: int, changes: dict, text: str) -> None:
+    with pytest.raises(LayerValidationError, match=re.escape(f"option {text}")):
+        build_layer(options(axes, **changes), {"default": ("T", "B", *(4,) * axes, 2)})
+
+
+@pytest.mark.parametrize("axes", KINDS)
+def test_groups_that_do_not_fit(axes: int) -> None:
+    _, letters = KINDS[axes]
+    shape = ("T", "B", *(4,) * axes, 6)
+    text = "option 'groups': expected a divisor of num_filters=2, got 3."
+    with pytest.raises(LayerValidationError, match=re.escape(text)):
+        build_layer(options(axes, groups=3), {"default": shape})
+    text = f"'default': expected (T, B, {letters}, C) with C a multiple of 4, got (T, B, 4"
+    with pytest.raises(LayerValidationError, match=re.escape(text)):
+        build_layer(options(axes, groups=4, num_filters=8), {"default": shape})
+
+
+@pytest.mark.parametrize("axes", KINDS)
+def test_dilated_window_larger_than_the_image(axes: int) -> None:
+    _, letters = KINDS[axes]
+    kernel, dilation = (3, 2) if axes == 1 else ((*(1,) * (axes - 1), 3), (*(1,) * (axes - 1), 2))
+    text = (
+        f"expected (T, B, {letters}, C) with {letters[-1]} >= 5, got (T, B, "
+        f"{', '.join(['4'] * axes)}, 2). Use a smaller kernel_size or padding=1."
+    )
+    with pytest.raises(LayerValidationError, match=re.escape(text)):
+        build_layer(
+            options(axes, kernel_size=kernel, dilation=dilation),
+            {"default": ("T", "B", *(4,) * axes, 2)},
+        )
+
+
+@pytest.mark.parametrize("axes", KINDS)
+def test_input_with_other_axes(axes: int) -> None:
+    text = f"'default': expected (T, B, {', '.join('F' * (axes + 1))}), got (T, B, 4)."
+    with pytest.raises(LayerValidationError, match=re.escape(text)):
+        build_layer(options(axes), {"default": ("T", "B", 4)})
+
+
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        (
+            bl.ConvolutionTranspose2D(1, (3, 3), (3, 2), output_padding=2),
+            "option 'output_padding': expected less than stride=(3, 2), got 2.",
+        ),
+        (
+            bl.ConvolutionTranspose2D(1, (2, 3), padding=3),
+            "the output would have -1 rows and 0 columns. Use a smaller padding or a larger "
+            "kernel_size.",
+        ),
+        (bl.ConvolutionTranspose2D(1, 3), "'kernel_size': expected two ints >= 1 (rows, columns)"),
+    ],
+)
+def test_bad_transposed_convolution(layer: Any, text: str) -> None:
+    with pytest.raises(LayerValidationError, match=re.escape(text)):
+        build_layer(layer, {"default": ("T", "B", 4, 4, 1)})

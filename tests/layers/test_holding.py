@@ -1,0 +1,195 @@
+"""Recurrent layers that hold their state: by a mask, and by the clocks of their units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import LayerValidationError, MissingDataError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import (
+    Clockwork,
+    ClockworkLstm,
+    FullyConnected,
+    Gru,
+    Input,
+    Loss,
+    Lstm,
+    Mask,
+    Recurrent,
+    SquaredError,
+)
+from brainstorm.network import Network
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.testing import LayerBench, build_layer
+from tests.layers.running import run, run_backward
+
+RND = np.random.RandomState(4)
+MASKABLE = [Recurrent, Lstm, Gru, Clockwork, ClockworkLstm]
+Create = Callable[[int], ConstructionWrapper]
+
+
+def states(bench: LayerBench) -> dict[str, np.ndarray]:
+    """Output and, where there is one, cell, each with the state before the first step in front."""
+    paths = ["outputs.default"] + ["internals.Ca"] * ("Ca" in bench.layer.internal_shapes)
+    return {
+        path: np.concatenate([bench.values[f"context.{path}"], bench.get(path)]) for path in paths
+    }
+
+
+def masked(create: Create, mask: np.ndarray, x: np.ndarray, **values: Any) -> LayerBench:
+    return run(create(3), {"default": x, "mask": mask[:, :, None].astype(float)}, **values)
+
+
+@pytest.mark.parametrize("create", MASKABLE)
+def test_the_state_is_held_where_the_mask_is_zero(create: Create) -> None:
+    x = RND.normal(size=(6, 3, 2))
+    mask = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 2], [0, 1, 0.5], [0, 0, 0], [1, 0, 1]])
+    values = {"timing": np.array([1, 2, 3])} if create in (Clockwork, ClockworkLstm) else {}
+    bench = masked(create, mask, x, **values)
+    for path, state in states(bench).items():
+        before, after = state[:-1], state[1:]
+        np.testing.assert_array_equal(after[mask == 0], before[mask == 0], err_msg=path)
+        if not values:
+            assert not (after[mask != 0] == before[mask != 0]).any()
+
+
+@pytest.mark.parametrize("create", [Recurrent, Lstm, Gru])
+def test_masked_steps_leave_no_trace(create: Create) -> None:
+    """A sequence with gaps gives what the same sequence without its gaps gives."""
+    x, mask = RND.normal(size=(7, 1, 2)), np.array([0, 1, 1, 0, 0, 1, 0])
+    gaps, plain = masked(create, mask[:, None], x), run(create(3), {"default": x[mask == 1]})
+    give_the_parameters_of(gaps, plain)
+    for path, state in states(plain).items():
+        np.testing.assert_allclose(states(gaps)[path][1:][mask == 1], state[1:], err_msg=path)
+    deltas = RND.normal(size=(3, 1, 3))
+    spread = np.zeros((7, 1, 3))
+    spread[mask == 1] = deltas
+    for bench, dy in ((gaps, spread), (plain, deltas)):
+        bench.load(dict.fromkeys(bench.delta_paths + bench.gradient_paths, np.zeros(())))
+        bench.backward({"output_deltas.default": dy})
+    for path in plain.gradient_paths:
+        np.testing.assert_allclose(gaps.get(path), plain.get(path), err_msg=path)
+    dx = gaps.get("input_deltas.default")
+    np.testing.assert_allclose(dx[mask == 1], plain.get("input_deltas.default"))
+    assert not dx[mask == 0].any()
+
+
+@pytest.mark.parametrize("create", MASKABLE)
+def test_a_mask_of_ones_changes_nothing(create: Create) -> None:
+    x = RND.normal(size=(4, 2, 2))
+    values = {"timing": np.array([1, 2, 3])} if create in (Clockwork, ClockworkLstm) else {}
+    benches = [masked(create, np.ones((4, 2)), x, **values), run(create(3), {"default": x})]
+    give_the_parameters_of(*benches)
+    for bench in benches:
+        run_backward(bench)
+    for path in ["outputs.default", *benches[0].delta_paths, *benches[0].gradient_paths]:
+        np.testing.assert_array_equal(benches[0].get(path), benches[1].get(path), err_msg=path)
+
+
+def give_the_parameters_of(one: LayerBench, other: LayerBench) -> None:
+    """Run the other one again with the parameters and the context of the first."""
+    contexts = [path for path in one.values if path.startswith("context.")]
+    for path in [*other.paths("parameters"), *contexts]:
+        other.values[path] = one.values[path]
+    other.forward(other.values)
+
+
+def test_a_mask_is_one_number_per_step() -> None:
+    match = r"layer 'Gru' \(Gru\), input 'mask': expected \(T, B, 1\), got \(T, B, 2\)"
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(Gru(2), {"default": ("T", "B", 3), "mask": ("T", "B", 2)})
+
+
+@pytest.mark.parametrize("create", [Recurrent, Lstm, Gru])
+def test_padding_has_no_influence_on_a_network(create: Create) -> None:
+    """Sequences of different length in one batch give the gradients that they give alone."""
+    error = SquaredError(name="Error")
+    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
+    first, second, mask = create(3), create(2), Mask()
+    inp >> first >> second >> FullyConnected(1, "linear") >> error - "loss" >> mask >> Loss()
+    inp - "targets" >> "targets" - error
+    for masked_layer in (first, second, mask):
+        inp - "mask" >> "mask" - masked_layer
+    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
+    net.initialize(Gaussian(1.0), seed=2)
+    lengths = [5, 2, 3]
+    data = {name: RND.normal(size=(5, 3, n)) for name, n in (("default", 2), ("targets", 1))}
+    data["mask"] = (np.arange(5)[:, None] < lengths).astype(float)[:, :, None]
+    total = _gradient(net, data)
+    alone = [
+        _gradient(net, {name: array[:length, b : b + 1] for name, array in data.items()})
+        for b, length in enumerate(lengths)
+    ]
+    np.testing.assert_allclose(total, np.mean(alone, axis=0))
+
+
+def test_prediction_without_the_mask_is_refused() -> None:
+    inp = Input({"default": ("T", "B", 2), "mask": ("T", "B", 1), "targets": ("T", "B", 1)})
+    recurrent, error = Gru(3, name="R"), SquaredError(name="Error")
+    inp >> recurrent >> FullyConnected(1, "linear") >> error - "loss" >> Loss()
+    inp - "mask" >> "mask" - recurrent
+    inp - "targets" >> "targets" - error
+    net = Network.from_layer(inp, handler=NumpyHandler(float))
+    net.initialize(Gaussian(1.0))
+    x = RND.normal(size=(4, 2, 2))
+    match = r"data for 'mask' is missing: it is the mask of layer 'R' \(Gru\)\. Pass a dict"
+    with pytest.raises(MissingDataError, match=match):
+        net.predict(x)
+    assert net.predict({"default": x, "mask": np.ones((4, 2, 1))}).shape == (4, 2, 1)
+
+
+def _gradient(net: Network, data: dict[str, np.ndarray]) -> np.ndarray:
+    net.provide_external_data(data)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    return net.get("gradients")
+
+
+# -- clocks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("create", [Clockwork, ClockworkLstm])
+def test_a_unit_computes_at_the_multiples_of_its_timing(create: Create) -> None:
+    timing = np.array([1, 2, 3])
+    bench = run(create(3), {"default": RND.normal(size=(8, 2, 2))}, timing=timing)
+    ticks = np.arange(8)[:, None] % timing == 0
+    for path, state in states(bench).items():
+        changed = (state[1:] != state[:-1]).all(axis=1)
+        np.testing.assert_array_equal(changed, ticks, err_msg=path)
+
+
+def test_clockwork_forward() -> None:
+    timing, x = np.array([1, 2, 4]), RND.normal(size=(6, 2, 2))
+    bench = run(Clockwork(3, "sigmoid"), {"default": x}, timing=timing)
+    W, R, bias, _ = (bench.get(f"parameters.{name}") for name in bench.layer.parameter_shapes)
+    y = bench.values["context.outputs.default"][0]
+    for t in range(6):
+        y = np.where(t % timing == 0, 1 / (1 + np.exp(-(x[t] @ W.T + y @ R.T + bias))), y)
+        np.testing.assert_allclose(bench.get("outputs.default")[t], y)
+
+
+@pytest.mark.parametrize(("create", "plain"), [(Clockwork, Recurrent), (ClockworkLstm, Lstm)])
+def test_with_all_timings_one_it_is_the_layer_without_clocks(create: Create, plain: Create) -> None:
+    x = RND.normal(size=(5, 2, 2))
+    clocked = run(create(3), {"default": x}, timing=np.ones(3))
+    other = run(plain(3), {"default": x})
+    give_the_parameters_of(clocked, other)
+    for bench in (clocked, other):
+        run_backward(bench)
+    for path in ["outputs.default", *other.delta_paths, *other.gradient_paths]:
+        np.testing.assert_array_equal(clocked.get(path), other.get(path), err_msg=path)
+
+
+def test_timing_is_the_last_parameter_and_has_no_gradient() -> None:
+    for create, count in ((Clockwork, 4), (ClockworkLstm, 16)):
+        layer = build_layer(create(3), {"default": ("T", "B", 2)})
+        assert list(layer.parameter_shapes)[-1] == "timing"
+        assert len(layer.parameter_shapes) == count
+        bench = run(create(3), {"default": RND.normal(size=(3, 1, 2))}, timing=np.ones(3))
+        run_backward(bench)
+        assert "gradients.timing" not in bench.gradient_paths

@@ -1,0 +1,157 @@
+"""Layers that select, join and rearrange: exact values of outputs and deltas, and errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.errors import LayerValidationError
+from brainstorm.testing import build_layer
+from tests.layers.running import run, run_backward
+
+RND = np.random.RandomState(5)
+IMAGES = RND.normal(size=(2, 3, 4, 5, 6))
+VECTORS = RND.normal(size=(2, 3, 6))
+
+
+@pytest.mark.parametrize(
+    ("layer", "x", "part"),
+    [
+        (bl.Crop((2, 3)), IMAGES, np.s_[:, :, 1:3, 1:4]),
+        (bl.Crop((1, 2)), IMAGES, np.s_[:, :, 1:2, 1:3]),
+        (bl.Crop((2, 3), (0, 2)), IMAGES, np.s_[:, :, 0:2, 2:5]),
+        (bl.Slice(1, 4), VECTORS, np.s_[..., 1:4]),
+        (bl.Slice(2, 6), IMAGES, np.s_[..., 2:6]),
+        (bl.Slice(1, 2, 0), IMAGES, np.s_[:, :, 1:2]),
+        (bl.Slice(0, 4, axis=-2), IMAGES, np.s_[:, :, :, 0:4]),
+    ],
+)
+def test_parts(layer: Any, x: np.ndarray, part: Any) -> None:
+    bench = run(layer, {"default": x})
+    np.testing.assert_array_equal(bench.get("outputs.default"), x[part])
+    dy = run_backward(bench)["default"]
+    dx = np.zeros_like(x)
+    dx[part] = dy
+    np.testing.assert_array_equal(bench.get("input_deltas.default"), dx)
+
+
+@pytest.mark.parametrize(
+    ("x", "shape"), [(IMAGES, 120), (IMAGES, (6, 4, 5)), (VECTORS, (3, 2)), (VECTORS, [1, 1, 6])]
+)
+def test_reshape(x: np.ndarray, shape: Any) -> None:
+    bench = run(bl.Reshape(shape), {"default": x})
+    new = (2, 3, *np.atleast_1d(shape))
+    np.testing.assert_array_equal(bench.get("outputs.default"), x.reshape(new))
+    dy = run_backward(bench)["default"]
+    np.testing.assert_array_equal(bench.get("input_deltas.default"), dy.reshape(x.shape))
+
+
+@pytest.mark.parametrize("x", [VECTORS, IMAGES])
+def test_split(x: np.ndarray) -> None:
+    bench = run(bl.Split((1, 3, 2)), {"default": x})
+    outputs = [bench.get(f"outputs.outputs_{i}") for i in (1, 2, 3)]
+    np.testing.assert_array_equal(outputs[1], x[..., 1:4])
+    np.testing.assert_array_equal(np.concatenate(outputs, axis=-1), x)
+    dy = run_backward(bench)
+    expected = np.concatenate([dy[f"outputs_{i}"] for i in (1, 2, 3)], axis=-1)
+    np.testing.assert_array_equal(bench.get("input_deltas.default"), expected)
+
+
+@pytest.mark.parametrize("count", [2, 3, 11])
+def test_add_and_multiply(count: int) -> None:
+    inputs = {f"inputs_{i}": RND.normal(size=(2, 3, 4)) for i in range(1, count + 1)}
+    bench = run(bl.Add(count), inputs)
+    np.testing.assert_allclose(bench.get("outputs.default"), sum(inputs.values()))
+    dy = run_backward(bench)["default"]
+    for port in inputs:
+        np.testing.assert_array_equal(bench.get(f"input_deltas.{port}"), dy)
+    bench = run(bl.Multiply(count), inputs)
+    np.testing.assert_allclose(bench.get("outputs.default"), np.prod(list(inputs.values()), axis=0))
+    dy = run_backward(bench)["default"]
+    for port in inputs:
+        others = np.prod([x for other, x in inputs.items() if other != port], axis=0)
+        np.testing.assert_allclose(bench.get(f"input_deltas.{port}"), dy * others)
+
+
+def test_delta_of_a_product_with_zeros() -> None:
+    x = np.ones((1, 1, 2))
+    bench = run(bl.Multiply(3), {"inputs_1": x, "inputs_2": x * 0, "inputs_3": x * 2})
+    dy = run_backward(bench)["default"]
+    np.testing.assert_array_equal(bench.get("input_deltas.inputs_2"), dy * 2)
+    np.testing.assert_array_equal(bench.get("input_deltas.inputs_1"), dy * 0)
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_global_pooling(kind: str) -> None:
+    bench = run(bl.GlobalPooling2D(kind), {"default": IMAGES})
+    reduce = np.max if kind == "max" else np.mean
+    np.testing.assert_allclose(bench.get("outputs.default"), reduce(IMAGES, axis=(2, 3)))
+    assert bench.paths("internals") == (["internals.argmax"] if kind == "max" else [])
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("x", [VECTORS, IMAGES])
+def test_channel_pooling(x: np.ndarray, kind: str) -> None:
+    bench = run(bl.ChannelPooling(3, kind), {"default": x})
+    groups = x.reshape(*x.shape[:-1], 2, 3)
+    expected = (np.max if kind == "max" else np.mean)(groups, axis=-1)
+    np.testing.assert_allclose(bench.get("outputs.default"), expected)
+    if kind == "max":
+        first = groups.argmax(-1) + np.array([0, 3])
+        np.testing.assert_array_equal(bench.get("internals.argmax"), first)
+
+
+IMAGE = {"default": ("T", "B", 4, 5, 6)}
+PAIR = {"inputs_1": ("T", "B", 3), "inputs_2": ("T", "B", 3)}
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes", "text"),
+    [
+        (bl.Crop((5, 1)), IMAGE, "with H >= 5, got (T, B, 4, 5, 6). Use a smaller size or offset."),
+        (bl.Crop((2, 3), (0, 3)), IMAGE, "expected (T, B, H, W, C) with W >= 6, got"),
+        (bl.Crop(2), IMAGE, "option 'size': expected two ints >= 1 (rows, columns), got 2."),
+        (
+            bl.Crop((1, 1), 1),
+            IMAGE,
+            "option 'offset': expected two ints >= 0 (rows, columns) or No",
+        ),
+        (bl.Reshape((7, 2)), IMAGE, "expected 14 features, for shape=(7, 2), got (T, B, 4, 5, 6)."),
+        (bl.Reshape(-1), IMAGE, "option 'shape': expected a positive int or a tuple of positive"),
+        (bl.Slice(2, 2), IMAGE, "option 'start': expected less than stop=2, got 2."),
+        (
+            bl.Slice(2, 6, 1),
+            IMAGE,
+            "expected at least 6 on feature dimension 1, got (T, B, 4, 5, 6",
+        ),
+        (bl.Slice(0, 1, 3), IMAGE, "expected a feature dimension 3, got (T, B, 4, 5, 6)."),
+        (bl.Slice(0, 1, -4), IMAGE, "expected a feature dimension -4, got (T, B, 4, 5, 6)."),
+        (bl.Slice(-1, 1), IMAGE, "option 'start': expected an int >= 0, got -1."),
+        (
+            bl.Split((2, 3)),
+            IMAGE,
+            "expected (T, B, ..., 5), the sum of sizes=(2, 3), got (T, B, 4, 5, 6).",
+        ),
+        (bl.ChannelPooling(4), IMAGE, "expected (T, B, ..., C) with C a multiple of 4, got (T, B"),
+        (bl.GlobalPooling2D("min"), IMAGE, "option 'type': expected one of 'max', 'avg', got 'min"),
+        (bl.Add(1), PAIR, "option 'num_inputs': expected an int >= 2, got 1."),
+        (bl.Add(3), PAIR, "input 'inputs_3': expected (T, B, ...), but nothing is connected."),
+        (
+            bl.Multiply(2),
+            {**PAIR, "inputs_3": ("T", "B", 3)},
+            "unknown input 'inputs_3'. Choices are: inputs_1, inputs_2.",
+        ),
+        (
+            bl.Multiply(),
+            {**PAIR, "inputs_2": ("T", "B", 4)},
+            "input 'inputs_2': expected (T, B, 3), got (T, B, 4).",
+        ),
+    ],
+)
+def test_errors(layer: Any, shapes: dict, text: str) -> None:
+    with pytest.raises(LayerValidationError, match=re.escape(text)):
+        build_layer(layer, shapes)

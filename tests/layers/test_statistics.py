@@ -1,0 +1,118 @@
+"""Statistics layers: what they count, over batches, in the trainer and in evaluations."""
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.data_iterators import Minibatches
+from brainstorm.errors import LayerValidationError, ValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import MonitorLoss, StopAfterEpoch
+from brainstorm.network import Network
+from brainstorm.scorers import Accuracy
+from brainstorm.tools import evaluate
+from brainstorm.training import SgdStepper, Trainer
+
+
+def counting_network(layer, features=3, targets=1, mask=False):
+    shapes = {"default": ("T", "B", features), "targets": ("T", "B", targets)}
+    if mask:
+        shapes["mask"] = ("T", "B", 1)
+    inp = bl.Input(shapes)
+    for name in shapes:
+        inp - name >> name - layer
+    return Network.from_layer(inp, handler=NumpyHandler(np.float64))
+
+
+def run(net, **data):
+    net.provide_external_data({name: np.asarray(v, dtype=float) for name, v in data.items()})
+    net.forward_pass()
+
+
+def test_accuracy_accumulates_until_reset(capsys):
+    net = counting_network(bl.Accuracy(name="right"))
+    assert np.isnan(net.dump_statistics()["right"])
+    run(net, default=[[[0, 1, 0], [5, 1, 1]]], targets=[[[1], [2]]])
+    assert net.dump_statistics() == {"right": 0.5}
+    run(net, default=[[[0, 1, 0]], [[0, 0, 9]]], targets=[[[1]], [[2]]])
+    storage = {"other": 1.0}
+    assert net.dump_statistics(storage, show=True) is storage
+    assert storage == {"other": 1.0, "right": 0.75}
+    assert capsys.readouterr().out == "right: 0.75\n"
+    net.reset_statistics()
+    run(net, default=[[[0, 1, 0]]], targets=[[[0]]])
+    assert net.dump_statistics() == {"right": 0.0}
+
+
+def test_only_what_the_mask_keeps_counts():
+    net = counting_network(bl.Accuracy(name="right"), mask=True)
+    run(
+        net,
+        default=[[[0, 1, 0], [5, 1, 1], [1, 0, 0]]],
+        targets=[[[1], [2], [1]]],
+        mask=[[[1], [1], [0]]],
+    )
+    assert net.dump_statistics() == {"right": 0.5}
+
+
+def test_binary_accuracy():
+    net = counting_network(bl.BinaryAccuracy(0.3, name="right"), features=2, targets=2)
+    run(net, default=[[[0.2, 0.4], [0.31, 0.3]]], targets=[[[0, 0], [1, 0]]])
+    assert net.dump_statistics() == {"right": 0.75}
+
+
+def test_wrong_targets():
+    with pytest.raises(LayerValidationError, match=r"'targets': expected \(T, B, 1\), got"):
+        counting_network(bl.Accuracy(), targets=3)
+
+
+def test_argmax():
+    inp = bl.Input({"default": ("T", "B", 2, 3)})
+    inp >> bl.Argmax(name="Best")
+    net = Network.from_layer(inp, handler=NumpyHandler())
+    values = np.random.RandomState(0).randn(4, 5, 2, 3)
+    net.provide_external_data({"default": values})
+    net.forward_pass()
+    np.testing.assert_array_equal(net.get("Best.outputs.default")[..., 0], values.argmax(axis=-1))
+
+
+def classifier_with_statistics(name="right"):
+    inp = bl.Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
+    out, right = bl.SoftmaxCE(name="Out"), bl.Accuracy(name=name)
+    inp >> bl.FullyConnected(2, "linear") >> out - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - out
+    out - "predictions" >> right
+    inp - "targets" >> "targets" - right
+    net = Network.from_layer(inp, seed=1)
+    net.initialize(1.0)
+    net.output_name = "Out.outputs.predictions"
+    return net
+
+
+def separable(count, seed):
+    x = np.random.RandomState(seed).randn(1, count, 2)
+    return {"default": x, "targets": (x[..., :1] > 0).astype(float)}
+
+
+def test_the_trainer_logs_and_resets_them_and_evaluations_do_not_disturb():
+    net = classifier_with_statistics()
+    trainer = Trainer(SgdStepper(1.0), verbose=False)
+    trainer.train_scorers = [Accuracy()]
+    trainer.add_hook(MonitorLoss("other", timescale="update"))
+    trainer.add_hook(StopAfterEpoch(3))
+    training = Minibatches(7, **separable(30, 1))
+    trainer.train(net, training, other=Minibatches(10, **separable(40, 2)))
+    logged = trainer.logs["statistics"]["right"]
+    np.testing.assert_allclose(logged, trainer.logs["rolling_training"]["Accuracy"], rtol=1e-6)
+    assert len(trainer.logs["MonitorLoss"]["right"]) > 3
+    assert logged[-1] > 0.8
+
+
+def test_evaluate_reports_them():
+    net = classifier_with_statistics()
+    data = Minibatches(8, **separable(50, 3))
+    results = evaluate(net, data, [Accuracy()])
+    assert results["right"] == pytest.approx(results["Accuracy"])
+    clashing = classifier_with_statistics(name="Accuracy")
+    with pytest.raises(ValidationError, match="both called Accuracy"):
+        evaluate(clashing, data, [Accuracy()])

@@ -1,0 +1,130 @@
+"""Layers with the transposed weights of another one, in autoencoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.errors import LayerValidationError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.network import Network
+from brainstorm.structure.construction import ConstructionWrapper
+from tests.layers.running import run
+from tests.networks import data_for, numerical_gradients
+
+RND = np.random.RandomState(3)
+
+
+def wire(*hidden: ConstructionWrapper, features: tuple[int, ...] = (4,)) -> ConstructionWrapper:
+    """Wire Input >> hidden layers >> SquaredError >> Loss."""
+    source = bl.Input({"default": ("T", "B", *features), "targets": ("T", "B", *features)})
+    loss = bl.SquaredError()
+    last = source
+    for layer in hidden:
+        last >>= layer
+    last >> loss - "loss" >> bl.Loss()
+    source - "targets" >> "targets" - loss
+    return source
+
+
+def build(source: ConstructionWrapper) -> Network:
+    net = Network.from_layer(source, seed=1, handler=DebugHandler(NumpyHandler(np.float64)))
+    net.initialize(Gaussian(0.5))
+    net.provide_external_data(data_for(net))
+    return net
+
+
+def check_gradients(net: Network) -> None:
+    expected = numerical_gradients(net)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+
+
+def autoencoder(activation: str = "tanh", **kwargs: Any) -> list[ConstructionWrapper]:
+    outer, inner = (bl.FullyConnected(n, activation, f"Enc{n}") for n in (3, 2))
+    decoder = bl.TiedFullyConnected(outer, "linear", "Dec3", **kwargs)
+    return [outer, inner, bl.TiedFullyConnected(inner, activation, "Dec2"), decoder]
+
+
+def test_it_is_the_transposed_layer() -> None:
+    x, W, bias = RND.normal(size=(2, 3, 4)), RND.normal(size=(4, 5)), RND.normal(size=5)
+    layer = bl.TiedFullyConnected(bl.FullyConnected(4), "tanh", size=5)
+    bench = run(layer, {"default": x}, W=W, bias=bias)
+    np.testing.assert_allclose(bench.get("outputs.default"), np.tanh(x @ W + bias))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_gradients_of_a_deep_autoencoder(activation: str) -> None:
+    net = build(wire(*autoencoder(activation)))
+    assert net.parameters_size == (4 * 3 + 3) + (3 * 2 + 2) + 3 + 4
+    for n in (3, 2):
+        ours, theirs = (net.buffer[f"{part}{n}"].parameters.W for part in ("Dec", "Enc"))
+        assert np.shares_memory(ours.array, theirs.array)
+    assert net.get("Dec3.outputs.default").shape == (3, 2, 4)
+    check_gradients(net)
+
+
+def test_images() -> None:
+    net = build(wire(*autoencoder(size=(2, 2)), features=(2, 2)))
+    assert net.get("Dec3.outputs.default").shape == (3, 2, 2, 2)
+    check_gradients(net)
+
+
+def test_it_may_come_first_if_its_size_is_given() -> None:
+    def decoder_first(size: int | None) -> ConstructionWrapper:
+        encoder = bl.FullyConnected(4, "tanh", "Enc")
+        return wire(bl.TiedFullyConnected(encoder, "tanh", "Dec", size), encoder)
+
+    check_gradients(build(decoder_first(3)))
+    message = (
+        r"layer 'Dec' .*option 'size': it is that of the input of the layer .* Give the size\."
+    )
+    with pytest.raises(LayerValidationError, match=message):
+        Network.from_layer(decoder_first(None))
+
+
+def test_it_survives_a_file(tmp_path: Path) -> None:
+    net = build(wire(*autoencoder()))
+    assert net.architecture["Dec2"]["@shared_parameters"] == {"W": "Enc2.W"}
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    loaded = Network.from_hdf5(tmp_path / "net.hdf5")
+    assert loaded.parameters_size == net.parameters_size
+    np.testing.assert_array_equal(loaded.get("Dec2.parameters.W"), net.get("Enc2.parameters.W"))
+
+
+def test_names_are_unique_among_both() -> None:
+    encoder = bl.FullyConnected(4, name="Same")
+    assert bl.TiedFullyConnected(encoder, name="Same").layer.name == "Same_2"
+    assert encoder.layer.name == "Same_1"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "message"),
+    [
+        (
+            lambda enc: (enc, bl.FullyConnected(5), bl.TiedFullyConnected(enc, name="Dec")),
+            r"layer 'Dec' .*'W' cannot be shared with 'Enc.W': expected shape \(5, 4\), got \(3, 4",
+        ),
+        (
+            lambda enc: (enc, bl.TiedFullyConnected(enc, size=5), bl.FullyConnected(4)),
+            r"'W' cannot be shared with 'Enc.W': expected shape \(3, 5\), got \(3, 4\)",
+        ),
+        (
+            lambda enc: (bl.FullyConnected(3), bl.TiedFullyConnected(enc, size=4)),
+            "'W' cannot be shared with 'Enc.W': unknown layer 'Enc'",
+        ),
+        (
+            lambda enc: (enc, bl.TiedFullyConnected(enc, size=4.5)),
+            "option 'size': expected a positive int or a tuple of positive ints or None, got 4.5",
+        ),
+    ],
+)
+def test_what_cannot_be_tied(hidden: Any, message: str) -> None:
+    with pytest.raises(LayerValidationError, match=message):
+        Network.from_layer(wire(*hidden(bl.FullyConnected(3, name="Enc"))))

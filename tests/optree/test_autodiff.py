@@ -1,0 +1,350 @@
+"""Gradients: the chain rule, sharing, identity, and the traps that neon's differentiator had."""
+
+import gc
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import ValidationError
+from brainstorm.optree import (
+    OPERATORS,
+    OpTreeNode,
+    Variable,
+    View,
+    evaluate,
+    gradients,
+    is_expensive,
+    linearise,
+    register_operator,
+    saved_nodes,
+    substitute,
+    views_overlap,
+)
+from brainstorm.optree import functions as fn
+from tests.optree.helpers import check_gradients, count, random_array, value, variables
+
+
+def test_seed_example():
+    x0, x1 = variables([(3, 3)] * 2)
+    bindings = {x0: np.ones((3, 3)), x1: np.full((3, 3), 2.0)}
+    dx0, dx1 = evaluate(gradients(x0 * x0 + x0 * x1, [x0, x1]), bindings)
+    np.testing.assert_array_equal(dx0, np.full((3, 3), 4.0))
+    np.testing.assert_array_equal(dx1, np.ones((3, 3)))
+
+
+def test_sharing_costs_linear_work():
+    (x,) = variables([(2,)])
+
+    def size(k):
+        y = x
+        for _ in range(k):
+            y = y * y
+        return count(gradients(y, [x]))
+
+    assert size(40) - size(20) == size(60) - size(40) <= 20 * 5
+    y = x
+    for _ in range(5):
+        y = y * y
+    check_gradients(y, {x: np.array([1.01, 0.9])})
+
+
+def test_nested_functions_cost_linear_work():
+    (x,) = variables([(2,)])
+
+    def size(k):
+        y = x
+        for _ in range(k):
+            y = fn.tanh(y)
+        return count(gradients(y, [x]))
+
+    assert size(40) - size(20) == size(60) - size(40)
+
+
+def test_chain_of_two_thousand_nodes_is_fast():
+    def seconds():
+        (x,) = variables([(2,)])
+        start = time.perf_counter()
+        y = x
+        for _ in range(1000):
+            y = fn.tanh(y) + x
+        (dx,) = gradients(y, [x])
+        elapsed = time.perf_counter() - start
+        assert dx.shape == (2,)
+        return elapsed
+
+    assert min(seconds() for _ in range(5)) < 0.2
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 1), (1, 4), (2, 1, 4), (1, 1, 1), (2, 3, 4)])
+def test_unbroadcasting(shape):
+    rnd = np.random.RandomState(0)
+    x, y = variables([shape, (2, 3, 4)])
+    bindings = {x: random_array(rnd, shape), y: random_array(rnd, y.shape)}
+    check_gradients(x * y + x / (1 + y * y), bindings)
+
+
+def test_instance_norm_at_rank_five():
+    rnd = np.random.RandomState(0)
+    x, gamma, beta = variables([(1, 2, 3, 3, 2), (2,), (2,)])
+    bindings = {v: random_array(rnd, v.shape) for v in (x, gamma, beta)}
+    normal = (x - fn.mean(x, (2, 3))) / fn.sqrt(fn.var(x, (-3, -2)) + 1e-3)
+    check_gradients(normal * gamma + beta, bindings)
+
+
+def test_a_variable_that_does_not_occur_has_gradient_zero():
+    x, y = variables([(2,), (3,)], np.float32)
+    (dy,) = gradients(x * 2, [y])
+    assert (dy.shape, dy.dtype) == ((3,), np.float32)
+    np.testing.assert_array_equal(value(dy, {y: np.array([np.nan, np.inf, 1])}), np.zeros(3))
+
+
+def test_gradient_of_the_root_and_of_nodes():
+    x, error = variables([(2,), (2,)])
+    assert gradients(x, [x], error)[0] is error
+    y = x * x
+    assert value(gradients(y * 3, [y])[0], {}).tolist() == [3, 3]
+    bindings = {x: np.array([2.0, 5.0]), error: np.array([1.0, 10.0])}
+    np.testing.assert_array_equal(value(gradients(y * 3, [x], error)[0], bindings), [12, 300])
+
+
+def test_next_error_may_be_a_tree():
+    x, t = variables([(2,), (2,)])
+    (dx,) = gradients(x * 3, [x], x - t)
+    np.testing.assert_array_equal(value(dx, {x: np.ones(2), t: np.array([0, 3])}), [3, -6])
+
+
+def test_several_roots_add_up():
+    x, a, b = variables([(2,), (2,), (1,)])
+    roots = [fn.tanh(x), fn.sum(x * x)]
+    bindings = {x: np.array([0.3, -2]), a: np.array([2.0, 3]), b: np.array([5.0])}
+    (together,) = gradients(roots, [x], [a, b])
+    parts = [gradients(root, [x], error)[0] for root, error in zip(roots, (a, b), strict=True)]
+    np.testing.assert_allclose(
+        value(together, bindings), np.sum(evaluate(parts, bindings), axis=0), rtol=1e-12
+    )
+    assert value(gradients(roots, [x])[0], bindings) == pytest.approx(
+        1 - np.tanh(bindings[x]) ** 2 + 2 * bindings[x]
+    )
+
+
+def test_next_error_of_another_shape():
+    x, e = variables([(2,), (3,)])
+    text = r"expected next_error to be .* of shape \(2,\), which x0 \* 2 has, got shape \(3,\)"
+    with pytest.raises(ValidationError, match=text):
+        gradients(x * 2, [x], e)
+
+
+def test_gradient_of_gradient_of_gradient():
+    (x,) = variables([(3,)])
+    tree = fn.exp(x * x) * fn.tanh(x)
+    for _ in range(3):
+        check_gradients(tree, {x: np.array([0.3, -0.2, 0.7])}, rtol=1e-4)
+        (tree,) = gradients(tree, [x])
+
+
+def test_maximum_gives_tied_operands_the_whole_gradient():
+    x, y = variables([(3,), (3,)])
+    bindings = {x: np.array([1.0, 2, 3]), y: np.array([1.0, 3, 2])}
+    for function, dx, dy in (
+        (fn.maximum, [1, 0, 1], [1, 1, 0]),
+        (fn.minimum, [1, 1, 0], [1, 0, 1]),
+    ):
+        found = evaluate(gradients(function(x, y), [x, y]), bindings)
+        np.testing.assert_array_equal(found, [dx, dy])
+
+
+def test_clip():
+    (x,) = variables([(4,)])
+    array = {x: np.array([-2.0, 0.5, 1.0, 3.0])}
+    tree = fn.clip(x, 0, 1)
+    np.testing.assert_array_equal(value(tree, array), [0, 0.5, 1, 1])
+    np.testing.assert_array_equal(value(gradients(tree, [x])[0], array), [0, 1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent", "d_base", "d_exponent"),
+    [(0.0, 0.0, 0, 0), (0.0, 2.0, 0, 0), (2.0, 0.0, 0, np.log(2)), (-3.0, 2.0, -6, np.nan)],
+)
+def test_power_at_its_edges(base, exponent, d_base, d_exponent):
+    x, y = variables([(1,), (1,)])
+    bindings = {x: np.array([base]), y: np.array([exponent])}
+    found = evaluate(gradients(x**y, [x, y]), bindings)
+    np.testing.assert_allclose(np.ravel(found), [d_base, d_exponent])
+    np.testing.assert_allclose(value(gradients(x**exponent, [x])[0], bindings), [d_base])
+
+
+def test_what_is_not_chosen_cannot_poison():
+    (x,) = variables([(2,)])
+    tree = fn.where(x > 0, fn.log(x), 0)
+    error = Variable((2,), np.float64)
+    (dx,) = gradients(tree, [x], error)
+    bindings = {x: np.array([2.0, -4.0]), error: np.array([1.0, np.nan])}
+    np.testing.assert_array_equal(value(dx, bindings), [0.5, 0])
+
+
+def test_safelog_and_costs_made_of_it():
+    y, t = variables([(3,), (3,)])
+    bindings = {y: np.array([0.2, 0.9, 0.0]), t: np.array([1.0, 0.0, 0.0])}
+    cost = -(t * fn.safelog(y) + (1 - t) * fn.safelog(1 - y))
+    (dy,) = gradients(cost, [y])
+    np.testing.assert_allclose(value(dy, bindings), [-5, 10, 1])
+
+
+# -- identity of variables -------------------------------------------------------------------
+
+
+def view(array, base, name):
+    offset = array.ctypes.data - base.ctypes.data
+    identity = View("arena", offset, array.shape, array.strides)
+    return Variable(array.shape, array.dtype, name, identity)
+
+
+ARENA = np.zeros((4, 6))
+
+
+def test_disjoint_views_of_one_allocation_are_different_variables():
+    left, right = view(ARENA[:, :3], ARENA, "left"), view(ARENA[:, 3:], ARENA, "right")
+    rnd = np.random.RandomState(0)
+    bindings = {left: random_array(rnd, (4, 3)), right: random_array(rnd, (4, 3))}
+    assert not views_overlap(left, right)
+    check_gradients(fn.tanh(left) * right + left, bindings)
+
+
+def test_equal_views_are_one_variable():
+    first, second = (view(ARENA[:, 1], ARENA, name) for name in ("first", "second"))
+    (gradient,) = gradients(first * second, [second])
+    np.testing.assert_array_equal(value(gradient, {first: np.arange(4)}), [0, 2, 4, 6])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        (ARENA, ARENA[1], True),
+        (ARENA[:, :3], ARENA[:, 2:], True),
+        (ARENA, ARENA.T, True),
+        (ARENA[::2], ARENA[1::2], False),
+        (ARENA[:, ::2], ARENA[:, 3::2], False),
+        (ARENA[:2], ARENA[2:], False),
+        (ARENA[0], ARENA[0], False),
+        (ARENA[:, ::-1], ARENA[:, 2], True),
+    ],
+)
+def test_views_overlap(one, other, overlap):
+    assert views_overlap(view(one, ARENA, "a"), view(other, ARENA, "b")) is overlap
+
+
+def test_views_of_different_allocations_do_not_overlap():
+    a, b = (Variable((2,), identity=View(m, 0, (2,), (4,))) for m in ("m1", "m2"))
+    assert not views_overlap(a, b)
+    assert not views_overlap(a, Variable((2,), identity="no view"))
+
+
+def test_overlapping_views_are_refused():
+    whole, part = view(ARENA, ARENA, "whole"), view(ARENA[:, :3], ARENA, "part")
+    text = (
+        r"with respect to part of shape \(4, 3\) would be incomplete: .* whole of shape \(4, 6\), "
+        r"a different view that overlaps its memory. Use one variable, and slices"
+    )
+    with pytest.raises(ValidationError, match=text):
+        gradients(fn.sum(whole) * part, [part])
+    other = Variable((4, 3), np.float64)
+    assert gradients(whole[:, :3] * part * other, [other])[0].shape == (4, 3)  # nothing is missed
+
+
+# -- operators of users ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_table(monkeypatch):
+    monkeypatch.setattr("brainstorm.optree.registry._table", dict(OPERATORS))
+
+
+@pytest.mark.usefixtures("own_table")
+def test_registered_operator():
+    register_operator(
+        "hypot",
+        2,
+        np.hypot,
+        (lambda dz, z, x, y: dz * x / z, lambda dz, z, x, y: dz * y / z),
+        c="sqrt({0} * {0} + {1} * {1})",
+    )
+    x, y = variables([(2, 1), (3,)])
+    tree = OpTreeNode.build("hypot", x, y)
+    check_gradients(tree, {x: np.array([[1.0], [2.0]]), y: np.array([1.0, 2.0, -3.0])})
+
+
+@pytest.mark.usefixtures("own_table")
+def test_rules_may_return_numbers_and_small_trees():
+    rule = (lambda dz, z, x: 2.0,)
+    register_operator("odd", 1, np.positive, rule)
+    register_operator("row", 1, np.positive, (lambda dz, z, x: fn.sum(dz),))
+    (x,) = variables([(2, 3)])
+    assert value(gradients(OpTreeNode.build("odd", x), [x])[0], {}).tolist() == [[2] * 3] * 2
+    assert value(gradients(OpTreeNode.build("row", x), [x])[0], {}).tolist() == [[6] * 3] * 2
+
+
+@pytest.mark.usefixtures("own_table")
+def test_faulty_and_missing_rules():
+    register_operator("faulty", 1, np.positive, (lambda dz, z, x: dz[0, :2],))
+    register_operator("rough", 1, np.positive)
+    (x,) = variables([(2, 3)])
+    text = r"the derivative of 'faulty' has shape \(2,\), which does not belong to its operand of"
+    with pytest.raises(ValidationError, match=text):
+        gradients(OpTreeNode.build("faulty", x), [x])
+    with pytest.raises(ValidationError, match="operator 'rough' has no derivative. Register it"):
+        gradients(OpTreeNode.build("rough", x), [x])
+    other = Variable((2, 3))
+    assert gradients(OpTreeNode.build("rough", x) * other, [other])[0].shape == (2, 3)
+
+
+# -- what is kept for the backward pass, and for how long ------------------------------------
+
+
+def test_saved_nodes():
+    x, w, b = variables([(4, 3), (3, 2), (2,)])
+    product = x @ w
+    shifted = product + b
+    activation = fn.tanh(shifted)
+    tree = activation * 2 + 1
+    saved = saved_nodes(tree, gradients(tree, [x, w, b]))
+    assert [node.op for node in saved] == ["tanh"]
+    assert saved[0] is activation
+    softplus = fn.softplus(shifted)
+    saved = saved_nodes(softplus, gradients(softplus, [b]))
+    assert [node.op for node in saved] == ["dot"]  # the sum is computed again
+    everything = saved_nodes(softplus, gradients(softplus, [b]), store=lambda node: True)
+    assert everything[0] is shifted
+    assert saved_nodes(tree, gradients(tree, [b]), store=lambda node: False) == []
+
+
+def test_backward_from_stored_values():
+    rnd = np.random.RandomState(0)
+    x, w = variables([(4, 3), (3, 2)])
+    bindings = {x: random_array(rnd, x.shape), w: random_array(rnd, w.shape)}
+    loss = fn.sum(fn.square(fn.softmax(fn.tanh(x @ w))))
+    grads = gradients(loss, [x, w])
+    saved = saved_nodes(loss, grads)
+    assert is_expensive(saved[0])
+    stored = [Variable(node.shape, node.dtype) for node in saved]
+    backward = linearise(substitute(grads, zip(saved, stored, strict=True)))
+    forward_values = evaluate([loss, *saved], bindings)[1:]
+    names = {step.operator.name for step in backward.steps}
+    assert not names & {"tanh", "softmax"}
+    found = evaluate(backward, {**bindings, **dict(zip(stored, forward_values, strict=True))})
+    for a, b in zip(found, evaluate(grads, bindings), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_nothing_keeps_trees_alive():
+    (x,) = variables([(3,)])
+    (dx,) = gradients(fn.tanh(x * 2), [x])
+    value(dx, {x: np.zeros(3)})
+    reference = weakref.ref(x)
+    gc.disable()
+    try:
+        del x, dx
+        assert reference() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,190 @@
+"""Every element-wise row of the operator table: value, derivative, C form, special numbers."""
+
+import ctypes
+import math
+import shutil
+import subprocess
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.optree import OPERATORS, OpTreeNode, evaluate, gradients
+from tests.optree.helpers import check_gradients, random_array, value, variables
+
+#: What each operator computes, written down a second time.
+REFERENCE = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "pow": lambda x, y: np.exp(y * np.log(x)),
+    "maximum": lambda x, y: np.where(x > y, x, y),
+    "minimum": lambda x, y: np.where(x < y, x, y),
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+    "finite": lambda x: np.ones_like(x),
+    "neg": lambda x: 0 - x,
+    "abs": lambda x: np.sqrt(x * x),
+    "sgn": lambda x: (x > 0) * 1.0 - (x < 0),
+    "rint": lambda x: np.round(x),
+    "binarize": lambda x: np.where(x >= 0, 1, -1),
+    "sqr": lambda x: x * x,
+    "sqrt": lambda x: x**0.5,
+    "exp": lambda x: math.e**x,
+    "exp2": lambda x: 2.0**x,
+    "expm1": lambda x: math.e**x - 1,
+    "log": lambda x: np.log10(x) * math.log(10),
+    "log2": lambda x: np.log(x) / math.log(2),
+    "log1p": lambda x: np.log(1 + x),
+    "safelog": lambda x: np.log(np.maximum(x, math.exp(-50))),
+    "sig": lambda x: 1 / (1 + np.exp(-x)),
+    "sig2": lambda x: 1 / (1 + 2**-x),
+    "tanh": lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1),
+    "tanh2": lambda x: (4**x - 1) / (4**x + 1),
+    "erf": lambda x: np.vectorize(math.erf, otypes=[float])(x),
+    "softplus": lambda x: np.log(1 + np.exp(x)),
+    "where": lambda c, x, y: np.choose(c != 0, [y, x]),
+}
+NAMES = sorted(REFERENCE)
+SMOOTH = [name for name in NAMES if OPERATORS[name].kind == "elementwise"]
+
+
+def shapes_for(count):
+    return hnp.mutually_broadcastable_shapes(
+        num_shapes=count, min_dims=1, max_dims=5, max_side=3
+    ).map(lambda shapes: shapes.input_shapes)
+
+
+def operands(name, shapes, dtype, seed):
+    rnd = np.random.RandomState(seed)
+    xs = variables(shapes, dtype)
+    intervals = OPERATORS[name].domain
+    arrays = [random_array(rnd, x.shape, i, dtype) for x, i in zip(xs, intervals, strict=True)]
+    return xs, arrays
+
+
+def test_every_elementwise_operator_has_a_reference():
+    assert {name for name, row in OPERATORS.items() if row.is_elementwise} == set(NAMES)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_value(name, dtype, data):
+    shapes = data.draw(shapes_for(OPERATORS[name].arity))
+    xs, arrays = operands(name, shapes, dtype, data.draw(st.integers(0, 1000)))
+    result = value(OpTreeNode.build(name, *xs), dict(zip(xs, arrays, strict=True)))
+    expected = REFERENCE[name](*(a.astype(np.float64) for a in arrays))
+    assert result.dtype == dtype
+    assert result.shape == np.broadcast_shapes(*shapes)
+    tolerance = 2e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_derivative_and_its_derivative(name, data):
+    shapes = data.draw(shapes_for(OPERATORS[name].arity))
+    xs, arrays = operands(name, shapes, np.float64, data.draw(st.integers(0, 1000)))
+    bindings = dict(zip(xs, arrays, strict=True))
+    tree = OpTreeNode.build(name, *xs)
+    check_gradients(tree, bindings)
+    for gradient in gradients(tree, xs):
+        check_gradients(gradient, bindings)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if OPERATORS[n].kind == "comparison"])
+def test_comparisons_have_gradient_zero(name):
+    xs, arrays = operands(name, [(2, 3)] * OPERATORS[name].arity, np.float32, 0)
+    found = evaluate(gradients(OpTreeNode.build(name, *xs), xs), dict(zip(xs, arrays, strict=True)))
+    assert all(g.dtype == np.float32 and not g.any() for g in found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_result_may_overwrite_an_operand(name):
+    for place in range(OPERATORS[name].arity):
+        _, arrays = operands(name, [(4, 3)] * OPERATORS[name].arity, np.float64, 1)
+        expected = np.empty((4, 3))
+        OPERATORS[name].numpy(*arrays, out=expected)
+        OPERATORS[name].numpy(*arrays, out=arrays[place])
+        np.testing.assert_array_equal(arrays[place], expected)
+
+
+SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 2.5, -3.5, 1e30, -1e30, 100.0]
+
+
+def special_operands(arity, dtype):
+    grids = np.meshgrid(*[np.array(SPECIAL, dtype)] * arity, indexing="ij")
+    return [np.ascontiguousarray(g.ravel()) for g in grids]
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "expected"),
+    [
+        ("tanh2", [400.0, -400.0], [1, -1]),  # (2^2x - 1) / (2^2x + 1) would be NaN
+        ("sig", [-1000.0, 1000.0], [0, 1]),
+        ("sig2", [-3000.0, 3000.0], [0, 1]),
+        ("softplus", [-1000.0, 1000.0], [0, 1000]),
+        ("safelog", [0.0, -1.0, 1.0], [-50, -50, 0]),
+        ("sgn", [0.0, -2.0, math.nan], [0, -1, math.nan]),
+        ("binarize", [0.0, -0.0, -2.0, math.nan], [1, 1, -1, math.nan]),
+        ("finite", [1.0, math.nan, math.inf], [1, 0, 0]),
+        ("rint", [0.5, 1.5, -0.6], [0, 2, -1]),
+        ("erf", [math.inf, -math.inf, math.nan], [1, -1, math.nan]),
+    ],
+)
+def test_special_values(name, x, expected):
+    (v,) = variables([(len(x),)])
+    np.testing.assert_array_equal(value(OpTreeNode.build(name, v), {v: np.array(x)}), expected)
+
+
+def test_erf_is_exact():
+    x = np.linspace(-7, 7, 20001)
+    out = np.empty_like(x)
+    OPERATORS["erf"].numpy(x, out=out)
+    np.testing.assert_allclose(out, [math.erf(a) for a in x], rtol=1e-15, atol=1e-300)
+
+
+def c_source():
+    lines = ["#include <math.h>", "#include <tgmath.h>"]
+    for name in NAMES:
+        row = OPERATORS[name]
+        names = [f"x{i}" for i in range(row.arity)]
+        for c_type in ("float", "double"):
+            arguments = ", ".join(f"const {c_type} *a{i}" for i in range(row.arity))
+            loads = " ".join(f"T {n} = a{i}[k];" for i, n in enumerate(names))
+            lines += [
+                f"#define T {c_type}",
+                f"void op_{name}_{c_type}(long n, {arguments}, {c_type} *out) {{",
+                f"  for (long k = 0; k < n; k++) {{ {loads} out[k] = {row.c.format(*names)}; }}",
+                "}",
+                "#undef T",
+            ]
+    return "\n".join(lines)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_c_forms_agree_with_numpy_on_special_numbers(tmp_path):
+    (tmp_path / "ops.c").write_text(c_source())
+    command = ["cc", "-std=c11", "-Wall", "-Werror", "-Wno-parentheses", "-O1", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", "ops.so", "ops.c", "-lm"], cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "ops.so"))
+    for name in NAMES:
+        for dtype, c_type in ((np.float32, "float"), (np.float64, "double")):
+            arrays = special_operands(OPERATORS[name].arity, dtype)
+            found, expected = np.empty_like(arrays[0]), np.empty_like(arrays[0])
+            pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, found)]
+            library[f"op_{name}_{c_type}"](ctypes.c_long(found.size), *pointers)
+            with np.errstate(all="ignore"):
+                OPERATORS[name].numpy(*arrays, out=expected)
+            tolerance = 1e-5 if dtype == np.float32 else 1e-12
+            np.testing.assert_allclose(found, expected, rtol=tolerance, err_msg=f"{name} {c_type}")

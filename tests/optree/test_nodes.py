@@ -1,0 +1,260 @@
+"""Building, text, identity, and what NumPy may not do with a tree."""
+
+import fractions
+import time
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import UnknownTypeError, ValidationError
+from brainstorm.optree import OpTreeNode, Variable, View, postorder, register_operator, substitute
+from brainstorm.optree import functions as fn
+from brainstorm.optree.registry import OPERATORS
+from tests.optree.helpers import value
+
+X = Variable((2, 3), name="x")
+Y = Variable((2, 4), name="y")
+
+
+def test_text_of_the_seed_example():
+    x0, x1 = Variable((2, 2), name="x0"), Variable((2, 2), name="x1")
+    f = x0 + x1
+    assert str(f) == "({'shape': (2, 2), 'op': 'add'}, x0, x1)"
+    assert f.pp() == OpTreeNode.pp(f) == "x0 + x1"
+    assert repr(f) == str(f)
+
+
+def test_a_node_is_a_tuple_of_op_dict_and_operands():
+    node = X * 2
+    op_dict, left, right = node
+    assert isinstance(node, tuple)
+    assert len(node) == 3
+    assert op_dict == {"shape": (2, 3), "op": "mul"} == node[0]
+    assert left is X is node[1]
+    assert right == 2 == node[2]
+    assert fn.exp(X)[2] is None
+    assert node.operands == (X, 2)  # tuples compare by identity first
+    total = fn.sum(X, axis=-1)
+    assert dict(total[0]) == {"shape": (2, 1), "op": "sum", "axis": (1,), "keepdims": True}
+
+
+def test_formulas():
+    tree = -(X + 1) / fn.tanh(X) ** 2
+    assert tree.pp() == "(-(x + 1)) / (tanh(x) ** 2)"
+    assert fn.sum(X, axis=0).pp() == "sum(x, axis=(0,), keepdims=True)"
+    assert fn.where(X > 0, X, 0).pp() == "where(x > 0, x, 0)"
+    assert fn.reshape(X, 6).pp() == "reshape(x, shape=(6,))"
+    assert (Variable((2,)) + 1).pp() == "<float32 (2,)> + 1"
+    assert X.pp() == "x"
+
+
+def test_shape_of_anything():
+    assert OpTreeNode.shape(X) == (2, 3)
+    assert OpTreeNode.shape(X + 1) == (X + 1).shape == (2, 3)
+    assert OpTreeNode.shape(2.0) == ()
+    assert X.T.shape == (3, 2)
+    assert ((X * 1).ndim, (X * 1).size) == (2, 6)
+
+
+def test_rank_three_shape():
+    a = Variable((2, 3, 4))
+    assert (a + a).shape == (2, 3, 4)
+    assert (a + Variable((4,))).shape == (2, 3, 4)
+
+
+def test_nodes_are_immutable():
+    node = X + 1
+    with pytest.raises(AttributeError, match="op-trees are immutable: cannot set 'op'"):
+        node.op = "mul"
+    with pytest.raises(TypeError):
+        node[0]["op"] = "mul"
+    with pytest.raises(AttributeError):
+        X.shape = (1,)
+
+
+def test_constructor_checks_nothing_and_keeps_everything():
+    node = OpTreeNode({"shape": (7,), "op": "add"}, X, None)
+    assert node.shape == (7,)
+    assert node.operands == (X,)
+
+
+def test_build_skips_absent_operands():
+    assert OpTreeNode.build("sqrt", X, None).pp() == "sqrt(x)"
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (
+            lambda: X + Y,
+            r"op-tree 'add' of x of shape \(2, 3\) and y of shape \(2, 4\): expected shapes that "
+            r"broadcast: .* Reshape or transpose an operand.* The tree: x \+ y",
+        ),
+        (
+            lambda: fn.tanh(X).T @ X.T,
+            r"'dot' of transpose\(tanh\(x\).*\) of shape \(3, 2\) and transpose\(x.*\) of shape "
+            r"\(3, 2\): expected \(\.\.\., m, k\) and \(\.\.\., k, n\)\. Transpose an operand",
+        ),
+        (lambda: fn.dot(X, Variable((3,))), "expected operands of rank 2 or more. Reshape vectors"),
+        (lambda: fn.sum(X, axis=2), r"'sum' of x .* expected axes from -2 to 1, got axis=2"),
+        (lambda: fn.sum(X, axis=(0, -2)), r"expected each axis once, got axis=\(0, -2\)"),
+        (lambda: fn.sum(X, axis=0.5), "expected axis to be integers or None, got axis=0.5"),
+        (lambda: fn.max(Variable((0, 2)), axis=0), "expected at least one element on the reduced"),
+        (lambda: fn.transpose(X, (0, 0)), r"expected each of the 2 axes once, got axes=\(0, 0\)"),
+        (lambda: fn.reshape(X, (4, 2)), r"expected a shape of 6 elements, got \(4, 2\)"),
+        (lambda: fn.reshape(X, (4, -1)), r"expected a shape of 6 elements, got \(4, -1\)"),
+        (lambda: fn.broadcast_to(X, (2, 1)), r"expected a shape that the operand broadcasts to"),
+        (lambda: fn.concatenate([X, Y], axis=0), "expected equal lengths on every axis but axis 0"),
+        (lambda: fn.gather(X, Variable((3, 1))), "expected indices of the operand's shape but for"),
+        (lambda: fn.onehot(X, 1, 4), "expected indices of length 1 on axis 1. Reshape them"),
+        (lambda: fn.cross_entropy_with_logits(X, Y), "expected logits and target probabilities of"),
+        (lambda: X[3], r"index into x of shape \(2, 3\): expected an index from -2 to 1, got 3"),
+        (lambda: X[0, 0, 0], "expected at most 2 indices and one '...'"),
+        (lambda: X[[0, 1]], "got list. Use take or gather for several indices"),
+        (lambda: OpTreeNode.build("exp", X, X), "op-tree 'exp': expected 1 operands, got 2"),
+        (
+            lambda: OpTreeNode.build("sum", 2),
+            "'sum': expected an op-tree or variable, got a number",
+        ),
+        (lambda: OpTreeNode.build("add", X, np.ones(3)), "got ndarray. Put the array into a var"),
+        (lambda: X * 1j, "expected op-trees, variables and real numbers as operands, got complex"),
+        (lambda: OpTreeNode.build("assign", X, X), "expected a tensor to assign to, got the plain"),
+        (lambda: bool(X + 1), r"but x \+ 1 was used as a truth value. Compare trees with 'is'"),
+        (lambda: substitute([X + 1], [(X, Y)]), r"a replacement of shape \(2, 3\) for x, got y"),
+    ],
+)
+def test_error_texts(build, text):
+    with pytest.raises(ValidationError, match=text):
+        build()
+
+
+def test_unknown_operator():
+    with pytest.raises(UnknownTypeError, match=r"unknown operator 'tan'. Choices.*Did you mean"):
+        OpTreeNode.build("tan", X)
+
+
+def test_error_text_of_a_huge_tree_is_short():
+    tree = X
+    for _ in range(60):
+        tree = tree * tree
+    with pytest.raises(ValidationError) as error:
+        tree + Y
+    assert len(str(error.value)) < 1500
+    assert len(tree.pp()) < 200_000
+
+
+def test_constants():
+    assert (X * np.float32(2))[2] == 2.0
+    assert (np.float64(2) * X)[1] == 2.0
+    assert (X * fractions.Fraction(1, 4))[2] == 0.25
+    assert type((X * True)[2]) is int
+    assert type((X + 1)[2]) is int
+    assert (np.float32(1) < X).op == "gt"
+    assert fn.exp(0) == 1.0
+    assert fn.power(2, 3) == 8.0
+
+
+def test_numpy_arrays_are_refused_at_once():
+    for compute in (lambda: X * np.ones(3), lambda: np.ones(3) * X, lambda: np.ones(3) + (X + 1)):
+        with pytest.raises(TypeError, match="got ndarray. Put the values into a variable"):
+            compute()
+    for convert in (np.asarray, np.exp):
+        with pytest.raises(TypeError, match="an op-tree holds no values|__array_ufunc__"):
+            convert(X + 1)
+
+
+def test_a_tuple_is_no_operand():
+    for compute in (lambda: (1, 2) + (X + 1), lambda: (X + 1) * [2], lambda: [1] + (X + 1)):
+        with pytest.raises(TypeError, match="expected an op-tree or a number, got"):
+            compute()
+
+
+def test_comparisons_build_nodes_and_identity_hashes():
+    for node in (X, X + 1):
+        assert (node == node).op == "eq"
+        assert (node != 1).op == "ne"
+        assert {node: 1}[node] == 1
+        with pytest.raises(ValidationError, match="truth value"):
+            node in [X + 2]  # noqa: B015
+    with pytest.raises(TypeError):
+        list(X)
+    with pytest.raises(TypeError):
+        X in X  # noqa: B015
+
+
+def test_working_type():
+    wide, index = Variable((2, 3), np.float64), Variable((2, 3), np.int64)
+    assert (X + 1.5).dtype == np.float32
+    assert (X + wide).dtype == np.float64
+    assert (X * index).dtype == np.float32
+    assert (index / 2).dtype == np.float32
+    assert (wide > 0).dtype == np.float64
+    assert fn.take(X, fn.argmax(wide, axis=0)).dtype == np.float32
+    array = np.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(value(index / 4, {index: array}), array / 4)
+
+
+def test_key_is_structural():
+    def formula(x):
+        y = x * 2
+        return fn.sum(y * y, axis=0)
+
+    same = fn.sum((X * 2) * (X * 2), axis=0)
+    assert formula(X).key() == same.key()
+    assert hash(formula(X).key()) == hash(same.key())
+    assert formula(X).key() != formula(Variable((2, 3))).key()
+    assert formula(X).key() != fn.sum((X * 2) * (X * 2), axis=1).key()
+    view = View("memory", 0, (2, 3), (12, 4))
+    twins = [Variable((2, 3), identity=view) for _ in range(2)]
+    assert formula(twins[0]).key() == formula(twins[1]).key()
+
+
+def test_traverse_visits_shared_nodes_once_operands_first():
+    y = X * 2
+    tree = y + fn.exp(y)
+    order = tree.traverse()
+    assert [getattr(n, "op", "leaf") for n in order] == ["leaf", "mul", "exp", "add"]
+    assert order[1] is y
+
+
+def test_substitute_keeps_sharing():
+    y = X * 2
+    z = Variable((2, 3), name="z")
+    (tree,) = substitute([y + fn.exp(y)], [(X, z)])
+    assert tree.pp() == "(z * 2) + exp(z * 2)"
+    assert len(postorder([tree])) == 4
+
+
+def test_deep_trees_need_no_recursion():
+    tree = X
+    for _ in range(50_000):
+        tree = tree + 1
+    assert len(tree.traverse()) == 50_001
+    assert len(tree.key()) == 50_001
+    assert str(tree).endswith("...")
+    del tree
+
+
+def test_two_thousand_nodes_are_built_quickly():
+    def seconds():
+        start = time.perf_counter()
+        tree = X
+        for _ in range(1000):
+            tree = fn.tanh(tree) * X
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.1
+
+
+def test_register_operator(monkeypatch):
+    table = {}
+    monkeypatch.setattr("brainstorm.optree.registry._table", table)
+    cube = register_operator("cube", 1, lambda x, out: np.power(x, 3, out=out), (None,))
+    assert table == {"cube": cube}
+    with pytest.raises(ValidationError, match="operator 'cube' exists already. Choose another"):
+        register_operator("cube", 1, np.exp)
+    with pytest.raises(ValidationError, match="unknown kind of operator 'elementwize'"):
+        register_operator("other", 1, np.exp, kind="elementwize")
+    with pytest.raises(ValidationError, match=r"one derivative rule per operand \(2\), got 1"):
+        register_operator("other", 2, np.hypot, (None,))
+    assert "cube" not in OPERATORS

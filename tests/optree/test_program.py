@@ -1,0 +1,148 @@
+"""Programs and the reference executor."""
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import ValidationError
+from brainstorm.optree import Constant, Variable, evaluate, gradients, linearise, lowered
+from brainstorm.optree import functions as fn
+from tests.optree.helpers import value, variables
+
+
+def names(program):
+    return [step.operator.name for step in program.steps]
+
+
+def test_equal_computations_become_one_step():
+    x, y = variables([(2, 3)] * 2)
+    program = linearise([fn.exp(x * y), fn.exp(x * y) + fn.sum(x * y, 1), fn.sum(x * y, 0)])
+    assert names(program) == ["mul", "exp", "sum", "add", "sum"]
+
+
+def test_variables_of_equal_identity_are_one_input():
+    twins = [Variable((2,), name=n, identity="same") for n in "ab"]
+    program = linearise(twins[0] * 2 + twins[1] * 2)
+    assert len(program.inputs) == 1
+    assert names(program) == ["mul", "add"]
+
+
+def test_steps_and_liveness():
+    x, y = variables([(2, 3), (3,)], np.float32)
+    tree = fn.sum((x * y + 1) * (x * y), axis=0)
+    program = linearise([tree, x])
+    mul, add, product, total = program.steps
+    assert program.inputs == (x, y)
+    assert mul.operands == (0, 1)
+    assert (mul.result, mul.frees) == (2, ())
+    assert add.operands == (2, Constant(1.0))
+    assert product.frees == (2, 3)
+    assert total.params == {"axis": (0,), "keepdims": True}
+    assert total.frees == (4,)
+    assert program.outputs == (5, 0)
+    assert [program.shape_of(i) for i in range(6)] == [(2, 3), (3,), *[(2, 3)] * 3, (1, 3)]
+    assert program.dtype_of(0) == program.dtype_of(5) == np.float32
+
+
+def test_outputs_are_never_freed():
+    (x,) = variables([(2,)])
+    y = fn.exp(x)
+    program = linearise([y, y * 2, y])
+    assert all(step.frees == () for step in program.steps)
+    assert program.outputs == (1, 2, 1)
+
+
+def test_ones_of_the_default_error_cost_nothing():
+    x, y = variables([(2,)] * 2)
+    program = linearise(gradients(x * y + x / y, [x]))
+    assert names(program) == ["div", "add"]
+    assert program.inputs[program.steps[0].operands[1]] is y
+
+
+def test_constants_fold_and_become_arrays_where_needed():
+    (x,) = variables([(2, 3)])
+    ones = fn.full((2, 3), 2.0, np.float64)
+    program = linearise([ones * 3 + x, ones * 3, fn.sum(ones)])
+    assert names(program) == ["add", "full", "sum", "full"]
+    assert program.steps[0].operands == (Constant(6.0), 0)
+    a, b, c = evaluate(program, {x: np.zeros((2, 3))})
+    assert (a.tolist(), b.tolist(), c.tolist()) == ([[6] * 3] * 2, [[6] * 3] * 2, [[12]])
+
+
+def test_a_factor_of_one_that_widens_is_kept():
+    (x,) = variables([(3,)], np.float32)
+    assert linearise(fn.full((2, 3), 1.0) * x).shape_of(1) == (2, 3)
+    assert value(fn.full((3,), 1.0, np.float64) * x, {x: np.ones(3)}).dtype == np.float64
+
+
+def test_text():
+    (x,) = variables([(2, 3)], np.float32)
+    assert str(linearise(fn.sum(x * 2, axis=0))).splitlines() == [
+        "v0 = input x0 (2, 3) float32",
+        "v1 = mul(v0, 2.0) (2, 3) float32",
+        "v2 = sum(v1, axis=(0,), keepdims=True) (1, 3) float32  frees v1",
+        "return v2",
+    ]
+
+
+def test_lowering_nested_composites_is_linear():
+    (x,) = variables([(2, 3)])
+
+    def size(depth):
+        y = x
+        for _ in range(depth):
+            y = fn.softmax(y) + fn.logsumexp(y, 1)
+        (root,) = lowered([y])
+        return len(root.traverse())
+
+    assert size(20) - size(10) == size(30) - size(20)
+
+
+def test_something_else_than_a_tree():
+    with pytest.raises(ValidationError, match="expected op-trees or variables, got float"):
+        linearise([1.0])
+
+
+def test_bindings_are_checked():
+    x = Variable((2, 3), name="x")
+    with pytest.raises(
+        ValidationError, match=r"array for the variable x of shape \(2, 3\), got no"
+    ):
+        evaluate(x * 2, {})
+    text = r"an array of shape \(2, 3\) for the variable x, got shape \(3,\)"
+    with pytest.raises(ValidationError, match=text):
+        evaluate(x * 2, {x: np.zeros(3)})
+
+
+def test_indices_are_checked():
+    x, i = Variable((3, 2)), Variable((2,), np.int64)
+    with pytest.raises(ValidationError, match="expected indices from 0 to 2, got -1 to 3"):
+        evaluate(fn.take(x, i), {x: np.zeros((3, 2)), i: np.array([-1, 3])})
+
+
+def test_results_are_new_arrays():
+    (x,) = variables([(2,)])
+    array = np.zeros(2)
+    results = evaluate([x, x * 2, x * 2, x], {x: array})
+    for i, result in enumerate(results):
+        result += i + 1
+    assert [r[0] for r in results] == [1, 2, 3, 4]
+    assert not array.any()
+
+
+def test_strided_and_foreign_arrays_may_be_bound():
+    x = Variable((2, 3), np.float64)
+    array = np.arange(12).reshape(3, 4).T[::2]
+    np.testing.assert_array_equal(value(x * 2, {x: array}), array * 2)
+
+
+def test_floating_point_events_are_silent():
+    (x,) = variables([(3,)])
+    result = value(fn.log(x) / x, {x: np.array([0.0, -1.0, np.inf])})
+    np.testing.assert_array_equal(result, [-np.inf, np.nan, np.nan])
+
+
+def test_same_program_with_other_values():
+    (x,) = variables([(2,)])
+    program = linearise(x * x)
+    for a in (2.0, 3.0):
+        assert evaluate(program, {x: np.full(2, a)})[0].tolist() == [a * a] * 2

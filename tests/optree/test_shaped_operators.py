@@ -1,0 +1,287 @@
+"""Reductions, composites, products, indexing and structure: values and derivatives."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from brainstorm.optree import (
+    OPERATORS,
+    OpTreeNode,
+    Variable,
+    evaluate,
+    gradients,
+    linearise,
+)
+from brainstorm.optree import functions as fn
+from tests.optree.helpers import check_gradients, random_array, value, variables
+
+SHAPES = [(4,), (3, 2), (2, 3, 2), (2, 1, 3, 2), (2, 1, 2, 2, 3)]
+AXES = [None, 0, -1, (0, -1), ()]
+
+
+def normal(axis, x):
+    axes = range(x.ndim) if axis is None else np.atleast_1d(np.array(axis, int))
+    return tuple(sorted({int(a) % x.ndim for a in axes}))
+
+
+def flat_index(function):
+    """argmax or argmin by brute force: the first best index into the reduced axes."""
+
+    def reference(x, axis, keepdims):
+        axes = normal(axis, x)
+        kept = [range(1) if i in axes else range(n) for i, n in enumerate(x.shape)]
+        out = np.empty([len(r) for r in kept])
+        for place in itertools.product(*kept):
+            view = x[tuple(slice(None) if i in axes else p for i, p in enumerate(place))]
+            out[place] = function(view.ravel())
+        return out if keepdims else out.squeeze(axes)
+
+    return reference
+
+
+REDUCTIONS = {
+    "sum": lambda x, axis, keepdims: np.sum(x, normal(axis, x), keepdims=keepdims),
+    "max": lambda x, axis, keepdims: np.max(x, normal(axis, x), keepdims=keepdims),
+    "min": lambda x, axis, keepdims: np.min(x, normal(axis, x), keepdims=keepdims),
+    "argmax": flat_index(np.argmax),
+    "argmin": flat_index(np.argmin),
+    "mean": lambda x, axis, keepdims: np.mean(x, normal(axis, x), keepdims=keepdims),
+    "var": lambda x, axis, keepdims: np.var(x, normal(axis, x), keepdims=keepdims),
+    "std": lambda x, axis, keepdims: np.std(x, normal(axis, x), keepdims=keepdims),
+    "logsumexp": lambda x, axis, keepdims: np.log(
+        np.sum(np.exp(x), normal(axis, x), keepdims=keepdims)
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name, keepdims, dtype):
+    for seed, (shape, axis) in enumerate(itertools.product(SHAPES, AXES)):
+        if len(shape) == 1 and isinstance(axis, tuple) and axis:
+            continue
+        (x,) = variables([shape], dtype)
+        array = random_array(np.random.RandomState(seed), shape, dtype=dtype)
+        tree = getattr(fn, name)(x, axis=axis, keepdims=keepdims)
+        expected = REDUCTIONS[name](array, axis, keepdims)
+        result = value(tree, {x: array})
+        assert tree.shape == result.shape == expected.shape
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+        if dtype == np.float64 and not (name == "std" and (axis == () or 1 in shape)):
+            check_gradients(tree, {x: array})
+
+
+def test_reductions_keep_the_axis_by_default():
+    (x,) = variables([(2, 3, 4)])
+    assert fn.sum(x).shape == (1, 1, 1)
+    assert fn.mean(x, axis=1).shape == (2, 1, 4)
+    assert fn.mean(x, axis=(0, 2), keepdims=False).shape == (3,)
+
+
+def test_mean_over_everything_at_rank_three():
+    (x,) = variables([(2, 3, 4)])
+    array = np.arange(24.0).reshape(2, 3, 4)
+    assert value(fn.mean(x), {x: array}).ravel() == [11.5]
+    assert value(fn.std(x), {x: array}).ravel() == pytest.approx([array.std()])
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_ties_all_get_the_whole_gradient(name):
+    (x,) = variables([(2, 3)])
+    tree = getattr(fn, name)(x, axis=1, keepdims=False)
+    (gradient,) = gradients(tree, [x])
+    array = np.array([[1.0, 1.0, 1.0], [0.0, 5.0, -5.0]])
+    expected = [[1, 1, 1], [0, 1, 0]] if name == "max" else [[1, 1, 1], [0, 0, 1]]
+    np.testing.assert_array_equal(value(gradient, {x: array}), expected)
+
+
+def test_gradient_of_a_reduction_does_not_touch_values():
+    (x,) = variables([(2, 2)])
+    (gradient,) = gradients(fn.sum(x, axis=0), [x])
+    array = np.array([[np.inf, np.nan], [1, 2]])
+    np.testing.assert_array_equal(value(gradient, {x: array}), np.ones((2, 2)))
+
+
+def test_sum_over_nothing_and_mean_over_nothing():
+    (x,) = variables([(2, 0)])
+    empty = {x: np.empty((2, 0))}
+    np.testing.assert_array_equal(value(fn.sum(x, axis=1), empty), [[0], [0]])
+    assert np.isnan(value(fn.mean(x, axis=1), empty)).all()
+
+
+def softmax(x, axis):
+    e = np.exp(x)
+    return e / e.sum(axis=normal(axis, x), keepdims=True)
+
+
+@pytest.mark.parametrize("axis", AXES[:4])
+def test_softmax_and_its_relatives(axis):
+    rnd = np.random.RandomState(0)
+    x, t = variables([(2, 3, 4)] * 2)
+    bindings = {x: random_array(rnd, x.shape), t: random_array(rnd, x.shape, (0, 1))}
+    p = softmax(bindings[x], axis)
+    cases = {
+        fn.softmax(x, axis): p,
+        fn.log_softmax(x, axis): np.log(p),
+        fn.cross_entropy_with_logits(x, t, axis): -np.sum(
+            bindings[t] * np.log(p), normal(axis, p), keepdims=True
+        ),
+        fn.cross_entropy_with_logits(x, t, axis, keepdims=False): -np.sum(
+            bindings[t] * np.log(p), normal(axis, p)
+        ),
+    }
+    for tree, expected in cases.items():
+        np.testing.assert_allclose(value(tree, bindings), expected, rtol=1e-12)
+        check_gradients(tree, bindings)
+
+
+COMPOSITES = ["logsumexp", "softmax", "log_softmax", "cross_entropy_with_logits"]
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_lowered_composites_have_the_same_value(name, scale):
+    rnd = np.random.RandomState(3)
+    row = OPERATORS[name]
+    xs = variables([(3, 4)] * row.arity)
+    bindings = {
+        x: scale * random_array(rnd, x.shape, i) for x, i in zip(xs, row.domain, strict=True)
+    }
+    tree = OpTreeNode.build(name, *xs, axis=1)
+    trees = [fn.tanh(tree) * tree, *gradients(tree, xs)]
+    program = linearise(trees, lower=True)
+    assert not any(step.operator.kind == "composite" for step in program.steps)
+    for found, expected in zip(evaluate(program, bindings), evaluate(trees, bindings), strict=True):
+        assert np.isfinite(expected).all()
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_composites_at_infinity():
+    (x,) = variables([(3, 2)])
+    array = np.array([[-np.inf, -np.inf], [0, -np.inf], [np.inf, 0]])
+    for lower in (False, True):
+        program = linearise([fn.logsumexp(x, 1), fn.softmax(x, 1)], lower=lower)
+        total, share = evaluate(program, {x: array})
+        np.testing.assert_array_equal(total.ravel(), [-np.inf, 0, np.inf])
+        np.testing.assert_array_equal(share[1], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)),
+        ((5, 1, 2, 3), (4, 3, 2)),
+        ((2, 2, 5, 2, 3), (3, 1)),
+    ],
+)
+def test_dot(left, right):
+    rnd = np.random.RandomState(0)
+    x, y = variables([left, right])
+    bindings = {x: random_array(rnd, left), y: random_array(rnd, right)}
+    np.testing.assert_allclose(value(x @ y, bindings), bindings[x] @ bindings[y], rtol=1e-12)
+    check_gradients(fn.dot(x, y), bindings)
+
+
+def test_dot_with_its_own_transpose():
+    (x,) = variables([(2, 3)])
+    bindings = {x: random_array(np.random.RandomState(0), (2, 3))}
+    check_gradients(fn.dot(x, x.T), bindings)
+    check_gradients(fn.dot(x.T * 2, x), bindings)
+
+
+def test_take_put_gather_scatter_and_onehot():
+    rnd = np.random.RandomState(0)
+    x = Variable((2, 5, 3), np.float64, name="x")
+    array = random_array(rnd, x.shape)
+    for index_type in (np.int64, np.int32, np.float64):
+        rows = Variable((2, 4), index_type)
+        places = Variable((2, 2, 3), index_type)
+        bindings = {
+            x: array,
+            rows: np.array([[0, 4, 4, 4], [1, 0, 0, 2]]),
+            places: rnd.randint(0, 5, (2, 2, 3)),
+        }
+        taken, gathered = fn.take(x, rows, axis=1), fn.gather(x, places, axis=-2)
+        assert taken.shape == (2, 2, 4, 3)
+        assert taken.dtype == np.float64
+        np.testing.assert_array_equal(value(taken, bindings), array[:, bindings[rows]])
+        for i, j, k in np.ndindex(2, 2, 3):
+            assert value(gathered, bindings)[i, j, k] == array[i, bindings[places][i, j, k], k]
+        for tree in (taken, gathered):
+            check_gradients(tree, bindings, [x])
+            (gradient,) = gradients(fn.square(tree), [x])  # repeated indices add up
+            check_gradients(gradient, bindings, [x])
+    labels = Variable((1, 3), np.int32)
+    hot = fn.onehot(labels, axis=0, size=4)
+    assert hot.dtype == np.float32
+    np.testing.assert_array_equal(
+        value(hot, {labels: np.array([[0, 3, 1]])}), np.eye(4)[[0, 3, 1]].T
+    )
+    assert not value(gradients(hot, [labels])[0], {}).any()
+
+
+def test_cross_entropy_with_indices():
+    rnd = np.random.RandomState(0)
+    x, t = Variable((4, 3), np.float64), Variable((4, 1), np.int64)
+    bindings = {x: random_array(rnd, x.shape), t: np.array([[0], [2], [1], [2]])}
+    tree = fn.logsumexp(x, -1) - fn.gather(x, t, -1)
+    onehot = fn.cross_entropy_with_logits(x, fn.onehot(t, -1, 3))
+    np.testing.assert_allclose(value(tree, bindings), value(onehot, bindings), rtol=1e-12)
+    check_gradients(tree, bindings, [x])
+
+
+def test_structural_operators():
+    rnd = np.random.RandomState(0)
+    x, y = variables([(2, 3, 4), (2, 2, 4)])
+    bindings = {x: random_array(rnd, x.shape), y: random_array(rnd, y.shape)}
+    a, b = bindings.values()
+    cases = {
+        x.T: a.T,
+        fn.transpose(x, (1, -1, 0)): a.transpose(1, 2, 0),
+        fn.reshape(x, (4, -1)): a.reshape(4, 6),
+        fn.reshape(x, 24): a.ravel(),
+        fn.broadcast_to(x, (5, 2, 3, 4)): np.broadcast_to(a, (5, 2, 3, 4)),
+        fn.concatenate([x, y, x], axis=1): np.concatenate([a, b, a], axis=1),
+        (x * 1)[0, :]: a[0],
+        x[1]: a[1],
+        x[..., -1]: a[..., -1],
+        x[:, None, 1:, ::-2]: a[:, None, 1:, ::-2],
+        x[-1, 2:0:-1, 3]: a[-1, 2:0:-1, 3],
+        x[:, ::-1]: a[:, ::-1],
+        x[:, 3:]: a[:, 3:],
+    }
+    for tree, expected in cases.items():
+        assert tree.shape == expected.shape
+        np.testing.assert_array_equal(value(tree, bindings), expected)
+        for dependent in (x, y):
+            if any(leaf is dependent for leaf in tree.traverse()):
+                check_gradients(tree, bindings, [dependent])
+                (gradient,) = gradients(fn.square(tree), [dependent])
+                check_gradients(gradient, bindings, [dependent])
+
+
+def test_slice_of_everything_is_the_same_tree():
+    (x,) = variables([(2, 3)])
+    assert x[...] is x
+    assert x[:, 0:3] is x
+
+
+def test_every_shaped_operator_is_tested_here():
+    rest = {name for name, row in OPERATORS.items() if not row.is_elementwise}
+    reductions = {"sum", "max", "min", "argmax", "argmin"}
+    moves = {"take", "put", "gather", "scatter", "onehot", "transpose", "reshape", "broadcast"}
+    assert rest == {
+        *reductions,
+        *COMPOSITES,
+        *moves,
+        "dot",
+        "slice",
+        "embed",
+        "concatenate",
+        "full",
+    }

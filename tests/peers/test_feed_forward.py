@@ -1,0 +1,85 @@
+"""Fully connected layers, activations, and losses with targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from brainstorm import layers as bl
+from tests.peers.comparing import compare
+
+ACTIVATIONS = {
+    "sigmoid": torch.sigmoid,
+    "rel": torch.relu,
+    "tanh": torch.tanh,
+    "linear": lambda x: x,
+    "el": functional.elu,
+}
+small = st.integers(1, 4)
+shapes = st.lists(small, min_size=3, max_size=5).map(tuple)
+seeds = st.integers(0, 1000)
+
+
+def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.RandomState(seed).normal(size=shape)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@settings(max_examples=10, deadline=None)
+@given(shape=shapes, size=small, seed=seeds)
+def test_fully_connected(activation: str, shape: tuple[int, ...], size: int, seed: int) -> None:
+    def peer(default: Any, W: Any, bias: Any) -> Any:
+        return ACTIVATIONS[activation](functional.linear(default.flatten(2), W, bias))
+
+    layer = bl.FullyConnected(size, activation)
+    compare(layer, {"default": numbers(shape, seed)}, peer, seed=seed)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@settings(max_examples=5, deadline=None)
+@given(shape=shapes, seed=seeds)
+def test_elementwise(activation: str, shape: tuple[int, ...], seed: int) -> None:
+    def peer(default: Any) -> Any:
+        return ACTIVATIONS[activation](default)
+
+    compare(bl.Elementwise(activation), {"default": numbers(shape, seed)}, peer, seed=seed)
+
+
+@settings(max_examples=15, deadline=None)
+@given(shape=shapes, seed=seeds)
+def test_softmax_cross_entropy(shape: tuple[int, ...], seed: int) -> None:
+    targets = np.random.RandomState(seed).randint(0, shape[-1], size=(*shape[:-1], 1))
+
+    def peer(default: Any, targets: Any) -> Any:
+        flat, indices = default.flatten(0, -2), targets.detach().long().flatten()
+        loss = functional.cross_entropy(flat, indices, reduction="none")
+        return {"loss": loss.reshape(targets.shape)}
+
+    inputs = {"default": numbers(shape, seed), "targets": targets.astype(float)}
+    compare(bl.SoftmaxCE(), inputs, peer, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("create", "operation"),
+    [
+        (bl.SigmoidCE, functional.binary_cross_entropy_with_logits),
+        (
+            bl.SquaredError,
+            lambda x, t, reduction: functional.mse_loss(x, t, reduction=reduction) / 2,
+        ),
+    ],
+)
+@settings(max_examples=15, deadline=None)
+@given(shape=shapes, seed=seeds)
+def test_losses(create: Any, operation: Any, shape: tuple[int, ...], seed: int) -> None:
+    def peer(default: Any, targets: Any) -> Any:
+        return {"loss": operation(default, targets, reduction="none")}
+
+    targets = np.random.RandomState(seed + 1).uniform(size=shape)
+    compare(create(), {"default": numbers(shape, seed), "targets": targets}, peer, seed=seed)

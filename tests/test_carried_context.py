@@ -1,0 +1,165 @@
+"""The state of recurrent layers, carried from one part of long sequences to the next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import Minibatches, SequenceChunks, Undivided
+from brainstorm.errors import NetworkValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import Hook, MonitorLoss, StopAfterEpoch
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import FullyConnected, Gru, Input, Loss, Lstm, SquaredError
+from brainstorm.network import Network
+from brainstorm.tools import evaluate, run_network
+from brainstorm.training import SgdStepper, Trainer
+
+RND = np.random.RandomState(9)
+DATA = {"default": RND.normal(size=(7, 5, 2)), "targets": RND.normal(size=(7, 5, 1))}
+
+
+@pytest.fixture
+def net() -> Network:
+    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
+    error = SquaredError(name="Error")
+    inp >> Lstm(4) >> Gru(3) >> FullyConnected(1, "linear") >> error - "loss" >> Loss()
+    inp - "targets" >> "targets" - error
+    network = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
+    network.initialize(Gaussian(1.0), seed=2)
+    return network
+
+
+def chunks(length: int = 3, **options) -> SequenceChunks:
+    return SequenceChunks(length, shuffle=False, **{"batch_size": 2, **options, **DATA})
+
+
+def outputs_of_parts(net: Network, iterator: SequenceChunks) -> np.ndarray:
+    """Put the outputs of all parts of all batches together again."""
+    continues = [part.continues for part in iterator()]
+    batches: list[list[np.ndarray]] = []
+    for number in run_network(net, iterator()):
+        if not continues[number]:
+            batches.append([])
+        net.forward_pass()
+        batches[-1].append(net.get("Error.outputs.predictions"))
+    return np.concatenate([np.concatenate(arrays) for arrays in batches], axis=1)
+
+
+def whole_outputs(net: Network) -> np.ndarray:
+    net.provide_external_data(DATA)
+    net.forward_pass()
+    return net.get("Error.outputs.predictions")
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 10])
+def test_parts_give_what_whole_sequences_give(net: Network, length: int) -> None:
+    """Also where the last part is shorter, and the last batch smaller."""
+    np.testing.assert_allclose(outputs_of_parts(net, chunks(length)), whole_outputs(net))
+
+
+def test_forward_passes_may_be_repeated(net: Network) -> None:
+    for _ in run_network(net, chunks(batch_size=5)()):
+        net.forward_pass()
+        first = net.get("Error.outputs.predictions")
+        net.forward_pass(training_pass=True)
+        np.testing.assert_array_equal(net.get("Error.outputs.predictions"), first)
+    np.testing.assert_allclose(first, whole_outputs(net)[6:])
+
+
+def test_other_data_in_between_do_not_disturb(net: Network) -> None:
+    for _ in run_network(net, chunks(batch_size=5)()):
+        net.forward_pass()
+        last = net.get("Error.outputs.predictions")
+        evaluate(net, chunks(2))
+        evaluate(net, Undivided(**DATA))
+        net.predict(DATA["default"])
+    np.testing.assert_allclose(last, whole_outputs(net)[6:])
+
+
+def test_ordinary_batches_start_from_zeros(net: Network) -> None:
+    expected = whole_outputs(net)
+    list(run_network(net, chunks()()))
+    np.testing.assert_array_equal(whole_outputs(net), expected)
+    for _ in run_network(net, Minibatches(5, shuffle=False, **DATA)()):
+        net.forward_pass()
+        np.testing.assert_array_equal(net.get("Error.outputs.predictions"), expected)
+
+
+def test_evaluation_of_parts_is_that_of_whole_sequences(net: Network) -> None:
+    whole = evaluate(net, Undivided(**DATA))["total_loss"]
+    parts = evaluate(net, chunks(1, batch_size=5))["total_loss"]
+    np.testing.assert_allclose(parts * 7, whole)  # losses are summed over the time of a batch
+
+
+class RecordState(Hook):
+    """Note the state before the first step and after the last, at every update."""
+
+    def __init__(self) -> None:
+        super().__init__(timescale="update")
+        self.before: list[np.ndarray] = []
+        self.after: list[np.ndarray] = []
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr:
+            cell = net.get("Lstm.internals.Ca")
+            self.before.append(cell[-1])
+            self.after.append(cell[-2])
+
+
+def test_training_in_parts(net: Network) -> None:
+    """Each part starts where the part before ended, whatever hooks have done in between."""
+    trainer = Trainer(SgdStepper(0.01), verbose=False)
+    hook = RecordState()
+    trainer.add_hook(hook)
+    trainer.add_hook(MonitorLoss("validation", timescale="update", interval=1))
+    trainer.add_hook(StopAfterEpoch(2))
+    trainer.train(net, chunks(), validation=chunks(2))
+    assert len(hook.before) == 2 * 3 * 3
+    for number, before in enumerate(hook.before):
+        expected = np.zeros_like(before) if number % 3 == 0 else hook.after[number - 1]
+        np.testing.assert_array_equal(before, expected)
+        assert hook.after[number].any()
+
+
+def test_gradients_end_at_the_border(net: Network) -> None:
+    """They are those of the second part alone, from a given context."""
+    state: list = []
+    for part, array in enumerate((slice(0, 4), slice(4, 7))):
+        net.provide_external_data({name: a[array] for name, a in DATA.items()})
+        net.carry_context(state, continues=part > 0)
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+    gradient = net.get("gradients")
+    net.provide_external_data({name: a[:4] for name, a in DATA.items()})
+    net.forward_pass()
+    context = net.get_context()
+    net.provide_external_data({name: a[4:] for name, a in DATA.items()})
+    net.forward_pass(training_pass=True, context=context)
+    net.backward_pass()
+    np.testing.assert_array_equal(net.get("gradients"), gradient)
+
+
+def test_a_state_that_does_not_fit(net: Network) -> None:
+    net.provide_external_data(DATA)
+    with pytest.raises(NetworkValidationError, match=r"context for 'Lstm.*expected .*got none"):
+        net.carry_context([], continues=True)
+    state: list = []
+    net.carry_context(state, continues=False)
+    net.provide_external_data({name: array[:, :2] for name, array in DATA.items()})
+    with pytest.raises(
+        NetworkValidationError, match=r"\(1, 2, \d+\), got \(1, 5, \d+\)\. A context"
+    ):
+        net.carry_context(state, continues=True)
+
+
+def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
+    state: list = []
+    addresses = []
+    for number in range(4):
+        net.provide_external_data(DATA)
+        net.carry_context(state, continues=number > 0)
+        net.forward_pass()
+        addresses.append([a.ctypes.data for a in state if a is not None])
+    assert addresses[0] == []
+    assert addresses[1] == addresses[2] == addresses[3] != []
