@@ -20,6 +20,12 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "linear": lambda x: x,
     "el": functional.elu,
+    "softplus": functional.softplus,
+    "leaky_rel": functional.leaky_relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "hard_sigmoid": functional.hardsigmoid,
+    "exp": torch.exp,
 }
 small = st.integers(1, 4)
 shapes = st.lists(small, min_size=3, max_size=5).map(tuple)
@@ -83,3 +89,23 @@ def test_losses(create: Any, operation: Any, shape: tuple[int, ...], seed: int) 
 
     targets = np.random.RandomState(seed + 1).uniform(size=shape)
     compare(create(), {"default": numbers(shape, seed), "targets": targets}, peer, seed=seed)
+
+
+@settings(max_examples=10, deadline=None)
+@given(shape=shapes, seed=seeds)
+def test_gated_linear_units(shape: tuple[int, ...], seed: int) -> None:
+    data = {"default": numbers((*shape[:-1], 2 * shape[-1]), seed)}
+    compare(bl.GLU(), data, lambda default: functional.glu(default), seed=seed)
+
+
+@settings(max_examples=10, deadline=None)
+@given(shape=shapes, seed=seeds)
+def test_binomial_cross_entropy(shape: tuple[int, ...], seed: int) -> None:
+    rnd = np.random.RandomState(seed)
+    y, t = rnd.uniform(0.01, 0.99, size=shape), rnd.uniform(size=shape)
+
+    def peer(default: Any, targets: Any) -> Any:
+        loss = functional.binary_cross_entropy(default, targets.detach(), reduction="none")
+        return loss.flatten(2).sum(-1, keepdim=True)
+
+    compare(bl.BinomialCrossEntropy(), {"default": y, "targets": t}, peer, seed=seed)
