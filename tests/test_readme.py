@@ -49,9 +49,9 @@ def test_the_rooms_exist():
         importlib.import_module(f"brainstorm.{name}")
 
 
-def test_the_layers_exist():
-    (listed,) = re.findall(r"^\* layers: (.*?);$", README, flags=re.MULTILINE | re.DOTALL)
-    assert set(re.findall(r"\w+", listed.partition(";")[0])) <= set(bs.layers.__all__)
+def test_there_are_as_many_layers_as_it_says():
+    assert "more than fifty layers" in README
+    assert len(set(bs.layers.__all__) - {"Layer"}) > 50
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
