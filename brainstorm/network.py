@@ -161,8 +161,6 @@ class Network(Seedable, Describable):
         Raises:
             NetworkValidationError: The network was closed.
         """
-        if self._buffer_manager.views is None:
-            raise NetworkValidationError("the network is closed, its memory was released.")
         return self._buffer_manager.views
 
     @property

@@ -428,7 +428,7 @@ def test_closing():
     assert calls == [1]
     net.close()
     for use in (lambda: net.get("parameters"), net.forward_pass, lambda: net.buffer):
-        with pytest.raises(NetworkValidationError, match="closed|no data"):
+        with pytest.raises(NetworkValidationError, match="the network is closed"):
             use()
 
 

@@ -65,7 +65,6 @@ class BufferManager:
 
     Attributes:
         buffers: One array per hub.
-        views: The tree of named views; the same objects for the manager's whole life.
         time_size: Present T (0 before the first resize).
         batch_size: Present B (0 before the first resize).
     """
@@ -79,12 +78,23 @@ class BufferManager:
         self.full_buffers: list[Array] = [None, None, None]
         self.capacities = [0, 0, 0]
         self.buffers: list[Array] = []
-        self.views: BufferView = None  # type: ignore[assignment]  # set by _place
+        self._views: BufferView | None = None
         self._carried: list[Array | None] | None = None
         self._place(0, 0)
         self._fill_persistent()
 
     # -- size -----------------------------------------------------------------------------------
+
+    @property
+    def views(self) -> BufferView:
+        """The tree of named views; the same objects for the manager's whole life.
+
+        Raises:
+            NetworkValidationError: The memory was released by `close`.
+        """
+        if self._views is None:
+            raise NetworkValidationError("the network is closed, its memory was released.")
+        return self._views
 
     @property
     def item_size(self) -> int:
@@ -119,8 +129,8 @@ class BufferManager:
             for hub, (start, stop), shape in zip(self.hubs, slices, shapes, strict=True)
         ]
         self.time_size, self.batch_size = time, batch
-        self.views = create_buffer_views_from_layout(
-            self.layout, self.buffers, self.hubs, self.handler, self.views
+        self._views = create_buffer_views_from_layout(
+            self.layout, self.buffers, self.hubs, self.handler, self._views
         )
 
     def _grow(self, totals: list[int], time: int, batch: int) -> None:
@@ -195,7 +205,7 @@ class BufferManager:
         """Release everything for good."""
         self.release()
         self.buffers = []
-        self.views = None  # type: ignore[assignment]
+        self._views = None
 
     def clear_backward_buffers(self) -> None:
         """Fill everything that only the backward pass uses with zeros."""

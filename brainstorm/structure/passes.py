@@ -45,13 +45,13 @@ class Passes:
 
     def _bind(self) -> None:
         """Look up the arrays that the copies touch, if memory has moved since the last pass."""
+        views = self.manager.views
         if self.manager.batch_size == 0:
             raise NetworkValidationError("there is no data yet: call provide_external_data first.")
         if self._bound is not self.manager.buffers:
             self._bound = self.manager.buffers
             self._copies = {
-                sink: _parts_of_copy(self.manager.views, sink, sources)
-                for sink, sources in self._copied.items()
+                sink: _parts_of_copy(views, sink, sources) for sink, sources in self._copied.items()
             }
 
     def forward(
