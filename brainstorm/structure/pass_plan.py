@@ -8,11 +8,10 @@ nobody writes, is cleared just before it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import NeededDeltas, Node
 from brainstorm.utils import get_by_path
 
@@ -37,8 +36,8 @@ class BackwardStep:
 
     layer: str
     clear: list[Range] = field(default_factory=list)
-    overwritten: set[str] = field(default_factory=set)
-    unneeded: set[str] = field(default_factory=set)
+    overwritten: frozenset[str] = frozenset()
+    unneeded: frozenset[str] = frozenset()
     copies: dict[str, list[bool]] = field(default_factory=dict)
 
 
@@ -78,7 +77,6 @@ class _Coverage:
 def plan_backward_pass(
     layers: Mapping[str, Any],
     layout: Node,
-    hubs: Sequence[Hub],
     needed: NeededDeltas,
     accumulate: bool = False,
 ) -> list[BackwardStep]:
@@ -87,7 +85,6 @@ def plan_backward_pass(
     Args:
         layers: Name to layer, in topological order.
         layout: The layout of the network.
-        hubs: Its hubs.
         needed: What has to be computed.
         accumulate: Whether gradients are added to what is there.
     """
@@ -95,37 +92,42 @@ def plan_backward_pass(
     all_gradients = _range(layout["gradients"])
     if accumulate and all_gradients:
         coverage.add(all_gradients)
-    steps = []
-    for name in reversed([name for name in layers if name in needed.layers]):
-        layer, node = layers[name], layout[name]
-        step = BackwardStep(name)
-        in_place = []
-        for output, output_node in _children(node["output_deltas"]):
-            wanted = _range(output_node)
-            in_place.append(wanted)
-            if wanted and output not in layer.takes_no_output_deltas_from:
-                coverage.claim(wanted, False, step.clear)
-        for category, skipped in (
-            ("input_deltas", layer.computes_no_input_deltas_for),
-            ("gradients", layer.computes_no_gradients_for),
-        ):
-            for target, target_node in _children(node[category]):
-                wanted = _range(target_node)
-                if wanted is None:
-                    step.unneeded.add(target)
-                elif target in skipped:
-                    continue
-                elif wanted in in_place or coverage.claim(
-                    wanted, category in layer.can_overwrite, step.clear
-                ):
-                    step.overwritten.add(f"{category}.{target}")
-        for target, target_node in _children(node["input_deltas"]):
-            if "@copy_of" in target_node and "@null" not in target_node:
-                _plan_copies(layout, f"{name}.input_deltas.{target}", coverage, step)
-        steps.append(step)
-    if all_gradients:
-        steps.append(BackwardStep("", coverage.missing(all_gradients)))
-    return [step for step in steps if step.layer or step.clear]
+    steps = [
+        _plan_layer(layout, name, layers[name], coverage)
+        for name in reversed([name for name in layers if name in needed.layers])
+    ]
+    gaps = coverage.missing(all_gradients) if all_gradients else []
+    return [*steps, BackwardStep("", gaps)] if gaps else steps
+
+
+def _plan_layer(layout: Node, name: str, layer: Any, coverage: _Coverage) -> BackwardStep:
+    node, step = layout[name], BackwardStep(name)
+    in_place = []
+    for output, output_node in _children(node["output_deltas"]):
+        wanted = _range(output_node)
+        in_place.append(wanted)
+        if wanted and output not in layer.takes_no_output_deltas_from:
+            coverage.claim(wanted, False, step.clear)
+    overwritten, unneeded = set(), set()
+    for category, skipped in (
+        ("input_deltas", layer.computes_no_input_deltas_for),
+        ("gradients", layer.computes_no_gradients_for),
+    ):
+        for target, target_node in _children(node[category]):
+            wanted = _range(target_node)
+            if wanted is None:
+                unneeded.add(target)
+            elif target in skipped:
+                continue
+            elif wanted in in_place or coverage.claim(
+                wanted, category in layer.can_overwrite, step.clear
+            ):
+                overwritten.add(f"{category}.{target}")
+    step.overwritten, step.unneeded = frozenset(overwritten), frozenset(unneeded)
+    for target, target_node in _children(node["input_deltas"]):
+        if "@copy_of" in target_node and "@null" not in target_node:
+            _plan_copies(layout, f"{name}.input_deltas.{target}", coverage, step)
+    return step
 
 
 def _plan_copies(layout: Node, sink: str, coverage: _Coverage, step: BackwardStep) -> None:

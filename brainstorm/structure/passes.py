@@ -32,7 +32,7 @@ class Passes:
         self.manager = manager
         needed = find_needed_deltas(layers, keep_input_deltas)
         self._backward_plans = {
-            accumulate: plan_backward_pass(layers, manager.layout, manager.hubs, needed, accumulate)
+            accumulate: plan_backward_pass(layers, manager.layout, needed, accumulate)
             for accumulate in (False, True)
         }
         self._copied = {
@@ -42,6 +42,12 @@ class Passes:
         }
         self._bound: list[Array] | None = None
         self._copies: dict[str, list[tuple[Array, Array]]] = {}
+        #: Layer to the copied inputs that are filled before its forward pass.
+        self._filled: dict[str, list[str]] = {name: [] for name in layers}
+        for path in self._copied:
+            name, category, _ = path.split(".", 2)
+            if category == "inputs":
+                self._filled[name].append(path)
 
     def _bind(self) -> None:
         """Look up the arrays that the copies touch, if memory has moved since the last pass."""
@@ -71,8 +77,8 @@ class Passes:
             if name == INPUT:
                 continue
             layer = self.layers[name]
-            for port in layer.in_shapes:
-                for source, part in self._copies.get(f"{name}.inputs.{port}", ()):
+            for sink in self._filled[name]:
+                for source, part in self._copies[sink]:
                     handler.copy_to(source, part)
             try:
                 layer.forward_pass(views[name], training_pass)

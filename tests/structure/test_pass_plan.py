@@ -74,7 +74,7 @@ class Rehearsal:
         if accumulate:
             self.part("gradients")[:] = 100.0
         self.cleared, self.run = 0, []
-        self.steps = plan_backward_pass(self.layers, layout, hubs, self.needed, accumulate)
+        self.steps = plan_backward_pass(self.layers, layout, self.needed, accumulate)
         for step in self.steps:
             for hub, start, stop in step.clear:
                 self.memory[hub][start:stop] = 0.0
