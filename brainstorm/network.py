@@ -210,12 +210,12 @@ class Network(Seedable, Describable):
         manager = self._buffer_manager
         return find_largest_batch(manager.hubs, T, bytes, manager.item_size)
 
-    def summary(self) -> str:
-        """Return a table of the layers: shapes, parameters, characteristics."""
-        return summarize(self.layers)
+    def summary(self) -> None:
+        """Print a table of the layers: shapes, parameters, characteristics."""
+        sys.stdout.write(f"{self!r}\n")
 
     def __repr__(self) -> str:
-        return f"Network of {len(self.layers)} layers\n{self.summary()}"
+        return f"Network of {len(self.layers)} layers\n{summarize(self.layers)}"
 
     # -- life cycle -----------------------------------------------------------------------------
 
