@@ -1,9 +1,14 @@
-"""Proofs for layers, built-in ones and your own: numerical gradients and the laws of a layer.
+"""Proofs for layers and handlers, built-in ones and your own: gradients, and laws.
 
     from brainstorm.testing import check_layer
     check_layer(MyLayer(size=4), {"default": ("T", "B", 3)})
 
 raises a `LawViolationError` that names law, layer, T, B, buffer, element and both numbers.
+
+    from brainstorm.testing import check_handler
+    check_handler(MyHandler())
+
+raises one that names law, operation, argument, element and both numbers.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from brainstorm.testing.gradients import (
     check_close,
     differentiate,
 )
+from brainstorm.testing.handler_laws import HANDLER_LAWS, check_handler
 from brainstorm.testing.layer_bench import LayerBench, build_layer
 from brainstorm.testing.layer_helpers import (
     get_test_configurations,
@@ -26,6 +32,7 @@ from brainstorm.testing.layer_helpers import (
 from brainstorm.testing.layer_laws import LAYER_LAWS, SIZES, check_layer
 
 __all__ = [
+    "HANDLER_LAWS",
     "LAYER_LAWS",
     "SIZES",
     "KinkError",
@@ -34,6 +41,7 @@ __all__ = [
     "approx_fprime",
     "build_layer",
     "check_close",
+    "check_handler",
     "check_layer",
     "differentiate",
     "get_test_configurations",

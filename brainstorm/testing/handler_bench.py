@@ -1,0 +1,101 @@
+"""A handler as its laws see it: which operations to check, and how results are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import ValidationError, unknown
+from brainstorm.handlers import Handler
+from brainstorm.handlers.contracts import Contract
+from brainstorm.testing.gradients import LawViolationError, check_close
+from brainstorm.testing.handler_arguments import Arguments, Call
+
+__all__ = ["EXAMPLES", "HandlerBench"]
+
+#: Calls of each operation that a law looks at.
+EXAMPLES = 12
+
+
+class HandlerBench:
+    """A handler, the operations to check, and how results are compared.
+
+    Args:
+        handler: The handler.
+        operations: Names of operations; `None`: all.
+        seed: Of the random arguments.
+
+    Raises:
+        ValidationError: There is no such operation.
+
+    Attributes:
+        law: Name of the law that is being checked.
+        is_host: Whether arrays are NumPy arrays.
+    """
+
+    law = ""
+
+    def __init__(self, handler: Handler, operations: Iterable[str] | None, seed: int) -> None:
+        self.handler, self.seed = handler, seed
+        self.contracts = Handler.operations()
+        self.is_complete = operations is None
+        self.operations = list(self.contracts if operations is None else operations)
+        for name in self.operations:
+            if name not in self.contracts:
+                raise ValidationError(unknown("operation", name, self.contracts))
+        self.is_host = issubclass(handler.array_type, np.ndarray)
+        self.epsilon = float(np.finfo(handler.dtype).eps)
+
+    def chosen(self, *names: str) -> list[str]:
+        """Return those of the names that are operations to check."""
+        return [name for name in names if name in self.operations]
+
+    def computing(self) -> list[Contract]:
+        """Return the contracts of all operations that compute something from their arguments."""
+        return [c for c in map(self.contracts.__getitem__, self.operations) if _computes(c)]
+
+    def examples(self, contract: Contract) -> Iterator[Arguments]:
+        """Yield random arguments of an operation, with all combinations of its flags."""
+        for example in range(EXAMPLES):
+            yield Arguments(contract.name, self.seed, self.handler.dtype, example)
+
+    def where(self, what: Any) -> str:
+        """Return the beginning of a message: the law, the handler and the operation."""
+        name = f"{type(self.handler).__name__} {np.dtype(self.handler.dtype).name}"
+        return f"law {self.law!r}: {name}, {what}"
+
+    def fail(self, what: Any, message: str) -> LawViolationError:
+        """Return the error that says how `what` (an operation) breaks the law."""
+        return LawViolationError(f"{self.where(what)}: {message}")
+
+    def attempt(self, what: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function; whatever it raises is a violation."""
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise self.fail(what, f"raises {type(error).__name__}: {error}") from error
+
+    def compare(self, what: Any, argument: str, got: Any, expected: Any) -> None:
+        """Compare an array with what it must be, up to the rounding of the handler's dtype."""
+        rtol, atol = 1000 * self.epsilon, 200 * self.epsilon
+        check_close(f"{self.where(what)}, {argument}", got, np.asarray(expected), rtol, atol)
+
+    def compare_exactly(self, what: Any, argument: str, got: Any, expected: Any) -> None:
+        """Compare an array with what it must be, to the last bit."""
+        check_close(f"{self.where(what)}, {argument}", got, np.asarray(expected), 0.0, 0.0)
+
+    def check_results(self, call: Call, arguments: Arguments, expected: Any) -> None:
+        """Run a call, and compare all that it writes."""
+        self.attempt(arguments, call.run)
+        for name, values in expected.items():
+            self.compare(arguments, name, call.get(name), values)
+
+    def array(self, values: Any) -> Any:
+        """Return an array of the handler with the given content."""
+        return self.handler.create_from_numpy(np.asarray(values, self.handler.dtype))
+
+
+def _computes(contract: Contract) -> bool:
+    return contract.result is None and not any(a.kind == "stream" for a in contract.arguments)
