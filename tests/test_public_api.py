@@ -10,6 +10,7 @@ import pytest
 import brainstorm
 
 PACKAGES = [
+    "brainstorm.backend",
     "brainstorm.data_iterators",
     "brainstorm.describable",
     "brainstorm.errors",
@@ -19,6 +20,7 @@ PACKAGES = [
     "brainstorm.layers",
     "brainstorm.network",
     "brainstorm.optional",
+    "brainstorm.optree",
     "brainstorm.randomness",
     "brainstorm.references",
     "brainstorm.scorers",
@@ -32,10 +34,12 @@ PACKAGES = [
 
 #: Names in `__all__` that are no classes or functions of the package itself.
 RE_EXPORTED = {
+    "brainstorm.backend": {"OpTreeNode"},
     "brainstorm.initializers": {"InitializationError"},
+    "brainstorm.optree": {"OPERATORS"},
     "brainstorm.randomness": {"global_rnd"},
     "brainstorm.structure": {"Network"},
-    "brainstorm.testing": {"LAYER_LAWS", "SIZES"},
+    "brainstorm.testing": {"HANDLER_LAWS", "LAYER_LAWS", "SIZES"},
     "brainstorm.utils": {
         "Array",
         "InitializationError",

@@ -14,6 +14,7 @@ A new handler is a subclass that implements the abstract operations, and shows w
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 from brainstorm.describable import Describable
@@ -21,6 +22,7 @@ from brainstorm.handlers.base_activations import ActivationOperations, activatio
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import Contract, operation
+from brainstorm.optree import Program
 from brainstorm.utils import Array
 
 __all__ = ["Handler"]
@@ -72,6 +74,29 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     @abc.abstractmethod
     def info(self) -> dict[str, str]:
         """Return what the handler computes with: libraries, versions, device."""
+
+    @abc.abstractmethod
+    def run_program(
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+    ) -> None:
+        """Compute op-trees: write or add the value of each tree to its output.
+
+        The results are as if every value were computed before any output is written; outputs
+        that share memory with each other are written in their order. What is derived from the
+        program is kept as long as the program is: linearise once, run often. From then on
+        nothing is allocated, unless composite operators (softmax, ...) are left in the program.
+
+        Args:
+            program: What `brainstorm.optree.linearise` returned, better with ``lower=True``.
+            inputs: One array per ``program.inputs``, of its shape and type.
+            outputs: One array per ``program.outputs``, of its shape; values are converted to its
+                type. They may overlap the inputs.
+            accumulate: Per output whether to add to its content instead of overwriting it.
+        """
 
     # -- memory ------------------------------------------------------------------------------
 

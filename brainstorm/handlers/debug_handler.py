@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.contracts import KINDS, Argument, Contract
+from brainstorm.optree import Program
 from brainstorm.utils import Array
 
 __all__ = ["DebugArray", "DebugHandler"]
@@ -132,6 +133,61 @@ class DebugHandler(Handler):
         """Return the info of the handler that computes, and who checks it."""
         return {**self.handler.info(), "checks": type(self).__name__}
 
+    def run_program(
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+    ) -> None:
+        """Check the arrays of a program, run it, and look for NaN and infinity.
+
+        Raises:
+            HandlerValidationError: Naming the input or output that is wrong, and the program.
+        """
+        given = {"inputs": inputs, "outputs": outputs, "accumulate": accumulate}
+        counts = (len(program.inputs), len(program.outputs), len(program.outputs))
+        for (name, values), count in zip(given.items(), counts, strict=True):
+            if len(values) != count:
+                raise _program_error(
+                    f"{name!r}: expected {count}, as many as the program has, got {len(values)}"
+                )
+        labels = [f"input {i} ({v!r})" for i, v in enumerate(program.inputs)]
+        read = [
+            self._program_array(label, array, v.shape, v.dtype)
+            for label, v, array in zip(labels, program.inputs, inputs, strict=True)
+        ]
+        written = [
+            self._program_array(f"output {i}", array, program.shape_of(value))
+            for i, (value, array) in enumerate(zip(program.outputs, outputs, strict=True))
+        ]
+        for label, array in zip(labels, read, strict=True):
+            if found := self._not_finite(array):
+                raise _program_error(f"{label} holds {found} before the run")
+        for i, (array, adds) in enumerate(zip(written, accumulate, strict=True)):
+            if adds and (found := self._not_finite(array)):
+                raise _program_error(f"output {i}, which is added to, holds {found} before the run")
+        self.handler.run_program(program, read, written, accumulate)
+        for i, array in enumerate(written):
+            if found := self._not_finite(array):
+                raise _program_error(
+                    f"output {i} holds {found} after the run; inputs were finite. The program:"
+                    f"\n{program}"
+                )
+
+    def _program_array(self, label: str, array: Any, shape: Any, dtype: Any = None) -> Any:
+        """Check an array of a program, and return what the other handler wants for it."""
+        if not isinstance(array, DebugArray):
+            raise _program_error(
+                f"{label}: expected an array of this handler (create_from_numpy makes one), got "
+                f"{type(array).__name__}"
+            )
+        if array.shape != shape:
+            raise _program_error(f"{label}: expected shape {shape}, got {array.shape}")
+        if dtype is not None and array.dtype != dtype:
+            raise _program_error(f"{label}: expected dtype {dtype}, got {array.dtype}")
+        return array.array
+
     def _run(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = contract.signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -219,6 +275,10 @@ class DebugHandler(Handler):
 
     def _host(self, array: Array) -> np.ndarray:
         return array if isinstance(array, np.ndarray) else self.handler.get_numpy_copy(array)
+
+
+def _program_error(what: str) -> HandlerValidationError:
+    return HandlerValidationError(f"run_program(program, inputs, outputs, accumulate): {what}")
 
 
 def _first(where: np.ndarray) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from brainstorm.handlers.numpy_images import NumpyImages
 from brainstorm.handlers.numpy_memory import Scratch, aligned_zeros
 from brainstorm.handlers.numpy_random import NumpyStream
 from brainstorm.handlers.numpy_sequences import NumpySequences
+from brainstorm.handlers.optree_numpy import Interpreter
+from brainstorm.optree import Program
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array
 
@@ -45,6 +47,7 @@ class NumpyHandler(NumpyActivations, NumpyImages, NumpySequences):
         self.stream = self.create_random_stream(self.rnd.generate_seed())
         self.EMPTY = np.zeros(0, self.dtype)
         self._scratch = Scratch(self.dtype)
+        self._interpreter = Interpreter()
         # An operand that is a number costs NumPy twice the time of one without dimensions.
         self._zero, self._half, self._one = (np.array(value, self.dtype) for value in (0, 0.5, 1))
         super().__init__()
@@ -65,6 +68,15 @@ class NumpyHandler(NumpyActivations, NumpyImages, NumpySequences):
             "products": f"{blas.get('name', 'unknown BLAS')} {blas.get('version', '')}".strip(),
             "everything else": "numpy",
         }
+
+    def run_program(
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+    ) -> None:
+        self._interpreter(program, inputs, outputs, accumulate)
 
     def _nonzero(self, cond: Array) -> np.ndarray:
         mask = self._scratch("mask", cond.shape, bool)

@@ -9,7 +9,7 @@ import pytest
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 
 #: Public methods of handlers that are not operations.
-OTHERS = {"operations", "info"}
+OTHERS = {"operations", "info", "run_program"}
 
 
 def public_methods(cls):

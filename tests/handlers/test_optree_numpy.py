@@ -1,0 +1,348 @@
+"""The NumPy interpreter of op-trees against the plain `evaluate`, whatever the memory is like."""
+
+import copy
+import gc
+import pickle
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import HandlerValidationError, ValidationError
+from brainstorm.handlers import (
+    DebugHandler,
+    NumpyHandler,
+    optree_numpy,
+    optree_outputs,
+    optree_schedule,
+)
+from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, gradients, linearise
+from brainstorm.optree import functions as fn
+from tests.optree.test_random_trees import grown
+
+
+@pytest.fixture
+def handler():
+    return NumpyHandler(np.float32, seed=1)
+
+
+@pytest.fixture(params=[16384, 7, 3])
+def block(request, monkeypatch):
+    """Small blocks too, so that small arrays are cut in all ways."""
+    monkeypatch.setattr(optree_schedule, "BLOCK", request.param)
+    monkeypatch.setattr(optree_numpy, "BLOCK", request.param)
+
+
+def strided(array, kind):
+    """Return an equal array that lies in memory in another way."""
+    if kind == "slice":
+        wide = np.zeros((*array.shape[:-1], array.shape[-1] + 3), array.dtype)
+        view = wide[..., 1:-2]
+    elif kind == "reversed":
+        view = np.zeros(array.shape, array.dtype)[..., ::-1]
+    elif kind == "fortran":
+        view = np.zeros(array.shape[::-1], array.dtype).T
+    else:
+        view = np.zeros_like(array)
+    view[...] = array
+    return view
+
+
+def check(handler, trees, bindings, accumulate=None, kind="plain", **tolerance):
+    program = linearise(trees, lower=True)
+    expected = evaluate(program, bindings)
+    arrays = {v.identity: strided(a, kind) if a.ndim else a for v, a in bindings.items()}
+    inputs = [arrays[v.identity] for v in program.inputs]
+    outputs = [strided(np.ones_like(a), kind) if a.ndim else np.ones_like(a) for a in expected]
+    adds = [False] * len(outputs) if accumulate is None else accumulate
+    for _ in range(2):
+        for out in outputs:
+            out[...] = 1
+        handler.run_program(program, inputs, outputs, adds)
+        for out, wanted, add in zip(outputs, expected, adds, strict=True):
+            assert out.dtype == wanted.dtype
+            np.testing.assert_allclose(out, wanted + add, **tolerance)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(handler, block, seed):
+    tree, _, bindings = grown(seed)
+    kind = ["plain", "slice", "reversed", "fortran"][seed % 4]
+    trees = [tree, *gradients(tree, list(bindings))]
+    adds = [(seed + i) % 2 == 0 for i in range(len(trees))]
+    check(handler, trees, bindings, adds, kind, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(40, 50))
+def test_float32_stays_float32(handler, block, seed):
+    rnd = np.random.RandomState(seed)
+    x, y = Variable((4, 5), np.float32), Variable((2, 1, 5), np.float32)
+    count = Variable((4, 1), np.int32)
+    tree = fn.softmax(x * y + fn.tanh(count) / 3) @ fn.transpose(
+        fn.where(y > 0.1, x, -y), (0, 2, 1)
+    )
+    bindings = {
+        x: rnd.randn(4, 5).astype(np.float32),
+        y: rnd.randn(2, 1, 5).astype(np.float32),
+        count: rnd.randint(5, size=(4, 1)).astype(np.int32),
+    }
+    trees = [tree, *gradients(tree, [x, y])]
+    kind = ["plain", "slice", "reversed", "fortran"][seed % 4]
+    check(handler, trees, bindings, kind=kind, rtol=2e-5, atol=1e-5)
+
+
+def test_mixed_types(handler, block):
+    x, y = Variable((3, 4), np.float32), Variable((4,), np.float64)
+    a, b = np.float32(np.random.rand(3, 4)), np.random.rand(4)
+    check(handler, [x * y, x + 1, fn.exp(x) + y], {x: a, y: b}, rtol=1e-12)
+
+
+#: Options, shapes and integral operands of the operators that are not element-wise.
+SHAPED = {
+    "sum": ([(2, 3, 4)], {"axis": (0, 2), "keepdims": False}),
+    "max": ([(2, 3, 4)], {"axis": 1}),
+    "min": ([(2, 3, 4)], {"axis": None}),
+    "argmax": ([(2, 3, 4)], {"axis": (0, 2)}),
+    "argmin": ([(2, 3, 4)], {"axis": 1, "keepdims": False}),
+    "logsumexp": ([(2, 3, 4)], {"axis": (1, 2)}),
+    "softmax": ([(2, 3, 4)], {"axis": 1}),
+    "log_softmax": ([(2, 3, 4)], {"axis": -1}),
+    "cross_entropy_with_logits": ([(3, 4), (3, 4)], {"axis": -1}),
+    "dot": ([(2, 3, 4), (4, 5)], {}),
+    "take": ([(4, 3), (2, 5)], {"axis": 0}),
+    "put": ([(3, 2, 5, 2), (2, 5)], {"axis": 1, "size": 4}),
+    "gather": ([(3, 4, 2), (3, 6, 2)], {"axis": 1}),
+    "scatter": ([(3, 6, 2), (3, 6, 2)], {"axis": 1, "size": 4}),
+    "onehot": ([(3, 1, 2)], {"axis": 1, "size": 4}),
+    "transpose": ([(2, 3, 4)], {"axes": (2, 0, 1)}),
+    "reshape": ([(2, 3, 4)], {"shape": (4, 6)}),
+    "broadcast": ([(3, 1)], {"shape": (2, 3, 4)}),
+    "slice": ([(5, 6)], {"start": (4, 1), "step": (-2, 3), "length": (3, 2)}),
+    "embed": ([(3, 2)], {"start": (4, 1), "step": (-2, 3), "size": (5, 6)}),
+    "concatenate": ([(2, 3), (2, 1), (2, 3)], {"axis": 1}),
+    "full": ([], {"shape": (2, 3), "value": 0.5, "dtype": "float64"}),
+}
+
+
+@pytest.mark.parametrize("kind", ["plain", "slice", "fortran"])
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_every_operator(handler, block, name, kind):
+    operator = OPERATORS[name]
+    if name not in SHAPED and not operator.is_elementwise:
+        pytest.skip("registered by another test")
+    shapes, options = SHAPED.get(name, ([(2, 3), (2, 1), (3,)][: operator.arity], {}))
+    rnd = np.random.RandomState(3)
+    operands = [Variable(shape, np.float64) for shape in shapes]
+    bindings = {}
+    for i, x in enumerate(operands):
+        low, high = operator.domain[i] if operator.domain else (-3, 3)
+        indices = i in operator.index_operands
+        bindings[x] = (
+            rnd.randint(4, size=x.shape) * 1.0 if indices else rnd.uniform(low, high, x.shape)
+        )
+    tree = OpTreeNode.build(name, *operands, **options)
+    check(handler, [tree, fn.exp(tree)], bindings, kind=kind, rtol=1e-12)
+    check(handler, [tree, tree], bindings, [True, False], kind=kind, rtol=1e-12)
+
+
+def test_nan_and_infinity_propagate_without_warnings(handler):
+    x = Variable((2, 4))
+    a = np.array([[np.nan, np.inf, -np.inf, 0], [1, 2, 3, 1e38]], np.float32)
+    trees = [x * 10, fn.maximum(x, 0), fn.max(x, 1), fn.sum(x, 0), x / 0, fn.log(x), fn.exp(x),
+             x @ x.T, fn.softmax(x), fn.where(x > 0, x, 2)]  # fmt: skip
+    check(handler, trees, {x: a})
+
+
+def test_no_elements(handler):
+    x = Variable((0, 3))
+    check(handler, [x + 1, fn.sum(x, 0), fn.sum(x), x.T @ x], {x: np.zeros((0, 3), np.float32)})
+
+
+def test_wrong_indices(handler):
+    x, i = Variable((4, 2)), Variable(3, np.int64)
+    program = linearise(fn.take(x, i))
+    out = np.zeros((3, 2), np.float32)
+    with pytest.raises(ValidationError, match=r"expected indices from 0 to 3, got -1 to 4\."):
+        handler.run_program(
+            program, [np.zeros((4, 2), np.float32), np.array([0, 4, -1])], [out], [0]
+        )
+
+
+# -- overlapping memory ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_as_if_computed_before_any_write(handler, block, seed):
+    """Inputs and outputs are random views of one piece of memory."""
+    rnd = np.random.RandomState(seed)
+    memory = rnd.randn(60)
+    views = [memory[i : i + 16].reshape(4, 4) for i in (0, 0, 4, 7, 16, 20, 40)]
+    views += [v.T for v in views] + [
+        memory[:32].reshape(4, 8)[:, :4],
+        memory[:32].reshape(4, 8)[:, 4:],
+    ]
+    pick = lambda: views[rnd.randint(len(views))]  # noqa: E731
+    variables = [Variable((4, 4), np.float64, name=n) for n in "xyz"]
+    x, y, z = variables
+    pool = [
+        x + y, x.T + x, x @ y, fn.where(x > y, z, x), fn.tanh(x * y) + z[::-1], x, z.T, y * 2,
+        fn.sum(x, 0) + y, fn.concatenate([x[:2], y[2:]], 0), fn.softmax(x),
+        fn.reshape(fn.reshape(x, (2, 8)), (4, 4)) + z,
+    ]  # fmt: skip
+    trees = [pool[i] for i in rnd.randint(len(pool), size=3)]
+    program = linearise(trees, lower=True)
+    arrays = {v.identity: pick() for v in variables}
+    outputs = [pick() for _ in trees]
+    adds = list(rnd.rand(3) < 0.4)
+    expected = memory.copy()
+    values = evaluate(program, {v: arrays[v.identity].copy() for v in variables})
+    for value, out, add in zip(values, outputs, adds, strict=True):
+        start = (out.__array_interface__["data"][0] - memory.__array_interface__["data"][0]) // 8
+        target = np.lib.stride_tricks.as_strided(expected[start:], out.shape, out.strides)
+        target[...] = target + value if add else value
+    handler.run_program(program, [arrays[v.identity] for v in program.inputs], outputs, adds)
+    np.testing.assert_allclose(memory, expected, rtol=1e-12)
+
+
+def test_in_place_needs_no_memory(handler):
+    x = Variable(100_000)
+    program = linearise(fn.tanh(x) * x)
+    a = np.ones(100_000, np.float32)
+    modes = optree_outputs.output_modes(optree_schedule.Flat(program, [True]), [a], [a], [False])
+    assert modes == (optree_outputs.DIRECT,)
+    modes = optree_outputs.output_modes(
+        optree_schedule.Flat(program, [True]), [a], [a[::-1]], [False]
+    )
+    assert modes == (optree_outputs.LATER,)
+
+
+# -- what is kept ----------------------------------------------------------------------------
+
+
+def big_program():
+    x, w = Variable((600, 500), name="x"), Variable((500, 400), name="w")
+    i = Variable((600, 1), np.int32)
+    y = fn.tanh(x @ w + fn.mean(x, 1))
+    loss = fn.logsumexp(y, 1) - fn.gather(y, i, 1) + fn.max(fn.where(y > 0, y, 0), 1)
+    return linearise([loss, *gradients(loss, [x, w])], lower=True)
+
+
+def test_nothing_is_allocated_in_steady_state(handler):
+    program = big_program()
+    inputs = [np.ones(v.shape, v.dtype) for v in program.inputs]
+    outputs = [np.zeros(program.shape_of(v), np.float32) for v in program.outputs]
+    for _ in range(2):
+        handler.run_program(program, inputs, outputs, [False, True, False])
+    tracemalloc.start()
+    try:
+        handler.run_program(program, inputs, outputs, [False, True, False])
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(3):
+            handler.run_program(program, inputs, outputs, [False, True, False])
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 20_000  # of Python's own free lists
+    assert peak - before < 300_000  # NumPy's own buffers for conversions; one array has 1.2 MB
+
+
+def test_scratch_memory_is_reused_along_a_chain(handler):
+    x = Variable((64, 64), np.float32)
+    tree = x
+    for _ in range(50):
+        tree = fn.tanh(tree @ x)
+    program = linearise(tree)
+    schedule = optree_numpy._Schedule(
+        optree_schedule.Flat(program, [True]), (optree_outputs.LATER,), (False,)
+    )
+    assert schedule.size <= 3 * 64 * 64 * 4
+
+
+def test_large_element_wise_chains_need_blocks_only(handler):
+    x = Variable(1_000_000, np.float32)
+    tree = x
+    for _ in range(50):
+        tree = fn.tanh(tree * x)
+    flat = optree_schedule.Flat(linearise(tree), [True])
+    assert len(flat.segments) == 1
+    schedule = optree_numpy._Schedule(flat, (optree_outputs.DIRECT,), (False,))
+    assert schedule.size <= 3 * optree_schedule.BLOCK * 4
+
+
+def test_plans_end_with_their_programs(handler):
+    x = Variable(3)
+    a = np.ones(3, np.float32)
+    for _ in range(5):
+        handler.run_program(linearise(x * 2), [a], [a], [False])
+    gc.collect()
+    assert not handler._interpreter._plans
+    assert a[0] == 32
+
+
+def test_schedules_are_bounded(handler):
+    program = linearise([Variable(4) * i for i in range(1, 6)])
+    memory = np.ones((5, 4), np.float32)
+    inputs = [np.ones(4, np.float32) for _ in program.inputs]
+    for n in range(20):
+        adds = [bool(n >> i & 1) for i in range(5)]
+        handler.run_program(program, inputs, list(memory), adds)
+    plan = handler._interpreter._plans[id(program)][1]
+    assert len(plan.schedules) <= optree_numpy.MOST_SCHEDULES
+
+
+def test_copies_of_handlers_start_empty(handler):
+    program = linearise(Variable(3) + 1)
+    a = np.zeros(3, np.float32)
+    handler.run_program(program, [a], [a], [False])
+    for twin in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
+        assert not twin._interpreter._plans
+        twin.run_program(program, [a], [a], [False])
+    np.testing.assert_array_equal(a, 3)
+
+
+# -- DebugHandler ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def debug():
+    return DebugHandler(NumpyHandler(np.float32, seed=1))
+
+
+def program_error(text):
+    start = "run_program(program, inputs, outputs, accumulate): "
+    return pytest.raises(HandlerValidationError, match=f"^{re.escape(start + text)}")
+
+
+def test_debug_handler_checks_programs(debug):
+    program = linearise(fn.log(Variable((2, 3), name="x")))
+    x, out = debug.ones((2, 3)), debug.zeros((2, 3))
+    debug.run_program(program, [x], [out], [False])
+    with program_error("'inputs': expected 1, as many as the program has, got 2"):
+        debug.run_program(program, [x, x], [out], [False])
+    with program_error("'accumulate': expected 1, as many as the program has, got 0"):
+        debug.run_program(program, [x], [out], [])
+    with program_error("input 0 (x): expected shape (2, 3), got (3, 2)"):
+        debug.run_program(program, [debug.ones((3, 2))], [out], [False])
+    with program_error("output 0: expected shape (2, 3), got (6,)"):
+        debug.run_program(program, [x], [debug.ones(6)], [False])
+    with program_error("input 0 (x): expected an array of this handler (create_from_numpy makes "
+                       "one), got ndarray"):  # fmt: skip
+        debug.run_program(program, [np.ones((2, 3), np.float32)], [out], [False])
+    with program_error("input 0 (x): expected dtype float32, got float64"):
+        debug.run_program(program, [debug.create_from_numpy(np.ones((2, 3)))], [out], [False])
+
+
+def test_debug_handler_finds_nan_in_programs(debug):
+    program = linearise(fn.log(Variable(2, name="x")))
+    nan = debug.create_from_numpy(np.array([1, np.nan], np.float32))
+    with program_error("input 0 (x) holds NaN (first at index (1,)) before the run"):
+        debug.run_program(program, [nan], [debug.ones(2)], [False])
+    with program_error(
+        "output 0, which is added to, holds NaN (first at index (1,)) before the run"
+    ):
+        debug.run_program(program, [debug.ones(2)], [nan], [True])
+    with program_error("output 0 holds -inf (first at index (0,)) after the run; inputs were "
+                       "finite. The program:\nv0 = input x"):  # fmt: skip
+        debug.run_program(program, [debug.zeros(2)], [debug.ones(2)], [False])

@@ -1,0 +1,666 @@
+"""neon's face: every example of its guide, and every trap that its users fell into."""
+
+import gc
+import textwrap
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+
+from brainstorm.backend import Autodiff, OpTreeNode, Tensor, gen_backend
+from brainstorm.errors import MissingDependencyError, ValidationError
+from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.optree import Variable
+from brainstorm.optree import functions as fn
+
+
+@pytest.fixture
+def be():
+    return gen_backend("cpu", rng_seed=1)
+
+
+@pytest.fixture
+def be64():
+    return gen_backend("cpu", np.float64, rng_seed=1)
+
+
+def random(be, *shape, name=None, seed=0):
+    return be.array(np.random.RandomState(seed).randn(*shape), name=name)
+
+
+# -- the examples of the guide ---------------------------------------------------------------
+
+IMPORTS = "from brainstorm.backend import Autodiff, OpTreeNode, Tensor, gen_backend\n"
+
+
+def run_script(text):
+    namespace = {}
+    exec(IMPORTS + textwrap.dedent(text), namespace)
+    return namespace
+
+
+def test_guide_creating_tensors():
+    names = run_script(
+        """
+        be = gen_backend(backend='cpu')
+        myTensor = be.zeros((100, 100))
+        import numpy as np
+        array_of_zeros = np.zeros((100, 100))
+        myTensor = be.zeros_like(array_of_zeros)
+        one = myTensor
+        myTensor = be.array(array_of_zeros)
+        two = myTensor
+        myTensor = be.empty((100, 100))
+        myTensor[:] = 0
+        three = myTensor
+        myTensor = be.empty((100, 100))
+        myTensor.fill(0.0)
+        four = myTensor
+        yourTensor = be.zeros((100, 100))
+        myTensor = yourTensor.copy(yourTensor)
+        myNumpyArray = myTensor.get()
+        f = 1/(1+be.exp(-1*myTensor))
+        fval = be.empty((100, 100)) # allocate space for output
+        fval[:] = f # execute the op-tree
+        """
+    )
+    for name in ("one", "two", "three", "four", "myTensor"):
+        assert isinstance(names[name], Tensor)
+        np.testing.assert_array_equal(names[name].get(), np.zeros((100, 100), np.float32))
+    assert isinstance(names["myNumpyArray"], np.ndarray)
+    np.testing.assert_array_equal(names["fval"].get(), np.full((100, 100), 0.5))
+
+
+def test_guide_list_of_what_tensors_support(be):
+    x, y = random(be, 12, 12), random(be, 12, 12, seed=1)
+    a, b = x.get(), y.get()
+    for tree, expected in [
+        (x[:, 1] * 1, a[:, 1]),
+        (x[:, 3:10] * 1, a[:, 3:10]),
+        (x * y, a * b),
+        (x + y, a + b),
+        (be.exp(x), np.exp(a)),
+        (be.sqrt(x * x), np.abs(a)),
+        (x == y, np.zeros((12, 12))),
+        (x > y, a > b),
+        (be.dot(x, y), a @ b),
+        (be.max(x), a.max(keepdims=True)),
+        (be.mean(x), a.mean(keepdims=True)),
+    ]:
+        out = be.empty(tree.shape)
+        out[:] = tree
+        np.testing.assert_allclose(out.get(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_guide_minimal_example(capsys):
+    run_script(
+        """
+        be = gen_backend('cpu')
+        x0 = be.ones((2, 2), name='x0')
+        x1 = be.ones((2, 2), name='x1')
+        f = x0 + x1               # op-tree creation
+        f_val = be.empty((2, 2))  # output buffer allocation
+        f_val[:] = f              # execution
+
+        print(f)                  # print the op-tree tuple
+        print(f_val.get())        # get the device tensor
+        """
+    )
+    # the guide shows the array on one line, as its NumPy padded it
+    expected = "({'shape': (2, 2), 'op': 'add'}, x0, x1) [[ 2.  2.]  [ 2.  2.]]"
+    assert capsys.readouterr().out.replace("[2.", "[ 2.").split() == expected.split()
+
+
+def test_guide_creating_trees(be):
+    x1, x2, out = be.ones((2, 2)), be.ones((2, 2)), be.empty((2, 2))
+    t1, t2 = x1 * x2, x1 - x2
+    for f in (x1 + x2, x1 + t2, t1 + t2, be.mean(x1), OpTreeNode.build("add", x1, x2)):
+        assert isinstance(f, OpTreeNode)
+        assert len(f) == 3
+    assert OpTreeNode.build("sqrt", x1 * 4, None, out=out) is out
+    np.testing.assert_array_equal(out.get(), 2)
+    f = OpTreeNode({"op": "add", "shape": (2, 2)}, x1, x2)
+    assert OpTreeNode.build("assign", out, f - 5) is out
+    np.testing.assert_array_equal(out.get(), -3)
+
+
+def test_guide_autodiff(capsys):
+    names = run_script(
+        """
+        import numpy as np
+        be = gen_backend('cpu')
+        x0 = be.array(np.ones((3, 3)) * 1., name='x0')
+        x1 = be.array(np.ones((3, 3)) * 2., name='x1')
+        print('# example 0')
+        f = x0 * x0 + x0 * x1
+        ad = Autodiff(op_tree=f, be=be, next_error=None)
+        print(ad.get_grad_asnumpyarray([x0, x1])) # result is [2 * x0 + x1, x0]
+        first = ad.get_grad_asnumpyarray([x0, x1])
+
+        f = be.tanh((x0 * x1) + (x0 / x1))
+        ad = Autodiff(op_tree=f, be=be, next_error=None)
+        [x0_grad_op_tree, x1_grad_op_tree] = ad.get_grad_op_tree([x0, x1])
+        print(OpTreeNode.pp(x0_grad_op_tree))
+        print(OpTreeNode.pp(x1_grad_op_tree))
+        """
+    )
+    np.testing.assert_array_equal(names["first"], [np.full((3, 3), 4), np.full((3, 3), 1)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("# example 0\n[array([[4., 4., 4.]")
+    assert "tanh((x0 * x1) + (x0 / x1))" in printed
+    z = np.tanh(2.5)
+    found = names["ad"].get_grad_asnumpyarray([names["x0"], names["x1"]])
+    np.testing.assert_allclose(found[0], np.full((3, 3), (1 - z * z) * 2.5), rtol=1e-5)
+    np.testing.assert_allclose(found[1], np.full((3, 3), (1 - z * z) * 0.75), rtol=1e-5)
+
+
+@pytest.mark.parametrize("first", [0, 1, 4, 7])
+def test_guide_dynamic_trees(first, capsys):
+    names = run_script(
+        f"""
+        import numpy as np
+        np.random.seed(1)
+        be = gen_backend('cpu')
+        values = np.random.randint(10, size=(3, 3))
+        values[0, 0] = {first}
+        x0 = be.array(values, name='x0')
+        def my_loop(x):
+            y = be.zeros(OpTreeNode.shape(x), name='tensor-zero')
+            for _ in range(x.get()[0, 0]):
+                y = y + x
+            return y
+        def my_condition(x):
+            if x.get()[0, 0] % 2 == 0:
+                return be.sig(x)
+            else:
+                return be.tanh(x)
+        f = my_loop(x0) + my_condition(x0)
+        ad = Autodiff(f, be)
+        x0_grad_tree = ad.get_grad_op_tree([x0])[0]
+        print(x0.get())
+        print(OpTreeNode.pp(f))
+        print(OpTreeNode.pp(x0_grad_tree))
+        """
+    )
+    printed = capsys.readouterr().out
+    assert printed.startswith(str(names["values"]))
+    assert "tensor-zero" + " + x0)" * first in printed
+    x = names["values"].astype(np.float64)
+    z = np.tanh(x) if first % 2 else 1 / (1 + np.exp(-x))
+    slope = 1 - z * z if first % 2 else z * (1 - z)
+    (found,) = names["ad"].get_grad_asnumpyarray([names["x0"]])
+    np.testing.assert_allclose(found, first + slope, rtol=1e-3, atol=1e-5)
+
+
+def test_batch_norm_as_in_neon(be64):
+    """The idiom of neon's layers: the error's buffer takes the input's gradient."""
+    x, gamma, beta = random(be64, 4, 6), random(be64, 4, 1, seed=1), random(be64, 4, 1, seed=2)
+    deltas = random(be64, 4, 6, seed=3)
+    dgamma, dbeta = be64.empty((4, 1)), be64.empty((4, 1))
+    xhat = (x - be64.mean(x, axis=1)) / be64.sqrt(be64.var(x, axis=1) + 1e-3)
+    tree = xhat * gamma + beta
+    d, a, g = deltas.get(), x.get(), gamma.get()
+    Autodiff(tree, be64, next_error=deltas).back_prop_grad(
+        [x, gamma, beta], [deltas, dgamma, dbeta]
+    )
+    inv = 1 / np.sqrt(a.var(1, keepdims=True) + 1e-3)
+    h = (a - a.mean(1, keepdims=True)) * inv
+    gg, gb = (h * d).sum(1, keepdims=True), d.sum(1, keepdims=True)
+    np.testing.assert_allclose(dgamma.get(), gg)
+    np.testing.assert_allclose(dbeta.get(), gb)
+    np.testing.assert_allclose(deltas.get(), g * inv * (d - (h * gg + gb) / 6))
+
+
+# -- getting a backend (trap: a process-wide singleton) ----------------------------------------
+
+
+def test_backends_are_independent():
+    one, two = gen_backend("cpu"), gen_backend("cpu", np.float64)
+    x = one.ones((2, 2))
+    assert (x.dtype, two.ones(2).dtype) == (np.float32, np.float64)
+    x[:] = x + 1
+    np.testing.assert_array_equal(x.get(), 2)
+
+
+def test_a_seed_makes_random_numbers_repeatable():
+    a, b = (gen_backend("cpu", rng_seed=3).rand((2, 3)).get() for _ in range(2))
+    np.testing.assert_array_equal(a, b)
+    assert np.all((a >= 0) & (a < 1))
+    assert np.unique(a).size == 6
+
+
+def test_backends_from_handlers():
+    handler = NumpyHandler(np.float64, seed=1)
+    assert gen_backend(handler).handler is handler
+    assert isinstance(gen_backend().handler, Handler)
+    with pytest.raises(MissingDependencyError, match="no handler for GPUs. Use 'cpu'"):
+        gen_backend("gpu")
+    with pytest.raises(
+        ValidationError, match="unknown backend 'nervanagpu'. Choices are: cpu, gpu"
+    ):
+        gen_backend("nervanagpu")
+    with pytest.raises(ValidationError, match="expected float32 or float64, got float16"):
+        gen_backend("cpu", np.float16)
+
+
+def test_on_a_checking_handler():
+    be = gen_backend(DebugHandler(NumpyHandler(np.float32, seed=1)))
+    x = random(be, 3, 3, name="x")
+    y = be.zeros((3, 3))
+    y[:, ::-1] = be.tanh(x.T)
+    np.testing.assert_allclose(y.get()[:, ::-1], np.tanh(x.get().T), rtol=1e-6)
+    found = Autodiff(be.dot(x, x.T), be).get_grad_asnumpyarray([x])[0]
+    assert found.shape == (3, 3)
+    assert be.array(np.arange(3)).get().dtype == np.int64
+
+
+# -- tensors -----------------------------------------------------------------------------------
+
+
+def test_tensor_surface(be):
+    x = be.array([[1, 2, 3], [4, 5, 6]], name="x")
+    assert (x.shape, x.dtype, x.name, x.size, x.ndim) == ((2, 3), np.float32, "x", 6, 2)
+    assert repr(x) == "x"
+    assert x.is_contiguous
+    assert not x.T.is_contiguous
+    assert x.base is None
+    assert x[0].base is x
+    assert x[0][1:].root is x
+    assert x.backend is be
+    assert be.ones_like(x).get().sum() == 6
+    assert be.empty_like(x * 2).shape == (2, 3)
+    assert be.zeros_like(be.zeros(2, np.int32)).dtype == np.int32
+    assert be.full((2, 2), 3).shape == (2, 2)
+    assert x.set(np.zeros((2, 3))) is x
+    y = be.ones((2, 3))
+    assert x.copy_from(y) is x
+    np.testing.assert_array_equal(x.asnumpyarray(), 1)
+
+
+def test_get_is_a_copy(be):
+    x = be.ones((2, 2))
+    for method in (x.get, x.asnumpyarray):  # in neon the second was a live reference on the CPU
+        method()[:] = 7
+        np.testing.assert_array_equal(x.get(), 1)
+
+
+def test_creation_copies(be):
+    a = np.ones((2, 2), np.float32)
+    x = be.array(a)
+    a[:] = 5
+    np.testing.assert_array_equal(x.get(), 1)
+
+
+def test_views_follow_numpy_at_any_rank(be):
+    a = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    x = be.array(a)
+    for index in (
+        1,
+        (1, 2),
+        (1, 2, 3),
+        (..., 1),
+        np.s_[:, 1:, ::-2],
+        np.s_[None, ..., 0],
+        np.s_[:],
+    ):
+        view = x[index]
+        assert view.shape == a[index].shape
+        np.testing.assert_array_equal(view.get(), a[index])
+    x[1, 2] = 9
+    assert np.all(x.get()[1, 2] == 9)
+    np.testing.assert_array_equal(x.T.get(), x.get().T)
+    np.testing.assert_array_equal(x.transpose(1, 0, 2).get(), x.get().transpose(1, 0, 2))
+    flat = x.reshape(-1, 4)
+    flat[0] = -1
+    assert np.all(x.get()[0, 0] == -1)
+    assert x.reshape((24,)).shape == (24,)
+
+
+def test_assigning(be):
+    x = be.zeros((2, 3))
+    y = be.array([[1.0], [2.0]])
+    x[:] = y
+    np.testing.assert_array_equal(x.get(), [[1, 1, 1], [2, 2, 2]])
+    x[0] = np.arange(3)
+    x[1] = [7, 8, 9]
+    np.testing.assert_array_equal(x.get(), [[0, 1, 2], [7, 8, 9]])
+    x[:, 1:] = y * 2
+    x[1, 0] = np.float64(0.5)
+    np.testing.assert_array_equal(x.get(), [[0, 2, 2], [0.5, 4, 4]])
+    x[0] += 1
+    np.testing.assert_array_equal(x.get()[0], [1, 3, 3])
+    assert be.exp(y, out=be.empty((2, 1))).get().shape == (2, 1)
+    count = be.zeros(3, np.int32)
+    count[:] = 2
+    count[1:] = count[1:] * 3
+    np.testing.assert_array_equal(count.get(), [2, 6, 6])
+
+
+def test_errors_of_tensors(be):
+    x = be.zeros((2, 3), name="x")
+    with pytest.raises(
+        ValidationError,
+        match=r"an op-tree that broadcasts to \(2, 3\), got .*'add'.* of shape \(2, 2\)",
+    ):
+        x[:] = be.ones((2, 2)) + 1
+    with pytest.raises(
+        ValidationError, match=r"x: expected values that broadcast to \(2, 3\), got sh"
+    ):
+        x[:] = np.ones(2)
+    with pytest.raises(ValidationError, match=r"x: expected values of shape \(2, 3\), got \(3,\)"):
+        x.set(np.ones(3))
+    with pytest.raises(
+        ValidationError, match=r"tensor x of shape \(2, 3\): expected an index from -2 to"
+    ):
+        x[2]
+    with pytest.raises(ValidationError, match="as index, got list. Use take or gather"):
+        x[[0, 1]]
+    with pytest.raises(ValidationError, match=r"reshaping to \(6,\) would copy"):
+        x.T.reshape(6)
+    with pytest.raises(ValidationError, match="expected a shape of 6 elements, got 5"):
+        x.reshape(5)
+    with pytest.raises(
+        ValidationError, match=r"expected tensors as variables, got v of shape \(3,\)"
+    ):
+        x[:] = Variable(3, name="v") + 1
+
+
+# -- numbers and arrays as operands (traps: endless loops) ---------------------------------------
+
+
+def test_numpy_scalars_are_numbers(be):
+    x, out = be.ones((2, 2)), be.empty((2, 2))
+    for tree in (x * np.float32(2), np.float64(2) * x, 2 * x, x + np.int64(1), np.ones(())[()] + x):
+        out[:] = tree
+        np.testing.assert_array_equal(out.get(), 2)
+
+
+def test_arrays_are_no_operands(be):
+    x = be.ones((2, 2))
+    for operation in (lambda a: x * a, lambda a: a * x, lambda a: x == a):
+        with pytest.raises(TypeError):
+            operation(np.ones((2, 2)))
+    with pytest.raises(TypeError):
+        np.asarray(x)
+    with pytest.raises(TypeError):
+        iter(x)
+
+
+def test_trees_hash_but_have_no_truth_value(be):
+    x, y = be.ones((2, 2)), be.ones((2, 2))
+    assert len({x, y, x + y}) == 3
+    with pytest.raises(ValidationError, match="Compare trees with 'is'"):
+        assert x in [y]  # in neon always true
+
+
+# -- shapes (traps: unchecked, rank 2 only) --------------------------------------------------------
+
+
+def test_shapes_are_checked_while_building(be):
+    x, y = be.ones((2, 3), name="x"), be.ones((2, 4), name="y")
+    with pytest.raises(
+        ValidationError, match=r"x of shape \(2, 3\) and y of shape \(2, 4\).*x \+ y"
+    ):
+        x + y
+
+
+def test_reductions_reduce_all_axes_at_any_rank(be):
+    x = random(be, 2, 3, 4)
+    for name in ("sum", "mean", "var", "std", "max", "min"):
+        tree = getattr(be, name)(x)
+        assert tree.shape == (1, 1, 1)
+        found = be.empty((1, 1, 1))
+        found[:] = tree
+        np.testing.assert_allclose(found.get(), getattr(np, name)(x.get()), rtol=1e-4, atol=1e-5)
+    assert be.sum(x, axis=-1, keepdims=False).shape == (2, 3)
+    assert be.argmax(x).shape == (1, 1, 1)
+
+
+def test_std_into_a_buffer_is_no_variance(be):
+    x, out = random(be, 3, 5), be.empty((3, 1))
+    be.std(x, axis=1, out=out)
+    np.testing.assert_allclose(out.get()[:, 0], x.get().std(1), rtol=1e-5)
+
+
+def test_operators_that_neon_could_not_run_or_differentiate(be64):
+    x = be64.array([[0.5, -2.0, 1.5]])
+    for tree, value, slope in [
+        (be64.finite(x), [1, 1, 1], [0, 0, 0]),
+        (be64.not_equal(x, 0.5), [0, 1, 1], [0, 0, 0]),
+        (be64.rint(x), [0, -2, 2], [0, 0, 0]),
+        (be64.safelog(x), [np.log(0.5), -50, np.log(1.5)], [2, 0, 1 / 1.5]),
+        (be64.tanh2(x * 1e5), [1, -1, 1], [0, 0, 0]),
+        (x**2, [0.25, 4, 2.25], [1, -4, 3]),
+    ]:
+        out = be64.empty((1, 3))
+        out[:] = tree
+        np.testing.assert_allclose(out.get()[0], value)
+        np.testing.assert_allclose(Autodiff(tree, be64).get_grad_asnumpyarray([x])[0][0], slope)
+
+
+# -- execution -----------------------------------------------------------------------------------
+
+
+def test_execution_is_lazy_and_repeatable(be):
+    x, out = be.ones((2, 2)), be.zeros((2, 2))
+    tree = x + 1
+    np.testing.assert_array_equal(out.get(), 0)
+    for value in (1, 5):
+        x[:] = value
+        out[:] = tree
+        np.testing.assert_array_equal(out.get(), value + 1)
+
+
+@pytest.mark.parametrize("n", [3, 300])
+def test_the_right_side_is_computed_before_any_write(be, n):
+    x = random(be, n, n)
+    a = x.get()
+    x[:] = x.T + x
+    np.testing.assert_allclose(x.get(), a + a.T)
+    x[:] = a
+    x[1:] = x[:-1] * 2
+    np.testing.assert_allclose(x.get(), np.concatenate([a[:1], 2 * a[:-1]]))
+    x[:] = a
+    x[:] = x[::-1]
+    np.testing.assert_array_equal(x.get(), a[::-1])
+    x[:] = be.dot(x, x)
+    np.testing.assert_allclose(x.get(), a[::-1] @ a[::-1], rtol=1e-3, atol=1e-3)
+
+
+def test_programs_are_built_once_and_end_with_their_trees(be):
+    x, out = be.ones((4, 4)), be.empty((4, 4))
+    tree = be.tanh(x) * x
+    out[:] = tree
+    program = weakref.ref(tree.__dict__["program"])
+    out[:] = tree
+    assert tree.__dict__["program"] is program()
+    del tree
+    gc.collect()
+    assert program() is None
+
+
+def test_executing_again_allocates_nothing(be):
+    x, out, other = be.ones((500, 500)), be.empty((500, 500)), be.zeros((500, 500))
+    tree = be.softmax(be.dot(x, x) * 0.001 + x)
+    ad = Autodiff(tree, be, next_error=other)
+    for _ in range(2):
+        out[:] = tree
+        ad.back_prop_grad([x], [out], accumulate=True)
+    tracemalloc.start()
+    try:
+        out[:] = tree
+        ad.back_prop_grad([x], [out], accumulate=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 300_000  # one array has 1 MB
+
+
+# -- Autodiff ------------------------------------------------------------------------------------
+
+
+def numerical(be, tree, x, error, step=1e-5):
+    """Central differences of sum(tree * error) with respect to x, in place."""
+    out = be.empty(tree.shape)
+    gradient = np.zeros(x.shape)
+    for index in np.ndindex(*x.shape):
+        total = []
+        old = x[index].get()
+        for sign in (1, -1):
+            x[index] = old + sign * step
+            out[:] = tree
+            total.append((out.get() * error.get()).sum())
+        x[index] = old
+        gradient[index] = (total[0] - total[1]) / (2 * step)
+    return gradient
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda be, x: be.dot(x, x.T),
+        lambda be, x: be.dot(x.T, x),
+        lambda be, x: x[:2] * x[1:3] + be.tanh(x[2:]) if x.shape[0] == 3 else x[:2] * x[1:3],
+        lambda be, x: x.T * 2,
+        lambda be, x: be.exp(x[:, ::-1]) * x,
+        lambda be, x: be.dot(x.reshape(4, 3), x) + x[0, 1],
+    ],
+)
+def test_gradients_through_views_of_one_tensor(be64, make):
+    x = random(be64, 3, 4, name="x")
+    tree = make(be64, x)
+    error = random(be64, *tree.shape, seed=5)
+    expected = numerical(be64, tree, x, error)
+    ad = Autodiff(tree, be64, error)
+    np.testing.assert_allclose(ad.get_grad_asnumpyarray([x])[0], expected, atol=1e-6)
+    # asked for a view: that part of the whole
+    part = x.T[1:, 1:]
+    np.testing.assert_allclose(ad.get_grad_asnumpyarray([part])[0], expected.T[1:, 1:], atol=1e-6)
+
+
+def test_disjoint_slices_are_variables_of_their_own(be64):
+    gates = random(be64, 4, 6)
+    a, b = gates[:, :3], gates[:, 3:]
+    da, db = Autodiff(be64.tanh(a) * b, be64).get_grad_asnumpyarray([a, b])
+    x, y = gates.get()[:, :3], gates.get()[:, 3:]
+    np.testing.assert_allclose(da, (1 - np.tanh(x) ** 2) * y)
+    np.testing.assert_allclose(db, np.tanh(x))
+    # another object for the same view is the same variable
+    np.testing.assert_array_equal(
+        Autodiff(be64.tanh(a) * b, be64).get_grad_asnumpyarray([gates[:, 3:]])[0], db
+    )
+
+
+def test_tensors_that_do_not_occur_have_gradient_zero(be):
+    x, y = be.ones((2, 2)), be.array([[np.nan, np.inf]])
+    np.testing.assert_array_equal(Autodiff(x * 2, be).get_grad_asnumpyarray([y])[0], [[0, 0]])
+
+
+def test_gradients_of_reductions_are_not_touched_by_infinity(be):
+    x = be.array([[1.0, np.inf]])
+    np.testing.assert_array_equal(Autodiff(be.sum(x), be).get_grad_asnumpyarray([x])[0], [[1, 1]])
+
+
+def test_instance_norm_at_rank_3(be64):
+    """neon's issue 431."""
+    x, g = random(be64, 2, 3, 4), random(be64, 3, 1, seed=1)
+    tree = (x - be64.mean(x, axis=-1)) / be64.sqrt(be64.var(x, axis=-1) + 0.1) * g
+    error = random(be64, 2, 3, 4, seed=2)
+    dx, dg = Autodiff(tree, be64, error).get_grad_asnumpyarray([x, g])
+    np.testing.assert_allclose(dx, numerical(be64, tree, x, error), atol=1e-6)
+    np.testing.assert_allclose(dg, numerical(be64, tree, g, error), atol=1e-6)
+
+
+def test_negative_axes_and_ties(be64):
+    x = be64.array([[1.0, 3.0, 3.0]])
+    found = Autodiff(be64.max(x, axis=-1), be64).get_grad_asnumpyarray([x])[0]
+    np.testing.assert_array_equal(found, [[0, 1, 1]])
+    y = be64.array([[1.0, 2.0, 4.0]])
+    dx, dy = Autodiff(be64.maximum(x, y), be64).get_grad_asnumpyarray([x, y])
+    np.testing.assert_array_equal([dx, dy], [[[1, 1, 0]], [[1, 0, 1]]])
+
+
+def test_shared_nodes_cost_linear_work(be):
+    x = be.ones((2, 2))
+    y = x
+    for _ in range(60):
+        y = y * y
+    (tree,) = Autodiff(y, be).get_grad_op_tree([x])
+    assert len(tree.traverse()) < 300
+
+
+def test_gradient_of_gradient(be64):
+    x = be64.array([[0.3, -1.2]])
+    (first,) = Autodiff(x**3, be64).get_grad_op_tree([x])
+    (second,) = Autodiff(first, be64).get_grad_asnumpyarray([x])
+    np.testing.assert_allclose(second, 6 * x.get())
+
+
+def test_an_op_tree_as_next_error(be64):
+    x, e = be64.array([[2.0, 3.0]]), be64.array([[1.0, 2.0]])
+    (found,) = Autodiff(x * x, be64, next_error=e + 1).get_grad_asnumpyarray([x])
+    np.testing.assert_allclose(found, [[8, 18]])
+    with pytest.raises(ValidationError, match=r"expected next_error.*of shape \(1, 2\)"):
+        Autodiff(x * x, be64, next_error=be64.ones((2, 2)))
+
+
+def test_autodiff_is_a_type_and_keeps_nothing_alive(be):
+    x = be.ones((2, 2))
+    watched = []
+    for _ in range(5):
+        tree = be.exp(x) * x
+        ad = Autodiff(tree, be)
+        assert isinstance(ad, Autodiff)
+        (found,) = ad.get_grad_tensor([x])
+        watched += [weakref.ref(ad), weakref.ref(found)]
+    del tree, ad, found
+    gc.collect()
+    assert not any(reference() for reference in watched)
+
+
+def test_back_prop_grad_overwrites_or_adds(be64):
+    x, y = random(be64, 3, 2), random(be64, 2, seed=1)
+    dx, dy = be64.ones((3, 2)), be64.ones(2)
+    ad = Autodiff(x * y, be64)
+    ad.back_prop_grad([x, y], [dx, dy])
+    np.testing.assert_allclose(dx.get(), np.broadcast_to(y.get(), (3, 2)))
+    np.testing.assert_allclose(dy.get(), x.get().sum(0))
+    ad.back_prop_grad([x, y], [dx, dy], accumulate=True)
+    np.testing.assert_allclose(dx.get(), 2 * np.broadcast_to(y.get(), (3, 2)))
+    np.testing.assert_allclose(dy.get(), 2 * x.get().sum(0))
+    column = be64.zeros((3, 5))
+    ad.back_prop_grad([x, x], [column[:, 1:3], column[:, 3:]])
+    np.testing.assert_allclose(column.get()[:, 1:], np.tile(y.get(), (3, 2)))
+
+
+def test_the_error_may_be_any_of_the_buffers(be64):
+    x, y, error = random(be64, 3, 3), random(be64, 3, 3, seed=1), random(be64, 3, 3, seed=2)
+    e, dy = error.get(), be64.empty((3, 3))
+    Autodiff(be64.dot(x, y), be64, error).back_prop_grad([x, y], [error, dy])
+    np.testing.assert_allclose(error.get(), e @ y.get().T)
+    np.testing.assert_allclose(dy.get(), x.get().T @ e)
+
+
+def test_errors_of_back_prop_grad(be):
+    x, y = be.ones((2, 3), name="x"), be.ones((2, 3), name="y")
+    buffer = be.ones((2, 3), name="buffer")
+    ad = Autodiff(x * y, be)
+    with pytest.raises(ValidationError, match=r"one buffer per tensor \(2\), got 1"):
+        ad.back_prop_grad([x, y], [buffer])
+    with pytest.raises(
+        ValidationError, match=r"buffer 0 \(.*\): expected shape \(2, 3\), that of x"
+    ):
+        ad.back_prop_grad([x], [be.ones((3, 2))])
+    with pytest.raises(ValidationError, match=r"buffer 0 \(y\) shares memory with y"):
+        ad.back_prop_grad([x], [y])
+    with pytest.raises(ValidationError, match=r"buffer 0 \(y\) shares memory with y"):
+        ad.back_prop_grad([x], [y[:, ::-1]])
+    with pytest.raises(ValidationError, match=r"buffer 1 \(buffer\) shares memory with buffer"):
+        ad.back_prop_grad([x, y], [buffer, buffer])
+
+
+def test_every_function_is_a_method(be):
+    for name in fn.__all__:
+        assert callable(getattr(be, name))
+        assert getattr(be, name).__doc__
