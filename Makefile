@@ -31,6 +31,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.import_time
 	$(BIN)/python -m benchmarks.layout_time
+	$(BIN)/python -m benchmarks.optrees
 
 # A marker file per set of extras: made once, and again when the metadata changes.
 $(VENV)/.%: pyproject.toml

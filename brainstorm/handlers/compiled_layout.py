@@ -1,0 +1,360 @@
+"""How a schedule of stages meets arrays: loops, and the numbers and addresses that they take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brainstorm.handlers.numpy_memory import aligned_zeros
+from brainstorm.optree.collapse import Axes, collapse
+from brainstorm.optree.loops import C_TYPES, COMBINED, Line, Loop, Read, Write, line_of
+from brainstorm.optree.program import Step
+from brainstorm.optree.render_c import TILE
+from brainstorm.optree.stages import VIEWS, NotRenderableError, Root, Schedule, Stage
+from brainstorm.utils import Array
+
+__all__ = ["Layout", "overlap"]
+
+#: Work, in additions of float32, below which threads cost more than they save; what an operator
+#: like exp costs.
+PARALLEL_WORK, EXPENSIVE = 50_000, 10
+
+#: Of finding out whether strided views overlap; beyond it they are taken to.
+MOST_WORK = 1000
+
+
+def overlap(a: Array, b: Array) -> str:
+    """Return '' if two arrays share no memory, 'same' if they are the same view, else 'other'."""
+    if not np.may_share_memory(a, b):
+        return ""
+    if _address(a) == _address(b) and (a.shape, a.strides) == (b.shape, b.strides):
+        return "same" if a.dtype == b.dtype else "other"
+    try:
+        shared = np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
+        return "other" if shared else ""
+    except np.exceptions.TooHardError:
+        return "other"
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+class _Place(NamedTuple):
+    """A view, and which of the layout's arrays it is a view of."""
+
+    base: int
+    view: Array
+
+
+@dataclass
+class _Bound:
+    """A stage with arrays."""
+
+    loop: Loop
+    axes: Axes
+    reads: list[_Place]
+    writes: list[_Place]
+    threads: int
+    chunks: int
+
+    @property
+    def numbers(self) -> list[int]:
+        """What the C function takes besides addresses."""
+        flat = [n for strides in self.axes.strides for n in strides]
+        return [self.threads, self.chunks, *self.axes.sizes, *flat]
+
+
+class Layout:
+    """Loops and arguments for all arrays of the same shapes, strides, types and overlaps.
+
+    Args:
+        schedule: The stages.
+        inputs: Arrays of the layout.
+        outputs: Likewise.
+        accumulate: For each output, whether to add to it.
+        threads: The largest number of threads.
+
+    Raises:
+        NotRenderableError: If there is no C type for an array's elements.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+        threads: int,
+    ) -> None:
+        protected: set[int] = set()
+        while True:
+            binder = _Binder(schedule, inputs, outputs, accumulate, threads, protected)
+            stages = binder.run()
+            found = binder.conflicts(stages) - protected
+            if not found:
+                break
+            protected |= found
+        self.loops = tuple(stage.loop for stage in stages)
+        self._buffers = binder.arrays[len(inputs) + len(outputs) :]
+        places = [place for stage in stages for place in (*stage.reads, *stage.writes)]
+        self._bases = np.array([place.base for place in places], np.intp)
+        self._offsets = np.array(
+            [_address(p.view) - _address(binder.arrays[p.base]) for p in places], np.intp
+        )
+        self._numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
+
+    def arguments(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
+        """Return the pointers and the numbers for inputs and outputs of this layout."""
+        addresses = np.array([_address(a) for a in (*arrays, *self._buffers)], np.intp)
+        return addresses[self._bases] + self._offsets, self._numbers
+
+
+class _Binder:
+    def __init__(
+        self,
+        schedule: Schedule,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+        threads: int,
+        protected: set[int],
+    ) -> None:
+        self.schedule, self.program = schedule, schedule.program
+        self.accumulate, self.threads, self.protected = accumulate, threads, protected
+        self.inputs, self.outputs = list(inputs), list(outputs)
+        self.arrays = [*inputs, *outputs]
+        self.places = {i: _Place(i, array) for i, array in enumerate(inputs)}
+        self.targets = [_Place(len(inputs) + k, out) for k, out in enumerate(outputs)]
+        self.stages: list[_Bound] = []
+        for k in sorted(protected):
+            self.targets[k] = self.new(outputs[k].shape, self.dtype(self.program.outputs[k]))
+        self.home: dict[int, int] = {}
+        for value in schedule.buffers:
+            self.give_memory(value)
+
+    def dtype(self, value: int) -> Any:
+        return self.program.dtype_of(value)
+
+    def step(self, value: int) -> Step:
+        return self.program.steps[value - len(self.program.inputs)]
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> _Place:
+        self.arrays.append(aligned_zeros(shape, dtype))
+        return _Place(len(self.arrays) - 1, self.arrays[-1])
+
+    def give_memory(self, value: int) -> None:
+        """Let a value live in an output that it is written to anyway, or in new memory."""
+        if self.step(value).operator.name != "embed":  # its zeros are written only once
+            for k, output in enumerate(self.program.outputs):
+                target = self.targets[k]
+                plain = k in self.protected or not self.accumulate[k]
+                if output == value and plain and target.view.dtype == self.dtype(value):
+                    self.places[value], self.home[value] = target, k
+                    return
+        self.places[value] = self.new(self.program.shape_of(value), self.dtype(value))
+
+    def run(self) -> list[_Bound]:
+        for stage in self.schedule.stages:
+            roots = [root for root in stage.roots if self.is_needed(root)]
+            if roots:
+                self.stages.append(self.bind(stage, roots))
+        for k in sorted(self.protected):
+            target = _Place(len(self.inputs) + k, self.outputs[k])
+            self.copy(self.targets[k], target, self.accumulate[k])
+        return self.stages
+
+    def is_needed(self, root: Root) -> bool:
+        if root.kind == "value":
+            return root.value in self.places and root.value not in self.home
+        if root.kind == "output" and self.home.get(root.value) == root.place:
+            step = self.step(root.value)
+            return step.operator.name != "concatenate"  # its parts were written there
+        return True
+
+    # -- views -------------------------------------------------------------------------------
+
+    def place(self, value: int) -> _Place:
+        """Return where a value that is read lies; views of stored values are made here."""
+        if value not in self.places:
+            step = self.step(value)
+            (operand,) = step.operands
+            assert isinstance(operand, int)
+            base, array = self.place(operand)
+            if step.operator.name == "reshape" and self.moves(array, step.shape):
+                copied = self.new(array.shape, array.dtype)
+                self.copy(_Place(base, array), copied, False)
+                base, array = copied
+            self.places[value] = _Place(base, _viewed(step, array))
+        return self.places[value]
+
+    @staticmethod
+    def moves(array: Array, shape: tuple[int, ...]) -> bool:
+        """Whether NumPy would have to copy in order to reshape."""
+        return array.size > 0 and not np.may_share_memory(array, array.reshape(shape))
+
+    def target(self, root: Root, stage: Stage) -> tuple[_Place, bool]:
+        """Return where a root is stored, with the rank of the domain, and whether it is added."""
+        if root.kind == "part":
+            return self.part(root), False
+        if root.kind == "output":
+            place = self.targets[root.place]
+            add = self.accumulate[root.place] and root.place not in self.protected
+        else:
+            place, add = self.places[root.value], False
+        if not self.is_reduced(root):
+            return place, add
+        assert stage.axes is not None
+        view = place.view
+        if not self.step(root.value).params["keepdims"]:
+            view = np.expand_dims(view, stage.axes)
+        return _Place(place.base, view), add
+
+    def is_reduced(self, root: Root) -> bool:
+        if root.kind == "part" or root.value < len(self.program.inputs):
+            return False
+        return self.step(root.value).operator.kind == "reduction"
+
+    def part(self, root: Root) -> _Place:
+        step = self.step(root.owner)
+        base, array = self.places[root.owner]
+        shape = self.program.shape_of(root.value)
+        if step.operator.name == "embed":
+            return _Place(base, array[region(step.params["start"], step.params["step"], shape)])
+        axis = step.params["axis"]
+        before = [self.program.shape_of(x)[axis] for x in step.operands[: root.place]]  # type: ignore[arg-type]
+        start = sum(before)
+        return _Place(base, array[(slice(None),) * axis + (slice(start, start + shape[axis]),)])
+
+    # -- loops -------------------------------------------------------------------------------
+
+    def bind(self, stage: Stage, roots: list[Root]) -> _Bound:
+        names: dict[int, tuple[str, str]] = {}
+        reads = []
+        for i, leaf in enumerate(stage.leaves):
+            place = self.place(leaf)
+            view = np.broadcast_to(place.view, stage.domain)
+            reads.append(_Place(place.base, view))
+            names[leaf] = (f"r{i}", c_type(view))
+        body = []
+        for i, value in enumerate(stage.body):
+            body.append(line_of(self.step(value), f"v{i}", names))
+            names[value] = (f"v{i}", body[-1].type)
+        mapped = [root for root in roots if not self.is_reduced(root)]
+        ordered = mapped + [root for root in roots if self.is_reduced(root)]
+        stores = [(root, *self.target(root, stage)) for root in ordered]
+        work = 1 + sum(1 if self.step(v).operator.cheap else EXPENSIVE for v in stage.body)
+        return self.finish(stage, reads, body, stores, names, work)
+
+    def finish(self, stage: Stage, reads: list[_Place], body: list[Line], stores: Any,
+               names: Any, work: int) -> _Bound:  # fmt: skip
+        reduced = [stage.axes is not None and i in stage.axes for i in range(len(stage.domain))]
+        writes = [place for _, place, _ in stores]
+        strides = [steps(place.view) for place in reads]
+        for root, place, _ in stores:
+            gone = reduced if self.is_reduced(root) else [False] * len(reduced)
+            strides.append(
+                tuple(0 if g else s for g, s in zip(gone, steps(place.view), strict=True))
+            )
+        reductions = [self.step(r.value).operator.name for r, *_ in stores if self.is_reduced(r)]
+        keep_order = any(name not in COMBINED for name in reductions)
+        axes = collapse(stage.domain, reduced, strides, keep_order, bool(reductions))
+        form = [Read(c_type(place.view), axes.inner(k)) for k, place in enumerate(reads)]
+        written = []
+        for k, (root, place, add) in enumerate(stores, len(reads)):
+            extra = ("", "", "")
+            source = root.value
+            if self.is_reduced(root):
+                operator = self.step(root.value).operator
+                (source,) = self.step(root.value).operands
+                extra = (operator.name, operator.c, operator.initial)
+            written.append(Write(c_type(place.view), axes.inner(k), names[source], add, *extra))
+        loop = Loop(axes.reduced, tuple(form), tuple(body), tuple(written))
+        total = work * math.prod(stage.domain)
+        threads = self.threads if total >= PARALLEL_WORK else 1
+        return _Bound(loop, axes, reads, writes, threads, chunks_of(loop, axes, threads))
+
+    def copy(self, source: _Place, target: _Place, add: bool) -> None:
+        strides = [steps(source.view), steps(target.view)]
+        shape = source.view.shape
+        axes = collapse(shape, [False] * len(shape), strides)
+        read = Read(c_type(source.view), axes.inner(0))
+        write = Write(c_type(target.view), axes.inner(1), ("r0", read.type), add)
+        threads = self.threads if source.view.size >= PARALLEL_WORK else 1
+        loop = Loop(axes.reduced, (read,), (), (write,))
+        self.stages.append(_Bound(loop, axes, [source], [target], threads, 1))
+
+    def conflicts(self, stages: list[_Bound]) -> set[int]:
+        """Return the outputs that would be written before something else has been read."""
+        first = len(self.inputs)
+        found = {
+            k
+            for k, out in enumerate(self.outputs)
+            if any(overlap(out, other) for other in self.outputs[:k])
+        }
+        for s, stage in enumerate(stages):
+            for write, form in zip(stage.writes, stage.loop.writes, strict=True):
+                if not first <= write.base < first + len(self.outputs):
+                    continue
+                for later, other in enumerate(stages[s:]):
+                    for read in other.reads:
+                        shared = read.base < first and overlap(write.view, read.view)
+                        if shared and (later or form.reduction or shared != "same"):
+                            found.add(write.base - first)
+        return found
+
+
+def region(start: Sequence[int], step: Sequence[int], length: Sequence[int]) -> tuple[slice, ...]:
+    """Return the index of elements ``start + i * step`` for i < length."""
+    ends = (a + n * s for a, s, n in zip(start, step, length, strict=True))
+    return tuple(
+        slice(a, e if e >= 0 else None, s) if n else slice(0)
+        for a, s, n, e in zip(start, step, length, ends, strict=True)
+    )
+
+
+def _viewed(step: Step, array: Array) -> Array:
+    name, params = step.operator.name, step.params
+    assert name in VIEWS
+    if name == "transpose":
+        return array.transpose(params["axes"])
+    if name == "reshape":
+        return array.reshape(step.shape)
+    if name == "broadcast":
+        return np.broadcast_to(array, step.shape)
+    return array[region(params["start"], params["step"], params["length"])]
+
+
+def c_type(array: Array) -> str:
+    """Return the C type of an array's elements."""
+    if array.dtype.name not in C_TYPES or not array.dtype.isnative:
+        raise NotRenderableError(
+            f"op-tree: there is no type in C for arrays of {array.dtype}. Run on NumPy."
+        )
+    return C_TYPES[array.dtype.name]
+
+
+def steps(array: Array) -> tuple[int, ...]:
+    """Return an array's strides, counted in elements."""
+    size = array.dtype.itemsize
+    if any(stride % size for stride in array.strides):
+        raise NotRenderableError(
+            "op-tree: expected strides of whole elements. Copy the array, or run on NumPy."
+        )
+    return tuple(stride // size for stride in array.strides)
+
+
+def chunks_of(loop: Loop, axes: Axes, threads: int) -> int:
+    """Return into how many chunks the outermost reduced axis is cut."""
+    if threads == 1 or not loop.can_chunk:
+        return 1
+    kept = [n for n, r in zip(axes.sizes, axes.reduced, strict=True) if not r]
+    if loop.kind == "columns":
+        kept[-1] = -(-kept[-1] // TILE)
+    if math.prod(kept) >= 2 * threads:
+        return 1
+    return min(2 * threads, next(n for n, r in zip(axes.sizes, axes.reduced, strict=True) if r))

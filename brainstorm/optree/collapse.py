@@ -1,0 +1,77 @@
+"""From a stage's arrays to a loop: which axes become one, and in which order they are walked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brainstorm.optree.shapes import Shape
+
+__all__ = ["Axes", "collapse"]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes of a loop nest, from the outermost to the innermost.
+
+    Attributes:
+        sizes: Their lengths.
+        reduced: Whether they are reduced.
+        strides: Per array the strides on them.
+    """
+
+    sizes: tuple[int, ...]
+    reduced: tuple[bool, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+    def inner(self, array: int) -> str:
+        """Return how an array's elements lie on the innermost axis: 'unit', 'fixed' or 'any'."""
+        return {0: "fixed", 1: "unit"}.get(self.strides[array][-1], "any")
+
+
+def collapse(
+    domain: Shape,
+    reduced: Sequence[bool],
+    strides: Sequence[Sequence[int]],
+    keep_order: bool = False,
+    reduces: bool = False,
+) -> Axes:
+    """Order the axes and join those that every array walks through as if they were one.
+
+    Args:
+        domain: The lengths of the axes.
+        reduced: Whether they are reduced.
+        strides: Per array its strides; 0 on axes along which it is repeated or reduced.
+        keep_order: Whether reduced axes, and kept ones, have to stay in their order.
+        reduces: Whether there is a reduced axis in the result even if none is longer than 1.
+    """
+    # (size, reduced, strides of all arrays)
+    axes = [
+        (n, bool(r), tuple(s[i] for s in strides))
+        for i, (n, r) in enumerate(zip(domain, reduced, strict=True))
+        if n != 1
+    ]
+    if not keep_order:
+        axes.sort(key=lambda axis: -sum(map(abs, axis[2])))
+    zeros = (0,) * len(strides)
+    if reduces and not any(r for _, r, _ in axes):
+        axes.insert(0, (1, True, zeros))
+    kept = [axis for axis in axes if not axis[1]]
+    gone = [axis for axis in axes if axis[1]]
+    if not axes or axes[-1][1] or not gone:
+        ordered = kept + gone
+    else:  # rows of what is kept are innermost
+        ordered = kept[:-1] + gone + kept[-1:]
+    joined: list[tuple[int, bool, tuple[int, ...]]] = []
+    for size, is_reduced, steps in ordered:
+        if joined:
+            outer, was_reduced, above = joined[-1]
+            if was_reduced == is_reduced and all(
+                a == b * size for a, b in zip(above, steps, strict=True)
+            ):
+                joined[-1] = (outer * size, is_reduced, steps)
+                continue
+        joined.append((size, is_reduced, steps))
+    joined = joined or [(1, False, zeros)]
+    by_array = tuple(tuple(axis[2][k] for axis in joined) for k in range(len(strides)))
+    return Axes(tuple(a[0] for a in joined), tuple(a[1] for a in joined), by_array)

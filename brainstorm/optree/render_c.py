@@ -1,0 +1,316 @@
+"""From loops to C: the text of one function per stage and of a kernel that calls them in turn.
+
+There are three kinds of loops, each parallel over its *items*. 'map' has no reduction; an item is
+a piece of a row. 'rows' reduces the innermost axis and maybe more; an item is one element of the
+result. 'columns' reduces other axes than the innermost; an item is a tile of consecutive elements
+of the result. Long reductions with few items are cut into chunks that are items themselves, so
+that the order of additions depends on the number of chunks, and not on which thread is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from brainstorm.optree.c_math import C_MATH
+from brainstorm.optree.loops import COMBINED, Loop, Read, Write, render_body, typed
+
+__all__ = ["TILE", "render_kernel"]
+
+#: Elements of a row that one item of a 'map' has, of a tile, and of a block that is summed before
+#: it is added to the rest.
+PIECE, TILE, BLOCK = 4096, 256, 512
+
+
+def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
+    """Return the C source of a kernel.
+
+    Its function ``void name(char *const *p, const ptrdiff_t *n)`` takes the addresses of the
+    arrays that the loops read and write, in order, and per loop: the number of threads, the
+    number of chunks, the sizes of the axes, and the strides of each array, counted in elements.
+
+    Args:
+        loops: The stages.
+        name: Of the function.
+        seal: Text that the function ``const char *name_seal(void)`` returns.
+    """
+    unique = {loop: f"loop{i}" for i, loop in enumerate(dict.fromkeys(loops))}
+    parts = [C_MATH]
+    parts += [_Function(loop, title).render() for loop, title in unique.items()]
+    calls = []
+    p = n = 0
+    for loop in loops:
+        calls.append(f"    {unique[loop]}(p + {p}, n + {n});")
+        arrays = len(loop.reads) + len(loop.writes)
+        p, n = p + arrays, n + 2 + loop.rank * (1 + arrays)
+    body = "\n".join(calls)
+    parts.append(f"void {name}(char *const *p, const ptrdiff_t *n) {{\n{body}\n}}\n")
+    if seal:
+        parts.append(f'const char *{name}_seal(void) {{ return "{seal}"; }}\n')
+    return "\n".join(parts)
+
+
+class _Function:
+    def __init__(self, loop: Loop, title: str) -> None:
+        self.loop, self.title = loop, title
+        self.last = loop.rank - 1
+        self.arrays: list[Read | Write] = [*loop.reads, *loop.writes]
+        self.kept = [i for i, r in enumerate(loop.reduced) if not r]
+        self.axes = [i for i, r in enumerate(loop.reduced) if r]
+        self.reductions = [(i, w) for i, w in enumerate(loop.writes) if w.reduction]
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def put(self, *lines: str) -> None:
+        for line in lines:
+            self.depth -= line.startswith("}")
+            self.lines.append(line if line.startswith("#") else "    " * self.depth + line)
+            self.depth += line.endswith("{")
+
+    def render(self) -> str:
+        self.put(f"static void {self.title}(char *const *p, const ptrdiff_t *n) {{")
+        self.put("const int threads = (int)n[0];", "const ptrdiff_t chunks = n[1];")
+        self.put("(void)chunks;")
+        for axis in range(self.loop.rank):
+            self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")
+        {"map": self.map, "rows": self.rows, "columns": self.columns}[self.loop.kind]()
+        self.put("}")
+        return "\n".join(self.lines) + "\n"
+
+    # -- pieces ------------------------------------------------------------------------------
+
+    def stride(self, array: int, axis: int) -> str:
+        return f"n[{2 + self.loop.rank * (1 + array) + axis}]"
+
+    def item_loop(self, factors: Sequence[tuple[str, str]]) -> None:
+        """Open a loop over items; each factor is (index name, length), the last runs fastest."""
+        total = " * ".join(length for _, length in factors)
+        self.put(f"const ptrdiff_t items = {total};")
+        self.put("#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)")
+        self.put("for (ptrdiff_t item = 0; item < items; item++) {")
+        rest = "item"
+        for index, length in reversed(factors):
+            last = index == factors[0][0]
+            self.put(f"const ptrdiff_t {index} = {rest if last else f'({rest}) % {length}'};")
+            rest = f"({rest}) / {length}"
+
+    def pointers(self, axes: Iterable[int], which: Iterable[int]) -> None:
+        for k in which:
+            array = self.arrays[k]
+            const = "const " if isinstance(array, Read) else ""
+            offset = "".join(f" + i{axis} * {self.stride(k, axis)}" for axis in axes)
+            self.put(f"{const}{array.type} *const a{k} = ({const}{array.type} *)p[{k}]{offset};")
+            if array.inner == "any":
+                self.put(f"const ptrdiff_t s{k} = {self.stride(k, self.last)};")
+            if array.inner == "fixed" and isinstance(array, Read):
+                self.put(f"const {array.type} r{k} = a{k}[0];")
+
+    def element(self, k: int) -> str:
+        inner = self.arrays[k].inner
+        index = {"unit": "j", "any": f"j * s{k}", "fixed": "0"}[inner]
+        return f"a{k}[{index}]"
+
+    def open_inner(self, start: str, stop: str, clauses: str | None) -> None:
+        if clauses is not None:
+            self.put(f"#pragma omp simd{clauses}")
+        self.put(f"for (ptrdiff_t j = {start}; j < {stop}; j++) {{")
+        for k, read in enumerate(self.loop.reads):
+            if read.inner != "fixed":
+                self.put(f"const {read.type} r{k} = {self.element(k)};")
+        self.put(*render_body(self.loop.body))
+        for k, write in enumerate(self.loop.writes, len(self.loop.reads)):
+            if not write.reduction:
+                self.assign(self.element(k), write, write.source[0])
+
+    def assign(self, place: str, write: Write, value: str) -> None:
+        sign = "+=" if write.add else "="
+        self.put(f"{place} {sign} ({write.type}){value};")
+
+    def stored(self, reduced: bool) -> list[int]:
+        first = len(self.loop.reads)
+        return [first + i for i, w in enumerate(self.loop.writes) if bool(w.reduction) == reduced]
+
+    @property
+    def read_or_mapped(self) -> list[int]:
+        return [*range(len(self.loop.reads)), *self.stored(False)]
+
+    # -- kinds of loops ----------------------------------------------------------------------
+
+    def map(self) -> None:
+        inner = f"n{self.last}"
+        self.put(f"const ptrdiff_t pieces = ({inner} + {PIECE - 1}) / {PIECE};")
+        factors = [(f"i{axis}", f"n{axis}") for axis in range(self.last)]
+        self.item_loop([*factors, ("piece", "pieces")])
+        self.put(f"const ptrdiff_t start = piece * {PIECE};")
+        self.put(f"const ptrdiff_t stop = start + {PIECE} < {inner} ? start + {PIECE} : {inner};")
+        self.pointers(range(self.last), range(len(self.arrays)))
+        self.open_inner("start", "stop", "")
+        self.put("}", "}")
+
+    def chunk_bounds(self) -> None:
+        first = f"n{self.axes[0]}"
+        self.put(f"const ptrdiff_t low = chunk * {first} / chunks;")
+        self.put(f"const ptrdiff_t high = (chunk + 1) * {first} / chunks;")
+
+    def bounds(self, axis: int) -> tuple[str, str]:
+        return ("low", "high") if axis == self.axes[0] else ("0", f"n{axis}")
+
+    def step(self, write: Write, acc: str) -> str:
+        value, type_ = write.source
+        return typed(write.c, type_).format(value, acc=acc)
+
+    def combine(self, write: Write, total: str, acc: str) -> str:
+        c = COMBINED[write.reduction][1]
+        return f"{total} = {typed(c, write.total_type).format(acc, acc=total)};"
+
+    def rows(self) -> None:
+        outer = [(f"i{axis}", f"n{axis}") for axis in self.kept]
+        size = " * ".join(length for _, length in outer) or "1"
+        for i, write in self.reductions if self.loop.can_chunk else []:
+            self.put(f"{write.total_type} part{i}[chunks > 1 ? chunks * ({size}) : 1];")
+        self.item_loop([*outer, ("chunk", "chunks")])
+        self.chunk_bounds()
+        for i, write in self.reductions:
+            start = typed(write.initial, write.source[1])
+            self.put(f"{write.total_type} total{i} = {start};")
+            self.put(f"ptrdiff_t place{i} = 0;") if write.is_index else None
+        self.put("ptrdiff_t count = 0;", "(void)count;")
+        for axis in self.axes[:-1]:
+            low, high = self.bounds(axis)
+            self.put(f"for (ptrdiff_t i{axis} = {low}; i{axis} < {high}; i{axis}++) {{")
+        self.pointers(range(self.last), self.read_or_mapped)
+        self.row_blocks()
+        self.put(*"}" * (len(self.axes) - 1))
+        self.finish_rows(outer)
+
+    def row_blocks(self) -> None:
+        low, high = self.bounds(self.last)
+        blocked = self.loop.can_chunk
+        clauses = None
+        if blocked:
+            self.put(f"for (ptrdiff_t start = {low}; start < {high}; start += {BLOCK}) {{")
+            self.put(f"const ptrdiff_t stop = start + {BLOCK} < {high} ? start + {BLOCK} : {high};")
+            for i, write in self.reductions:
+                start = typed(write.initial, write.source[1])
+                self.put(f"{write.source[1]} acc{i} = {start};")
+            low, high = "start", "stop"
+            clauses = "".join(
+                f" reduction({COMBINED[w.reduction][0]} : acc{i})" for i, w in self.reductions
+            )
+        self.open_inner(low, high, clauses)
+        for i, write in self.reductions:
+            if write.is_index:
+                self.put(f"if ({self.step(write, f'total{i}')}) {{")
+                self.put(f"total{i} = {write.source[0]};", f"place{i} = count;", "}")
+            else:
+                acc = f"acc{i}" if blocked else f"total{i}"
+                self.put(f"{acc} = {self.step(write, acc)};")
+        if not blocked:
+            self.put("count++;", "}")
+        else:
+            self.put("}")
+            for i, write in self.reductions:
+                self.put(self.combine(write, f"total{i}", f"acc{i}"))
+            self.put("}")
+
+    def finish_rows(self, outer: Sequence[tuple[str, str]]) -> None:
+        targets = self.stored(True)
+        if self.loop.can_chunk:
+            self.put("if (chunks > 1) {")
+            self.put(*(f"part{i}[item] = total{i};" for i, _ in self.reductions))
+            self.put("continue;", "}")
+        self.store_rows(targets)
+        self.put("}")
+        if self.loop.can_chunk:
+            self.put("for (ptrdiff_t item = 0; chunks > 1 && item < items / chunks; item++) {")
+            self.decode(outer)
+            for i, write in self.reductions:
+                self.put(f"{write.total_type} total{i} = part{i}[item * chunks];")
+                self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
+                self.put(self.combine(write, f"total{i}", f"part{i}[item * chunks + c]"), "}")
+            self.store_rows(targets)
+            self.put("}")
+
+    def decode(self, factors: Sequence[tuple[str, str]]) -> None:
+        rest = "item"
+        for index, length in reversed(factors):
+            self.put(f"const ptrdiff_t {index} = ({rest}) % {length};")
+            rest = f"({rest}) / {length}"
+
+    def store_rows(self, targets: Sequence[int]) -> None:
+        self.pointers(self.kept, targets)
+        for k, (i, write) in zip(targets, self.reductions, strict=True):
+            self.assign(f"a{k}[0]", write, f"place{i}" if write.is_index else f"total{i}")
+
+    def columns(self) -> None:
+        outer = [(f"i{axis}", f"n{axis}") for axis in self.kept[:-1]]
+        outer.append(("tile", "tiles"))
+        inner = f"n{self.last}"
+        self.put(f"const ptrdiff_t tiles = ({inner} + {TILE - 1}) / {TILE};")
+        size = " * ".join(length for _, length in outer)
+        if self.loop.can_chunk:
+            for i, write in self.reductions:
+                rows = f"chunks > 1 ? chunks * {size} : 1"
+                self.put(f"{write.total_type} part{i}[{rows}][{TILE}];")
+        self.item_loop([*outer, ("chunk", "chunks")])
+        self.chunk_bounds()
+        self.tile_bounds()
+        self.tile_reduction()
+        targets = self.stored(True)
+        if self.loop.can_chunk:
+            self.put("if (chunks > 1) {")
+            for i, _ in self.reductions:
+                self.put(f"memcpy(part{i}[item], total{i}, sizeof total{i});")
+            self.put("continue;", "}")
+        self.store_tile(targets)
+        self.put("}")
+        if self.loop.can_chunk:
+            self.put("for (ptrdiff_t item = 0; chunks > 1 && item < items / chunks; item++) {")
+            self.decode(outer)
+            self.tile_bounds()
+            for i, write in self.reductions:
+                self.put(f"{write.total_type} *const total{i} = part{i}[item * chunks];")
+                self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
+                self.put("for (ptrdiff_t l = 0; l < width; l++) {")
+                source = f"part{i}[item * chunks + c][l]"
+                self.put(self.combine(write, f"total{i}[l]", source), "}", "}")
+            self.store_tile(targets)
+            self.put("}")
+
+    def tile_bounds(self) -> None:
+        inner = f"n{self.last}"
+        self.put(f"const ptrdiff_t start = tile * {TILE};")
+        self.put(f"const ptrdiff_t width = {inner} - start < {TILE} ? {inner} - start : {TILE};")
+
+    def tile_reduction(self) -> None:
+        """Reduce the rows of a tile; sums are collected per so many rows of the innermost."""
+        for i, write in self.reductions:
+            start = typed(write.initial, write.source[1])
+            self.put(f"{write.total_type} total{i}[{TILE}];")
+            self.put(f"ptrdiff_t place{i}[{TILE}];") if write.is_index else None
+            self.put(f"for (ptrdiff_t l = 0; l < {TILE}; l++) {{", f"total{i}[l] = {start};")
+            self.put(f"place{i}[l] = 0;") if write.is_index else None
+            self.put("}")
+        self.put("ptrdiff_t count = 0;", "(void)count;")
+        for axis in self.axes:
+            low, high = self.bounds(axis)
+            self.put(f"for (ptrdiff_t i{axis} = {low}; i{axis} < {high}; i{axis}++) {{")
+        self.pointers(range(self.last), self.read_or_mapped)
+        self.open_inner("start", "start + width", "")
+        for i, write in self.reductions:
+            total = f"total{i}[j - start]"
+            step = self.step(write, total)
+            if write.is_index:
+                self.put(f"const int taken{i} = {step};")
+                self.put(f"{total} = taken{i} ? {write.source[0]} : {total};")
+                self.put(f"place{i}[j - start] = taken{i} ? count : place{i}[j - start];")
+            else:
+                self.put(f"{total} = {step};")
+        self.put("}", "count++;", *"}" * len(self.axes))
+
+    def store_tile(self, targets: Sequence[int]) -> None:
+        self.pointers(self.kept[:-1], targets)
+        self.put("for (ptrdiff_t j = start; j < start + width; j++) {")
+        for k, (i, write) in zip(targets, self.reductions, strict=True):
+            source = f"place{i}" if write.is_index else f"total{i}"
+            self.assign(self.element(k), write, f"{source}[j - start]")
+        self.put("}")

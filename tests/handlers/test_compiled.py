@@ -1,0 +1,444 @@
+import gc
+import logging
+import multiprocessing
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.handlers import compiled, compiler
+from brainstorm.handlers.compiled import CompiledProgram
+from brainstorm.handlers.compiled_layout import overlap
+from brainstorm.optree import OPERATORS, Variable, evaluate, gradients, linearise
+from brainstorm.optree import functions as fn
+from brainstorm.optree.nodes import build
+from brainstorm.optree.stages import NotRenderableError
+
+pytestmark = pytest.mark.skipif(
+    compiler.compiler_command() is None, reason="NO C COMPILER: COMPILED OP-TREES ARE NOT TESTED"
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def strided(rnd, shape, dtype, scale=2.0):
+    """An array, or a view of a wider, transposed, reversed or repeated one."""
+    kind = rnd.randint(5)
+    values = rnd.uniform(-scale, scale, shape).astype(dtype)
+    if not shape or kind == 0:
+        return values
+    if kind == 1:
+        wide = np.zeros((*shape[:-1], shape[-1] + 3), dtype)
+        wide[..., 1:-2] = values
+        return wide[..., 1:-2]
+    if kind == 2:
+        return np.asfortranarray(values)
+    if kind == 3:
+        return values[..., ::-1]
+    wide = np.zeros((*shape[:-1], 2 * shape[-1]), dtype)
+    wide[..., ::2] = values
+    return wide[..., ::2]
+
+
+def compare(trees, bindings, accumulate=False, rtol=None, threads=2, rnd=None):
+    """Run compiled and reference; also with strided outputs that are added to."""
+    rnd = rnd or np.random.RandomState(0)
+    program = linearise(trees, lower=True)
+    arrays = {v.identity: a for v, a in bindings.items()}
+    inputs = [arrays[v.identity] for v in program.inputs]
+    outputs, before = [], []
+    for v in program.outputs:
+        out = strided(rnd, program.shape_of(v), program.dtype_of(v))
+        before.append(out.copy())
+        outputs.append(out)
+    flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
+    CompiledProgram(program, threads)(inputs, outputs, flags)
+    for out, old, add, expected in zip(
+        outputs, before, flags, evaluate(trees, bindings), strict=True
+    ):
+        with np.errstate(all="ignore"):
+            expected = expected + old if add else expected
+        tolerance = rtol or (2e-4 if out.dtype == np.float32 else 1e-9)
+        np.testing.assert_allclose(out, expected, rtol=tolerance, atol=tolerance)
+    return outputs
+
+
+# -- one operator at a time ------------------------------------------------------------------
+
+ELEMENTWISE = [name for name, row in OPERATORS.items() if row.is_elementwise and row.c]
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 3e38, -3e38, 88.0, -100.0, 0.5]
+
+
+def test_every_elementwise_operator_and_special_numbers():
+    """One kernel for the whole table."""
+    for dtype in (np.float32, np.float64):
+        a, b = np.meshgrid(np.array(SPECIAL, dtype), np.array(SPECIAL, dtype))
+        rnd = np.random.RandomState(0)
+        more = rnd.uniform(-3, 3, (2, 300)).astype(dtype)
+        arrays = [np.concatenate([v.ravel(), m]) for v, m in zip((a, b), more, strict=True)]
+        xs = [Variable(arrays[0].shape, dtype, name=n) for n in "abc"]
+        trees = [build(name, tuple(xs[: OPERATORS[name].arity])) for name in ELEMENTWISE]
+        bindings = dict(zip(xs, [*arrays, arrays[0][::-1]], strict=True))
+        program = linearise(trees)
+        inputs = [bindings[v] for v in program.inputs]
+        outputs = [np.zeros(t.shape, t.dtype) for t in trees]
+        CompiledProgram(program)(inputs, outputs)
+        tolerance = 2e-6 if dtype == np.float32 else 1e-13
+        for name, out, expected in zip(
+            ELEMENTWISE, outputs, evaluate(trees, bindings), strict=True
+        ):
+            np.testing.assert_allclose(out, expected, tolerance, 1e-37, err_msg=name)
+
+
+@pytest.mark.parametrize("name", [n for n, row in OPERATORS.items() if row.kind == "reduction"])
+def test_reductions(name):
+    rnd = np.random.RandomState(1)
+    shapes = [(3, 5, 4, 2, 3), (700,), (3, 600), (600, 3), (4, 1)]
+    for dtype in (np.float32, np.float64):
+        bindings = {Variable(shape, dtype): strided(rnd, shape, dtype) for shape in shapes}
+        bindings[Variable((40,), dtype)] = rnd.choice(SPECIAL, 40).astype(dtype)
+        bindings[Variable((4, 9), dtype)] = np.full((4, 9), -np.inf, dtype)
+        bindings[Variable((9, 9), dtype)] = np.round(strided(rnd, (9, 9), dtype))
+        trees = []
+        for x in bindings:
+            axes = [None, 0, -1] + [(0, 2), (1, 3), (1, 2, 4)] * (x.ndim == 5)
+            trees += [
+                build(name, (x,), {"axis": a, "keepdims": bool(len(trees) % 2)}) for a in axes
+            ]
+        compare(trees, bindings, rtol=1e-5)
+
+
+def test_sums_of_nothing():
+    x = Variable((3, 0))
+    compare([fn.sum(x, 1), fn.sum(x), x + 1], {x: np.zeros((3, 0), np.float32)})
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_reductions(threads):
+    rnd = np.random.RandomState(0)
+    for shape, axis in (((300_001,), 0), ((30_001, 10), 0), ((2, 150_000), 1), ((300, 700), 0)):
+        x = Variable(shape)
+        a = (1 + rnd.uniform(-1, 1, shape)).astype(np.float32)
+        found = [
+            compare([fn.sum(x, axis), fn.max(-x, axis)], {x: a}, rtol=2e-5, threads=threads)
+            for _ in range(3)
+        ]
+        exact = a.astype(np.float64).sum(axis, keepdims=True)
+        np.testing.assert_allclose(found[0][0], exact, 2e-7)
+        assert all(
+            np.array_equal(f, g) for again in found for f, g in zip(again, found[0], strict=True)
+        )
+
+
+def test_structure():
+    rnd = np.random.RandomState(0)
+    x, y = Variable((3, 4)), Variable((3, 2))
+    z = fn.tanh(x)
+    trees = [
+        fn.transpose(x * 2), fn.reshape(z, (2, 6)), z[::-1, 1:3], fn.concatenate([x, z, y], 1),
+        fn.reshape(fn.transpose(x), (3, 4)), fn.broadcast_to(fn.sum(z, 0), (5, 4)), x, z, z,
+        fn.sum(fn.concatenate([x, y * 2], 1), 0), *gradients(fn.sum(z[:, 1::2] * y), [x, y]),
+    ]  # fmt: skip
+    for _ in range(3):
+        bindings = {v: strided(rnd, v.shape, np.float32) for v in (x, y)}
+        compare(trees, bindings, rnd=rnd)
+        compare(trees, bindings, accumulate=[k % 2 == 0 for k in range(len(trees))], rnd=rnd)
+
+
+def test_integer_and_mixed_inputs():
+    i, x, d = Variable((5,), np.int64), Variable((5,)), Variable((5,), np.float64)
+    b = Variable((5,), np.bool_)
+    bindings = {
+        i: np.arange(5), x: np.linspace(0, 1, 5, dtype=np.float32), d: np.ones(5),
+        b: np.array([True, False, True, True, False]),
+    }  # fmt: skip
+    compare([i * x, x + d, fn.where(b, x, d), i + 1, fn.sum(i * d)], bindings)
+
+
+# -- random trees ----------------------------------------------------------------------------
+
+UNARY = ["tanh", "sig", "softplus", "exp", "abs", "neg", "sqr", "erf", "log1p"]
+BINARY = ["add", "sub", "mul", "maximum", "minimum", "lt", "ge"]
+COMPOSITE = [fn.softmax, fn.log_softmax, fn.logsumexp]
+
+
+def grown(rnd, dtype):
+    """Return trees of up to 30 nodes over one to three variables of rank 1 to 5."""
+    rank = rnd.randint(1, 6)
+    full = tuple(rnd.randint(1, 6, rank))
+    shapes = [tuple(n if rnd.rand() < 0.7 else 1 for n in full)[rnd.randint(rank) :]
+              for _ in range(2)]  # fmt: skip
+    bindings = {Variable(s, dtype): strided(rnd, s, dtype) for s in (full, *shapes)}
+    pool = list(bindings)
+    target = rnd.randint(5, 31)
+    while len(pool[-1].traverse()) < target and len(pool) < 34:
+        x, y = pool[rnd.randint(len(pool))], pool[-1]
+        kind = rnd.rand()
+        if kind < 0.35:
+            tree = build(UNARY[rnd.randint(len(UNARY))], (0.9 * fn.tanh(y),))
+        elif kind < 0.75:
+            names = BINARY if _differ(x, y, bindings) else BINARY[:5]
+            tree = build(names[rnd.randint(len(names))], (x, y)) if _fits(x, y) else x
+        else:
+            axes = tuple(i for i in range(y.ndim) if rnd.rand() < 0.5)
+            if kind < 0.9:
+                tree = build(["sum", "max", "min", "sum"][rnd.randint(4)], (y,), {"axis": axes})
+            elif kind < 0.95:
+                tree = COMPOSITE[rnd.randint(3)](y, axes)
+            else:
+                tree = y[..., ::-1]
+        pool.append(tree)
+    return bindings, [pool[-1], pool[len(pool) // 2]]
+
+
+def _fits(x, y):
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return False
+    return True
+
+
+def _differ(x, y, bindings):
+    """Whether rounding cannot decide a comparison."""
+    if not _fits(x, y):
+        return False
+    a, b = evaluate([x, y], bindings)
+    return np.abs(a - b).min() > 1e-2
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(st.integers(0, 2**31), st.sampled_from([np.float32, np.float64]), st.booleans())
+def test_random_trees_agree_with_the_reference(seed, dtype, accumulate):
+    rnd = np.random.RandomState(seed)
+    bindings, trees = grown(rnd, dtype)
+    compare(trees, bindings, accumulate=[accumulate, False], rnd=rnd)
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+def test_in_place():
+    x, y = Variable((40,)), Variable((40,))
+    run = CompiledProgram(linearise([x * 2 + y, x - y]))
+    a, b = np.arange(40, dtype=np.float32), np.ones(40, np.float32)
+    expected = a * 2 + b, a - b
+    run([a, b], [a, b])
+    np.testing.assert_array_equal([a, b], expected)
+
+
+@pytest.mark.parametrize("shift", [1, 3])
+def test_outputs_that_overlap_inputs_are_written_last(shift):
+    x = Variable((3000,))
+    run = CompiledProgram(linearise([x + 1]))
+    memory = np.arange(3000 + shift, dtype=np.float32)
+    expected = memory[:3000] + 1
+    run([memory[:3000]], [memory[shift:]])
+    np.testing.assert_array_equal(memory[shift:], expected)
+
+
+def test_transposed_and_reduced_into_itself():
+    x = Variable((5, 5))
+    a = np.arange(25, dtype=np.float32).reshape(5, 5)
+    expected = a.T + 10
+    CompiledProgram(linearise([fn.transpose(x) + 10]))([a], [a])
+    np.testing.assert_array_equal(a, expected)
+    expected = a / a.sum(0)
+    CompiledProgram(linearise([x / fn.sum(x, 0)]))([a], [a])
+    np.testing.assert_allclose(a, expected, 1e-6)
+    row = a[:1]
+    expected = a.sum(0, keepdims=True) + row
+    CompiledProgram(linearise([fn.sum(x, 0)]))([a], [row], accumulate=True)
+    np.testing.assert_allclose(row, expected, 1e-6)
+
+
+def test_two_outputs_in_the_same_memory_are_written_in_order():
+    x = Variable((4,))
+    a, out = np.ones(4, np.float32), np.zeros(4, np.float32)
+    CompiledProgram(linearise([x + 1, x * 5]))([a], [out, out], accumulate=[False, True])
+    np.testing.assert_array_equal(out, np.full(4, 7))
+
+
+def test_slices_side_by_side_do_not_overlap():
+    wide = np.zeros((3, 8), np.float32)
+    assert overlap(wide[:, :4], wide[:, 4:]) == ""
+    assert overlap(wide[:, :4], wide[:, 3:7]) == "other"
+    assert overlap(wide[:, :4], wide[:, :4]) == "same"
+
+
+def test_arrays_may_die_and_others_take_their_place():
+    x = Variable((16,))
+    run = CompiledProgram(linearise([x * 3]))
+    for k in range(300):
+        a, out = np.full(16, k, np.float32), np.zeros(16, np.float32)
+        run([a], [out])
+        np.testing.assert_array_equal(out, 3 * a)
+    del a, out
+    gc.collect()
+    assert not run._memory.calls
+
+
+def test_python_threads_have_their_own_buffers():
+    x = Variable((64, 300))
+    run = CompiledProgram(linearise([fn.softmax(x)], lower=True), threads=1)
+    rnd = np.random.RandomState(0)
+    wrong = []
+
+    def work(a):
+        out = np.zeros_like(a)
+        for _ in range(100):
+            run([a], [out])
+            if abs(out.sum() - 64) > 1e-2 or not np.allclose(out, evaluate(fn.softmax(x), {x: a})):
+                wrong.append(a)
+
+    arrays = [rnd.uniform(-9, 9, x.shape).astype(np.float32) for _ in range(2)]
+    threads = [threading.Thread(target=work, args=(a,)) for a in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def _in_child(run, a, out, results):
+    run([a], [out])
+    results.put((compiled.default_threads(), float(out[0])))
+
+
+@pytest.mark.skipif(not hasattr(compiled.os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_uses_one_thread():
+    x = Variable((500_000,))
+    run = CompiledProgram(linearise([x + 1]), threads=2)
+    a, out = np.ones(500_000, np.float32), np.zeros(500_000, np.float32)
+    run([a], [out])
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_in_child, args=(run, a, out, results))
+    child.start()
+    assert results.get(timeout=20) == (1, 2.0)
+    child.join()
+
+
+# -- errors ----------------------------------------------------------------------------------
+
+
+def test_wrong_shapes():
+    x = Variable((3,))
+    run = CompiledProgram(linearise([x + 1]))
+    with pytest.raises(
+        HandlerValidationError, match=r"inputs of shapes \[\(3,\)\], got \[\(4,\)\]"
+    ):
+        run([np.zeros(4, np.float32)], [np.zeros(3, np.float32)])
+
+
+def test_types_that_c_does_not_have():
+    x = Variable((3,))
+    run = CompiledProgram(linearise([x + 1]))
+    with pytest.raises(NotRenderableError, match="no type in C for arrays of float16"):
+        run([np.zeros(3, np.float16)], [np.zeros(3, np.float32)])
+
+
+def test_source_can_be_printed():
+    x = Variable((3,))
+    run = CompiledProgram(linearise([x + 1]))
+    arrays = [np.zeros(3, np.float32)], [np.zeros(3, np.float32)]
+    assert "const float v0 = (float)(r0 + ((float)1.0));" in run.source(*arrays)
+
+
+# -- the cache -------------------------------------------------------------------------------
+
+
+def probe(answer):
+    return lambda seal: (
+        f'const char *probe_seal(void) {{ return "{seal}"; }}\n'
+        f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
+    )
+
+
+def ask(function):
+    number = np.zeros(1, np.int64)
+    function(number.ctypes.data, number.ctypes.data)
+    return int(number[0])
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_cache_is_used(cache, monkeypatch):
+    assert ask(compiler.load(probe(5), "probe")) == 5
+    monkeypatch.setattr(compiler, "_build", None)
+    assert ask(compiler.load(probe(5), "probe")) == 5
+    assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+
+@pytest.mark.parametrize("content", ["truncated", "empty", "foreign"])
+def test_files_that_are_not_what_they_should_be_are_built_again(cache, content):
+    compiler.load(probe(6), "probe")
+    (path,) = cache.iterdir()
+    good = path.read_bytes()
+    path.unlink()  # what is loaded stays as it is
+    if content == "foreign":  # a sound library of another source under this name
+        other = compiler._build(
+            tuple(compiler.compiler_command()), probe(7)("other"), "other", cache
+        )
+        path = path.with_name(path.name.partition("-")[0] + "-" + other.name.partition("-")[2])
+        other.rename(path)
+    else:
+        path.write_bytes(good[: len(good) // 2] if content == "truncated" else b"")
+    assert ask(compiler.load(probe(6), "probe")) == 6
+
+
+PROCESS = """
+import sys
+from tests.handlers.test_compiled import ask, probe
+from brainstorm.handlers import compiler
+print(ask(compiler.load(probe(8), "probe")))
+"""
+
+
+def test_two_processes_at_once(cache):
+    command = [sys.executable, "-c", PROCESS]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate(timeout=60)[0].strip() for process in both] == ["8", "8"]
+    assert all(path.suffix == ".so" for path in cache.iterdir())
+
+
+def test_directory_that_cannot_be_made(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert ask(compiler.load(probe(9), "probe")) == 9
+
+
+@pytest.mark.parametrize("command", ["no-such-compiler-here", "false"])
+def test_no_compiler(cache, monkeypatch, caplog, command):
+    monkeypatch.setenv("CC", command)
+    with caplog.at_level(logging.WARNING):
+        assert not compiler.is_available()
+        assert not compiler.is_available()
+    assert len(caplog.records) == 1
+    assert "op-trees run on NumPy, which is slower" in caplog.text
+    with pytest.raises(MissingDependencyError, match="no C compiler was found|false failed"):
+        compiler.load(probe(10), "probe")
+
+
+def test_available(cache):
+    assert compiler.is_available()
+
+
+def test_errors_of_the_compiler_are_shown(cache):
+    with pytest.raises(MissingDependencyError, match="nonsense"):
+        compiler.load(lambda seal: "nonsense", "probe")

@@ -1,0 +1,192 @@
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm.optree import Variable, gradients, linearise, register_operator, registry
+from brainstorm.optree import functions as fn
+from brainstorm.optree.collapse import collapse
+from brainstorm.optree.loops import Line, Loop, Read, Write, line_of, render_body
+from brainstorm.optree.nodes import build
+from brainstorm.optree.render_c import render_kernel
+from brainstorm.optree.stages import NotRenderableError, schedule
+
+
+def stages(*trees):
+    return schedule(linearise(list(trees), lower=True)).stages
+
+
+def body_of(tree):
+    program = linearise(tree)
+    names = {i: (f"r{i}", "float") for i in range(len(program.inputs))}
+    lines = []
+    for step in program.steps:
+        lines.append(line_of(step, f"v{step.result}", names))
+        names[step.result] = (f"v{step.result}", lines[-1].type)
+    return render_body(lines)
+
+
+x, y = Variable((3, 4), name="x"), Variable((4,), name="y")
+d = Variable((3, 4), np.float64, name="d")
+
+
+def test_body_is_one_statement_per_step():
+    assert body_of(fn.tanh(x * y + 0.5)) == [
+        "const float v2 = (float)(r0 * r1);",
+        "const float v3 = (float)(v2 + ((float)0.5));",
+        "const float v4 = (float)(tanh(v3));",
+    ]
+
+
+def test_types_are_converted_where_they_meet():
+    program = linearise(d + fn.exp(x))
+    names = {i: (f"r{i}", v.dtype.name.replace("64", "")) for i, v in enumerate(program.inputs)}
+    names = {i: (n, {"float": "double", "float32": "float"}[t]) for i, (n, t) in names.items()}
+    lines = [line_of(program.steps[0], "v2", names)]
+    names[2] = ("v2", "float")
+    lines.append(line_of(program.steps[1], "v3", names))
+    assert render_body(lines)[1] == "const double v3 = (double)(r0 + ((double)v2));"
+
+
+@pytest.mark.parametrize(
+    ("exponent", "text"),
+    [(2, "r0 * r0"), (1, "r0"), (-1, "(float)1 / r0"), (3, "pow(r0, ((float)3.0))")],
+)
+def test_small_powers_are_products(exponent, text):
+    assert body_of(x**exponent)[-1] == f"const float v1 = (float)({text});"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(np.inf, "((float)INFINITY)"), (-np.inf, "-(float)INF"), (np.nan, "NAN")]
+)
+def test_numbers_that_are_not_finite(value, text):
+    assert text in body_of(x + value)[0]
+
+
+def test_outputs_of_one_shape_are_one_stage():
+    (stage,) = stages(fn.tanh(x), x * y, fn.sum(x * y, 0))
+    assert len(stage.roots) == 4  # the sum once as output and once for others to read
+    assert stage.axes == (0,)
+
+
+def test_reduction_patterns_are_stages():
+    assert [s.axes for s in stages(fn.sum(x, 0), fn.sum(x, 1))] == [(0,), (1,)]
+
+
+def test_softmax_computes_its_exponential_once():
+    program = linearise(fn.softmax(x), lower=True)
+    found = schedule(program)
+    assert [s.axes for s in found.stages] == [(1,), (1,), None]
+    names = [program.steps[v - 1].operator.name for s in found.stages for v in s.body]
+    assert names.count("exp") == 1
+
+
+def test_what_is_compared_with_its_maximum_is_computed_once():
+    product = x * y
+    (dx,) = gradients(fn.max(product, 1), [x])
+    program = linearise([dx], lower=True)
+    names = [
+        program.steps[v - len(program.inputs)].operator.name
+        for s in schedule(program).stages
+        for v in s.body
+        if program.steps[v - len(program.inputs)].operands == (0, 1)
+    ]
+    assert names == ["mul"]
+
+
+@pytest.mark.parametrize(
+    "tree", [x @ fn.transpose(x), fn.take(x, Variable((2,), np.int64), 0)], ids=["dot", "take"]
+)
+def test_no_loop_for_products_and_indexing(tree):
+    with pytest.raises(NotRenderableError, match="no loop in C for the operator .* NumPy executor"):
+        schedule(linearise(tree))
+
+
+def test_no_loop_for_operators_without_c(monkeypatch):
+    monkeypatch.setattr(registry, "_table", dict(registry._table))
+    register_operator("no_c", 1, np.negative, (None,))
+    with pytest.raises(NotRenderableError, match="'no_c'"):
+        schedule(linearise(build("no_c", (x,))))
+
+
+def test_very_long_bodies_are_refused():
+    tree = x
+    for _ in range(1100):
+        tree = tree * y
+    with pytest.raises(NotRenderableError, match="at most 1000 steps"):
+        schedule(linearise(tree))
+
+
+# -- collapsing ------------------------------------------------------------------------------
+
+
+def test_contiguous_axes_become_one():
+    axes = collapse((2, 3, 4), [False] * 3, [(12, 4, 1), (12, 4, 1)])
+    assert (axes.sizes, axes.strides) == ((24,), ((1,), (1,)))
+    assert axes.inner(0) == "unit"
+
+
+def test_broadcast_axes_stay_apart():
+    axes = collapse((2, 3, 4), [False] * 3, [(12, 4, 1), (0, 0, 1)])
+    assert (axes.sizes, axes.strides) == ((6, 4), ((4, 1), (0, 1)))
+
+
+def test_the_smallest_stride_goes_innermost():
+    axes = collapse((3, 4), [False] * 2, [(1, 3), (1, 3)])
+    assert (axes.sizes, axes.strides) == ((12,), ((1,), (1,)))
+
+
+@pytest.mark.parametrize(
+    ("reduced", "sizes", "flags"),
+    [
+        ((True, True, False), (6, 4), (True, False)),
+        ((False, False, True), (6, 4), (False, True)),
+        ((False, True, False), (2, 3, 4), (False, True, False)),
+        ((True, False, True), (3, 2, 4), (False, True, True)),
+        ((True, True, True), (24,), (True,)),
+    ],
+)
+def test_reduced_axes(reduced, sizes, flags):
+    result = np.zeros([1 if r else n for n, r in zip((2, 3, 4), reduced, strict=True)], np.int8)
+    out = [0 if r else s for s, r in zip(result.strides, reduced, strict=True)]
+    axes = collapse((2, 3, 4), reduced, [(12, 4, 1), out], keep_order=True)
+    assert (axes.sizes, axes.reduced) == (sizes, flags)
+
+
+def test_no_axes():
+    assert collapse((), [], [()]).sizes == (1,)
+    assert collapse((1, 1), [True, False], [(1, 1)], reduces=True).reduced == (True,)
+
+
+# -- kernels ---------------------------------------------------------------------------------
+
+
+def loop(inner="unit", **options):
+    body = (Line("v0", "float", "{0} * {0}", (("r0", "float"),)),)
+    return Loop(
+        (False, bool(options)),
+        (Read("float", inner),),
+        body,
+        (Write("float", "fixed" if options else "unit", ("v0", "float"), False, **options),),
+    )
+
+
+def test_equal_loops_are_rendered_once():
+    text = render_kernel([loop(), loop(), loop("any")], "kernel")
+    assert len(re.findall(r"static void loop\d", text)) == 2
+    assert "    loop0(p + 2, n + 8);\n    loop1(p + 4, n + 16);" in text
+
+
+def test_a_fixed_element_is_read_before_the_inner_loop():
+    text = render_kernel([loop("fixed")], "kernel")
+    assert text.index("const float r0 = a0[0];") < text.index("#pragma omp simd\n        for")
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "argmax"])
+def test_braces_balance(name):
+    operator = registry.get_operator(name)
+    text = render_kernel(
+        [loop(reduction=name, c=operator.c, initial=operator.initial)], "kernel", "seal"
+    )
+    assert text.count("{") == text.count("}")
+    assert 'const char *kernel_seal(void) { return "seal"; }' in text
