@@ -16,15 +16,8 @@ from brainstorm.utils import Array
 __all__ = ["SaveBestNetwork", "SaveLogs", "SaveNetwork"]
 
 
-class SaveNetwork(Hook):
-    """Save the network as HDF5, every time over the last file.
-
-    Args:
-        filename: The file.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Save every so many epochs or updates.
-    """
+class _FileSaver(Hook):
+    """Base of hooks that write one file again and again."""
 
     role = "reader"
 
@@ -37,6 +30,17 @@ class SaveNetwork(Hook):
     ) -> None:
         super().__init__(name, timescale, interval)
         self.filename = os.fspath(filename)
+
+
+class SaveNetwork(_FileSaver):
+    """Save the network as HDF5, every time over the last file.
+
+    Args:
+        filename: The file.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Save every so many epochs or updates.
+    """
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Save the network."""
@@ -47,7 +51,7 @@ class SaveNetwork(Hook):
         return Network.from_hdf5(self.filename)
 
 
-class SaveLogs(Hook):
+class SaveLogs(_FileSaver):
     """Save all logs as HDF5, and once more when the training ends, however it ends.
 
     Args:
@@ -56,18 +60,6 @@ class SaveLogs(Hook):
         timescale: ``'epoch'`` or ``'update'``.
         interval: Save every so many epochs or updates.
     """
-
-    role = "reader"
-
-    def __init__(
-        self,
-        filename: str | os.PathLike[str],
-        name: str | None = None,
-        timescale: str = "epoch",
-        interval: int = 1,
-    ) -> None:
-        super().__init__(name, timescale, interval)
-        self.filename = os.fspath(filename)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Save the logs."""

@@ -24,7 +24,7 @@ from brainstorm.structure.layout import (
     get_backward_connection,
     get_connections,
 )
-from brainstorm.structure.pass_plan import plan_backward_pass
+from brainstorm.structure.pass_plan import _Coverage, plan_backward_pass
 from tests.networks import WIRINGS
 
 
@@ -254,3 +254,11 @@ def test_a_gradient_that_nobody_writes_is_cleared_at_the_end():
 
 def test_without_parameters_there_is_nothing_to_do():
     assert Rehearsal(chain(planned("A", trainable=False))).steps == []
+
+
+def test_a_covered_range_inside_another_hides_nothing():
+    coverage = _Coverage()
+    coverage.add((0, 0, 10))
+    coverage.add((0, 2, 5))
+    assert coverage.missing((0, 1, 12)) == [(0, 10, 12)]
+    assert coverage.missing((1, 1, 2)) == [(1, 1, 2)]
