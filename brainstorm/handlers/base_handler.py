@@ -22,7 +22,7 @@ from brainstorm.handlers.base_activations import ActivationOperations, activatio
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import Contract, operation
-from brainstorm.optree import Program
+from brainstorm.optree import Formula, Program
 from brainstorm.utils import Array
 
 __all__ = ["Handler"]
@@ -97,6 +97,27 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
                 type. They may overlap the inputs.
             accumulate: Per output whether to add to its content instead of overwriting it.
         """
+
+    def compute(
+        self,
+        formula: Formula,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: bool | Sequence[bool] = False,
+    ) -> None:
+        """Compute a formula: write or add each of its values to the output at its place.
+
+        Args:
+            formula: What to compute.
+            inputs: One array per argument; their shapes broadcast as in NumPy.
+            outputs: One array per value, of its shape. They may overlap the inputs.
+            accumulate: Whether to add to what is in the outputs: for all, or for each.
+
+        Raises:
+            ValidationError: The number or the shapes of the inputs do not fit the formula.
+        """
+        flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
+        self.run_program(formula.program(*inputs), inputs, outputs, flags)
 
     # -- memory ------------------------------------------------------------------------------
 

@@ -10,14 +10,15 @@ A tree is built from variables by operators and functions and holds no values:
     y_value, dw_value = evaluate([y, dw], {x: x_array, w: w_array})
 
 `nodes` are what trees consist of, `registry` and the two files of `operators` say what an operator
-is, `autodiff` differentiates, `program` flattens trees for executors, and `evaluate` is the
-plainest of these.
+is, `autodiff` differentiates, `program` flattens trees for executors, `evaluate` is the plainest
+of these, and a `Formula` is a function that builds trees, with a program for any shapes.
 """
 
 from brainstorm.optree import operators as operators
 from brainstorm.optree import shaped_operators as shaped_operators
 from brainstorm.optree.autodiff import gradients, is_expensive, saved_nodes, views_overlap
 from brainstorm.optree.evaluate import evaluate
+from brainstorm.optree.formula import Formula, formula
 from brainstorm.optree.graph import postorder, substitute
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
 from brainstorm.optree.program import Constant, Program, Step, linearise, lowered
@@ -27,6 +28,7 @@ __all__ = [
     "OPERATORS",
     "Constant",
     "Expression",
+    "Formula",
     "OpTreeNode",
     "Operator",
     "Program",
@@ -34,6 +36,7 @@ __all__ = [
     "Variable",
     "View",
     "evaluate",
+    "formula",
     "get_operator",
     "gradients",
     "is_expensive",

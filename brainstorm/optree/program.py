@@ -109,12 +109,17 @@ def lowered(trees: Sequence[Expression]) -> list[Expression]:
     return rewrite(trees, replace)
 
 
-def linearise(trees: Expression | Sequence[Expression], lower: bool = False) -> Program:
+def linearise(
+    trees: Expression | Sequence[Expression],
+    lower: bool = False,
+    inputs: Sequence[Variable] = (),
+) -> Program:
     """Turn trees into a program.
 
     Args:
         trees: One or several.
         lower: Whether to replace composite operators first, for executors without them.
+        inputs: Variables that are to be the first inputs, in this order, also unused ones.
 
     Raises:
         ValidationError: If something else than an expression is given.
@@ -128,7 +133,7 @@ def linearise(trees: Expression | Sequence[Expression], lower: bool = False) -> 
     if lower:
         roots = lowered(roots)
     order = postorder(roots)
-    builder = _Builder(order)
+    builder = _Builder([*inputs, *order])
     for node in order:
         if isinstance(node, OpTreeNode):
             builder.add(node)

@@ -1,0 +1,93 @@
+"""Formulas: Python functions of expressions, as programs for arrays of any shape.
+
+    @formula
+    def gated(x, gate):
+        return fn.tanh(x) * fn.sig(gate)
+
+    @formula
+    def gated_deltas(x, gate, error):
+        return gradients(gated(x, gate), [x, gate], error)
+
+    handler.compute(gated, [x, gate], [y])
+    handler.compute(gated_deltas, [x, gate, dy], [dx, dgate], accumulate=True)
+
+A formula is written once; for every combination of shapes and types it is turned into a program,
+which executors compile or interpret and keep.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from brainstorm.errors import ValidationError
+from brainstorm.optree.nodes import Variable
+from brainstorm.optree.program import Program, linearise
+
+__all__ = ["Formula", "formula"]
+
+#: Programs that one formula keeps: one per combination of shapes and types.
+MOST_PROGRAMS = 256
+
+
+class Formula:
+    """A function from expressions to a tree or several trees; calling it builds these.
+
+    Args:
+        function: Takes expressions or numbers, one per positional argument. Numbers that change
+            from call to call have to be arguments: what the function holds becomes part of the
+            compiled text.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = getattr(function, "__name__", "formula")
+        self.__doc__ = function.__doc__
+        self._programs: dict[Any, Program] = {}
+
+    def __call__(self, *operands: Any) -> Any:
+        """Build the tree or trees."""
+        return self.function(*operands)
+
+    def program(self, *arrays: Any) -> Program:
+        """Return the program for arrays of these shapes and types.
+
+        Raises:
+            ValidationError: There are more or fewer arrays than arguments, or shapes do not fit.
+        """
+        key = tuple([(array.shape, array.dtype) for array in arrays])
+        program = self._programs.get(key)
+        return self._linearised(key) if program is None else program
+
+    def _linearised(self, key: Any) -> Program:
+        names = self._names(len(key))
+        variables = [Variable(s, d, name) for (s, d), name in zip(key, names, strict=True)]
+        trees = self.function(*variables)
+        trees = list(trees) if type(trees) in (list, tuple) else [trees]
+        program = linearise(trees, lower=True, inputs=variables)
+        if len(self._programs) >= MOST_PROGRAMS:
+            self._programs.clear()
+        self._programs[key] = program
+        return program
+
+    def _names(self, count: int) -> Sequence[str]:
+        try:
+            bound = inspect.signature(self.function).bind(*range(count))
+        except TypeError as error:
+            raise ValidationError(
+                f"formula {self.__name__!r}: {error}; got {count} arrays."
+            ) from None
+        names: list[str] = []
+        for name, value in bound.arguments.items():
+            several = isinstance(value, tuple)
+            names.extend([f"{name}{i}" for i in range(len(value))] if several else [name])
+        return names
+
+    def __repr__(self) -> str:
+        return f"<formula {self.__name__}>"
+
+
+def formula(function: Callable[..., Any]) -> Formula:
+    """Decorate a function of expressions; see `Formula`."""
+    return Formula(function)

@@ -1,0 +1,81 @@
+"""Formulas: programs by shapes and types, through handlers."""
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import ValidationError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.optree import formula, gradients
+from brainstorm.optree import functions as fn
+
+
+@formula
+def gated(x, gate):
+    """Document it."""
+    return fn.tanh(x) * fn.sig(gate)
+
+
+@formula
+def gated_deltas(x, gate, error):
+    return gradients(gated(x, gate), [x, gate], error)
+
+
+@pytest.fixture(params=["numpy", "debug"])
+def handler(request):
+    plain = NumpyHandler(np.float64)
+    return plain if request.param == "numpy" else DebugHandler(plain)
+
+
+def arrays(handler, *shapes):
+    rnd = np.random.default_rng(3)
+    return [handler.create_from_numpy(rnd.standard_normal(shape)) for shape in shapes]
+
+
+def test_compute_writes_the_value_with_broadcasting(handler):
+    x, gate, out = arrays(handler, (3, 4), (1, 4), (3, 4))
+    handler.compute(gated, [x, gate], [out])
+    x, gate, out = map(handler.get_numpy_copy, (x, gate, out))
+    np.testing.assert_allclose(out, np.tanh(x) / (1 + np.exp(-gate)), rtol=1e-13)
+
+
+def test_derivatives_are_summed_over_what_was_broadcast_and_added(handler):
+    x, gate, dy, dx, dgate = arrays(handler, (3, 4), (1, 4), (3, 4), (3, 4), (1, 4))
+    before = handler.get_numpy_copy(dx)
+    handler.compute(gated_deltas, [x, gate, dy], [dx, dgate], accumulate=[True, False])
+    x, gate, dy, dx, dgate = map(handler.get_numpy_copy, (x, gate, dy, dx, dgate))
+    share = 1 / (1 + np.exp(-gate))
+    np.testing.assert_allclose(dx - before, dy * share * (1 - np.tanh(x) ** 2), rtol=1e-12)
+    expected = (dy * np.tanh(x) * share * (1 - share)).sum(0, keepdims=True)
+    np.testing.assert_allclose(dgate, expected, rtol=1e-12)
+
+
+def test_an_input_that_is_not_used_may_be_given():
+    handler = NumpyHandler(np.float64)
+    x, unused, out = arrays(handler, (3,), (5,), (3,))
+    handler.compute(formula(lambda x, unused: x + 1.0), [x, unused], [out])
+    np.testing.assert_array_equal(out, x + 1.0)
+
+
+def test_one_program_per_shapes_and_types():
+    double, single = np.zeros((2, 3)), np.zeros((2, 3), np.float32)
+    assert gated.program(double, double) is gated.program(double.copy(), double)
+    assert gated.program(double, double) is not gated.program(single, single)
+    assert gated.program(double, double) is not gated.program(double, double[:1])
+
+
+def test_variables_are_called_like_the_arguments():
+    program = gated.program(np.zeros(2), np.zeros(2))
+    assert [variable.name for variable in program.inputs] == ["x", "gate"]
+    several = formula(lambda *xs: xs[0] + xs[1])
+    assert [v.name for v in several.program(np.zeros(2), np.zeros(2)).inputs] == ["xs0", "xs1"]
+
+
+def test_it_keeps_name_and_docstring():
+    assert (gated.__name__, gated.__doc__, repr(gated)) == (
+        "gated", "Document it.", "<formula gated>"
+    )  # fmt: skip
+
+
+def test_a_wrong_number_of_arrays_names_the_formula():
+    with pytest.raises(ValidationError, match=r"formula 'gated': missing .* 'gate'; got 1 arrays"):
+        gated.program(np.zeros(2))
