@@ -21,6 +21,7 @@ from brainstorm.errors import (
 from brainstorm.files import NetworkFile, PathLike, read_network_file, write_network_file
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.plan import Plan, Recorder, Watched
 from brainstorm.initializers import as_initializer, evaluate_initializer
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
@@ -43,6 +44,7 @@ from brainstorm.structure.prediction import (
     find_ancestors,
     find_prediction,
 )
+from brainstorm.structure.recording import RecordedNetwork
 from brainstorm.structure.summary import summarize
 from brainstorm.structure.topology import check_topology
 from brainstorm.utils import Array
@@ -427,6 +429,35 @@ class Network(Seedable, Describable):
         """
         self._passes.backward(accumulate)
         self.apply_gradient_modifiers()
+
+    @property
+    def plan_key(self) -> tuple[Any, ...]:
+        """What selects a recorded pass (T, B, context), and what it depends on beside that."""
+        manager = self._buffer_manager
+        modifiers = [id(modifier) for _, _, modifier in _each_modifier(self.gradient_modifiers)]
+        depends = (*map(id, (manager.handler, self._passes, *manager.full_buffers)), *modifiers)
+        key = (manager.time_size, manager.batch_size, manager.carries_context)
+        return key, (Watched.changes, *depends)
+
+    def recorded(self, recorder: Recorder) -> RecordedNetwork:
+        """Return what stands for this network while a recorder takes down its passes."""
+        modifiers = list(_each_modifier(self.gradient_modifiers))
+        return RecordedNetwork(recorder, self._buffer_manager, self._passes, self.layers, modifiers)
+
+    def plan(self, training_pass: bool = True) -> Plan:
+        """Return the operations of both passes for the present T and B, recorded.
+
+        ``print(net.plan().report())`` shows each with its time, which does the passes a few times.
+
+        Args:
+            training_pass: Whether layers act as in training; else only the forward pass.
+        """
+        recorder = Recorder(self.handler)
+        recorded = self.recorded(recorder)
+        recorded.forward_pass(training_pass)
+        if training_pass:
+            recorded.backward_pass()
+        return Plan(self.handler, recorder.steps)
 
     def get_loss_values(self) -> OrderedDict[str, float]:
         """Return the losses of the last forward pass.

@@ -14,6 +14,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.handlers.plan import Watched
 from brainstorm.randomness import RandomState, Seedable
 from brainstorm.utils import Array, product
 
@@ -68,7 +69,7 @@ class _Scratch:
         return _Scratch()
 
 
-class _Modifier(Seedable, Describable):
+class _Modifier(Watched, Seedable, Describable):
     """What both kinds of modifiers share.
 
     Attributes:

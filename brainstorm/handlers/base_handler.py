@@ -14,8 +14,8 @@ A new handler is a subclass that implements the abstract operations, and shows w
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from brainstorm.describable import Describable
 from brainstorm.handlers.base_activations import ActivationOperations, activation_tables
@@ -48,6 +48,9 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         inplace_act_func_deriv: activation name -> ``f(y, dy, x)``, which overwrites dy by dx; x may
             be left out unless the name is in `activations_needing_inputs`.
     """
+
+    #: Whether steppers let it do recorded operations, instead of calling the layers.
+    replays_plans: ClassVar[bool] = True
 
     dtype: Any
     context: Any
@@ -118,6 +121,14 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         """
         flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
         self.run_program(formula.program(*inputs), inputs, outputs, flags)
+
+    def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
+        """Return functions that do the operations of a plan again and again.
+
+        Args:
+            operations: See `brainstorm.handlers.plan.Operation`.
+        """
+        return [operation.bound_to(self) for operation in operations]
 
     # -- memory ------------------------------------------------------------------------------
 

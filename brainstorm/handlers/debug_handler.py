@@ -111,6 +111,7 @@ class DebugHandler(Handler):
     """
 
     array_type = DebugArray
+    replays_plans = False  # errors name the layer that called
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler

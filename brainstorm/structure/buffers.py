@@ -283,6 +283,11 @@ class BufferManager:
             self.clear_context()
         self._carried = state
 
+    @property
+    def carries_context(self) -> bool:
+        """Whether forward passes start from a state that was carried on, and not from zeros."""
+        return self._carried is not None
+
     def leave_batch(self) -> None:
         """Keep the state after the last step, if it is carried on, before the data are replaced."""
         if self._carried is not None:

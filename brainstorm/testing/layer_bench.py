@@ -11,6 +11,7 @@ import numpy as np
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugArray
+from brainstorm.handlers.plan import Operation, Plan, Recorder
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.input_layer import InputLayerImpl
 from brainstorm.layers.noop_layer import NoOpLayerImpl
@@ -22,7 +23,7 @@ from brainstorm.structure.buffer_structure import (
     combine_buffer_structures,
 )
 from brainstorm.structure.buffer_views import BufferView, NullBuffer
-from brainstorm.structure.buffers import BufferManager
+from brainstorm.structure.buffers import BufferManager, create_buffer_views_from_layout
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.layout import create_layout
 from brainstorm.utils import Array
@@ -67,6 +68,10 @@ class LayerBench:
         handler: Computes; a `DebugHandler` over a float64 `NumpyHandler` if `None`.
         inputs: For some inputs an array, or a function of (shape, random state) that makes one;
             the others get normally distributed numbers.
+
+    Attributes:
+        replays: Whether passes are recorded, and what was recorded is done.
+        operations: What was recorded last.
     """
 
     def __init__(
@@ -83,6 +88,8 @@ class LayerBench:
         layer.set_handler(self.handler)
 
         self.law = ""  # the name of the law that is being checked, for messages
+        self.replays = False
+        self.operations: list[Operation] = []
 
     @property
     def buffers(self) -> BufferView:
@@ -245,7 +252,26 @@ class LayerBench:
         self.load(values)
         self.layer.rnd.reset()
         self.layer.set_handler(self.handler)
-        self.layer.forward_pass(self.buffers, training_pass)
+        self._do(lambda layer, buffers: layer.forward_pass(buffers, training_pass))
+
+    def _do(self, run: Callable[[Layer, BufferView], None]) -> None:
+        """Run a pass, or record and replay it."""
+        if not self.replays:
+            run(self.layer, self.buffers)
+            return
+        recorder, manager = Recorder(self.handler), self.manager
+        arrays = [recorder.guard(array) for array in manager.buffers]
+        guarded = create_buffer_views_from_layout(
+            manager.layout, arrays, manager.hubs, self.handler
+        )[self.layer.name]
+        recorder.attempt(
+            self.layer.name,
+            self.layer,
+            lambda layer: run(layer, guarded),
+            lambda: run(self.layer, self.buffers),
+        )
+        self.operations = recorder.steps
+        Plan(self.handler, recorder.steps).replay()
 
     def backward(
         self,
@@ -262,14 +288,7 @@ class LayerBench:
         """
         self.load(out_deltas)
         self.layer.set_write_modes(unneeded, overwritten)
-        buffers = self.buffers
-        deltas = buffers.input_deltas
-        nulls = [
-            NullBuffer(f"input_deltas.{name}", "nobody needs it") if name in unneeded else array
-            for name, array in deltas.items()
-        ]
-        views = dict(buffers.items()) | {"input_deltas": BufferView(deltas.keys(), nulls)}
-        self.layer.backward_pass(BufferView(list(views), list(views.values())))
+        self._do(lambda layer, buffers: layer.backward_pass(_without(buffers, unneeded)))
 
     def sample_out_deltas(self, rnd: np.random.RandomState) -> Values:
         """Return random output deltas; ones for a loss, and none where they play no role."""
@@ -311,6 +330,17 @@ class _ReferenceHandler(NumpyHandler):
         borrowed = self.lender.allocate(mask.shape)
         self.lender.generate_probability_mask(borrowed, probability, stream)
         self.set_from_numpy(mask, self.lender.get_numpy_copy(borrowed))
+
+
+def _without(buffers: BufferView, unneeded: Iterable[str]) -> BufferView:
+    """Return a layer's views with null buffers in place of some input deltas."""
+    deltas = buffers.input_deltas
+    nulls = [
+        NullBuffer(f"input_deltas.{name}", "nobody needs it") if name in unneeded else array
+        for name, array in deltas.items()
+    ]
+    views = dict(buffers.items()) | {"input_deltas": BufferView(deltas.keys(), nulls)}
+    return BufferView(list(views), list(views.values()))
 
 
 def _normal(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:

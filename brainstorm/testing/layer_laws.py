@@ -208,6 +208,21 @@ def what_is_not_needed_backward_may_be_garbage(bench: LayerBench, seed: int) -> 
 
 
 @law
+def replay_equals_direct_execution(bench: LayerBench, seed: int) -> None:
+    """What a plan repeats gives the same bits as the passes themselves."""
+    _, values, out_deltas = _draw(bench, seed)
+    paths = bench.paths("outputs")
+    direct = _run(bench, values, out_deltas) | {path: bench.get(path) for path in paths}
+    bench.replays = True
+    try:
+        replayed = _run(bench, values, out_deltas) | {path: bench.get(path) for path in paths}
+    finally:
+        bench.replays = False
+    for path, expected in direct.items():
+        _check(bench, path, replayed[path], expected, rtol=0.0, atol=0.0)
+
+
+@law
 def characteristics_tell_the_truth(bench: LayerBench, seed: int) -> None:
     """Modes and time steps matter only where that is declared."""
     rnd, values, _ = _draw(bench, seed)
@@ -270,9 +285,17 @@ def _run(
     return {path: bench.get(path) for path in targets}
 
 
-def _check(bench: LayerBench, path: str, got: np.ndarray, expected: np.ndarray) -> None:
+def _check(
+    bench: LayerBench,
+    path: str,
+    got: np.ndarray,
+    expected: np.ndarray,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
     """Compare, naming the law that asks: the one that is being checked."""
-    rtol, atol = (1e-5, 1e-7) if bench.is_float64 else (2e-3, 2e-4)
+    if rtol is None or atol is None:
+        rtol, atol = (1e-5, 1e-7) if bench.is_float64 else (2e-3, 2e-4)
     check_close(f"law {bench.law!r}: {bench.describe()}, {path}", got, expected, rtol, atol)
 
 

@@ -36,6 +36,7 @@ import numpy as np
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import is_number
+from brainstorm.training.planning import StepPlans
 from brainstorm.utils import Array
 
 __all__ = [
@@ -96,6 +97,7 @@ class TrainingStepper(Describable):
         "numbers": {},
         "_all_numbers": None,
         "_restored": None,
+        "_plans": None,
     }
 
     hyperparameters: dict[str, Range] = {}
@@ -108,6 +110,7 @@ class TrainingStepper(Describable):
     scratch: Mapping[str, Array] = _NOTHING
     numbers: Mapping[str, Array] = _NOTHING
     _all_numbers: Array = None
+    _plans: StepPlans = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -140,6 +143,7 @@ class TrainingStepper(Describable):
             TrainingError: The state given to `set_state` belongs to another network or stepper.
         """
         self.net = net
+        self._plans = StepPlans()
         self.steps = 0
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
@@ -152,10 +156,13 @@ class TrainingStepper(Describable):
             self._restored = None
 
     def run(self) -> None:
-        """Do one step on the data that the network holds. Allocates nothing."""
+        """Do one step on the data that the network holds, by plan where that can be done.
+
+        In steady state nothing is allocated.
+        """
         self.steps += 1
         self.refresh()
-        self.step()
+        self._plans.run(self)
 
     def refresh(self) -> None:
         """Write the values of `scalars` to where `update` reads them."""

@@ -119,6 +119,17 @@ class ReadsInputsAfterAllLayerImpl(GainLayerImpl):
     needs_in_backward = ()
 
 
+class CountsCallsLayerImpl(GainLayerImpl):
+    calls: list[int] = []
+
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        self.calls.append(1)
+        self.handler.mult_st(
+            float(len(self.calls)), buffers.outputs.default, buffers.outputs.default
+        )
+
+
 class OtherInTrainingLayerImpl(GainLayerImpl):
     def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
         super().forward_pass(buffers, training_pass)
@@ -159,6 +170,7 @@ BROKEN = [
         "what is not needed backward may be garbage",
         r"gradients\.gain",
     ),
+    (CountsCallsLayerImpl, "replay equals direct execution", r"outputs\.default"),
     (OtherInTrainingLayerImpl, "characteristics tell the truth", r"outputs\.default"),
     (MixesTimeStepsLayerImpl, "characteristics tell the truth", r"outputs\.default"),
 ]

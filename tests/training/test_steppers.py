@@ -14,6 +14,7 @@ from brainstorm import training
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers.plan import NotRecordableError
 from brainstorm.training import (
     AdadeltaStepper,
     AdagradStepper,
@@ -45,6 +46,11 @@ class QuadraticNet:
         )
         self.arrays = [self.handler.create_from_numpy(a) for a in (self.goal, self.scale)]
         self.passes = []
+
+    plan_key = ((), ())
+
+    def recorded(self, recorder):
+        raise NotRecordableError("the passes are counted")
 
     def gradient(self, parameters):
         return self.scale * (parameters - self.goal)
