@@ -1,14 +1,9 @@
-"""Training steps of typical networks, beside the same in PyTorch.
+"""Training steps and predictions of typical networks, beside the same in other libraries.
 
-    python -m benchmarks.steps [--json FILE] [--seconds S] [--only KEY ...]
+    python -m benchmarks.steps [--json FILE] [--memory FILE] [--seconds S] [--only KEY ...]
 
 What is compared was timed in turns within one run. Times are milliseconds: the minimum and, in
-brackets, the median. `ratio` is how many times faster than the fastest peer we are. `limit` is
-the share of the machine's rate of float32 matrix products, measured between the workloads, that
-the products of the line alone reach. `others` is the processor time that other programs took
-meanwhile, in percent of one core: above 20 or so, repeat the run.
-
-A further handler is a row of `HANDLERS`, a further peer one of `find_peers`.
+brackets, the median. `benchmarks.tables` says what the columns of the table are.
 """
 
 from __future__ import annotations
@@ -18,134 +13,83 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from benchmarks import THREADS
-from benchmarks.timing import Call, Times, seconds_of_others, take_turns
-from benchmarks.workloads import WORKLOADS, Workload, brainstorm_calls, build, count_flop
+from benchmarks import THREADS, ours
+from benchmarks.contestants import Entry, find_entries
+from benchmarks.memory import peak_ratios
+from benchmarks.tables import as_text, headline, step_rows
+from benchmarks.timing import seconds_of_others, take_turns
+from benchmarks.workloads import WORKLOADS, Workload
 from brainstorm.handlers import NumpyHandler
 
-__all__ = ["HANDLERS", "find_peers", "main", "measure"]
-
-HANDLERS = {"NumpyHandler": NumpyHandler}
+__all__ = ["machine", "main", "measure", "measure_limits"]
 
 #: Rows and columns of the matrices whose product is the limit.
 LIMIT_SIZE = 2048
 
 
-class Peer(NamedTuple):
-    """Another library: its version, its calls for a workload, and its product of two matrices."""
-
-    version: str
-    calls: Callable[[Workload], dict[str, Call]]
-    product: Callable[[np.ndarray, np.ndarray], Call]
-
-
-def find_peers() -> dict[str, Peer]:
-    """Return the peers that are installed, by name."""
-    try:
-        from benchmarks import torch_peer
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        return {}
-    return {"PyTorch": Peer(torch_peer.VERSION, torch_peer.torch_calls, torch_peer.product)}
-
-
-def measure_limit(peers: Mapping[str, Peer], seconds: float) -> float:
-    """Return the highest rate of a large matrix product that anybody reaches, in FLOP/s."""
+def measure_limits(entries: Sequence[Entry], seconds: float) -> dict[str, float]:
+    """Return, by precision, the highest rate of a large product that anybody reaches: FLOP/s."""
     a, b = np.random.RandomState(0).standard_normal((2, LIMIT_SIZE, LIMIT_SIZE)).astype(np.float32)
-    out = np.empty_like(a)
-    calls = {"NumPy": Call(lambda: np.matmul(a, b, out=out))}
-    calls.update((name, peer.product(a, b)) for name, peer in peers.items())
-    fastest = min(times.minimum for times in take_turns(calls, seconds).values())
-    return 2.0 * LIMIT_SIZE**3 / (1e-3 * fastest)
+    calls = {(e.precision, e.name): e.product(a, b) for e in entries if e.product is not None}
+    limits: dict[str, float] = {}
+    for (precision, _), times in take_turns(calls, seconds).items():
+        rate = 2.0 * LIMIT_SIZE**3 / (1e-3 * times.minimum)
+        limits[precision] = max(rate, limits.get(precision, 0.0))
+    return limits
 
 
-def time_workload(
-    workload: Workload, peers: Mapping[str, Peer], seconds: float
-) -> list[dict[str, Any]]:
-    """Return one record per handler and phase: who took how long, and the FLOP."""
-    contestants = {name: brainstorm_calls(workload, make()) for name, make in HANDLERS.items()}
-    contestants.update((name, peer.calls(workload)) for name, peer in peers.items())
-    flop = count_flop(build(workload, NumpyHandler()))
-    # Those who are compared with each other follow each other.
-    times = take_turns(
-        {(name, phase): contestants[name][phase] for phase in flop for name in contestants},
-        seconds,
-    )
-    return [
-        {
-            "workload": workload.name,
-            "handler": handler,
-            "phase": phase,
-            "flop": flop[phase],
-            "ours": times[handler, phase]._asdict(),
-            "peers": {name: times[name, phase]._asdict() for name in peers},
-        }
-        for handler in HANDLERS
-        for phase in flop
-    ]
-
-
-def measure(keys: list[str], seconds: float) -> dict[str, Any]:
-    """Return versions, the limit in FLOP/s, and the records of all workloads."""
-    peers, limit, records = find_peers(), 0.0, []
-    for workload in WORKLOADS:
-        if workload.key in keys:
-            print(f"timing {workload.name}", file=sys.stderr)
-            limit = max(limit, measure_limit(peers, seconds / 10))
-            start, others = time.perf_counter(), seconds_of_others()
-            timed = time_workload(workload, peers, seconds)
-            share = (seconds_of_others() - others) / (time.perf_counter() - start)
-            records += [{**record, "others": share} for record in timed]
-    for record in records:
-        ours = record["ours"]["minimum"]
-        best = min((times["minimum"] for times in record["peers"].values()), default=None)
-        record["ratio"] = None if best is None else best / ours
-        record["fraction_of_limit"] = record["flop"] / limit / (1e-3 * ours)
-    versions = [f"Python {platform.python_version()}", f"NumPy {np.__version__}"]
-    versions += [peer.version for peer in peers.values()]
+def time_workload(workload: Workload, entries: Sequence[Entry], seconds: float) -> dict[str, Any]:
+    """Return the workload's times by precision and name, and the FLOP."""
+    net = ours.build(workload, NumpyHandler())
+    numbers = ours.parameters(net)
+    calls = {(e.precision, e.name): e.make(workload, numbers).run for e in entries}
+    start, others = time.perf_counter(), seconds_of_others()
+    times: dict[str, Any] = {}
+    for (precision, name), found in take_turns(calls, seconds).items():
+        times.setdefault(precision, {})[name] = found._asdict()
     return {
-        "versions": versions,
-        "cpu": cpu_name(),
-        "threads": THREADS,
-        "limit": limit,
-        "records": records,
+        "key": workload.key,
+        "name": workload.name,
+        "flop": ours.count_flop(workload, net),
+        "others": (seconds_of_others() - others) / (time.perf_counter() - start),
+        "times": times,
     }
 
 
-def cpu_name() -> str:
-    """Return the model of the processor, as far as the system tells."""
+def measure(keys: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Return the machine, the limits, who took part, and the times of all workloads."""
+    entries, limits, timed = find_entries(), {}, []
+    for workload in WORKLOADS:
+        if workload.key in keys:
+            print(f"timing {workload.name}", file=sys.stderr)
+            for precision, rate in measure_limits(entries, seconds / 10).items():
+                limits[precision] = max(rate, limits.get(precision, 0.0))
+            timed.append(time_workload(workload, entries, seconds))
+    versions = [entry.version for entry in entries if entry.version]
+    return {
+        "machine": machine(versions),
+        "limits": limits,
+        "ours": sorted({entry.name for entry in entries if entry.is_ours}),
+        "workloads": timed,
+    }
+
+
+def machine(versions: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what the times depend on: processor, threads and versions."""
     info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def table(result: Mapping[str, Any]) -> str:
-    """Return the result as lines to read."""
-    lines = [
-        f"{', '.join(result['versions'])}; {result['cpu']}, {result['threads']} threads; "
-        f"limit {result['limit'] / 1e9:.0f} GFLOP/s",
-        f"{'what':<54}{'ours ms':>18}{'peer ms':>18}{'ratio':>8}{'limit':>7}{'others':>8}",
-    ]
-    for record in result["records"]:
-        best = min((Times(**times) for times in record["peers"].values()), default="-")
-        ratio = "-" if record["ratio"] is None else f"{record['ratio']:.2f}x"
-        lines.append(
-            f"{record['workload']:<32}{record['handler']:<13}{record['phase']:<9}"
-            f"{Times(**record['ours'])!s:>18}{best!s:>18}"
-            f"{ratio:>8}{100 * record['fraction_of_limit']:>5.0f} %{100 * record['others']:>6.0f} %"
-        )
-    if not any(record["peers"] for record in result["records"]):
-        lines.append("No peer is installed: pip install 'brainstorm[bench]' brings PyTorch.")
-    return "\n".join(lines)
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "threads": THREADS,
+        "versions": [f"Python {platform.python_version()}", f"NumPy {np.__version__}", *versions],
+    }
 
 
 def main() -> None:
@@ -153,13 +97,16 @@ def main() -> None:
     keys = [workload.key for workload in WORKLOADS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
-    parser.add_argument("--seconds", type=float, default=10.0, help="per workload (%(default)s)")
+    parser.add_argument("--memory", metavar="FILE", type=Path, help="from benchmarks.memory")
+    parser.add_argument("--seconds", type=float, default=25.0, help="per workload (%(default)s)")
     parser.add_argument("--only", nargs="+", choices=keys, default=keys, metavar="KEY")
     arguments = parser.parse_args()
+    ratios = peak_ratios(json.loads(arguments.memory.read_text())) if arguments.memory else {}
     result = measure(arguments.only, arguments.seconds)
-    print(table(result))
+    print(headline(result))
+    print(as_text(step_rows(result, ratios)))
     if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

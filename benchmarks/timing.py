@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-__all__ = ["Call", "Times", "seconds_of_others", "take_turns"]
+__all__ = ["Times", "seconds_of_others", "take_turns"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -18,13 +18,6 @@ K = TypeVar("K", bound=Hashable)
 SETTLE = 0.05
 #: Seconds of a turn that are timed.
 TURN = 0.1
-
-
-class Call(NamedTuple):
-    """What is timed, and what has to be done before each time without being timed."""
-
-    run: Callable[[], object]
-    before: Callable[[], object] | None = None
 
 
 class Times(NamedTuple):
@@ -38,7 +31,7 @@ class Times(NamedTuple):
         return f"{self.minimum:.{digits}f} ({self.median:.{digits}f})"
 
 
-def take_turns(calls: Mapping[K, Call], seconds: float) -> dict[K, Times]:
+def take_turns(calls: Mapping[K, Callable[[], object]], seconds: float) -> dict[K, Times]:
     """Time every call many times, in turns, for about so many seconds altogether."""
     samples: dict[K, list[float]] = {key: [] for key in calls}
     stop = time.perf_counter() + seconds
@@ -50,16 +43,13 @@ def take_turns(calls: Mapping[K, Call], seconds: float) -> dict[K, Times]:
             return {k: Times(min(s), statistics.median(s)) for k, s in samples.items()}
 
 
-def _repeat(call: Call, seconds: float) -> list[float]:
+def _repeat(call: Callable[[], object], seconds: float) -> list[float]:
     """Return the milliseconds of each call within a period, at least of two."""
-    run, before = call
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while len(taken) < 2 or time.perf_counter() < end:
-        if before is not None:
-            before()
         start = time.perf_counter()
-        run()
+        call()
         taken.append(1e3 * (time.perf_counter() - start))
     return taken
 

@@ -1,8 +1,9 @@
-"""The workloads in PyTorch (eager, on the CPU)."""
+"""The workloads in PyTorch on the CPU: eager, compiled, and with bfloat16 products."""
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,95 +11,238 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import THREADS
-from benchmarks.timing import Call
-from benchmarks.workloads import LEARNING_RATE, Workload
+from benchmarks.workloads import (
+    LEARNING_RATE,
+    STACKED,
+    Attention,
+    Contestant,
+    Convolution,
+    Dense,
+    Embed,
+    Lstm,
+    Norm,
+    Numbers,
+    Part,
+    Pool,
+    Positions,
+    Residual,
+    Workload,
+    named,
+    sinusoids,
+)
 
-__all__ = ["VERSION", "product", "torch_calls"]
+__all__ = ["VERSION", "contestant", "product"]
 
 VERSION = f"PyTorch {torch.__version__}"
 
 torch.set_num_threads(THREADS)
 
 
-class _Lstm(nn.Module):
-    """An LSTM (without peepholes) that returns its outputs alone."""
+class _Lstm(nn.LSTM):
+    """Without peepholes, and with one bias: the other one is zero, and is not trained."""
 
-    def __init__(self, n_in: int, size: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(n_in, size)
+    def __init__(self, n: int, size: int) -> None:
+        super().__init__(n, size)
+        nn.init.zeros_(self.bias_hh_l0).requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]
+        return super().forward(x)[0]
 
 
-def _mlp(*sizes: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for n_in, n_out in itertools.pairwise(sizes):
-        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+class _Attention(nn.Module):
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inputs, self.outputs = nn.Linear(size, 3 * size), nn.Linear(size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, steps, size = x.shape
+        joint = self.inputs(x).view(batch, steps, 3, self.heads, size // self.heads)
+        q, k, v = joint.permute(2, 0, 3, 1, 4)
+        found = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.outputs(found.transpose(1, 2).reshape(batch, steps, size))
 
 
-def _cnn() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10),
-    )  # fmt: skip
+class _Positions(nn.Module):
+    def __init__(self, steps: int, size: int) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.from_numpy(sinusoids(steps, size)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.table
 
 
-MODELS = {
-    "mlp": lambda: _mlp(784, 500, 500, 10),
-    "tiny_mlp": lambda: _mlp(784, 32, 32, 10),
-    "lstm": lambda: nn.Sequential(_Lstm(64, 256), nn.Linear(256, 64)),
-    "small_lstm": lambda: nn.Sequential(_Lstm(16, 32), nn.Linear(32, 16)),
-    "cnn": _cnn,
-}
+class _Residual(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + super().forward(x)
 
 
-def _batch(workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
-    data = workload.data()
-    x = torch.from_numpy(data["default"])
-    if workload.T == 1:
-        x = x[0]
-    if x.ndim == 4 and workload.key == "cnn":  # channels last: the faster order on the CPU too
-        x = x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
-    return x, torch.from_numpy(data["targets"]).reshape(-1)
+class _FlatImages(nn.Module):
+    """(B, C, H, W) as (B, H * W * C), without a copy where channels come last in memory."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(0, 2, 3, 1).flatten(1)
 
 
-def torch_calls(workload: Workload) -> dict[str, Call]:
-    """Return what is timed: a forward pass, a backward pass, a whole step."""
-    torch.manual_seed(0)
-    model = MODELS[workload.key]()
-    if workload.key == "cnn":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    x, targets = _batch(workload)
-    optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, fused=True)
-    loss = torch.zeros(())
+class _Builder:
+    """Builds modules with our parameters.
 
-    def forward() -> None:
-        nonlocal loss
+    Attributes:
+        places: For every layer and parameter of ours, where it is: a view of one of PyTorch's.
+    """
+
+    def __init__(self, workload: Workload, numbers: Numbers) -> None:
+        self._steps, self._numbers = workload.T, numbers
+        self.places: dict[str, dict[str, torch.Tensor]] = {}
+        self.model = nn.Sequential(*self._modules(workload.parts))
+
+    def _modules(self, parts: Iterable[tuple[str, Part]]) -> Iterator[nn.Module]:
+        is_image = False
+        for name, part in parts:
+            if isinstance(part, Dense) and is_image:
+                yield _FlatImages()
+            is_image = isinstance(part, (Convolution, Pool))
+            if isinstance(part, Residual):
+                yield _Residual(*self._modules(named(part.parts, f"{name}_")))
+            else:
+                module, places = self._module(part, self._numbers.get(name, {}))
+                self._fill(name, part, places)
+                yield module
+            if isinstance(part, Convolution) or (isinstance(part, Dense) and not part.is_linear):
+                yield nn.ReLU()
+
+    def _module(
+        self, part: Part, own: Mapping[str, np.ndarray]
+    ) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+        """Return the module for a part with these parameters, and where it has them."""
+        match part:
+            case Dense(size):
+                linear = nn.Linear(own["W"].shape[1], size)
+                return linear, {"W": linear.weight, "bias": linear.bias}
+            case Lstm(size):
+                lstm = _Lstm(own["Wi"].shape[1], size)
+                weights = {"W": lstm.weight_ih_l0, "R": lstm.weight_hh_l0}
+                return lstm, {**weights, "bias": lstm.bias_ih_l0}
+            case Convolution(filters, kernel, padding):
+                conv = nn.Conv2d(own["W"].shape[-1], filters, kernel, padding=padding)
+                conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+                return conv, {"W": conv.weight.permute(0, 2, 3, 1), "bias": conv.bias}
+            case Pool(window, stride):
+                return nn.MaxPool2d(window, stride), {}
+            case Embed(symbols, size):
+                embedding = nn.Embedding(symbols, size)
+                return embedding, {"W": embedding.weight}
+            case Positions(size):
+                return _Positions(self._steps, size), {}
+            case Norm():
+                norm = nn.LayerNorm(own["gamma"].shape)
+                return norm, {"gamma": norm.weight, "beta": norm.bias}
+            case Attention(heads):
+                attention = _Attention(len(own["Wq"]), heads)
+                into, out = attention.inputs, attention.outputs
+                places = {"W": into.weight, "bias": into.bias}
+                return attention, {**places, "Wo": out.weight, "bo": out.bias}
+        raise TypeError(f"{part!r} is no layer")
+
+    def _fill(self, name: str, part: Part, places: Mapping[str, torch.Tensor]) -> None:
+        views = {}
+        for key, tensor in places.items():
+            ours = STACKED.get(type(part), {}).get(key, (key,))
+            views.update(zip(ours, tensor.detach().chunk(len(ours)), strict=True))
+        for key, view in views.items():
+            view.copy_(torch.from_numpy(self._numbers[name][key]))
+        if views:
+            self.places[name] = views
+
+
+def contestant(
+    workload: Workload,
+    numbers: Numbers,
+    learning_rate: float = LEARNING_RATE,
+    is_compiled: bool = False,
+    is_half: bool = False,
+) -> Contestant:
+    """Return training steps or predictions.
+
+    Args:
+        workload: What is trained.
+        numbers: Our parameters, where it starts.
+        learning_rate: Of the steps.
+        is_compiled: Whether `torch.compile` compiles the forward pass, the loss and, with them,
+            the backward pass.
+        is_half: Whether products are computed in bfloat16, by autocast.
+    """
+    builder = _Builder(workload, numbers)
+    make = _predictions if workload.predicts else _steps
+    run = make(workload, builder.model, learning_rate, is_compiled, is_half)
+
+    def parameters() -> Numbers:
+        return {
+            name: {key: view.numpy().copy() for key, view in views.items()}
+            for name, views in builder.places.items()
+        }
+
+    return Contestant(run, parameters)
+
+
+def _compiled(function: Callable[..., torch.Tensor], *example: Any) -> Callable[..., Any]:
+    """Compile a function for arguments like these."""
+    torch.compiler.reset()  # what was compiled for other workloads counts as recompilation
+    compiled = torch.compile(function)
+    compiled(*example)
+    return compiled
+
+
+def _steps(
+    workload: Workload, model: nn.Module, learning_rate: float, is_compiled: bool, is_half: bool
+) -> Callable[[], torch.Tensor]:
+    x, targets = map(torch.from_numpy, workload.peer_data())
+    if x.ndim == 4:
+        x = x.permute(0, 3, 1, 2)  # channels still come last in memory: the faster order
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, learning_rate, fused=True)
+
+    def get_loss(x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+            outputs = model(x).flatten(0, -2)
+            return functional.cross_entropy(outputs, targets, reduction="sum") / workload.B
+
+    loss_of = _compiled(get_loss, x, targets) if is_compiled else get_loss
+
+    def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = (
-            functional.cross_entropy(model(x).flatten(0, -2), targets, reduction="sum") / workload.B
-        )
-
-    def backward() -> None:
+        loss = loss_of(x, targets)
         loss.backward()
-
-    def step() -> None:
-        forward()
-        backward()
         optimizer.step()
+        return loss.detach()
 
-    return {
-        "forward": Call(forward),
-        "backward": Call(backward, before=forward),
-        "step": Call(step),
-    }
+    return step
 
 
-def product(a: np.ndarray, b: np.ndarray) -> Call:
-    """Return the product of two matrices as a call."""
-    left, right = torch.from_numpy(a), torch.from_numpy(b)
+def _predictions(
+    workload: Workload, model: nn.Module, _: float, is_compiled: bool, is_half: bool
+) -> Callable[[], np.ndarray]:
+    model.eval()
+    x, _targets = workload.peer_data()
+
+    def probabilities(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+            outputs = model(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)
+        return torch.softmax(outputs.float(), -1)
+
+    with torch.inference_mode():
+        find = _compiled(probabilities, torch.from_numpy(x)) if is_compiled else probabilities
+
+    @torch.inference_mode()
+    def predict() -> np.ndarray:
+        return find(torch.from_numpy(x)).numpy()
+
+    return predict
+
+
+def product(a: np.ndarray, b: np.ndarray, is_half: bool = False) -> Callable[[], object]:
+    """Return the product of two matrices, in bfloat16 or float32."""
+    dtype = torch.bfloat16 if is_half else torch.float32
+    left, right = torch.from_numpy(a).to(dtype), torch.from_numpy(b).to(dtype)
     out = torch.empty_like(left)
-    return Call(lambda: torch.mm(left, right, out=out))
+    return lambda: torch.mm(left, right, out=out)

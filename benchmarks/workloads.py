@@ -1,32 +1,137 @@
-"""The workloads, and what a training step of them is in brainstorm."""
+"""The workloads: networks as lists of parts, which every library builds in its own way.
+
+All libraries start from the parameters of our network, ``{layer name: {parameter: array}}``, and
+give theirs back in the same form, so that a test can compare what they compute.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from benchmarks.timing import Call
-from brainstorm.handlers.base_handler import Handler
-from brainstorm.initializers import DenseSqrtFanIn
-from brainstorm.layers import Convolution2D, FullyConnected, Lstm, Pooling2D
-from brainstorm.network import Network
-from brainstorm.structure.buffer_views import NullBuffer
-from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.tools import get_in_out_layers
-from brainstorm.training import SgdStepper
+__all__ = [
+    "LEARNING_RATE",
+    "OUTPUT",
+    "STACKED",
+    "WORKLOADS",
+    "Attention",
+    "Contestant",
+    "Convolution",
+    "Dense",
+    "Embed",
+    "Lstm",
+    "Norm",
+    "Numbers",
+    "Part",
+    "Pool",
+    "Positions",
+    "Residual",
+    "Workload",
+    "named",
+    "sinusoids",
+]
 
-__all__ = ["LEARNING_RATE", "WORKLOADS", "Workload", "brainstorm_calls", "build", "count_flop"]
+Numbers: TypeAlias = Mapping[str, Mapping[str, np.ndarray]]
 
 #: So small that a million steps on the same batch change nothing that would change the time.
 LEARNING_RATE = 1e-7
 
+#: The name of the layer before the softmax.
+OUTPUT = "Output_projection"
+
+
+class Dense(NamedTuple):
+    """A fully connected layer."""
+
+    size: int
+    is_linear: bool = False  # else the activation is relu
+
+
+class Lstm(NamedTuple):
+    """An LSTM with peepholes; PyTorch has none."""
+
+    size: int
+
+
+class Convolution(NamedTuple):
+    """A convolution with a square kernel, and relu."""
+
+    filters: int
+    kernel: int
+    padding: int = 0
+
+
+class Pool(NamedTuple):
+    """The maximum of square windows."""
+
+    window: int
+    stride: int
+
+
+class Embed(NamedTuple):
+    """A table of vectors."""
+
+    symbols: int
+    size: int
+
+
+class Positions(NamedTuple):
+    """Adds sines and cosines of the time step to vectors of a size."""
+
+    size: int
+
+
+class Norm(NamedTuple):
+    """Layer normalization."""
+
+
+class Attention(NamedTuple):
+    """Causal multi-head self-attention."""
+
+    heads: int
+
+
+class Residual(NamedTuple):
+    """Adds what parts make of the input to the input."""
+
+    parts: tuple[Any, ...]
+
+
+Part: TypeAlias = (
+    Dense | Lstm | Convolution | Pool | Embed | Positions | Norm | Attention | Residual
+)
+
+#: Parameters that others keep as one, and ours that it consists of, in their order.
+STACKED = {
+    Lstm: {
+        "W": ("Wi", "Wf", "Wz", "Wo"),
+        "R": ("Ri", "Rf", "Rz", "Ro"),
+        "bias": ("bi", "bf", "bz", "bo"),
+    },
+    Attention: {"W": ("Wq", "Wk", "Wv"), "bias": ("bq", "bk", "bv")},
+}
+
+
+def named(parts: Sequence[Part], prefix: str = "L") -> Iterator[tuple[str, Part]]:
+    """Yield the parts with the names of their layers."""
+    for number, part in enumerate(parts):
+        yield f"{prefix}{number}", part
+
 
 class Workload(NamedTuple):
-    """A classifier and the size of its batch.
+    """A classifier, and the batch that it is trained on or predicts for.
 
-    Peers know their version of it by `key`.
+    Attributes:
+        key: Short name.
+        name: What it is, for people.
+        T: Time steps.
+        B: Sequences.
+        features: Shape of the input at one time step.
+        classes: Size of the output.
+        hidden: What is before the output layer.
+        predicts: Whether predictions are timed, from array to array, and not training steps.
     """
 
     key: str
@@ -35,86 +140,88 @@ class Workload(NamedTuple):
     B: int
     features: tuple[int, ...]
     classes: int
-    hidden: Callable[[], tuple[ConstructionWrapper, ...]]
+    hidden: tuple[Part, ...]
+    predicts: bool = False
+
+    @property
+    def parts(self) -> list[tuple[str, Part]]:
+        """All named parts, with the output layer."""
+        return [*named(self.hidden), (OUTPUT, Dense(self.classes, is_linear=True))]
+
+    @property
+    def is_batch_first(self) -> bool:
+        """Whether others have sequences first, then time: those that attend do."""
+        return isinstance(self.hidden[0], Embed)
 
     def data(self) -> dict[str, np.ndarray]:
         """Return a batch of noise: 'default' (T, B, *features) and 'targets' (T, B, 1)."""
         rnd = np.random.RandomState(0)
-        inputs = rnd.standard_normal((self.T, self.B, *self.features)).astype(np.float32)
+        shape, first = (self.T, self.B, *self.features), self.hidden[0]
+        if isinstance(first, Embed):
+            inputs = rnd.randint(0, first.symbols, shape)
+        else:
+            inputs = rnd.standard_normal(shape).astype(np.float32)
         return {"default": inputs, "targets": rnd.randint(0, self.classes, (self.T, self.B, 1))}
 
+    def peer_data(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and flat targets as others like them: no time if there is one step."""
+        x, targets = self.data().values()
+        if self.is_batch_first:
+            x, targets = x[..., 0].T, targets.swapaxes(0, 1)
+        elif self.T == 1:
+            x = x[0]
+        return np.ascontiguousarray(x), targets.reshape(-1).copy()
+
+
+class Contestant(NamedTuple):
+    """What a library does with a workload.
+
+    Attributes:
+        run: Does it once. A step returns the loss (or None), a prediction the probabilities.
+        parameters: Returns the parameters as they are now.
+    """
+
+    run: Callable[[], Any]
+    parameters: Callable[[], Numbers]
+
+
+def sinusoids(steps: int, size: int) -> np.ndarray:
+    """Return what `Positions` adds (steps, size): Vaswani et al. 2017, section 3.5."""
+    angles = np.arange(steps)[:, None] / 10000.0 ** (np.arange(0, size, 2) / size)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(steps, size).astype("f")
+
+
+_MLP = Workload("mlp", "MLP 784-500-500-10, B=128", 1, 128, (784,), 10, (Dense(500), Dense(500)))
+_CNN = Workload(
+    "cnn", "CNN 28x28, 32@5x5, 64@5x5, B=64", 1, 64, (28, 28, 1), 10,
+    (Convolution(32, 5), Pool(2, 2), Convolution(64, 5), Pool(2, 2), Dense(128)),
+)  # fmt: skip
+_FEED_FORWARD = Residual((Norm(), Dense(512), Dense(128, is_linear=True)))
+_BLOCK = (Residual((Norm(), Attention(4))), _FEED_FORWARD)
 
 WORKLOADS = (
+    _MLP,
     Workload(
-        "mlp", "MLP 784-500-500-10, B=128", 1, 128, (784,), 10,
-        lambda: (FullyConnected(500), FullyConnected(500)),
+        "tiny_mlp", "MLP 784-32-32-10, B=16", 1, 16, (784,), 10, (Dense(32), Dense(32)),
     ),
     Workload(
-        "tiny_mlp", "MLP 784-32-32-10, B=16", 1, 16, (784,), 10,
-        lambda: (FullyConnected(32), FullyConnected(32)),
+        "lstm", "LSTM 64-256 + FC 64, T=50, B=32", 50, 32, (64,), 64, (Lstm(256),),
     ),
     Workload(
-        "lstm", "LSTM 64-256 + FC 64, T=50, B=32", 50, 32, (64,), 64,
-        lambda: (Lstm(256),),
+        "small_lstm", "LSTM 16-32 + FC 16, T=100, B=8", 100, 8, (16,), 16, (Lstm(32),),
     ),
+    _CNN,
     Workload(
-        "small_lstm", "LSTM 16-32 + FC 16, T=100, B=8", 100, 8, (16,), 16,
-        lambda: (Lstm(32),),
-    ),
-    Workload(
-        "cnn", "CNN 28x28, 32@5x5, 64@5x5, B=64", 1, 64, (28, 28, 1), 10,
-        lambda: (
-            Convolution2D(32, (5, 5)), Pooling2D((2, 2), stride=(2, 2)),
-            Convolution2D(64, (5, 5)), Pooling2D((2, 2), stride=(2, 2)),
-            FullyConnected(128),
+        "cifar", "CNN 32x32x3, 32-32-64@5x5, B=100", 1, 100, (32, 32, 3), 10,
+        (
+            Convolution(32, 5, 2), Pool(3, 2), Convolution(32, 5, 2), Pool(3, 2),
+            Convolution(64, 5, 2), Pool(3, 2),
         ),
     ),
+    Workload(
+        "transformer", "transformer, 2 blocks of 128, T=64, B=16", 64, 16, (1,), 96,
+        (Embed(96, 128), Positions(128), *_BLOCK, *_BLOCK, Norm()),
+    ),
+    _MLP._replace(key="predict_mlp", name="the first MLP predicts, B=1", B=1, predicts=True),
+    _CNN._replace(key="predict_cnn", name="the first CNN predicts, B=1", B=1, predicts=True),
 )  # fmt: skip
-
-
-def build(workload: Workload, handler: Handler) -> Network:
-    """Return the initialized network, with its batch in memory."""
-    last, output = get_in_out_layers("classification", workload.features, workload.classes)
-    for layer in workload.hidden():
-        last >>= layer
-    last >> output
-    net = Network.from_layer(output, seed=1, handler=handler)
-    net.initialize(DenseSqrtFanIn(), fallback=0)
-    net.provide_external_data(workload.data())
-    return net
-
-
-def brainstorm_calls(workload: Workload, handler: Handler) -> dict[str, Call]:
-    """Return what is timed: a forward pass, a backward pass, a whole step."""
-    net = build(workload, handler)
-    stepper = SgdStepper(LEARNING_RATE)
-    stepper.start(net)
-
-    def forward() -> None:
-        net.forward_pass(training_pass=True)
-
-    return {
-        "forward": Call(forward),
-        "backward": Call(net.backward_pass, before=forward),
-        "step": Call(stepper.run),
-    }
-
-
-def count_flop(net: Network) -> dict[str, float]:
-    """Return the operations of all matrix products in the passes over the present batch.
-
-    A matrix of weights (out, n) is applied to one row per output element / out, takes 2 operations
-    per weight and row, and as many again for its gradient and for the deltas of its input.
-    """
-    forward = backward = 0.0
-    for name, layer in net.layers.items():
-        for parameter, structure in layer.parameter_shapes.items():
-            if not parameter.startswith(("W", "R")):
-                continue
-            output = layer.out_shapes["default"]
-            values = net.time_size * net.batch_size * output.feature_size
-            products = 2.0 * values / structure.feature_shape[0] * structure.feature_size
-            forward += products
-            null = isinstance(net.buffer[name].input_deltas.default, NullBuffer)
-            backward += products * (1 if null and parameter.startswith("W") else 2)
-    return {"forward": forward, "backward": backward, "step": forward + backward}

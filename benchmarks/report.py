@@ -1,0 +1,67 @@
+"""Writes what was measured into docs/performance.md, and draws its pictures.
+
+    python -m benchmarks.report [DIRECTORY]
+
+takes the files that `make bench` left in the directory (output/bench): memory.json, steps.json
+and growth.json. In the page, it replaces what is between the lines
+``<!-- begin NAME -->`` and ``<!-- end NAME -->``; the words around are written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory import memory_rows, peak_ratios
+from benchmarks.plots import plot_growth, plot_steps
+from benchmarks.tables import as_markdown, growth_rows, headline, step_rows
+
+__all__ = ["PAGE", "main", "replace_section"]
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+RESULTS = Path("output/bench")
+
+
+def replace_section(page: str, name: str, content: str) -> str:
+    """Return the page with other content in a section.
+
+    Raises:
+        ValueError: The page has no such section.
+    """
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"{PAGE.name}: expected the lines {begin} and {end}, found none")
+    return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", page)
+
+
+def _load(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("directory", nargs="?", type=Path, default=RESULTS, help="of the figures")
+    directory = parser.parse_args().directory
+    steps, growth = _load(directory / "steps.json"), _load(directory / "growth.json")
+    memory = _load(directory / "memory.json")
+    sections = {
+        "machine": f"{headline(steps)}.",
+        "steps": as_markdown(step_rows(steps, peak_ratios(memory))),
+        "memory": as_markdown(memory_rows(memory)),
+        "growth": as_markdown(growth_rows(growth)),
+    }
+    page = PAGE.read_text(encoding="utf-8")
+    for name, content in sections.items():
+        page = replace_section(page, name, content)
+    PAGE.write_text(page, encoding="utf-8")
+    plot_steps(steps, PAGE.parent / "images" / "steps.png")
+    plot_growth(growth, PAGE.parent / "images" / "growth.png")
+
+
+if __name__ == "__main__":
+    main()

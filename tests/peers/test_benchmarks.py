@@ -1,0 +1,60 @@
+"""What the benchmarks compare computes the same: loss, probabilities, and the update of a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import jax_peer, ours, torch_peer
+from benchmarks.workloads import WORKLOADS, Workload
+from brainstorm.handlers import NumpyHandler
+from brainstorm.network import Network
+
+RATE = 0.1
+PEEPHOLES = ("pi", "pf", "po")
+STEPS = {w.key: w for w in WORKLOADS if not w.predicts}
+PREDICTIONS = {w.key: w for w in WORKLOADS if w.predicts}
+PEERS = {"torch": torch_peer.contestant, "jax": jax_peer.contestant}
+
+
+def network(workload: Workload, with_peepholes: bool) -> Network:
+    net = ours.build(workload, NumpyHandler())
+    for name, layer in net.layers.items():
+        for key in set(PEEPHOLES) & set(layer.parameter_shapes):
+            net.buffer[name].parameters[key][...] = 0.5 if with_peepholes else 0.0
+    return net
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("key", STEPS)
+def test_a_step_computes_the_same(peer: str, key: str) -> None:
+    workload = STEPS[key]._replace(B=3)
+    net = network(workload, with_peepholes=peer == "jax")
+    before = ours.parameters(net)
+    found = PEERS[peer](workload, before, RATE)
+    loss = float(found.run())
+    after = found.parameters()
+
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    assert loss == pytest.approx(net.get_loss_values()["total_loss"], rel=1e-4)
+    compared = 0
+    for name, own in before.items():
+        for parameter, value in own.items():
+            if peer == "torch" and parameter in PEEPHOLES:
+                continue
+            expected = net.get(f"{name}.gradients.{parameter}")
+            gradient = (value - after[name][parameter].reshape(value.shape)) / RATE
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(gradient, expected, 2e-3, 2e-4 * max(scale, 1e-2))
+            compared += value.size
+    assert compared > 0.98 * net.parameters_size
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("key", PREDICTIONS)
+def test_predictions_are_the_same(peer: str, key: str) -> None:
+    workload = PREDICTIONS[key]
+    expected = ours.contestant(workload, NumpyHandler())
+    found = PEERS[peer](workload, expected.parameters())
+    np.testing.assert_allclose(found.run(), expected.run(), 1e-4)
