@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.base_activations import register_activation
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugHandler
 from brainstorm.handlers.numpy_handler import NumpyHandler
+from brainstorm.optree.activations import register_activation
 from brainstorm.randomness import global_rnd
 
 __all__ = [

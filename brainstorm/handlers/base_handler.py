@@ -122,6 +122,19 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
         self.run_program(formula.program(*inputs), inputs, outputs, flags)
 
+    def repeated_dot_add(self, b: Array, transb: bool = False) -> Callable[[Array, Array], None]:
+        """Return ``product(a, out)``, which adds a @ b to out, for many products with the same b.
+
+        A handler may bring b into the form that its products are fastest with; so b must not change
+        as long as the function is used.
+
+        Args:
+            b: The matrix (K, N) that they have in common.
+            transb: Whether to transpose it first.
+        """
+        self.pack_m(b, transb)
+        return lambda a, out: self.dot_add_packed(a, b, out, transb)
+
     def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
         """Return functions that do the operations of a plan again and again.
 
@@ -288,6 +301,22 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
     ) -> None:
         """out += a @ b, with a and b transposed first if asked for."""
+
+    @operation("b(K,N)^transb", derived=True)
+    def pack_m(self, b: Array, transb: bool = False) -> None:
+        """Get b ready for many `dot_add_packed`, which see it as it is now."""
+
+    @operation("a(M,K) b(K,N)^transb -> out(M,N)+", derived=True)
+    def dot_add_packed(self, a: Array, b: Array, out: Array, transb: bool = False) -> None:
+        """out += a @ b, for a b that has not changed since `pack_m` got it with the same transb."""
+        self.dot_add_mm(a, b, out, transb=transb)
+
+    @operation("a(M,K) b(N,K) bias(N) activation:activation -> out(M,N)", derived=True)
+    def affine_mm(self, a: Array, b: Array, bias: Array, out: Array, activation: str) -> None:
+        """out = activation(a @ b.T + bias), the bias in every row."""
+        self.dot_mm(a, b, out, transb=True)
+        self.add_mv(out, bias.reshape((1, bias.shape[0])), out)
+        self.inplace_act_func[activation](out)
 
     # -- reductions and indexing -------------------------------------------------------------
 

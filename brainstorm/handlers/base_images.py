@@ -178,8 +178,8 @@ class ImageOperations(abc.ABC):
         """
 
     @operation(
-        "inputs(N,H,W,C) window:pair padding:int stride:pair -1<=argmax(N,OH,OW,C)<H*W*C "
-        "out_deltas(N,OH,OW,C) outputs(N,OH,OW,C) -> in_deltas(N,H,W,C)+",
+        "inputs(N,H,W,C):unread window:pair padding:int stride:pair -1<=argmax(N,OH,OW,C)<H*W*C "
+        "out_deltas(N,OH,OW,C) outputs(N,OH,OW,C):unread -> in_deltas(N,H,W,C)+",
         where=_POOL_SIZES,
     )
     def maxpool2d_backward_batch(
@@ -205,8 +205,8 @@ class ImageOperations(abc.ABC):
         """outputs = mean of the inputs in each window; padding does not count."""
 
     @operation(
-        "inputs(N,H,W,C) window:pair padding:int stride:pair out_deltas(N,OH,OW,C) "
-        "outputs(N,OH,OW,C) -> in_deltas(N,H,W,C)+",
+        "inputs(N,H,W,C):unread window:pair padding:int stride:pair out_deltas(N,OH,OW,C) "
+        "outputs(N,OH,OW,C):unread -> in_deltas(N,H,W,C)+",
         where=_POOL_SIZES,
     )
     def avgpool2d_backward_batch(

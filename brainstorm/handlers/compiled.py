@@ -10,6 +10,7 @@ before passes two pointers to C. Kernels are shared by all programs of the same 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -128,12 +129,31 @@ class CompiledProgram:
             MissingDependencyError: If there is no compiler.
             NotRenderableError: If an array's element type is none of C's.
         """
+        known = self._known(inputs, outputs, accumulate)
+        known[0](known[1], known[2])
+
+    def call_parts(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: bool | Sequence[bool]
+    ) -> tuple[int, int, int, Any]:
+        """Return what a call with these arrays passes to C, and do nothing.
+
+        Returns:
+            The addresses of the function, of its pointers and of its numbers, and what these
+            belong to: they are valid as long as this and the arrays are kept.
+        """
+        function, pointers, numbers, *owners = self._known(inputs, outputs, accumulate)
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
+        return address, pointers, numbers, owners
+
+    def _known(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: bool | Sequence[bool]
+    ) -> tuple[Any, ...]:
         flags = accumulate if type(accumulate) is bool else tuple(accumulate)
         key = (*map(id, inputs), *map(id, outputs), flags)
         known = self._memory.calls.get(key)
         if known is None:
             known = self._remember(key, inputs, outputs, flags)
-        known[0](known[1], known[2])
+        return known
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array],
                accumulate: bool | Sequence[bool] = False) -> str:  # fmt: skip

@@ -24,7 +24,8 @@ place). ``name:scalar`` is a Python number or an array of one element. The marks
     It may be `None` or an array of size 0: there is no such argument then.
 ``:kind``
     What it is if not an array of the handler: a key of `KINDS`. With a shape: ``:host`` is a
-    NumPy array of any dtype, ``:any`` an array of the handler of any dtype.
+    NumPy array of any dtype, ``:any`` an array of the handler of any dtype, ``:unread`` one of
+    which only the shape matters, whatever it holds and with whom it shares its memory.
 ``^flag``
     The shape is meant after transposition if the argument `flag` is true.
 ``+`` or ``+flag``
@@ -85,6 +86,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "scalar": ("a number or an array of one element", lambda v: isinstance(v, numbers.Real)),
     "int": ("an integer", _is_int),
     "bool": ("True or False", lambda v: isinstance(v, (bool, np.bool_))),
+    "activation": ("the name of an activation function", lambda v: isinstance(v, str)),
     "axis": ("None or an integer", lambda v: v is None or _is_int(v)),
     "pair": ("two integers", lambda v: _is_ints(v, 2)),
     "triple": ("three integers", lambda v: _is_ints(v, 3)),
@@ -95,6 +97,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda v: v is None or hasattr(v, "get_state"),
     ),
     "any": ("an array of any dtype", lambda v: True),
+    "unread": ("an array of which only the shape matters", lambda v: True),
     "host": ("a NumPy array", lambda v: isinstance(v, np.ndarray)),
 }
 

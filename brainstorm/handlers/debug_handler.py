@@ -197,7 +197,8 @@ class DebugHandler(Handler):
         for argument in contract.arguments:
             given = values[argument.name]
             values[argument.name] = self._unwrap(contract, argument, given)
-            if isinstance(given, (DebugArray, np.ndarray)) and not argument.is_absent(given):
+            is_there = isinstance(given, (DebugArray, np.ndarray)) and not argument.is_absent(given)
+            if is_there and argument.kind != "unread":
                 arrays[argument] = values[argument.name]
         sizes = contract.bind(values)
         self._check_ranges(contract, arrays, sizes)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.numpy_activations import NumpyActivations
 from brainstorm.handlers.numpy_images import NumpyImages
 from brainstorm.handlers.numpy_memory import Scratch, aligned_zeros
 from brainstorm.handlers.numpy_random import NumpyStream
@@ -23,7 +22,7 @@ from brainstorm.utils import Array
 __all__ = ["NumpyHandler"]
 
 
-class NumpyHandler(NumpyActivations, NumpyImages, NumpySequences):
+class NumpyHandler(NumpyImages, NumpySequences):
     """Handler for plain NumPy arrays.
 
     In steady state no operation allocates memory: intermediate results live in scratch arrays
@@ -48,8 +47,6 @@ class NumpyHandler(NumpyActivations, NumpyImages, NumpySequences):
         self.EMPTY = np.zeros(0, self.dtype)
         self._scratch = Scratch(self.dtype)
         self._interpreter = Interpreter()
-        # An operand that is a number costs NumPy twice the time of one without dimensions.
-        self._zero, self._half, self._one = (np.array(value, self.dtype) for value in (0, 0.5, 1))
         super().__init__()
 
     def __describe__(self) -> dict[str, Any]:

@@ -74,6 +74,28 @@ def _index_of(step: Step, shapes: Sequence[Shape]) -> Special:
     return Special(index_of, ((turned, step.dtype), (kept, np.dtype(np.intp))))
 
 
+def _sum(step: Step, shapes: Sequence[Shape]) -> Special | None:
+    """The sum over the first or the last axes: a product with ones is several times faster."""
+    (shape,), axes = shapes, step.params["axis"]
+    first, count = (min(axes), len(axes)) if axes else (0, 0)
+    if not count or axes != tuple(range(first, first + count)):
+        return None
+    split = count if first == 0 else first
+    rows, columns = math.prod(shape[:split]), math.prod(shape[split:])
+    if first > 0 and first + count < len(shape):
+        return None
+    ones = np.ones(rows if first == 0 else columns, step.dtype)
+
+    def sum_(x: Array, *, out: Array) -> None:
+        if not x.flags.c_contiguous:
+            step.operator.numpy(x, out=out, **step.params)
+            return
+        matrix, flat = x.reshape(rows, columns), out.reshape(-1)
+        np.matmul(matrix.T if first == 0 else matrix, ones, out=flat)
+
+    return Special(sum_, contiguous_out=True)
+
+
 def _load_indices(indices: Array, numbers: Array, size: int) -> None:
     np.copyto(numbers, indices, casting="unsafe")
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < size:
@@ -168,6 +190,7 @@ def _reshape(step: Step, shapes: Sequence[Shape]) -> Special:
 
 
 _TABLE = {
+    "sum": _sum,
     "where": _where,
     "argmax": _index_of,
     "argmin": _index_of,

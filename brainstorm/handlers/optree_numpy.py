@@ -8,25 +8,24 @@ their memory later, and after everything else where something is.
 
 from __future__ import annotations
 
-import itertools
+import contextvars
 import math
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.handlers.numpy_memory import aligned_zeros
+from brainstorm.handlers.optree_blocks import Blocks, Call, Whole, array_at
 from brainstorm.handlers.optree_functions import Shape, copy
 from brainstorm.handlers.optree_outputs import BLOCKWISE, DIRECT, SAVED, output_modes
 from brainstorm.handlers.optree_schedule import (
-    BLOCK,
     Flat,
     Instruction,
     Memory,
     Segment,
-    block_geometry,
 )
 from brainstorm.optree import Program
 from brainstorm.utils import Array
@@ -35,18 +34,27 @@ __all__ = ["Interpreter"]
 
 #: Schedules that are kept per program: one per way in which arrays overlap and are laid out.
 MOST_SCHEDULES = 8
+#: Sets of arrays that are remembered, and NumPy calls on them that are kept ready for a set.
+MOST_SETS, MOST_CALLS = 512, 128
 
 
 class Interpreter(threading.local):
     """Runs programs; plans and scratch memory are kept per thread.
 
-    A plan lives as long as its program. Scratch memory grows to what the largest program needs.
-    Copies and pickles start empty.
+    A plan lives as long as its program. When the same arrays come for the second time, the calls
+    on them are kept until one of the arrays is gone. Scratch memory grows to what the largest
+    program needs. Copies and pickles start empty.
     """
 
     def __init__(self) -> None:
         self._plans: dict[int, tuple[weakref.ref[Program], _Plan]] = {}
+        self._seen: dict[Any, tuple[_Schedule, Any]] = {}
+        self._ready: dict[Any, list[Call]] = {}
         self._arena = aligned_zeros(0, np.uint8)
+        # NumPy's way of dealing with overflow and the like is part of the context; to enter one
+        # takes a tenth of the time of `numpy.errstate`.
+        self._quiet = contextvars.Context()
+        self._quiet.run(np.seterr, all="ignore")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Interpreter, ())
@@ -59,64 +67,95 @@ class Interpreter(threading.local):
         accumulate: Sequence[bool],
     ) -> None:
         """Run a program; see `Handler.run_program`."""
-        entry = self._plans.get(id(program))
-        if entry is None:
-            key, plans = id(program), self._plans
-            reference = weakref.ref(program, lambda _: plans.pop(key, None))
-            entry = plans[key] = (reference, _Plan(program))
-        schedule = entry[1].schedule(program, inputs, outputs, tuple(map(bool, accumulate)))
+        key = (id(program), *map(id, inputs), *map(id, outputs), *accumulate)
+        calls: Iterable[Call] | None = self._ready.get(key)
+        if calls is None:
+            calls = self._calls(key, program, inputs, outputs, accumulate)
+        self._quiet.run(_do, calls)
+
+    def _calls(
+        self,
+        key: Any,
+        program: Program,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+    ) -> Iterable[Call]:
+        known = key in self._seen
+        if not known:
+            schedule = self._plan(program).schedule(inputs, outputs, tuple(map(bool, accumulate)))
+            self._remember(key, schedule, (program, *inputs, *outputs))
+        schedule = self._seen[key][0]
         if schedule.size > self._arena.size:
             self._arena = aligned_zeros(schedule.size, np.uint8)
-        with np.errstate(all="ignore"):
-            schedule.run(self._arena, inputs, outputs)
+            self._ready.clear()
+        if not known or schedule.length > MOST_CALLS:
+            return schedule.calls(self._arena, inputs, outputs)
+        borrowed = ([_borrowed(array) for array in arrays] for arrays in (inputs, outputs))
+        self._ready[key] = calls = list(schedule.calls(self._arena, *borrowed))
+        return calls
+
+    def _plan(self, program: Program) -> _Plan:
+        key, plans = id(program), self._plans
+        if key not in plans:
+            reference = weakref.ref(program, lambda _: plans.pop(key, None))
+            plans[key] = (reference, _Plan(program))
+        return plans[key][1]
+
+    def _remember(self, key: Any, schedule: _Schedule, objects: Sequence[Any]) -> None:
+        seen, ready = self._seen, self._ready
+        if len(seen) >= MOST_SETS:
+            seen.clear()
+            ready.clear()
+
+        def gone(_: Any) -> None:  # the id may be given to something else now
+            seen.pop(key, None)
+            ready.pop(key, None)
+
+        seen[key] = (schedule, [weakref.ref(x, gone) for x in objects])
+
+
+def _do(calls: Iterable[Call]) -> None:
+    for function, arguments, options in calls:
+        function(*arguments, **options)
+
+
+class _Borrowed:
+    """The memory of an array, without keeping it alive."""
+
+    def __init__(self, array: Array) -> None:
+        self.__array_interface__ = array.__array_interface__
+
+
+def _borrowed(array: Array) -> Array:
+    return np.asarray(_Borrowed(array))
 
 
 class _Plan:
-    """The schedules of one program, and the arrays for which the last one was chosen."""
+    """The schedules of one program."""
 
     def __init__(self, program: Program) -> None:
-        self.flats: dict[tuple[bool, ...], Flat] = {}
-        self.schedules: dict[Any, _Schedule] = {}
-        self.arrays: list[weakref.ref[Any]] = []
-        self.accumulate: tuple[bool, ...] = ()
-        self.last: Any = None
+        self._program = weakref.ref(program)
+        self._flats: dict[tuple[bool, ...], Flat] = {}
+        self._schedules: dict[Any, _Schedule] = {}
 
     def schedule(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: tuple[bool, ...],
+        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: tuple[bool, ...]
     ) -> _Schedule:
-        arrays = (*inputs, *outputs)
-        same = self.accumulate == accumulate and len(arrays) == len(self.arrays)
-        if self.last is None or not same or any(
-            known() is not a for known, a in zip(self.arrays, arrays, strict=True)
-        ):  # fmt: skip
-            self.last = self._choose(program, inputs, outputs, accumulate)
-            self.arrays = [weakref.ref(a) for a in arrays]
-            self.accumulate = accumulate
-        return self.last
-
-    def _choose(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: tuple[bool, ...],
-    ) -> _Schedule:
-        in_order = tuple(a.flags.c_contiguous for a in inputs)
-        if len(self.schedules) >= MOST_SCHEDULES:
-            self.schedules.clear()
-            self.flats.clear()
-        if in_order not in self.flats:
-            self.flats[in_order] = Flat(program, in_order)
-        flat = self.flats[in_order]
+        in_order = tuple([a.flags.c_contiguous for a in inputs])
+        if len(self._schedules) >= MOST_SCHEDULES:
+            self._schedules.clear()
+            self._flats.clear()
+        if in_order not in self._flats:
+            program = self._program()
+            assert program is not None
+            self._flats[in_order] = Flat(program, in_order)
+        flat = self._flats[in_order]
         modes = output_modes(flat, inputs, outputs, accumulate)
         key = (in_order, modes, accumulate)
-        if key not in self.schedules:
-            self.schedules[key] = _Schedule(flat, modes, accumulate)
-        return self.schedules[key]
+        if key not in self._schedules:
+            self._schedules[key] = _Schedule(flat, modes, accumulate)
+        return self._schedules[key]
 
 
 # -- running -----------------------------------------------------------------------------------
@@ -164,6 +203,7 @@ class _Schedule:
                 self.after.append((stores[i], source, target))
                 last[flat.values[value].root] = len(flat.segments)
         self.runs = [self._planned(segment, last, stored) for segment in flat.segments]
+        self.length = len(self.before) + sum(run.length for run in self.runs) + len(self.after)
         self._find_views()
         self.size = self.memory.size
         self._arena: Any = None
@@ -188,7 +228,7 @@ class _Schedule:
 
     def _planned(
         self, segment: Segment, last: dict[int, int], stored: dict[int, list[Instruction]]
-    ) -> _Whole | _Blocks:
+    ) -> Whole | Blocks:
         """Place what the segment computes, give back what it uses last."""
         values, passing, finished = self.flat.values, set(), []
         for instruction in segment.instructions:
@@ -206,14 +246,14 @@ class _Schedule:
                     self._ends.setdefault(last[x], []).append(place)
         if segment.shape is None:
             (instruction,) = segment.instructions
-            run: _Whole | _Blocks = _Whole(instruction)
+            run: Whole | Blocks = Whole(instruction)
         else:
             code = [
                 x
                 for instruction in segment.instructions
                 for x in (instruction, *stored.get(instruction.result, ()))
             ]
-            run = _Blocks(self, segment.shape, code, passing)
+            run = Blocks(segment.shape, code, passing, values, self.memory)
             finished += run.slots
         for place in (*finished, *self._ends.pop(segment.time, ())):
             self.memory.give(*place)
@@ -225,15 +265,17 @@ class _Schedule:
         for value, constant in self.constants:
             arrays[value] = constant
         for value, offset, shape, dtype in self.placed:
-            arrays[value] = _array_at(arena, offset, shape, dtype)
+            arrays[value] = array_at(arena, offset, shape, dtype)
         for value, base, view in self.fixed_views:
             arrays[value] = view(arrays[base])  # type: ignore[index]
         for run in self.runs:
             run.bind(arena)
         self._arena, self._bound = arena, arrays
 
-    def run(self, arena: Array, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Compute and write the outputs."""
+    def calls(
+        self, arena: Array, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> Iterator[Call]:
+        """Yield what has to be called, `length` times, to compute and write the outputs."""
         if self._arena is not arena:
             self._bind(arena)
         arrays = self._bound.copy()
@@ -244,106 +286,8 @@ class _Schedule:
         for value, base, view in self.moving_views:
             arrays[value] = view(arrays[base])  # type: ignore[index]
         for value, saved in self.before:
-            np.copyto(arrays[saved], arrays[value])
+            yield copy, (arrays[value],), {"out": arrays[saved]}
         for run in self.runs:
-            run(arrays)
+            yield from run.calls(arrays)
         for store, value, target in self.after:
-            store(arrays[value], out=arrays[target])
-
-
-def _array_at(arena: Array, offset: int, shape: Shape, dtype: Any) -> Array:
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    return arena[offset : offset + size].view(dtype).reshape(shape)
-
-
-class _Whole:
-    """One instruction on whole arrays."""
-
-    def __init__(self, instruction: Instruction) -> None:
-        self.function, self.params = instruction.function, instruction.params
-        self.arguments = instruction.operands + instruction.memory
-        self.result = instruction.result
-
-    def bind(self, arena: Array) -> None:
-        """Nothing lies in memory of its own."""
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        arguments = [arrays[x] for x in self.arguments]
-        self.function(*arguments, out=arrays[self.result], **self.params)
-
-
-class _Blocks:
-    """Element-wise instructions on one shape, block by block."""
-
-    def __init__(
-        self, schedule: _Schedule, shape: Shape, code: Sequence[Instruction], passing: set[int]
-    ) -> None:
-        self.shape = shape
-        self.axis, self.length = block_geometry(shape)
-        self.code = [(x.function, x.operands + x.memory, x.result, x.params) for x in code]
-        self.slots: list[tuple[int, int]] = []
-        self._placed: list[tuple[int, int, Any]] = []
-        values = schedule.flat.values
-        last = {x: i for i, (_, arguments, *_) in enumerate(self.code) for x in arguments}
-        used: dict[int, int] = {}
-        free: list[int] = []
-        block = BLOCK * max((values[x].dtype.itemsize for x in passing), default=0)
-        for i, instruction in enumerate(code):
-            for x in (*instruction.memory, instruction.result):
-                if x not in passing:
-                    continue
-                if not free:
-                    free.append(schedule.memory.take(block))
-                    self.slots.append((free[-1], block))
-                used[x] = free.pop()
-                self._placed.append((x, used[x], values[x].dtype))
-            for x in {*self.code[i][1], instruction.result}:
-                if x in used and last.get(x, i) <= i:
-                    free.append(used.pop(x))
-        outside = {x for _, arguments, result, _ in self.code for x in (*arguments, result)}
-        self.parts: dict[Any, list[int]] = {}
-        self.same: list[int] = []
-        for x in sorted(outside - passing):
-            own = values[x].shape if x < len(values) else shape
-            pattern = _pattern(own, shape, self.axis)
-            if pattern:
-                self.parts.setdefault(pattern, []).append(x)
-            else:
-                self.same.append(x)
-
-    def bind(self, arena: Array) -> None:
-        """Make the arrays that hold one block."""
-        inner = self.shape[self.axis + 1 :]
-        rest = self.shape[self.axis] % self.length
-
-        def made(length: int) -> list[tuple[int, Array]]:
-            return [(x, _array_at(arena, at, (length, *inner), t)) for x, at, t in self._placed]
-
-        self._of_length = {n: made(n) for n in (self.length, rest) if n}
-
-    def _indices(self) -> Iterator[tuple[tuple[Any, ...], int]]:
-        total = self.shape[self.axis]
-        for lead in itertools.product(*map(range, self.shape[: self.axis])):
-            for start in range(0, total, self.length):
-                stop = min(start + self.length, total)
-                yield (*lead, slice(start, stop)), stop - start
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        block: dict[int, Array] = {x: arrays[x] for x in self.same}
-        for index, length in self._indices():
-            block.update(self._of_length[length])
-            for pattern, members in self.parts.items():
-                part = tuple(
-                    index[j] if whole else (0 if j < self.axis else slice(None))
-                    for j, whole in pattern
-                )
-                for x in members:
-                    block[x] = arrays[x][part]
-            for function, arguments, result, params in self.code:
-                function(*[block[x] for x in arguments], out=block[result], **params)
-
-
-def _pattern(own: Shape, shape: Shape, axis: int) -> tuple[tuple[int, bool], ...]:
-    """Return which of the axes up to `axis` an operand has, and whether it has them in full."""
-    ahead = len(shape) - len(own)
-    return tuple((j, own[j - ahead] == shape[j]) for j in range(max(ahead, 0), axis + 1))
+            yield store, (arrays[value],), {"out": arrays[target]}

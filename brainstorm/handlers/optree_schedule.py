@@ -22,7 +22,7 @@ from brainstorm.utils import Array
 __all__ = ["BLOCK", "Flat", "Instruction", "Memory", "Segment", "Value", "block_geometry"]
 
 #: Elements that an element-wise operation works on at a time: a few such arrays fit in the cache.
-BLOCK = 16384
+BLOCK = 32768
 #: How many instructions ahead are looked at for some that can join a segment.
 LOOK_AHEAD = 256
 #: Operators of one result element per operand element that may not write over an operand.

@@ -10,6 +10,7 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler, register_activation
+from brainstorm.optree import functions as fn
 
 NAMES = Handler.activations
 FORMULAS = {
@@ -83,7 +84,8 @@ def test_extremes_give_no_warnings_and_nothing_infinite(handler, name):
     result, slope = handler.get_numpy_copy(y), handler.get_numpy_copy(ones)
     assert np.isfinite(result).all()
     assert np.isfinite(slope).all()
-    assert np.all(np.diff(result) >= 0)
+    if name not in Handler.activations_needing_inputs:  # those fall before they rise
+        assert np.all(np.diff(result) >= 0)
     if name in ("sigmoid", "tanh"):
         assert result.min() >= (0 if name == "sigmoid" else -1)
         assert result.max() == 1
@@ -154,36 +156,16 @@ def test_the_tables_of_a_copied_handler_belong_to_the_copy():
 # -- registered functions ------------------------------------------------------------------------
 
 
-def softsign(handler, x, y):
-    """y = x / (1 + abs(x)), which would be wrong if y were x."""
-    handler.abs_t(x, y)
-    handler.add_st(1.0, y, y)
-    handler.divide_tt(x, y, y)
-
-
-def softsign_deriv(handler, x, y, dy, dx):
-    """dx = dy * (1 - abs(y)) ** 2, which would be wrong if dx were dy."""
-    assert x is None
-    handler.abs_t(y, dx)
-    handler.mult_st(-1.0, dx, dx)
-    handler.add_st(1.0, dx, dx)
-    handler.mult_tt(dx, dx, dx)
-    handler.mult_tt(dy, dx, dx)
-
-
-def square(handler, x, y):
-    handler.mult_tt(x, x, y)
-
-
-def square_deriv(handler, x, y, dy, dx):
-    handler.mult_tt(x, dy, dx)
-    handler.mult_st(2.0, dx, dx)
+def register_softsign_and_square():
+    register_activation(
+        "softsign", lambda x: x / (1 + fn.absolute(x)), lambda y: fn.square(1 - fn.absolute(y))
+    )
+    register_activation("square", lambda x: x * x)
 
 
 @pytest.mark.usefixtures("fresh_registry")
 def test_registered_functions_are_found_everywhere(handler, rng):
-    register_activation("softsign", softsign, softsign_deriv)
-    register_activation("square", square, square_deriv, needs_input=True)
+    register_softsign_and_square()
     assert Handler.activations == (*NAMES, "softsign", "square")
     assert "square" in Handler.activations_needing_inputs
     assert "softsign" not in Handler.activations_needing_inputs
@@ -210,29 +192,15 @@ def test_registered_functions_are_found_everywhere(handler, rng):
 
 @pytest.mark.usefixtures("fresh_registry")
 def test_the_derivative_of_a_registered_function_asks_for_the_input_too(handler):
-    register_activation("square", square, square_deriv, needs_input=True)
+    register_softsign_and_square()
     with pytest.raises(HandlerValidationError, match="the input of 'square', got None"):
         handler.inplace_act_func_deriv["square"](handler.ones((1, 1)), handler.ones((1, 1)))
 
 
 @pytest.mark.usefixtures("fresh_registry")
-@pytest.mark.parametrize(
-    ("name", "forward", "match"),
-    [
-        ("swish", square, r"register_activation\('swish'\): the name is taken. Choose another"),
-        ("", square, "expected a name, got ''"),
-        (3, square, "expected a name, got 3"),
-        ("square", "x**2", r"\('square'\): expected two functions, got 'x\*\*2' and <function"),
-    ],
-)
-def test_what_cannot_be_registered(name, forward, match):
-    with pytest.raises(HandlerValidationError, match=match):
-        register_activation(name, forward, square_deriv)
-    assert Handler.activations == NAMES
-
-
-@pytest.mark.usefixtures("fresh_registry")
-def test_a_name_can_be_registered_once():
-    register_activation("square", square, square_deriv, needs_input=True)
-    with pytest.raises(HandlerValidationError, match="the name is taken"):
-        register_activation("square", square, square_deriv)
+def test_a_registered_name_may_be_that_of_another_operation():
+    register_activation("sqrt_t", lambda x: fn.sqrt(fn.absolute(x)))
+    handler = NumpyHandler(np.float64)
+    x, y = make(handler, [[4.0, -9.0]]), handler.zeros((1, 2))
+    handler.act_func["sqrt_t"](x, y)
+    np.testing.assert_array_equal(y, [[2.0, 3.0]])

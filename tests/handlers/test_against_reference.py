@@ -75,6 +75,11 @@ def _one_hot(v, out):
     return np.eye(out.shape[1])[v[:, 0].astype(int)]
 
 
+def _activated(name, x):
+    names = {"relu": "rel", "elu": "el", "leaky_relu": "leaky_rel", "swish": "silu"}
+    return x if name == "linear" else REFERENCE[names.get(name, name)](x, None)
+
+
 REFERENCE = {
     "copy_to": lambda src, dest: src,
     "copy_to_if": lambda src, dest, cond: np.where(cond, src, dest),
@@ -104,6 +109,8 @@ REFERENCE = {
     "divide_mv": lambda m, v, out: m / v,
     "dot_mm": lambda a, b, out, transa, transb: _product(a, b, transa, transb),
     "dot_add_mm": lambda a, b, out, transa, transb: out + _product(a, b, transa, transb),
+    "dot_add_packed": lambda a, b, out, transb: out + _product(a, b, False, transb),
+    "affine_mm": lambda a, b, bias, out, activation: _activated(activation, a @ b.T + bias),
     "sum_t": _reduced,
     "sum_add_t": lambda a, axis, out: out + _reduced(a, axis, out),
     "broadcast_t": lambda a, axis, out: np.broadcast_to(a, out.shape),
@@ -151,7 +158,7 @@ REFERENCE = {
 #: Operations that these tests do not reach: the others have tests of their own.
 ELSEWHERE = {
     *("allocate", "zeros", "ones", "create_from_numpy", "get_numpy_copy", "is_fully_finite"),
-    *("create_random_stream", "fill_gaussian", "generate_probability_mask", "ctc_loss"),
+    *("pack_m", "create_random_stream", "fill_gaussian", "generate_probability_mask", "ctc_loss"),
 }
 
 

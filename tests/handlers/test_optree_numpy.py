@@ -5,6 +5,7 @@ import gc
 import pickle
 import re
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -27,11 +28,10 @@ def handler():
     return NumpyHandler(np.float32, seed=1)
 
 
-@pytest.fixture(params=[16384, 7, 3])
+@pytest.fixture(params=[32768, 7, 3])
 def block(request, monkeypatch):
     """Small blocks too, so that small arrays are cut in all ways."""
     monkeypatch.setattr(optree_schedule, "BLOCK", request.param)
-    monkeypatch.setattr(optree_numpy, "BLOCK", request.param)
 
 
 def strided(array, kind):
@@ -281,6 +281,44 @@ def test_plans_end_with_their_programs(handler):
     assert a[0] == 32
 
 
+def test_calls_that_are_kept_ready_end_with_their_arrays(handler):
+    program = linearise(fn.tanh(Variable(3)) + 1)
+    x, out = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    alive = weakref.ref(x)
+    for value in range(4):  # the calls are kept from the second time on
+        x.fill(value)
+        handler.run_program(program, [x], [out], [False])
+        np.testing.assert_allclose(out, np.tanh(x) + 1, rtol=1e-6)
+    assert len(handler._interpreter._ready) == 1
+    del x
+    assert alive() is None
+    assert not handler._interpreter._ready
+    assert not handler._interpreter._seen
+
+
+def test_calls_that_are_kept_ready_survive_larger_programs(handler):
+    program = linearise(fn.tanh(Variable(3)) * fn.exp(Variable(3)))
+    arrays = [np.full(3, value, np.float32) for value in (0.5, 0.25)]
+    out, large = np.zeros(3, np.float32), np.ones(100_000, np.float32)
+    for _ in range(3):
+        handler.run_program(program, arrays, [out], [False])
+        np.testing.assert_allclose(out, np.tanh(0.5) * np.exp(0.25), rtol=1e-6)
+        twice = fn.tanh(Variable(large.size)) * 2
+        handler.run_program(linearise(fn.sum(twice * twice)), [large], [out[:1]], [False])
+        large = np.ones(2 * large.size, np.float32)
+
+
+def test_sets_of_arrays_are_bounded(handler, monkeypatch):
+    monkeypatch.setattr(optree_numpy, "MOST_SETS", 4)
+    program = linearise(Variable(3) + 1)
+    arrays = [np.full(3, i, np.float32) for i in range(10)]
+    for _ in range(3):
+        for array in arrays:
+            handler.run_program(program, [array], [array], [False])
+            assert len(handler._interpreter._seen) <= 4
+    np.testing.assert_array_equal(np.array(arrays)[:, 0], np.arange(10) + 3)
+
+
 def test_schedules_are_bounded(handler):
     program = linearise([Variable(4) * i for i in range(1, 6)])
     memory = np.ones((5, 4), np.float32)
@@ -289,7 +327,7 @@ def test_schedules_are_bounded(handler):
         adds = [bool(n >> i & 1) for i in range(5)]
         handler.run_program(program, inputs, list(memory), adds)
     plan = handler._interpreter._plans[id(program)][1]
-    assert len(plan.schedules) <= optree_numpy.MOST_SCHEDULES
+    assert len(plan._schedules) <= optree_numpy.MOST_SCHEDULES
 
 
 def test_copies_of_handlers_start_empty(handler):

@@ -9,7 +9,7 @@ import pytest
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 
 #: Public methods of handlers that are not operations.
-OTHERS = {"operations", "info", "run_program"}
+OTHERS = {"operations", "info", "run_program", "compute", "compile_plan", "repeated_dot_add"}
 
 
 def public_methods(cls):

@@ -1,0 +1,5 @@
+"""The fast handler for the CPU."""
+
+from brainstorm.handlers.native.native_handler import NativeHandler
+
+__all__ = ["NativeHandler"]

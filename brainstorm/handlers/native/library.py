@@ -1,0 +1,251 @@
+"""oneDNN, called through ctypes on its C API of version 3.
+
+The library ``libdnnl.so.3`` is looked for where Python's prefix has it, where the distribution
+``onednn-cpu-gomp`` was installed, and where the system's loader finds it. The environment variable
+``BRAINSTORM_ONEDNN`` names another file, or is ``off``: then none is used. Nothing is loaded before
+`load` is called.
+
+The numbers in this module are those of oneDNN's ``dnnl_types.h``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from ctypes import c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from brainstorm.errors import MissingDependencyError
+
+__all__ = ["Argument", "Handle", "Library", "UnsupportedError", "load", "sizes"]
+
+VARIABLE = "BRAINSTORM_ONEDNN"
+FILE = "libdnnl.so.3"
+DISTRIBUTION = "onednn-cpu-gomp"
+
+_CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
+_HANDLE = (c_void_p,)
+_GEOMETRY = (c_void_p,) * 4
+#: Function -> types of the arguments; all return a status but those of `_RESULTS`.
+PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "dnnl_version": (),
+    "dnnl_engine_create": (c_void_p, c_int, c_size_t),
+    "dnnl_engine_destroy": _HANDLE,
+    "dnnl_stream_create": (c_void_p, c_void_p, c_uint),
+    "dnnl_stream_destroy": _HANDLE,
+    "dnnl_memory_desc_create_with_strides": (c_void_p, c_int, c_void_p, c_int, c_void_p),
+    "dnnl_memory_desc_create_with_tag": (c_void_p, c_int, c_void_p, c_int, c_int),
+    "dnnl_memory_desc_destroy": _HANDLE,
+    "dnnl_memory_desc_get_size": _HANDLE,
+    "dnnl_memory_create": (c_void_p,) * 4,
+    "dnnl_memory_destroy": _HANDLE,
+    "dnnl_primitive_attr_create": _HANDLE,
+    "dnnl_primitive_attr_destroy": _HANDLE,
+    "dnnl_primitive_attr_set_scratchpad_mode": (c_void_p, c_int),
+    "dnnl_primitive_attr_set_post_ops": (c_void_p, c_void_p),
+    "dnnl_post_ops_create": _HANDLE,
+    "dnnl_post_ops_destroy": _HANDLE,
+    "dnnl_post_ops_append_sum": (c_void_p, c_float, c_int32, c_int),
+    "dnnl_post_ops_append_eltwise": (c_void_p, c_int, c_float, c_float),
+    "dnnl_primitive_desc_query": (c_void_p, c_int, c_int, c_void_p),
+    "dnnl_primitive_desc_query_md": (c_void_p, c_int, c_int),
+    "dnnl_primitive_desc_destroy": _HANDLE,
+    "dnnl_primitive_create": (c_void_p, c_void_p),
+    "dnnl_primitive_destroy": _HANDLE,
+    "dnnl_primitive_execute": (c_void_p, c_void_p, c_int, c_void_p),
+    "dnnl_matmul_primitive_desc_create": (c_void_p,) * 7,
+    "dnnl_reorder_primitive_desc_create": (c_void_p,) * 6,
+    "dnnl_convolution_forward_primitive_desc_create": (
+        *(c_void_p, c_void_p, c_int, c_int),
+        *(c_void_p,) * 4,
+        *(*_GEOMETRY, c_void_p),
+    ),
+    "dnnl_convolution_backward_data_primitive_desc_create": (
+        *(c_void_p, c_void_p, c_int),
+        *(c_void_p,) * 3,
+        *(*_GEOMETRY, c_void_p, c_void_p),
+    ),
+    "dnnl_convolution_backward_weights_primitive_desc_create": (
+        *(c_void_p, c_void_p, c_int),
+        *(c_void_p,) * 4,
+        *(*_GEOMETRY, c_void_p, c_void_p),
+    ),
+}
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("major", c_int), ("minor", c_int), ("patch", c_int)]
+
+
+_RESULTS: dict[str, Any] = {
+    "dnnl_version": ctypes.POINTER(_Version),
+    "dnnl_memory_desc_get_size": c_size_t,
+    "dnnl_primitive_desc_query_md": c_void_p,
+}
+
+
+class Argument(ctypes.Structure):
+    """An argument of an execution: what it is, and the memory object."""
+
+    _fields_ = [("index", c_int), ("memory", c_void_p)]
+
+
+class UnsupportedError(Exception):
+    """The library, or what it is used for here, does not cover a case; NumPy then does."""
+
+
+class Handle:
+    """An object of the library, which goes when this one does."""
+
+    __slots__ = ("_as_parameter_", "_destroy", "_owner")
+
+    def __init__(self, value: c_void_p, destroy: Any, owner: Any) -> None:
+        self._as_parameter_, self._destroy, self._owner = value, destroy, owner
+
+    @property
+    def address(self) -> int:
+        """The pointer as a number."""
+        return self._as_parameter_.value or 0
+
+    def __del__(self) -> None:
+        self._destroy(self._as_parameter_)
+
+
+class _Used(threading.local):
+    count = 0
+
+
+class Library:
+    """The loaded library with one engine, the CPU.
+
+    Args:
+        path: File, or name for the system's loader.
+
+    Raises:
+        MissingDependencyError: It does not load, or is not oneDNN 3.
+
+    Attributes:
+        path: What it was loaded from.
+        version: E.g. ``'3.2.0'``.
+        used: Its `count` is how many threads the calling thread's work uses.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._library = ctypes.CDLL(path)
+            for name, types in PROTOTYPES.items():
+                function = getattr(self._library, name)
+                function.argtypes, function.restype = types, _RESULTS.get(name, c_int)
+        except (OSError, AttributeError) as error:
+            raise MissingDependencyError(f"{path}: {error}") from None
+        found = self._library.dnnl_version().contents
+        self.version = f"{found.major}.{found.minor}.{found.patch}"
+        if found.major != 3:
+            raise MissingDependencyError(f"{path}: expected oneDNN 3, got {self.version}")
+        self._set_threads = getattr(self._library, "omp_set_num_threads", None)
+        self.used = _Used()
+        try:
+            self.engine = self.create("dnnl_engine", _CPU, 0)
+        except UnsupportedError as error:
+            raise MissingDependencyError(f"{path}: {error}") from None
+        self.execute = ctypes.cast(self._library.dnnl_primitive_execute, c_void_p).value or 0
+
+    def __str__(self) -> str:
+        return f"oneDNN {self.version} ({self.path})"
+
+    def use_threads(self, count: int) -> None:
+        """Let the calling thread's work use `count` threads, where the library uses OpenMP."""
+        if self.used.count != count:
+            self.used.count = count
+            if self._set_threads is not None:
+                self._set_threads(count)
+
+    def check(self, name: str, *arguments: Any) -> None:
+        """Call a function that returns a status.
+
+        Raises:
+            UnsupportedError: If that is none of success.
+        """
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise UnsupportedError(f"oneDNN's {name} returned status {status}")
+
+    def create(self, kind: str, *arguments: Any, way: str = "") -> Handle:
+        """Create an object.
+
+        Args:
+            kind: Beginning of the names of the functions, e.g. ``'dnnl_memory'``.
+            arguments: Those of ``kind_create``, without the first.
+            way: End of the name, e.g. ``'_with_tag'``.
+        """
+        value = c_void_p()
+        self.check(f"{kind}_create{way}", ctypes.byref(value), *arguments)
+        return Handle(value, getattr(self._library, f"{kind}_destroy"), arguments)
+
+    def describe(self, kind: str, *arguments: Any) -> Handle:
+        """Return a primitive descriptor; `kind` is e.g. ``'matmul'``."""
+        value = c_void_p()
+        name = f"dnnl_{kind}_primitive_desc_create"
+        self.check(name, ctypes.byref(value), *arguments)
+        return Handle(value, self._library.dnnl_primitive_desc_destroy, arguments)
+
+    def stream(self) -> Handle:
+        """Return a new queue of executions, for one thread."""
+        return self.create("dnnl_stream", self.engine, _IN_ORDER)
+
+    def implementation(self, description: Handle) -> str:
+        """Return the name of the code that a primitive descriptor stands for."""
+        text = c_char_p()
+        self.check("dnnl_primitive_desc_query", description, _IMPLEMENTATION, 0, ctypes.byref(text))
+        return (text.value or b"").decode()
+
+    def queried(self, description: Handle, what: int) -> c_void_p:
+        """Return one of the memory descriptors of a primitive descriptor, which owns it."""
+        return c_void_p(self._library.dnnl_primitive_desc_query_md(description, what, 0))
+
+    def size(self, memory_description: Any) -> int:
+        """Return how many bytes a memory descriptor asks for."""
+        return self._library.dnnl_memory_desc_get_size(memory_description)
+
+
+def sizes(numbers: Any) -> ctypes.Array[c_int64]:
+    """Return a C array of sizes."""
+    return (c_int64 * 12)(*numbers)
+
+
+def load() -> tuple[Library | None, str]:
+    """Return the library and what it is, or None and why there is none."""
+    return _load(os.environ.get(VARIABLE, ""))
+
+
+@functools.lru_cache
+def _load(wanted: str) -> tuple[Library | None, str]:
+    if wanted == "off":
+        return None, f"{VARIABLE} is off"
+    reasons = []
+    for path in [wanted] if wanted else _candidates():
+        try:
+            library = Library(path)
+            return library, str(library)
+        except MissingDependencyError as error:
+            reasons.append(str(error))
+    return None, f"no oneDNN ({'; '.join(reasons)}). Run pip install {DISTRIBUTION}"
+
+
+def _candidates() -> Iterator[str]:
+    path = Path(sys.prefix, "lib", FILE)
+    if path.exists():
+        yield str(path)
+    try:
+        files = metadata.distribution(DISTRIBUTION).files or []
+    except metadata.PackageNotFoundError:
+        files = []
+    yield from (str(Path(file.locate()).resolve()) for file in files if file.name == FILE)
+    yield FILE

@@ -1,0 +1,383 @@
+"""The fast CPU: oneDNN and compiled C where they do what is asked for, NumPy where not."""
+# ruff: noqa: D102 (documented in the base classes)
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.handlers import compiled, compiler
+from brainstorm.handlers.compiled import CompiledProgram
+from brainstorm.handlers.native import convolutions, pooling, products
+from brainstorm.handlers.native.cache import CallCache
+from brainstorm.handlers.native.calls import KERNEL, Call, Replay
+from brainstorm.handlers.native.library import Library, UnsupportedError, load
+from brainstorm.handlers.native.primitives import Primitives
+from brainstorm.handlers.numpy_handler import NumpyHandler
+from brainstorm.optree import Program
+from brainstorm.optree.stages import NotRenderableError
+from brainstorm.utils import Array
+
+__all__ = ["NativeHandler"]
+
+_handlers: weakref.WeakSet[NativeHandler] = weakref.WeakSet()
+_is_forked = False
+
+
+def _after_fork() -> None:
+    # The threads of the GNU OpenMP library stay behind in the parent: waiting for them has no end.
+    global _is_forked
+    _is_forked = True
+    for handler in list(_handlers):
+        handler.threads = 1
+        handler._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Memory(threading.local):
+    """What one Python thread has built."""
+
+    def __init__(self, library: Library | None, threads: int) -> None:
+        self.calls = CallCache()
+        self.primitives = Primitives(library, threads, self.calls.clear)
+
+
+class _Native:
+    """How an operation is built from its arguments.
+
+    Args:
+        function: The operation on NumPy, whose signature it has.
+        build: Called with primitives, arrays and options, returns calls.
+        arrays: Names of its arrays, in the order of `build`.
+        options: Likewise of all other arguments.
+    """
+
+    def __init__(
+        self, function: Callable[..., None], build: Callable[..., list[Call]], arrays: str,
+        options: str,
+    ) -> None:  # fmt: skip
+        self.name, self.function, self.build = function.__name__, function, build
+        _, *parameters = inspect.signature(function).parameters.values()
+        self.signature = inspect.Signature(parameters)
+        self.rest = [(p.name, p.default) for p in parameters]
+        names = [p.name for p in parameters]
+        self._arrays = [names.index(name) for name in arrays.split()]
+        self._options = [names.index(name) for name in options.split()]
+
+    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments in their order."""
+        rest = self.rest[len(args) :]
+        values = args + tuple([kwargs.get(name, default) for name, default in rest])
+        missing = any(value is inspect.Parameter.empty for value in values)
+        if missing or not kwargs.keys() <= dict(rest).keys():
+            self.signature.bind(*args, **kwargs)  # says what is wrong
+        return values
+
+    def arrays(self, values: tuple[Any, ...]) -> list[Any]:
+        """Return all arrays."""
+        return [values[i] for i in self._arrays]
+
+    def options(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return all arguments that are not arrays."""
+        options = [values[i] for i in self._options]
+        return tuple(tuple(x) if type(x) is list else x for x in options)
+
+
+_natives: dict[str, _Native] = {}
+
+
+def _native(
+    build: Callable[..., list[Call]], arrays: str, options: str = ""
+) -> Callable[[Callable[..., None]], Any]:
+    """Make an operation native where it can be built, for arguments see `_Native`."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        native = _natives[function.__name__] = _Native(function, build, arrays, options)
+
+        name = native.name
+
+        @functools.wraps(function)
+        def run(self: NativeHandler, *args: Any, **kwargs: Any) -> None:
+            # Nearly always this has happened before, with the same objects.
+            identities = (name, *map(id, args), *kwargs, *map(id, kwargs.values()))
+            memory, library = self._memory, self._library
+            try:
+                calls = memory.calls.known[identities]
+            except KeyError:
+                calls = self._find(native, args, kwargs, identities)
+            if calls is None:
+                function(self, *args, **kwargs)
+                return
+            if library is not None and library.used.count != self.threads:
+                library.use_threads(self.threads)
+            for call in calls:
+                if status := call.run():
+                    raise call.failure(status)
+
+        return run
+
+    return decorate
+
+
+class NativeHandler(NumpyHandler):
+    """Handler for NumPy arrays that computes with oneDNN and with C, compiled when it is needed.
+
+    What neither does (float64 products, arrays with unusual strides, ...) is done by NumPy, as is
+    everything if both are missing; `info` says what there is. In steady state an operation looks
+    its calls up and executes them. Results are the same bits from run to run for the same number
+    of threads.
+
+    Args:
+        dtype: float32 or float64.
+        threads: How many threads an operation uses at most; None: OMP_NUM_THREADS, or one per
+            processor. After a fork the child uses one.
+        seed: Seeds `rnd`; `None` draws a seed from `global_rnd`.
+
+    Raises:
+        HandlerValidationError: `dtype` or `threads` is not what it should be.
+
+    Attributes:
+        threads: How many threads an operation uses at most.
+    """
+
+    context = "native"
+
+    def __init__(
+        self, dtype: Any = np.float32, threads: int | None = None, seed: int | None = None
+    ) -> None:
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise HandlerValidationError(
+                f"NativeHandler(threads): expected a positive integer or None, got {threads!r}"
+            )
+        self.threads = 1 if _is_forked else threads or compiled.default_threads()
+        self._connect()
+        super().__init__(dtype, seed)
+
+    def _connect(self) -> None:
+        self._library, self._library_name = load()
+        self._executors: dict[int, tuple[weakref.ref[Program], CompiledProgram | None]] = {}
+        self._refusal = ""
+        self._forget()
+        _handlers.add(self)
+
+    def _forget(self) -> None:
+        self._memory = _Memory(self._library, self.threads)
+
+    def __getstate__(self) -> dict[str, Any]:
+        of_this_process = {"_library", "_executors", "_memory"}
+        return {name: v for name, v in vars(self).items() if name not in of_this_process}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._connect()
+
+    def info(self) -> dict[str, str]:
+        basis = super().info()
+        single = self.dtype == np.float32
+        fast = self._library is not None and single
+        why = self._library_name if single else "oneDNN has no float64"
+        numpy = f"numpy ({why})"
+        command = compiler.compiler_command()
+        c = f"C, compiled by {' '.join(command)}" if command else "numpy (no C compiler was found)"
+        others = f"; others on numpy ({self._refusal})" if command and self._refusal else ""
+        return {
+            **basis,
+            "products": self._library_name if fast else f"{basis['products']} ({why})",
+            "convolutions": self._library_name if fast else numpy,
+            "pooling": c,
+            "op-trees": c + others,
+            "threads": str(self.threads),
+        }
+
+    # -- native calls ------------------------------------------------------------------------
+
+    def _calls_for(self, name: str, arguments: Mapping[str, Any]) -> list[Call] | None:
+        """Return the calls that an operation consists of; None: NumPy does it.
+
+        They hold neither the arrays nor the program: keep these as long as the calls.
+
+        Args:
+            name: Of an operation, or ``'run_program'``.
+            arguments: By name; those with defaults may be left out.
+        """
+        if name == "run_program":
+            return self._program_calls(**arguments)
+        native = _natives.get(name)
+        if native is None:
+            return None
+        values = native.complete((), arguments)
+        return self._calls(native, native.arrays(values), native.options(values))
+
+    def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
+        """Return functions that do operations again and again, many of them from one C function."""
+        for _ in range(2):  # the memory that they share may grow in the first round
+            found = [
+                None if o.function else self._calls_for(o.name, o.arguments) for o in operations
+            ]
+        functions: list[Callable[[], Any]] = []
+        start = 0
+        for i, operation in enumerate(operations):
+            if found[i] is None:
+                functions += self._replay(found[start:i], operations[start:i])
+                functions.append(operation.bound_to(self))
+                start = i + 1
+        return [*functions, *self._replay(found[start:], operations[start:])]
+
+    def _replay(self, found: Sequence[Any], operations: Sequence[Any]) -> list[Callable[[], Any]]:
+        if not found:
+            return []
+        memory = self._memory
+        replay = Replay([call for calls in found for call in calls], self._library, self.threads)
+
+        def run() -> None:
+            if self._memory is memory:
+                replay()
+            else:  # in the child of a fork
+                for operation in operations:
+                    operation.bound_to(self)()
+
+        return [run]
+
+    def _find(
+        self, native: _Native, args: tuple[Any, ...], kwargs: dict[str, Any], identities: Any
+    ) -> list[Call] | None:
+        values = native.complete(args, kwargs)
+        arrays, options = native.arrays(values), native.options(values)
+        calls = self._calls(native, arrays, options)
+        if list not in map(type, values):  # lists may change
+            self._memory.calls.identify(identities, arrays, options, calls)
+        return calls
+
+    def _calls(
+        self, native: _Native, arrays: Sequence[Any], options: tuple[Any, ...]
+    ) -> list[Call] | None:
+        memory = self._memory
+
+        def build() -> list[Call] | None:
+            try:
+                calls = native.build(memory.primitives, *arrays, *options)
+            except UnsupportedError:
+                return None
+            for call in calls:
+                call.name = native.name
+            return calls
+
+        return memory.calls.find((native.name, options), arrays, build)
+
+    # -- op-trees ----------------------------------------------------------------------------
+
+    def run_program(
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+    ) -> None:
+        executor = self._executor(program)
+        if executor is not None:
+            try:
+                executor(inputs, outputs, accumulate)
+                return
+            except (NotRenderableError, MissingDependencyError) as error:
+                self._remember(program, None, str(error))
+        super().run_program(program, inputs, outputs, accumulate)
+
+    def _executor(self, program: Program) -> CompiledProgram | None:
+        entry = self._executors.get(id(program))
+        if entry is not None:
+            return entry[1]
+        try:
+            # A copy: what holds the program itself would keep it for ever.
+            executor = CompiledProgram(dataclasses.replace(program), self.threads)
+        except NotRenderableError as error:
+            return self._remember(program, None, str(error))
+        return self._remember(program, executor)
+
+    def _remember(
+        self, program: Program, executor: CompiledProgram | None, refusal: str = ""
+    ) -> CompiledProgram | None:
+        key, executors = id(program), self._executors
+        self._refusal = refusal or self._refusal
+        executors[key] = weakref.ref(program, lambda _: executors.pop(key, None)), executor
+        return executor
+
+    def _program_calls(
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+    ) -> list[Call] | None:
+        executor = self._executor(program)
+        if executor is None:
+            return None
+        try:
+            parts = executor.call_parts(inputs, outputs, accumulate)
+        except (NotRenderableError, MissingDependencyError) as error:
+            self._remember(program, None, str(error))
+            return None
+        function, pointers, numbers, keep = parts
+        return [Call(KERNEL, function, pointers, numbers, keep=keep, name="run_program")]
+
+    # -- products ----------------------------------------------------------------------------
+
+    dot_mm = _native(
+        functools.partial(products.build_dot, add=False), "a b out", "transa transb"
+    )(NumpyHandler.dot_mm)  # fmt: skip
+    dot_add_mm = _native(
+        functools.partial(products.build_dot, add=True), "a b out", "transa transb"
+    )(NumpyHandler.dot_add_mm)  # fmt: skip
+    batched_dot_mm = _native(products.build_batched, "a b out", "transa transb")(
+        NumpyHandler.batched_dot_mm
+    )
+
+    pack_m = _native(products.build_pack, "b", "transb")(NumpyHandler.pack_m)
+    dot_add_packed = _native(products.build_packed, "a b out", "transb")(
+        NumpyHandler.dot_add_packed
+    )
+    affine_mm = _native(products.build_affine, "a b bias out", "activation")(NumpyHandler.affine_mm)
+
+    # -- images ------------------------------------------------------------------------------
+
+    _forward = _native(
+        convolutions.build_forward,
+        "inputs weights bias outputs",
+        "padding stride dilation groups",
+    )
+    conv2d_forward_batch = _native(
+        convolutions.build_forward,
+        "inputs weights bias outputs",
+        "padding stride dilation groups add_outputs",
+    )(NumpyHandler.conv2d_forward_batch)
+    conv3d_forward_batch = _forward(NumpyHandler.conv3d_forward_batch)
+    _backward = _native(
+        convolutions.build_backward,
+        "inputs weights in_deltas out_deltas weight_deltas bias_deltas",
+        "padding stride add_gradients add_in_deltas dilation groups",
+    )
+    conv2d_backward_batch = _backward(NumpyHandler.conv2d_backward_batch)
+    conv3d_backward_batch = _backward(NumpyHandler.conv3d_backward_batch)
+    maxpool2d_forward_batch = _native(
+        pooling.build_maximum, "inputs outputs argmax", "window padding stride"
+    )(NumpyHandler.maxpool2d_forward_batch)
+    maxpool2d_backward_batch = _native(
+        pooling.build_maximum_deltas, "in_deltas argmax out_deltas", "window padding stride"
+    )(NumpyHandler.maxpool2d_backward_batch)
+    avgpool2d_forward_batch = _native(
+        pooling.build_average, "inputs outputs", "window padding stride"
+    )(NumpyHandler.avgpool2d_forward_batch)
+    avgpool2d_backward_batch = _native(
+        pooling.build_average_deltas, "in_deltas out_deltas", "window padding stride"
+    )(NumpyHandler.avgpool2d_backward_batch)

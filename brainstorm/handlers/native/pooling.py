@@ -1,0 +1,175 @@
+"""Pooling as C kernels of our own: oneDNN has no indices of the maxima.
+
+Channels lie side by side, so that the innermost loops run over them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers import compiler
+from brainstorm.handlers.compiled_layout import PARALLEL_WORK
+from brainstorm.handlers.native.calls import KERNEL, Call
+from brainstorm.handlers.native.library import UnsupportedError
+from brainstorm.handlers.native.primitives import Primitives, address, check_arrays
+from brainstorm.utils import Array
+
+__all__ = ["build_average", "build_average_deltas", "build_maximum", "build_maximum_deltas"]
+
+#: The largest image whose indices float32 can hold.
+MOST_FLOAT32 = 2**24
+
+_HEAD = """
+#include <stdint.h>
+typedef REAL real;
+typedef INDEX whole;
+enum { THREADS, CHUNKS, N, H, W, C, OH, OW, KH, KW, PAD, SH, SW };
+const char *pool_seal(void) { return "SEAL"; }
+static inline int64_t lowest(int64_t corner) { return corner < 0 ? -corner : 0; }
+static inline int64_t highest(int64_t corner, int64_t window, int64_t size) {
+  return size - corner < window ? size - corner : window;
+}
+"""
+#: A loop over the windows of image b; i0 to i1 and j0 to j1 are the inputs in a window, `first` is
+#: the index of the first of these, `at` that of the window.
+_ROW = """
+      const int64_t top = p * n[SH] - n[PAD];
+      const int64_t i0 = lowest(top), i1 = highest(top, n[KH], n[H]);
+      for (int64_t q = 0; q < n[OW]; q++) {
+        const int64_t left = q * n[SW] - n[PAD];
+        const int64_t j0 = lowest(left), j1 = highest(left, n[KW], n[W]);
+        const int64_t first = ((top + i0) * n[W] + left + j0) * n[C];
+        const int64_t at = ((b * n[OH] + p) * n[OW] + q) * n[C];
+        const int empty = i0 >= i1 || j0 >= j1;
+        const real share = empty ? 1 : (real)1 / (real)((i1 - i0) * (j1 - j0));
+"""
+#: Results are independent of each other ...
+_FORWARD = """
+#pragma omp parallel for collapse(2) num_threads(n[THREADS])
+  for (int64_t b = 0; b < n[N]; b++)
+    for (int64_t p = 0; p < n[OH]; p++) {
+      const real *restrict image = (const real *)pointers[0] + b * n[H] * n[W] * n[C];
+"""
+#: ... but deltas are added up: a thread does some of the channels of an image.
+_BACKWARD = """
+#pragma omp parallel for collapse(2) num_threads(n[THREADS])
+  for (int64_t b = 0; b < n[N]; b++)
+    for (int64_t k = 0; k < n[CHUNKS]; k++)
+    for (int64_t p = 0; p < n[OH]; p++) {
+      real *restrict image = (real *)pointers[0] + b * n[H] * n[W] * n[C];
+      const int64_t c0 = k * n[C] / n[CHUNKS], c1 = (k + 1) * n[C] / n[CHUNKS];
+"""
+_MAXIMUM = """
+        real *restrict out = (real *)pointers[1] + at, *restrict where = (real *)pointers[2] + at;
+        for (int64_t c = 0; c < n[C]; c++) {
+          out[c] = empty ? 0 : image[first + c];
+          where[c] = empty ? -1 : (real)(whole)(first + c);
+        }
+        for (int64_t i = i0; i < i1; i++)
+          for (int64_t j = j0; j < j1; j++) {
+            const whole index = ((top + i) * n[W] + left + j) * n[C];
+            for (whole c = 0; c < (whole)n[C]; c++) {
+              const real x = image[index + c], y = out[c];
+              const int larger = (x > y) | ((x != x) & (y == y));
+              out[c] = larger ? x : y;
+              where[c] = larger ? (real)(index + c) : where[c];
+            }
+          }
+"""
+_MAXIMUM_DELTAS = """
+        const real *restrict where = (const real *)pointers[1] + at;
+        const real *restrict deltas = (const real *)pointers[2] + at;
+        for (int64_t c = c0; c < c1; c++)
+          if (where[c] >= 0) image[(whole)where[c]] += deltas[c];
+"""
+_AVERAGE = """
+        real *restrict out = (real *)pointers[1] + at;
+        for (int64_t c = 0; c < n[C]; c++) out[c] = 0;
+        for (int64_t i = i0; i < i1; i++)
+          for (int64_t j = j0; j < j1; j++) {
+            const real *restrict x = image + ((top + i) * n[W] + left + j) * n[C];
+            for (int64_t c = 0; c < n[C]; c++) out[c] += x[c];
+          }
+        for (int64_t c = 0; c < n[C]; c++) out[c] *= share;
+"""
+_AVERAGE_DELTAS = """
+        const real *restrict deltas = (const real *)pointers[1] + at;
+        for (int64_t i = i0; i < i1; i++)
+          for (int64_t j = j0; j < j1; j++) {
+            real *restrict x = image + ((top + i) * n[W] + left + j) * n[C];
+            for (int64_t c = c0; c < c1; c++) x[c] += deltas[c] * share;
+          }
+"""
+
+
+def build_maximum(primitives: Primitives, inputs: Array, outputs: Array, argmax: Array, window: Any,
+                  padding: int, stride: Any) -> list[Call]:  # fmt: skip
+    """Return the call of `ImageOperations.maxpool2d_forward_batch`."""
+    if inputs.dtype == np.float32 and inputs[0].size > MOST_FLOAT32:
+        raise UnsupportedError("float32 cannot hold the indices")
+    arrays = [inputs, outputs, argmax]
+    return _build(primitives, _FORWARD + _ROW + _MAXIMUM, arrays, 1, window, padding, stride)
+
+
+def build_maximum_deltas(primitives: Primitives, in_deltas: Array, argmax: Array, out_deltas: Array,
+                         window: Any, padding: int, stride: Any) -> list[Call]:  # fmt: skip
+    """Return the call of `ImageOperations.maxpool2d_backward_batch`."""
+    arrays = [in_deltas, argmax, out_deltas]
+    text = _BACKWARD + _ROW + _MAXIMUM_DELTAS
+    return _build(primitives, text, arrays, 0, window, padding, stride)
+
+
+def build_average(primitives: Primitives, inputs: Array, outputs: Array, window: Any, padding: int,
+                  stride: Any) -> list[Call]:  # fmt: skip
+    """Return the call of `ImageOperations.avgpool2d_forward_batch`."""
+    text = _FORWARD + _ROW + _AVERAGE
+    return _build(primitives, text, [inputs, outputs], 1, window, padding, stride)
+
+
+def build_average_deltas(primitives: Primitives, in_deltas: Array, out_deltas: Array, window: Any,
+                         padding: int, stride: Any) -> list[Call]:  # fmt: skip
+    """Return the call of `ImageOperations.avgpool2d_backward_batch`."""
+    text = _BACKWARD + _ROW + _AVERAGE_DELTAS
+    return _build(primitives, text, [in_deltas, out_deltas], 0, window, padding, stride)
+
+
+def _build(primitives: Primitives, text: str, arrays: list[Array], first_output: int, window: Any,
+           padding: int, stride: Any) -> list[Call]:  # fmt: skip
+    """Return the call of a kernel; the arrays are images, results, and more like the results."""
+    outputs = arrays[first_output:] if first_output else arrays[:1]
+    inputs = [array for array in arrays if all(array is not out for out in outputs)]
+    check_arrays((np.float32, np.float64), outputs, inputs)
+    if not all(array.flags.c_contiguous for array in arrays):
+        raise UnsupportedError("images are not contiguous")
+    images, results = arrays[:2]
+    work = results.size * window[0] * window[1]
+    threads = primitives.threads if work >= PARALLEL_WORK else 1
+    n, *rest = images.shape
+    chunks = 1 if n >= threads else min(threads, images.shape[-1])
+    numbers = [threads, chunks, n, *rest, *results.shape[1:3], *window, padding, *stride]
+    pointers = np.array([address(array) for array in arrays], np.intp)
+    sizes = np.array(numbers, np.int64)
+    function = _kernel(text, images.dtype.name)
+    return [Call(KERNEL, function, address(pointers), address(sizes), keep=(pointers, sizes))]
+
+
+@functools.cache
+def _kernel(text: str, dtype: str) -> int:
+    """Return the address of a compiled kernel.
+
+    Raises:
+        UnsupportedError: There is no compiler.
+    """
+    real, whole = {"float32": ("float", "int32_t"), "float64": ("double", "int64_t")}[dtype]
+    head = _HEAD.replace("REAL", real).replace("INDEX", whole)
+    body = f"void pool(void *const *pointers, const int64_t *n) {{{text}      }}\n    }}\n}}\n"
+    try:
+        function = compiler.load(lambda seal: head.replace("SEAL", seal) + body, "pool")
+    except MissingDependencyError as error:
+        raise UnsupportedError(str(error)) from None
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

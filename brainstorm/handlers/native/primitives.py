@@ -1,0 +1,221 @@
+"""oneDNN's primitives, made once per layout of their arguments, and the memory that they need."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from brainstorm.handlers.compiled_layout import overlap
+from brainstorm.handlers.native.calls import PRIMITIVE, Call
+from brainstorm.handlers.native.library import Argument, Handle, Library, UnsupportedError, sizes
+from brainstorm.handlers.numpy_memory import aligned_zeros
+from brainstorm.utils import Array
+
+__all__ = ["ANY", "Primitive", "Primitives", "Workspace", "address", "check_arrays"]
+
+T = TypeVar("T")
+
+# Numbers of dnnl_types.h: the arguments of executions ...
+SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
+# ... what can be queried ...
+WEIGHTS_LAYOUT, DIFF_WEIGHTS_LAYOUT, SCRATCHPAD_LAYOUT = 131, 132, 136
+# ... and the rest.
+_FLOAT32, _OURS = 3, 1
+_ANY_TAG: Any = 1
+
+#: Instead of strides: the library chooses the layout.
+ANY = None
+#: How many primitives are kept.
+MOST_PRIMITIVES = 1024
+
+
+class Workspace:
+    """Memory for intermediate results, by purpose; it grows to what the largest call needs.
+
+    Args:
+        forget: Called when it grows: calls hold the memory that was there before.
+    """
+
+    def __init__(self, forget: Callable[[], None]) -> None:
+        self._slots: dict[str, np.ndarray] = {}
+        self._forget = forget
+
+    def __call__(self, slot: str, size: int) -> np.ndarray:
+        """Return at least `size` bytes; their content lasts until the slot is used again."""
+        held = self._slots.get(slot)
+        if held is None or held.size < size:
+            if held is not None:
+                self._forget()
+            held = self._slots[slot] = aligned_zeros(size, np.uint8)
+        return held
+
+    @property
+    def held(self) -> tuple[np.ndarray, ...]:
+        """All memory that is in use now."""
+        return tuple(self._slots.values())
+
+
+class Primitive:
+    """A primitive descriptor of the library and, once it is needed, its primitive.
+
+    Args:
+        library: The library.
+        kind: E.g. ``'matmul'``.
+        arguments: Those of the function that makes the descriptor.
+    """
+
+    def __init__(self, library: Library, kind: str, *arguments: Any) -> None:
+        self._library = library
+        self.description = library.describe(kind, *arguments)
+        if library.implementation(self.description).startswith("ref"):
+            raise UnsupportedError(f"oneDNN has no fast code for this {kind}")
+
+    @functools.cached_property
+    def handle(self) -> Handle:
+        """The primitive."""
+        return self._library.create("dnnl_primitive", self.description)
+
+    def layout(self, what: int) -> Any:
+        """Return the memory descriptor of an argument, which lives as long as this object."""
+        return self._library.queried(self.description, what)
+
+
+class Primitives:
+    """What operations are built from, for one thread.
+
+    Args:
+        library: None: only what needs no primitive can be built.
+        threads: How many threads calls may use.
+        forget: Called when calls that were built are out of date.
+
+    Attributes:
+        workspace: Memory that every call may overwrite.
+        packed: See `brainstorm.handlers.native.products`.
+    """
+
+    def __init__(self, library: Library | None, threads: int, forget: Callable[[], None]) -> None:
+        self._loaded, self.threads, self.forget = library, threads, forget
+        self.workspace = Workspace(forget)
+        self.packed: dict[Hashable, Any] = {}
+        self._made: dict[Hashable, Any] = {}
+        if library is not None:
+            library.use_threads(threads)
+            self._stream = library.stream()
+
+    @property
+    def library(self) -> Library:
+        """The library.
+
+        Raises:
+            UnsupportedError: There is none.
+        """
+        if self._loaded is None:
+            raise UnsupportedError("there is no oneDNN")
+        return self._loaded
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` returned when it was first called for this key."""
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= MOST_PRIMITIVES:
+                self._made.clear()
+            made = self._made[key] = make()
+        return made
+
+    def layout(self, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Handle:
+        """Return a memory descriptor; strides count elements, or are `ANY`."""
+        way, rest = "_with_tag", _ANY_TAG
+        if strides is not ANY:
+            way, rest = "_with_strides", sizes(strides)
+        arguments = len(shape), sizes(shape), _FLOAT32, rest
+        return self.library.create("dnnl_memory_desc", *arguments, way=way)
+
+    def attributes(
+        self, add: bool = False, activation: tuple[int, float, float] | None = None
+    ) -> Handle:
+        """Return attributes: add to the destination, and apply an activation function.
+
+        Args:
+            add: Whether to add.
+            activation: Its number in the library and its two parameters.
+        """
+        library = self.library
+        attributes = library.create("dnnl_primitive_attr")
+        library.check("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OURS)
+        after = library.create("dnnl_post_ops")
+        if add:
+            library.check("dnnl_post_ops_append_sum", after, 1.0, 0, 0)
+        if activation is not None:
+            library.check("dnnl_post_ops_append_eltwise", after, *activation)
+        library.check("dnnl_primitive_attr_set_post_ops", attributes, after)
+        return attributes
+
+    def make(self, kind: str, *arguments: Any) -> Primitive:
+        """Return a new primitive."""
+        return Primitive(self.library, kind, self.library.engine, *arguments)
+
+    def reorder(self, key: Hashable, source: Any, target: Any, add: bool = False) -> Primitive:
+        """Return what copies from one layout into another; `key` identifies these."""
+
+        def make() -> Primitive:
+            engine = self.library.engine
+            arguments = source, engine, target, engine, self.attributes(add)
+            return Primitive(self.library, "reorder", *arguments)
+
+        return self.kept(("reorder", key, add), make)
+
+    def temporary(self, slot: str, layout: Any) -> int:
+        """Return the address of memory for a layout, from the workspace."""
+        return address(self.workspace(slot, self.library.size(layout)))
+
+    def call(self, name: str, primitive: Primitive, arguments: Mapping[int, Any]) -> Call:
+        """Return the call of a primitive.
+
+        Args:
+            name: The operation, for messages.
+            primitive: The primitive.
+            arguments: Number of the argument to (layout, address).
+        """
+        library, given = self.library, dict(arguments)
+        layout = primitive.layout(SCRATCHPAD_LAYOUT)
+        if library.size(layout):
+            given[SCRATCHPAD] = layout, self.temporary("scratchpad", layout)
+        memories = {
+            index: library.create("dnnl_memory", layout, library.engine, where)
+            for index, (layout, where) in given.items()
+        }
+        passed = (Argument * len(memories))(*(Argument(i, m.address) for i, m in memories.items()))
+        return Call(
+            PRIMITIVE,
+            library.execute,
+            primitive.handle.address,
+            self._stream.address,
+            len(passed),
+            ctypes.addressof(passed),
+            (primitive, memories, passed, self._stream, self.workspace.held),
+            name,
+        )
+
+
+def address(array: Array) -> int:
+    """Return where an array begins."""
+    return array.__array_interface__["data"][0]
+
+
+def check_arrays(dtypes: tuple[Any, ...], outputs: list[Array], inputs: list[Array]) -> None:
+    """Refuse what no native operation does.
+
+    Raises:
+        UnsupportedError: Something is empty, of another type, or overlaps an output.
+    """
+    arrays = [*outputs, *inputs]
+    if any(a.dtype not in dtypes or a.dtype != arrays[0].dtype or a.size == 0 for a in arrays):
+        raise UnsupportedError("arrays are empty or of another type")
+    for i, out in enumerate(outputs):
+        if any(overlap(out, other) for other in arrays[i + 1 :]):
+            raise UnsupportedError("outputs overlap other arrays")

@@ -1,0 +1,247 @@
+"""Matrix products, with what follows them done in the same pass over the result."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.library import UnsupportedError
+from brainstorm.handlers.native.primitives import (
+    ANY,
+    BIAS,
+    DST,
+    SRC,
+    WEIGHTS,
+    WEIGHTS_LAYOUT,
+    Primitive,
+    Primitives,
+    address,
+    check_arrays,
+)
+from brainstorm.handlers.numpy_memory import aligned_zeros
+from brainstorm.utils import Array
+
+__all__ = [
+    "ACTIVATIONS",
+    "build_affine",
+    "build_batched",
+    "build_dot",
+    "build_pack",
+    "build_packed",
+]
+
+_RELU, _TANH, _ELU, _SOFTPLUS, _HARD_SIGMOID = 0x20, 0x21, 0x22, 0x27, 0x28
+_SIGMOID, _SWISH, _GELU = 0x29, 0x2C, 0x31
+
+#: Activation functions that the library applies to a product: number, and two parameters.
+ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
+    "linear": None,
+    **dict.fromkeys(("rel", "relu"), (_RELU, 0.0, 0.0)),
+    **dict.fromkeys(("leaky_rel", "leaky_relu"), (_RELU, 0.01, 0.0)),
+    **dict.fromkeys(("el", "elu"), (_ELU, 1.0, 0.0)),
+    **dict.fromkeys(("silu", "swish"), (_SWISH, 1.0, 0.0)),
+    "tanh": (_TANH, 0.0, 0.0),
+    "sigmoid": (_SIGMOID, 0.0, 0.0),
+    "softplus": (_SOFTPLUS, 1.0, 0.0),
+    "hard_sigmoid": (_HARD_SIGMOID, 1 / 6, 0.5),
+    "gelu": (_GELU, 0.0, 0.0),
+}
+
+#: Rows of the result from which rearranging the second factor, if it is stored by rows or not,
+#: costs less than it gains (measured).
+MANY_ROWS, VERY_MANY_ROWS = 256, 1024
+
+Strides = tuple[int, ...]
+
+
+def build_dot(
+    primitives: Primitives, a: Array, b: Array, out: Array, transa: bool, transb: bool, add: bool
+) -> list[Call]:
+    """Return the calls for ``out (+)= a @ b``."""
+    return _build(primitives, a.T if transa else a, b.T if transb else b, out, None, add, None)
+
+
+def build_affine(
+    primitives: Primitives, a: Array, b: Array, bias: Array, out: Array, activation: str
+) -> list[Call]:
+    """Return the calls for ``out = activation(a @ b.T + bias)``."""
+    if activation not in ACTIVATIONS:
+        raise UnsupportedError(f"oneDNN has no {activation}")
+    return _build(primitives, a, b.T, out, bias, False, ACTIVATIONS[activation])
+
+
+def build_batched(
+    primitives: Primitives, a: Array, b: Array, out: Array, transa: bool, transb: bool
+) -> list[Call]:
+    """Return the calls for ``out[:, g] = a[:, g] @ b[:, g]``."""
+    a = a.transpose(1, 2, 0) if transa else a.transpose(1, 0, 2)
+    b = b.transpose(1, 2, 0) if transb else b.transpose(1, 0, 2)
+    return _build(primitives, a, b, out.transpose(1, 0, 2), None, False, None)
+
+
+def _build(
+    primitives: Primitives,
+    a: Array,
+    b: Array,
+    out: Array,
+    bias: Array | None,
+    add: bool,
+    activation: tuple[int, float, float] | None,
+) -> list[Call]:
+    check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
+    row = None if bias is None else bias.reshape((1, -1))
+    shapes = a.shape, b.shape, out.shape
+    strides = _strides(a), _strides(b), _strides(out), None if row is None else _strides(row)
+    calls = []
+    weights: Any = primitives.layout(b.shape, strides[1])
+    where = address(b)
+    most = MANY_ROWS if strides[1][-1] == 1 else VERY_MANY_ROWS
+    rearranges = a.ndim == 2 and a.shape[0] >= most
+    wanted = strides[0], ANY if rearranges else strides[1], *strides[2:]
+    product = _product(primitives, shapes, wanted, add, activation)
+    if rearranges:
+        packed = product.layout(WEIGHTS_LAYOUT)
+        copy = primitives.reorder((b.shape, strides[1], shapes, strides), weights, packed)
+        there = primitives.temporary("packed", packed)
+        calls.append(
+            primitives.call("product", copy, {SRC: (weights, where), DST: (packed, there)})
+        )
+        weights, where = packed, there
+    arguments = {
+        SRC: (primitives.layout(a.shape, strides[0]), address(a)),
+        WEIGHTS: (weights, where),
+        DST: (primitives.layout(out.shape, strides[2]), address(out)),
+    }
+    if row is not None:
+        assert strides[3] is not None
+        arguments[BIAS] = primitives.layout(row.shape, strides[3]), address(row)
+    return [*calls, primitives.call("product", product, arguments)]
+
+
+def _product(
+    primitives: Primitives,
+    shapes: Sequence[tuple[int, ...]],
+    strides: Sequence[Strides | None],
+    add: bool,
+    activation: tuple[int, float, float] | None,
+    weights: Any = None,
+) -> Primitive:
+    """Return the product of arrays of these shapes and strides: a, b, the result and the bias.
+
+    `ANY` strides of b: it has the layout `weights`, or else that which the library wants; equal
+    shapes and strides must mean equal `weights`.
+    """
+
+    def make() -> Primitive:
+        layout = primitives.layout
+        row = (*(1,) * (len(shapes[2]) - 1), shapes[2][-1])
+        return primitives.make(
+            "matmul",
+            layout(shapes[0], strides[0]),
+            layout(shapes[1], strides[1]) if weights is None else weights,
+            None if strides[3] is None else layout(row, strides[3]),
+            layout(shapes[2], strides[2]),
+            primitives.attributes(add, activation),
+        )
+
+    key = ("product", *shapes, *strides, add, activation, weights is None)
+    return primitives.kept(key, make)
+
+
+def _strides(array: Array) -> Strides:
+    """Return the strides in elements, those of axes of size 1 being as in contiguous memory.
+
+    Raises:
+        UnsupportedError: Neither rows nor columns are contiguous, or the strides are not whole.
+    """
+    size = array.itemsize
+    if any(stride % size or stride < 0 for stride in array.strides):
+        raise UnsupportedError("the strides are not whole elements")
+    *batch, row, column = (stride // size for stride in array.strides)
+    rows, columns = array.shape[-2:]
+    if columns == 1:
+        column = 1
+    if rows == 1:
+        row = columns if column == 1 else 1
+    by_rows, by_columns = column == 1 and row >= columns, row == 1 and column >= rows
+    if not (by_rows or by_columns) or 0 in batch:
+        raise UnsupportedError("neither rows nor columns are contiguous")
+    return (*batch, row, column)
+
+
+def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Call]:
+    """Return the call that gets b ready for `build_packed`."""
+    return [_packed(primitives, b.T if transb else b)[0].copy]
+
+
+def build_packed(
+    primitives: Primitives, a: Array, b: Array, out: Array, transb: bool
+) -> list[Call]:
+    """Return the calls for ``out += a @ b``, where b is what it was when it was packed."""
+    packed, is_new = _packed(primitives, b.T if transb else b)
+    calls = packed.product(primitives, a, out)
+    if is_new:
+        packed.copy()
+    return calls
+
+
+def _packed(primitives: Primitives, b: Array) -> tuple[_Packed, bool]:
+    """Return the copy of a matrix, and whether it is new; it lives as long as b's memory."""
+    check_arrays((np.float32,), [b], [])
+    key = "packed", address(b), b.shape, b.strides
+    known = primitives.packed.get(key)
+    if known is not None:
+        return known[0], False
+    packed = _Packed(primitives, b)
+
+    def gone(_: Any) -> None:
+        primitives.packed.pop(key, None)
+        primitives.forget()
+
+    try:
+        owner = weakref.ref(b if b.base is None else b.base, gone)
+    except TypeError:
+        raise UnsupportedError("nothing tells when the memory of b is freed") from None
+    primitives.packed[key] = packed, owner
+    return packed, True
+
+
+class _Packed:
+    """A matrix in the layout that the library wants, in memory of its own.
+
+    Attributes:
+        copy: The call that copies what the matrix is now.
+    """
+
+    def __init__(self, primitives: Primitives, b: Array) -> None:
+        # The library's choice does not depend on the number of rows of a.
+        shapes, strides = ((32, b.shape[0]), b.shape, (32, b.shape[1])), _strides(b)
+        rows = (b.shape[0], 1), ANY, (b.shape[1], 1), None
+        self._hint = _product(primitives, shapes, rows, True, None)
+        self._layout = layout = self._hint.layout(WEIGHTS_LAYOUT)
+        self._shape = b.shape
+        self._memory = aligned_zeros(primitives.library.size(layout), np.uint8)
+        plain = primitives.layout(b.shape, strides)
+        reorder = primitives.reorder(("packed", b.shape, strides), plain, layout)
+        given = {SRC: (plain, address(b)), DST: (layout, address(self._memory))}
+        self.copy = primitives.call("pack", reorder, given)
+        self.copy.keep = (*self.copy.keep, self._memory)
+
+    def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
+        """Return the calls for ``out += a @ b``."""
+        check_arrays((np.float32,), [out], [a])
+        strides = _strides(a), ANY, _strides(out), None
+        shapes = a.shape, self._shape, out.shape
+        product = _product(primitives, shapes, strides, True, None, self._layout)
+        given = {
+            SRC: (primitives.layout(a.shape, strides[0]), address(a)),
+            WEIGHTS: (self._layout, address(self._memory)),
+            DST: (primitives.layout(out.shape, strides[2]), address(out)),
+        }
+        call = primitives.call("product", product, given)
+        call.keep = (*call.keep, self._memory)
+        return [call]

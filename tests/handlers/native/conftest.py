@@ -1,0 +1,48 @@
+"""Fixtures of the tests of the native handler."""
+
+from __future__ import annotations
+
+import pytest
+
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.native.library import load
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def native():
+    """A handler with oneDNN."""
+    library, reason = load()
+    if library is None:
+        pytest.skip(f"WITHOUT ONEDNN ITS USE IS NOT TESTED: {reason}")
+    return NativeHandler(seed=1)
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """A handler without oneDNN."""
+    monkeypatch.setenv("BRAINSTORM_ONEDNN", "off")
+    return NativeHandler(seed=1)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The names of everything that oneDNN creates, in order."""
+    library, _ = load()
+    created = []
+    if library is not None:
+        for name in ("create", "describe"):
+            original = getattr(library, name)
+
+            def spy(kind, *args, _original=original, **kwargs):
+                created.append(kind)
+                return _original(kind, *args, **kwargs)
+
+            monkeypatch.setattr(library, name, spy)
+    return created

@@ -1,0 +1,117 @@
+"""Convolutions: against the loops of the reference, and what they cost when repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.testing.handler_arguments import Arguments, Call
+
+OPERATIONS = [
+    f"conv{axes}d_{way}_batch" for axes in (2, 3) for way in ("forward", "backward")
+]  # fmt: skip
+
+
+def check(call, arguments, rtol=2e-5):
+    call.run()
+    for name, expected in arguments.expected().items():
+        np.testing.assert_allclose(
+            call.get(name), expected, rtol, rtol, err_msg=f"{arguments}: {name}"
+        )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_random_convolutions(native, name):
+    for seed in range(200):
+        arguments = Arguments(name, seed, np.float32, example=seed % 4)
+        call = Call(native, arguments)
+        assert native._calls_for(name, call.values) is not None, str(arguments)
+        check(call, arguments)
+
+
+#: Sizes at which the library's kernels for vectors and blocks of channels run.
+LARGER = [
+    {"C": 1, "CG": 1, "groups": 1, "F": 32, "KH": 5, "KW": 5, "H": 28, "W": 28, "N": 3},
+    {"C": 32, "CG": 32, "groups": 1, "F": 64, "KH": 5, "KW": 5, "H": 12, "W": 12, "N": 3},
+    {"C": 48, "CG": 16, "groups": 3, "F": 24, "KH": 3, "KW": 2, "H": 9, "W": 11, "N": 2},
+    {"C": 16, "CG": 1, "groups": 16, "F": 16, "KH": 3, "KW": 3, "H": 9, "W": 9, "N": 2},
+    {"C": 7, "CG": 7, "groups": 1, "F": 70, "KH": 1, "KW": 1, "H": 8, "W": 8, "N": 4},
+]
+
+
+@pytest.mark.parametrize("sizes", LARGER, ids=str)
+@pytest.mark.parametrize("name", OPERATIONS[:2])
+def test_larger_convolutions(native, name, sizes):
+    for example in range(8):
+        arguments = Arguments(name, 3, np.float32, example, fixed=sizes)
+        call = Call(native, arguments)
+        assert native._calls_for(name, call.values) is not None
+        check(call, arguments, 2e-4)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_without_the_library(without, name):
+    arguments = Arguments(name, 1, np.float32)
+    call = Call(without, arguments)
+    assert without._calls_for(name, call.values) is None
+    check(call, arguments)
+
+
+def test_float64_is_done_by_numpy():
+    handler = NativeHandler(np.float64, seed=1)
+    arguments = Arguments("conv2d_forward_batch", 1)
+    call = Call(handler, arguments)
+    assert handler._calls_for("conv2d_forward_batch", call.values) is None
+    check(call, arguments, 1e-12)
+
+
+def test_options_as_lists(native):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 8, 8, 3)), rng.standard_normal((4, 3, 3, 3))
+    x, w = x.astype(np.float32), w.astype(np.float32)
+    stride = [1, 1]
+    for size in (6, 3):
+        out, expected = (np.zeros((2, size, size, 4), np.float32) for _ in range(2))
+        native.conv2d_forward_batch(x, w, None, out, 0, stride)
+        NumpyHandler(seed=1).conv2d_forward_batch(x, w, None, expected, 0, stride)
+        np.testing.assert_allclose(out, expected, 1e-4, 1e-5)
+        stride[:] = [2, 2]
+
+
+def test_images_that_are_not_contiguous(native):
+    wide = np.ones((2, 8, 8, 6), np.float32)
+    w, out = np.ones((4, 3, 3, 3), np.float32), np.zeros((2, 6, 6, 4), np.float32)
+    arguments = {"inputs": wide[..., 1:4], "weights": w, "bias": None, "outputs": out}
+    arguments.update(padding=0, stride=(1, 1))
+    assert native._calls_for("conv2d_forward_batch", arguments) is None
+    native.conv2d_forward_batch(**arguments)
+    np.testing.assert_array_equal(out, np.full_like(out, 27))
+
+
+@pytest.mark.parametrize("name", OPERATIONS[:2])
+def test_a_second_call_creates_nothing(native, counted, name):
+    for example in range(4):
+        call = Call(native, Arguments(name, 5, np.float32, example, large=True))
+        call.run()
+        assert "dnnl_primitive" in counted
+        held = native._memory.primitives.workspace.held
+        counted.clear()
+        call.run()
+        assert counted == []
+        again = native._memory.primitives.workspace.held
+        assert [id(x) for x in held] == [id(x) for x in again]
+
+
+def test_same_bits(native):
+    call = Call(native, Arguments("conv2d_backward_batch", 2, np.float32, large=True))
+    found = []
+    for _ in range(5):
+        for argument in call.written:
+            call.values[argument.name].fill(1)
+        call.run()
+        found.append([call.get(argument.name) for argument in call.written])
+    for again in found:
+        for first, other in zip(found[0], again, strict=True):
+            np.testing.assert_array_equal(first, other)

@@ -1,0 +1,100 @@
+"""Finding oneDNN, and everything that can be wrong with what is found."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native import NativeHandler, library
+from brainstorm.handlers.native.library import PROTOTYPES, UnsupportedError, load
+
+
+def test_it_is_found_once(native):
+    found, name = load()
+    assert found.version.startswith("3.")
+    assert name == f"oneDNN {found.version} ({found.path})"
+    assert load()[0] is found
+
+
+def test_it_is_found_by_its_distribution(native, monkeypatch, tmp_path):
+    expected = list(library._candidates())
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    found = list(library._candidates())
+    assert found[-1] == "libdnnl.so.3"
+    assert found == expected[-len(found) :]
+
+
+def test_switched_off(without):
+    assert load() == (None, "BRAINSTORM_ONEDNN is off")
+    assert without.info()["products"].endswith("(BRAINSTORM_ONEDNN is off)")
+
+
+def test_a_file_that_is_missing_or_no_library(monkeypatch, tmp_path):
+    path = tmp_path / "libdnnl.so.3"
+    for content in (None, "not a library"):
+        if content:
+            path.write_text(content)
+        monkeypatch.setenv("BRAINSTORM_ONEDNN", str(path))
+        library._load.cache_clear()
+        found, reason = load()
+        assert found is None
+        assert reason.startswith(f"no oneDNN ({path}: ")
+        assert reason.endswith("Run pip install onednn-cpu-gomp")
+
+
+FOREIGN = {
+    "version 2": (2, 0, r"expected oneDNN 3, got 2\.7\.1"),
+    "no engine": (3, 5, "dnnl_engine_create returned status 5"),
+    "functions are missing": (None, 0, "undefined symbol: dnnl_"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+@pytest.mark.skipif(compiler.compiler_command() is None, reason="NO C COMPILER")
+def test_foreign_libraries(monkeypatch, tmp_path, case):
+    major, status, match = FOREIGN[case]
+    text = "int nothing;"
+    if major is not None:
+        others = [name for name in PROTOTYPES if name != "dnnl_version"]
+        text = f"static int v[3] = {{{major}, 7, 1}}; int *dnnl_version(void) {{ return v; }}\n"
+        text += "\n".join(f"int {name}(void) {{ return {status}; }}" for name in others)
+    source, path = tmp_path / "foreign.c", tmp_path / "foreign.so"
+    source.write_text(text)
+    command = [*compiler.compiler_command(), "-shared", "-fPIC", str(source), "-o", str(path)]
+    subprocess.run(command, check=True)
+    monkeypatch.setenv("BRAINSTORM_ONEDNN", str(path))
+    found, reason = load()
+    assert found is None
+    assert re.search(match, reason)
+    assert reason in NativeHandler(seed=1).info()["convolutions"]
+
+
+def test_a_copy_elsewhere_can_be_named(native, monkeypatch, tmp_path):
+    path = tmp_path / "copied.so"
+    shutil.copy(load()[0].path, path)
+    code = (
+        "from brainstorm.handlers.native import NativeHandler;"
+        "print(NativeHandler(seed=1).info()['products'])"
+    )
+    monkeypatch.setenv("BRAINSTORM_ONEDNN", str(path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert str(path) in done.stdout
+
+
+def test_nothing_is_loaded_by_an_import():
+    code = (
+        "import brainstorm, brainstorm.handlers.native;"
+        "print('libdnnl' in open('/proc/self/maps').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_status_codes_are_checked(native):
+    with pytest.raises(UnsupportedError, match="dnnl_memory_desc_create_with_tag returned status"):
+        load()[0].create("dnnl_memory_desc", 99, None, 3, 1, way="_with_tag")

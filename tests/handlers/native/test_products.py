@@ -1,0 +1,248 @@
+"""Matrix products: against NumPy, on every form of array, and what they cost when repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.testing.handler_arguments import Arguments, Call
+
+REFERENCE = NumpyHandler(np.float64, seed=1)
+SIZES = [1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64]
+
+
+def stored(rng, shape, transposed=False):
+    """A matrix: contiguous, part of a wider one, or stored by columns; `transposed`: its T."""
+    shape = shape[::-1] if transposed else shape
+    kind = rng.integers(4)
+    if kind == 0:
+        return rng.standard_normal(shape, np.float32)
+    if kind == 1:
+        wide = rng.standard_normal((shape[0], shape[1] + 5), np.float32)
+        return wide[:, 2 : 2 + shape[1]]
+    if kind == 2:
+        return rng.standard_normal(shape[::-1], np.float32).T
+    wide = rng.standard_normal((3, shape[0] + 2, shape[1]), np.float32)
+    return wide[1, 1:-1]
+
+
+def operands(seed):
+    rng = np.random.default_rng(seed)
+    m, k, n = (int(rng.choice(SIZES)) for _ in range(3))
+    transa, transb = bool(rng.integers(2)), bool(rng.integers(2))
+    a, b = stored(rng, (m, k), transa), stored(rng, (k, n), transb)
+    wide = rng.standard_normal((m, n + 3), np.float32)
+    return a, b, wide, wide[:, 1 : 1 + n], transa, transb
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_random_products(native, add):
+    name = "dot_add_mm" if add else "dot_mm"
+    by_library = 0
+    for seed in range(200):
+        a, b, wide, out, transa, transb = operands(seed)
+        expected = wide.astype(np.float64)
+        product = (a.T if transa else a).astype(np.float64) @ (b.T if transb else b)
+        expected[:, 1:-2] = product + (out if add else 0)
+        arguments = {"a": a, "b": b, "out": out, "transa": transa, "transb": transb}
+        by_library += native._calls_for(name, arguments) is not None
+        getattr(native, name)(**arguments)
+        np.testing.assert_allclose(wide, expected, 1e-5, 1e-5, err_msg=str(arguments))
+    assert by_library > 190
+
+
+@pytest.mark.parametrize("name", ["dot_mm", "dot_add_mm", "batched_dot_mm"])
+def test_random_products_from_the_contract(native, name):
+    for seed in range(200):
+        arguments = Arguments(name, seed, np.float32, example=seed % 4)
+        call = Call(native, arguments, strided=bool(seed & 4))
+        assert native._calls_for(name, call.values) is not None
+        call.run()
+        np.testing.assert_allclose(call.get("out"), arguments.expected()["out"], 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("transb", [False, True])
+@pytest.mark.parametrize("transa", [False, True])
+def test_products_that_are_worth_rearranging(native, transa, transb):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((1100, 70)), rng.standard_normal((70, 50))
+    x, y = (v.astype(np.float32) for v in (a, b))
+    x, y = np.array(x.T if transa else x), np.array(y.T if transb else y)
+    out = np.ones((1100, 50), np.float32)
+    arguments = {"a": x, "b": y, "out": out, "transa": transa, "transb": transb}
+    assert len(native._calls_for("dot_add_mm", arguments)) == 2
+    native.dot_add_mm(**arguments)
+    np.testing.assert_allclose(out, 1 + a @ b, 1e-4, 1e-4)
+
+
+def refused():
+    """Arguments that oneDNN does not get."""
+    rng = np.random.default_rng(0)
+    f = lambda *shape: rng.standard_normal(shape, np.float32)  # noqa: E731
+    square, wide = f(6, 6), f(12, 12)
+    yield "nothing to add up", (f(3, 0), f(0, 4), f(3, 4))
+    yield "nothing to write", (f(0, 3), f(3, 4), f(0, 4))
+    yield "every second element", (wide[::2, ::2], f(6, 6), f(6, 6))
+    yield "backwards", (square[::-1], f(6, 6), f(6, 6))
+    yield "repeated rows", (np.broadcast_to(f(6), (6, 6)), f(6, 6), f(6, 6))
+    yield "another type", (f(6, 6).astype(np.float64), f(6, 6), f(6, 6))
+    yield "in place", (square, f(6, 6), square)
+    yield "overlapping", (wide[:6, :6], f(6, 6), wide[3:9, 3:9])
+
+
+@pytest.mark.parametrize("case", [name for name, _ in refused()])
+def test_what_numpy_does(native, case):
+    a, b, out = dict(refused())[case]
+    assert native._calls_for("dot_mm", {"a": a, "b": b, "out": out}) is None
+    expected = a.astype(np.float64) @ b
+    native.dot_mm(a, b, out)
+    np.testing.assert_allclose(out, expected, 1e-5, 1e-5)
+
+
+def test_without_the_library(without):
+    a, b, out = np.eye(3, dtype=np.float32), np.full((3, 3), 2, np.float32), np.zeros((3, 3))
+    out = out.astype(np.float32)
+    assert without._calls_for("dot_mm", {"a": a, "b": b, "out": out}) is None
+    without.dot_mm(a, b, out)
+    without.dot_add_mm(a, b, out)
+    without.repeated_dot_add(b)(a, out)
+    np.testing.assert_array_equal(out, 3 * b)
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_affine(native, without, fallback):
+    handler = without if fallback else native
+    rng = np.random.default_rng(1)
+    for activation in handler.activations:
+        for _ in range(14):
+            m, k, n = (int(rng.choice(SIZES)) for _ in range(3))
+            a, b = stored(rng, (m, k)), stored(rng, (n, k))
+            wide, bias = np.zeros((m, n + 2), np.float32), rng.standard_normal(n, np.float32)
+            out, expected = wide[:, 1:-1], np.zeros((m, n))
+            x = (a.astype(np.float64) @ b.T + bias).clip(-80, 80)
+            if np.abs(x).max() > 79:
+                continue
+            REFERENCE.act_func[activation](x, expected)
+            handler.affine_mm(a, b, bias, out, activation)
+            np.testing.assert_allclose(out, expected, 2e-4, 2e-5, err_msg=activation)
+            assert not wide[:, [0, -1]].any()
+
+
+def test_which_activations_are_fused(native):
+    a, b, bias = (np.ones(shape, np.float32) for shape in ((4, 4), (4, 4), (4,)))
+    arguments = {"a": a, "b": b, "bias": bias, "out": np.ones((4, 4), np.float32)}
+    alone = {
+        name
+        for name in native.activations
+        if native._calls_for("affine_mm", {**arguments, "activation": name}) is None
+    }
+    assert alone == {"exp"}
+
+
+# -- repeated products -----------------------------------------------------------------------
+
+
+def test_random_repeated_products(native):
+    for seed in range(200):
+        a, b, wide, out, transa, transb = operands(seed)
+        a = a.T if transa else a
+        expected = wide.astype(np.float64)
+        expected[:, 1:-2] += 2 * (a.astype(np.float64) @ (b.T if transb else b))
+        multiply = native.repeated_dot_add(b, transb)
+        multiply(a, out)
+        multiply(a, out)
+        np.testing.assert_allclose(wide, expected, 1e-5, 2e-5)
+
+
+def test_a_matrix_is_packed_as_it_is_at_each_time(native):
+    a, b, out = (np.ones((40, 40), np.float32) for _ in range(3))
+    first = native.repeated_dot_add(b)
+    first(a, out)
+    b *= 2
+    first(a, out)
+    assert out[0, 0] == 81
+    native.repeated_dot_add(b)(a, out)
+    first(a, out)
+    assert out[0, 0] == 81 + 160
+
+
+def test_packed_memory_goes_with_the_matrix(native):
+    a, out = (np.ones((40, 40), np.float32) for _ in range(2))
+    packed = native._memory.primitives.packed
+    for value in range(3):
+        b = np.full((40, 40), value, np.float32)[:, :40]
+        native.dot_add_packed(a, b, out)
+        assert len(packed) == 1
+        del b
+        assert not packed
+    assert out[0, 0] == 1 + 40 + 80
+
+
+def test_memory_of_unknown_owners_is_not_packed(native):
+    a, out = (np.ones((4, 4), np.float32) for _ in range(2))
+    b = np.ndarray((4, 4), np.float32, buffer=np.ones(16, np.float32).tobytes())
+    assert native._calls_for("pack_m", {"b": b}) is None
+    native.repeated_dot_add(b)(a, out)
+    assert out[0, 0] == 5
+
+
+# -- cost and repeatability ------------------------------------------------------------------
+
+
+def products(handler, a, b, bias, out):
+    handler.dot_mm(a, b, out)
+    handler.dot_add_mm(a, b, out, transa=True)
+    handler.affine_mm(a, b, bias, out, activation="tanh")
+    handler.dot_add_packed(a, b, out)
+
+
+def test_a_second_call_creates_nothing(native, counted):
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((300, 300), np.float32) for _ in range(3)]
+    a, b, out = arrays
+    bias = np.ones(300, np.float32)
+    for _ in range(2):  # memory grows to what the largest needs
+        products(native, a, b, bias, out)
+    assert "matmul" in counted
+    assert "reorder" in counted
+    held = native._memory.primitives.workspace.held
+    counted.clear()
+    products(native, a, b, bias, out)
+    products(native, a[:], b[:], bias[:], out[:])
+    assert counted == []
+    again = native._memory.primitives.workspace.held
+    assert [id(x) for x in held] == [id(x) for x in again]
+
+
+def test_primitives_are_shared_by_arrays_of_the_same_form(native, counted):
+    for _ in range(3):
+        a, b, out = (np.ones((20, 20), np.float32) for _ in range(3))
+        native.dot_mm(a, b, out)
+        assert out[0, 0] == 20
+    assert counted.count("matmul") == counted.count("dnnl_primitive") == 1
+
+
+def test_memory_that_grows_does_not_stay_behind(native):
+    rng = np.random.default_rng(0)
+    for size in (260, 400, 700):
+        a, b = (rng.standard_normal((size, size), np.float32) for _ in range(2))
+        out = np.zeros((size, size), np.float32)
+        for _ in range(2):
+            native.dot_mm(a, b, out, transb=True)
+            native.dot_mm(a, b, out)
+            np.testing.assert_allclose(out, a @ b, 1e-3, 1e-3)
+
+
+def test_same_bits(native):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((333, 1000), np.float32), rng.standard_normal((1000, 77), np.float32)
+    found = []
+    for _ in range(10):
+        out = np.zeros((333, 77), np.float32)
+        handler = NativeHandler(seed=1)
+        handler.dot_mm(a, b, out)
+        handler.dot_add_packed(a, b, out)
+        found.append(out)
+    assert all(np.array_equal(found[0], out) for out in found)
