@@ -23,6 +23,7 @@ __all__ = [
     "NetworkValidationError",
     "NullBufferError",
     "OutOfMemoryError",
+    "ReusedBufferError",
     "StructureValidationError",
     "TrainingError",
     "UnknownPathError",
@@ -98,6 +99,10 @@ class OutOfMemoryError(BrainstormError, MemoryError):
 
 class NullBufferError(BrainstormError):
     """A delta buffer that no parameter needs, and that therefore has no memory, was read."""
+
+
+class ReusedBufferError(BrainstormError):
+    """A buffer was read whose memory holds something else by now (memory strategy `compact`)."""
 
 
 class MissingDependencyError(BrainstormError, ImportError):

@@ -1,29 +1,46 @@
-"""Network files: HDF5 with a description, the flat parameters and named arrays.
+"""Network files and run files: HDF5, written whole or not at all, read as checked plain data.
 
-Attributes ``format`` ("Network file v2.0"), ``info`` and optionally ``comment``; data sets
-``description`` (JSON), ``parameters`` (1-D, gzip) and, below ``persistent``, one data set for each
-path of running statistics. Reading builds no object: it returns checked plain data.
+A *network file* has the attributes ``format`` ("Network file v2.0"), ``info`` and optionally
+``comment``; data sets ``description`` (JSON), ``parameters`` (1-D) and, below ``persistent``, one
+data set for each path of running statistics.
+
+A *run file* ("Run file v1.0") is that, and data sets ``trainer`` (its description, JSON) and
+``state`` (JSON): nested dicts of all that changes while training. What is an array there lies below
+``arrays``, under its dotted path. Reading builds no object.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import h5py
 import numpy as np
 
-from brainstorm.errors import FileFormatError
+from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.utils import atomic_file, get_brainstorm_info
 
-__all__ = ["NetworkFile", "read_network_file", "write_network_file"]
+__all__ = [
+    "NetworkFile",
+    "PathLike",
+    "RunFile",
+    "read_network_file",
+    "read_run_file",
+    "write_network_file",
+    "write_run_file",
+]
 
 PathLike = str | os.PathLike[str]
 
-FORMAT_NAME = "Network file"
-MAJOR_VERSION = 2
+#: Kind of file to the major version that is written, the newest that is read.
+VERSIONS = {"Network file": 2, "Run file": 1}
+
+#: Lists of floats or ints that are longer than this are written as arrays.
+LONG_LIST = 64
+
+T = TypeVar("T")
 
 
 class NetworkFile(NamedTuple):
@@ -35,59 +52,121 @@ class NetworkFile(NamedTuple):
     comment: str
 
 
+class RunFile(NamedTuple):
+    """What a run file holds.
+
+    Attributes:
+        network: The network.
+        trainer: The description of the trainer.
+        state: Nested dicts, lists and tuples of numbers, texts, `None` and NumPy arrays.
+    """
+
+    network: NetworkFile
+    trainer: dict[str, Any]
+    state: dict[str, Any]
+
+
 def write_network_file(filename: PathLike, content: NetworkFile) -> None:
     """Write a network file; under its final name it is there whole or not at all."""
     with atomic_file(filename) as temporary, h5py.File(temporary, "w") as file:
-        file.attrs["format"] = f"{FORMAT_NAME} v{MAJOR_VERSION}.0".encode()
-        file.attrs["info"] = get_brainstorm_info()
-        if content.comment:
-            file.attrs["comment"] = content.comment.encode()
-        text = json.dumps(content.description, allow_nan=False)
-        file["description"] = text.encode()
-        file.create_dataset("parameters", data=content.parameters, compression="gzip")
-        for path, values in content.persistent.items():
-            file[f"persistent/{path}"] = values
+        _write_network(file, "Network file", content, compression="gzip")
+
+
+def write_run_file(filename: PathLike, content: RunFile) -> None:
+    """Write a run file; under its final name it is there whole or not at all.
+
+    Raises:
+        TrainingError: The state holds something that no file can hold; the message names it.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    state = _pack(content.state, "", arrays)
+    with atomic_file(filename) as temporary, h5py.File(temporary, "w") as file:
+        _write_network(file, "Run file", content.network)
+        file["trainer"] = json.dumps(content.trainer, allow_nan=False).encode()
+        file["state"] = json.dumps(state).encode()
+        for name, array in arrays.items():
+            file[f"arrays/{name}"] = array
+
+
+def _write_network(
+    file: Any, kind: str, content: NetworkFile, compression: str | None = None
+) -> None:
+    file.attrs["format"] = f"{kind} v{VERSIONS[kind]}.0".encode()
+    file.attrs["info"] = get_brainstorm_info()
+    if content.comment:
+        file.attrs["comment"] = content.comment.encode()
+    file["description"] = json.dumps(content.description, allow_nan=False).encode()
+    file.create_dataset("parameters", data=content.parameters, compression=compression)
+    for path, values in content.persistent.items():
+        file[f"persistent/{path}"] = values
 
 
 def read_network_file(filename: PathLike) -> NetworkFile:
-    """Read and check a network file.
+    """Read and check a network file, or the network of a run file.
 
     Raises:
         FileNotFoundError: There is no such file.
         FileFormatError: It is no HDF5 file, truncated, no network file, or of a newer version.
     """
+    return _read(filename, ("Network file", "Run file"), _network_content)
+
+
+def read_run_file(filename: PathLike) -> RunFile:
+    """Read and check a run file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FileFormatError: It is no HDF5 file, truncated, no run file, or of a newer version.
+    """
+    return _read(filename, ("Run file",), _run_content)
+
+
+def _read(filename: PathLike, kinds: tuple[str, ...], content: Callable[[Any], T]) -> T:
     if not os.path.exists(filename):
         raise FileNotFoundError(f"there is no file {os.fspath(filename)!r}")
     try:
         with h5py.File(filename, "r") as file:
-            _check_format(filename, _text(file.attrs.get("format", "")))
-            return NetworkFile(
-                description=json.loads(_text(file["description"][()])),
-                parameters=file["parameters"][()],
-                persistent=_read_arrays(file.get("persistent", {})),
-                comment=_text(file.attrs.get("comment", "")),
-            )
+            _check_format(filename, _text(file.attrs.get("format", "")), kinds)
+            return content(file)
     except FileFormatError:
         raise
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise FileFormatError(
-            f"{os.fspath(filename)!r} cannot be read as a network file: it is truncated or of "
-            f"another kind ({error})."
+            f"{os.fspath(filename)!r} cannot be read as a {kinds[0].lower()}: it is truncated or "
+            f"of another kind ({error})."
         ) from error
 
 
-def _check_format(filename: PathLike, text: str) -> None:
+def _network_content(file: Any) -> NetworkFile:
+    return NetworkFile(
+        description=json.loads(_text(file["description"][()])),
+        parameters=file["parameters"][()],
+        persistent=_read_arrays(file.get("persistent", {})),
+        comment=_text(file.attrs.get("comment", "")),
+    )
+
+
+def _run_content(file: Any) -> RunFile:
+    arrays = _read_arrays(file.get("arrays", {}))
+    return RunFile(
+        network=_network_content(file),
+        trainer=json.loads(_text(file["trainer"][()])),
+        state=_unpack(json.loads(_text(file["state"][()])), arrays),
+    )
+
+
+def _check_format(filename: PathLike, text: str, kinds: tuple[str, ...]) -> None:
     name, _, version = text.rpartition(" v")
-    if name != FORMAT_NAME:
+    if name not in kinds:
         raise FileFormatError(
-            f"{os.fspath(filename)!r}: expected a '{FORMAT_NAME}', got "
+            f"{os.fspath(filename)!r}: expected a '{kinds[0]}', got "
             f"{text or 'an HDF5 file without a format'!r}."
         )
     major = version.partition(".")[0]
-    if not major.isdigit() or int(major) > MAJOR_VERSION:
+    if not major.isdigit() or int(major) > VERSIONS[name]:
         raise FileFormatError(
             f"{os.fspath(filename)!r}: format version {version} is newer than the "
-            f"{MAJOR_VERSION}.x that this brainstorm reads. Install a newer brainstorm."
+            f"{VERSIONS[name]}.x that this brainstorm reads. Install a newer brainstorm."
         )
 
 
@@ -97,3 +176,59 @@ def _read_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+# -- nested state as JSON and arrays --------------------------------------------------------------
+
+ARRAY, LIST, TUPLE = "@array", "@list", "@tuple"
+
+
+def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return `value` as JSON-able data; arrays and long lists of numbers go to `arrays`."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
+        return {ARRAY: _put(np.asarray(value), path, arrays)}
+    if isinstance(value, Mapping) and _are_plain_names(value):
+        return {key: _pack(item, _join(path, key), arrays) for key, item in value.items()}
+    if type(value) is list and len(value) > LONG_LIST and set(map(type, value)) in ({float}, {int}):
+        array = np.array(value)
+        if array.dtype in (np.float64, np.int64):
+            return {LIST: _put(array, path, arrays)}
+    if isinstance(value, (list, tuple)):
+        items = [_pack(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]
+        return {TUPLE: items} if isinstance(value, tuple) else items
+    raise TrainingError(
+        f"run file, {path}: expected numbers, texts, None, NumPy arrays of numbers, or lists, "
+        f"tuples and dicts (with texts as keys) of these, got {value!r}."
+    )
+
+
+def _are_plain_names(mapping: Mapping[Any, Any]) -> bool:
+    return all(isinstance(key, str) and key not in (ARRAY, LIST, TUPLE) for key in mapping)
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
+    name = path.replace("/", "|")  # a slash would open a group
+    while name in arrays or name == ".":  # names may contain dots; one alone means the group
+        name += "'"
+    arrays[name] = array
+    return name
+
+
+def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if ARRAY in value:
+        return arrays[value[ARRAY]]
+    if LIST in value:
+        return arrays[value[LIST]].tolist()
+    if TUPLE in value:
+        return tuple(_unpack(item, arrays) for item in value[TUPLE])
+    return {key: _unpack(item, arrays) for key, item in value.items()}

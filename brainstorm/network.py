@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -32,13 +33,14 @@ from brainstorm.structure.architecture import (
     generate_architecture,
     instantiate_layers_from_architecture,
 )
-from brainstorm.structure.buffer_views import BufferView, find_array
+from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.external_data import check_external_data, split_batch
-from brainstorm.structure.layout import create_layout
+from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.passes import Passes
+from brainstorm.structure.planning import Plans
 from brainstorm.structure.prediction import (
     check_zeros_do_no_harm,
     find_ancestors,
@@ -107,6 +109,7 @@ class Network(Seedable, Describable):
         self._buffer_manager = buffer_manager
         self._keep_input_deltas = False
         self._passes = Passes(self.layers, buffer_manager, keep_input_deltas=False)
+        self._plans = Plans()
         self.set_handler(buffer_manager.handler if handler is None else handler)
 
     @classmethod
@@ -115,13 +118,18 @@ class Network(Seedable, Describable):
         some_layer: ConstructionWrapper,
         seed: int | None = None,
         handler: Handler | None = None,
+        memory: str = "inspectable",
     ) -> Network:
         """Build the network of everything that is connected with `some_layer`."""
-        return cls.from_architecture(generate_architecture(some_layer), seed, handler)
+        return cls.from_architecture(generate_architecture(some_layer), seed, handler, memory)
 
     @classmethod
     def from_architecture(
-        cls, architecture: Architecture, seed: int | None = None, handler: Handler | None = None
+        cls,
+        architecture: Architecture,
+        seed: int | None = None,
+        handler: Handler | None = None,
+        memory: str = "inspectable",
     ) -> Network:
         """Build the network that an architecture dictionary describes.
 
@@ -129,6 +137,8 @@ class Network(Seedable, Describable):
             architecture: See `brainstorm.structure.architecture`; it is not changed.
             seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
             handler: Computes everything; `None` takes the default handler.
+            memory: ``'inspectable'`` keeps everything, ``'compact'`` uses memory again as soon as
+                neither pass needs what is in it; all results are the same.
 
         Raises:
             NetworkValidationError: Names, types or connections are not in order.
@@ -138,7 +148,7 @@ class Network(Seedable, Describable):
         seed = RandomState(seed).get_seed()
         layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
         check_topology(layers)
-        hubs, layout = create_layout(layers)
+        hubs, layout = plan_memory(layers, strategy=memory)
         manager = BufferManager(layout, hubs, handler or get_default_handler())
         return cls(layers, manager, architecture, seed)
 
@@ -195,8 +205,9 @@ class Network(Seedable, Describable):
         Raises:
             UnknownPathError: The path leads nowhere, or to a group of buffers.
             NullBufferError: It is a delta that nobody needs.
+            ReusedBufferError: Its memory is shared, and the last pass has used it again.
         """
-        return self.handler.get_numpy_copy(find_array(self.buffer, path))
+        return self.handler.get_numpy_copy(self._buffer_manager.read(path))
 
     def get_input(self, name: str) -> np.ndarray:
         """Return a copy of the data that was provided as `name`."""
@@ -370,7 +381,7 @@ class Network(Seedable, Describable):
     def keep_input_deltas(self, keep: bool) -> None:
         if keep != self._keep_input_deltas:
             self._keep_input_deltas = keep
-            hubs, layout = create_layout(self.layers, keep)
+            hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
             self._buffer_manager.set_layout(layout, hubs)
             self._passes = Passes(self.layers, self._buffer_manager, keep)
 
@@ -499,6 +510,10 @@ class Network(Seedable, Describable):
         """
         self._buffer_manager.carry_context(state, continues)
 
+    def leave_batch(self) -> None:
+        """Bring the list given to `carry_context` up to date; no pass may follow on this batch."""
+        self._buffer_manager.leave_batch()
+
     # -- using a trained network ----------------------------------------------------------------
 
     def predict(
@@ -536,8 +551,13 @@ class Network(Seedable, Describable):
             self.provide_external_data(batch, all_inputs=False)
             for name in missing:
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
-            self._passes.forward(needed, False, None)
-            values = self.get(path)
+            self._plans.run(
+                self,
+                lambda: self._passes.forward(needed, False, None),
+                lambda recorded: recorded.forward_pass(names=needed),
+                path,
+            )
+            values = self.handler.get_numpy_copy(self.buffer[path])
             parts.append(values[: self.time_size] if structure.scales_with_time else values)
         return np.concatenate(parts, axis=max(structure.first_feature_dim - 1, 0))
 
@@ -548,16 +568,16 @@ class Network(Seedable, Describable):
 
         The file appears whole under its name or not at all.
         """
-        manager = self._buffer_manager
-        persistent = {path: self.get(path) for path in manager.persistent_paths}
-        write_network_file(
-            filename,
-            NetworkFile(self.__describe__(), self.get("parameters"), persistent, comment),
-        )
+        write_network_file(filename, self.get_file_content(comment))
+
+    def get_file_content(self, comment: str = "") -> NetworkFile:
+        """Return copies of all that `save_as_hdf5` writes."""
+        persistent = {path: self.get(path) for path in self._buffer_manager.persistent_paths}
+        return NetworkFile(self.__describe__(), self.get("parameters"), persistent, comment)
 
     @classmethod
     def from_hdf5(cls, filename: PathLike, handler: Handler | None = None) -> Network:
-        """Return the network in a file that `save_as_hdf5` wrote.
+        """Return the network in a file that `save_as_hdf5` wrote, or in a run file.
 
         Args:
             filename: The file.
@@ -567,7 +587,14 @@ class Network(Seedable, Describable):
             FileFormatError: The file is truncated, foreign, or of a newer version.
             UnknownTypeError: It needs a class that has not been imported.
         """
-        content = read_network_file(filename)
+        return cls.from_file_content(read_network_file(filename), filename, handler)
+
+    @classmethod
+    def from_file_content(
+        cls, content: NetworkFile, filename: PathLike, handler: Handler | None = None
+    ) -> Network:
+        """Return the network of `get_file_content`; `filename` is for messages, see `from_hdf5`."""
+        filename = os.fspath(filename)
         net = cls._from_description(content.description, handler)
         arrays = {"parameters": content.parameters, **content.persistent}
         expected = {"parameters", *net._buffer_manager.persistent_paths}
@@ -590,6 +617,7 @@ class Network(Seedable, Describable):
             "@type": "Network",
             "architecture": get_description(self.architecture),
             "handler": get_description(self.handler),
+            "memory": self._buffer_manager.strategy,
             "initializers": self.initializers,
             "weight_modifiers": get_description(self.weight_modifiers),
             "gradient_modifiers": get_description(self.gradient_modifiers),
@@ -608,7 +636,8 @@ class Network(Seedable, Describable):
         cls, description: Mapping[str, Any], handler: Handler | None = None
     ) -> Network:
         handler = handler or create_from_description(description["handler"])
-        net = cls.from_architecture(description["architecture"], handler=handler)
+        memory = description.get("memory", "inspectable")
+        net = cls.from_architecture(description["architecture"], handler=handler, memory=memory)
         net.initializers = description.get("initializers", {})
         weights, gradients = (
             create_from_description(description.get(kind, {}))

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import ValidationError
+
 __all__ = ["RandomState", "Seedable", "global_rnd"]
 
 
@@ -68,6 +70,9 @@ class RandomState(np.random.RandomState):
         return {"seed": self._seed, "path": self._path, "state": self.get_state(legacy=False)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        position = state["state"]["state"]["pos"]
+        if not 0 <= position <= 624:  # NumPy believes it, and would read beyond its memory
+            raise ValidationError(f"RandomState: expected a position from 0 to 624, got {position}")
         self._seed, self._path = state["seed"], state["path"]
         self.set_state(state["state"])
 

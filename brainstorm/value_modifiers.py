@@ -7,6 +7,7 @@ operations alone; what they need beside the array is allocated once.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 from brainstorm.describable import Describable
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.handlers.plan import Watched
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.randomness import RandomState, Seedable
-from brainstorm.utils import Array, product
+from brainstorm.utils import Array
 
 __all__ = [
     "ClipValues",
@@ -168,21 +171,20 @@ class ConstrainL2Norm(ValueModifier):
 
     def __call__(self, handler: Handler, view: Array) -> None:
         """Rescale the rows of `view` whose norm is above the limit."""
-        if len(view.shape) < 2:
-            return
-        shape = (view.shape[0], product(view.shape[1:]))
-        rows = view.reshape(shape)
-        squares = self._scratch.get(handler, "squares", shape)
-        norms = self._scratch.get(handler, "norms", (shape[0], 1))
-        factors = self._scratch.get(handler, "factors", (shape[0], 1))
-        handler.mult_tt(rows, rows, squares)
-        handler.sum_t(squares, 1, norms)
-        handler.sqrt_t(norms, norms)
-        # limit / max(norm, limit) is exactly 1 for rows within the limit
-        handler.clip_t(norms, self.limit, _largest(handler), norms)
-        handler.fill(factors, self.limit)
-        handler.divide_tt(factors, norms, factors)
-        handler.mult_mv(rows, factors, rows)
+        if len(view.shape) > 1:
+            handler.compute(_constrained(self.limit), [view], [view])
+
+
+@functools.cache
+def _constrained(limit: float) -> Formula:
+    """Return the formula of rows whose norm is at most the limit."""
+
+    @formula
+    def rows(w: Any) -> Any:
+        norm = fn.sqrt(fn.sum(fn.square(w), tuple(range(1, w.ndim))))
+        return w * (limit / fn.maximum(norm, limit))  # exactly w * 1 for norms within the limit
+
+    return rows
 
 
 class ClipValues(ValueModifier):
@@ -202,9 +204,19 @@ class ClipValues(ValueModifier):
 
     def __call__(self, handler: Handler, view: Array) -> None:
         """Clip `view`."""
-        low = -_largest(handler) if self.low is None else self.low
-        high = _largest(handler) if self.high is None else self.high
-        handler.clip_t(view, low, high, view)
+        handler.compute(_clipped(self.low, self.high), [view], [view])
+
+
+@functools.cache
+def _clipped(low: float | None, high: float | None) -> Formula:
+    """Return the formula of values inside of the interval."""
+
+    @formula
+    def values(w: Any) -> Any:
+        w = w if low is None else fn.maximum(w, low)
+        return w if high is None else fn.minimum(w, high)
+
+    return values
 
 
 class MaskValues(ValueModifier):
@@ -277,9 +289,13 @@ class L1Decay(GradientModifier):
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
         """Add the derivative of the penalty to `gradients`."""
-        signs = self._scratch.get(handler, "signs", tuple(parameters.shape))
-        handler.sign_t(parameters, signs)
-        handler.mult_add_st(self.factor, signs, gradients)
+        handler.compute(_pull(self.factor), [parameters], [gradients], accumulate=True)
+
+
+@functools.cache
+def _pull(factor: float) -> Formula:
+    """Return the formula of the derivative of ``factor * abs(w)``."""
+    return formula(lambda w: factor * fn.sgn(w))
 
 
 class L2Decay(GradientModifier):
@@ -296,8 +312,3 @@ class L2Decay(GradientModifier):
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
         """Add the derivative of the penalty to `gradients`."""
         handler.mult_add_st(self.factor, parameters, gradients)
-
-
-def _largest(handler: Handler) -> float:
-    """Return the largest finite number of the handler's type; "no limit" for its operations."""
-    return float(np.finfo(handler.dtype).max)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from brainstorm.handlers import base_activations
-from brainstorm.handlers.base_activations import ActivationOperations
+from brainstorm.optree import activations
 
 
 @pytest.fixture
-def fresh_registry(monkeypatch):
+def fresh_registry():
     """Forget afterwards which activation functions a test has registered."""
-    monkeypatch.setattr(base_activations, "_registered", {})
-    for name in ("activations", "activations_needing_inputs"):
-        monkeypatch.setattr(ActivationOperations, name, getattr(ActivationOperations, name))
+    known = dict(activations._table)
+    yield
+    activations._table.clear()
+    activations._table.update(known)

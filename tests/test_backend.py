@@ -230,6 +230,33 @@ def test_a_seed_makes_random_numbers_repeatable():
     assert np.unique(a).size == 6
 
 
+def test_random_numbers_are_drawn_when_a_tree_is_assigned(be):
+    u = be.rand((40, 50), name="u")
+    x, mask, y = be.ones((40, 50)), be.empty((40, 50)), be.empty((40, 50))
+    tree = x * (u < 0.25)
+    first, second = (be.empty((40, 50)).assign(tree).get() for _ in range(2))
+    assert np.any(first != second)
+    assert 0.15 < first.mean() < 0.35
+    mask[:] = u.T.T - u  # the leaf and a view of it: the same numbers
+    assert not mask.get().any()
+    y[:] = tree
+    np.testing.assert_array_equal(y.get(), u.get() < 0.25)
+
+
+def test_gradients_belong_to_the_random_numbers_of_the_last_assignment(be):
+    x, y = be.ones((40, 50), name="x"), be.empty((40, 50))
+    tree = x * (be.rand((40, 50)) < 0.5)
+    for _ in range(2):
+        y[:] = tree
+        np.testing.assert_array_equal(Autodiff(tree, be).get_grad_asnumpyarray([x])[0], y.get())
+
+
+def test_random_numbers_in_float32_are_below_one():
+    be = gen_backend("cpu", np.float32)
+    be.rnd.random_sample = lambda size: np.full(size, 1 - 2.0**-40)
+    assert be.rand(3).get().max() < 1
+
+
 def test_backends_from_handlers():
     handler = NumpyHandler(np.float64, seed=1)
     assert gen_backend(handler).handler is handler

@@ -1,6 +1,7 @@
 """Pages that are made from the code say what the code says."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -18,3 +19,18 @@ def test_the_page_of_layers_is_up_to_date():
     assert page.PAGE.read_text(encoding="utf-8") == page.make_page(), (
         "run: python docs/make_layers_page.py"
     )
+
+
+def test_the_page_of_optrees_runs_and_prints_what_it_says():
+    text = (DOCS / "optrees.md").read_text(encoding="utf-8")
+    assert load("fill_in_outputs").with_outputs(text) == text, (
+        "run: python docs/fill_in_outputs.py docs/optrees.md"
+    )
+    assert text.count("```c\n") == 2
+    assert "```text\n```" not in text
+
+
+def test_links_of_pages_lead_somewhere():
+    for page in DOCS.glob("*.md"):
+        for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (DOCS / target).exists(), f"{page.name}: {target}"

@@ -36,7 +36,14 @@ def load(tmp_path, monkeypatch):
 def test_all_examples_are_tested_here_and_documented():
     names = {path.stem for path in FOLDER.glob("*.py")} - {"char_text"}  # imported by two others
     characters = {"char_lstm", "char_transformer"}
-    assert names == characters | {"custom_layer", "digits_cnn", "digits_mlp", "xor"}
+    assert names == characters | {
+        "custom_layer",
+        "digits_cnn",
+        "digits_mlp",
+        "expression_layer",
+        "resume",
+        "xor",
+    }
     for name in names:
         text = (FOLDER / f"{name}.py").read_text()
         assert f"    python examples/{name}.py\n" in text.split('"""')[1]
@@ -59,6 +66,11 @@ def test_digits_mlp(load, capsys):
 def test_custom_layer(load, capsys):
     assert load("custom_layer").main() > 0.95
     assert "gradients equal central differences" in capsys.readouterr().out
+
+
+def test_expression_layer(load, capsys):
+    assert load("expression_layer").main() > 0.95
+    assert "backward pass: ['tanh_1', 'sig_2']" in capsys.readouterr().out
 
 
 def test_digits_cnn(load, tmp_path):
@@ -125,3 +137,11 @@ def test_the_lstm_writes_with_the_state_of_all_that_it_has_read(load):
     np.testing.assert_allclose(last, whole[-1, 0], rtol=1e-4)
     example.write(net, "c", 1)
     assert not np.allclose(last, net.get(net.output_name)[0, 0], rtol=1e-3)
+
+
+def test_resume(load, capsys):
+    assert load("resume", EPOCHS=3).main()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "ended after 45 updates: received SIGINT"
+    assert printed[1] == "ended after 54 updates: reached max_epochs=3"
+    assert printed[2].split()[3:] == printed[3].split()[1:]

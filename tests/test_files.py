@@ -1,14 +1,25 @@
-"""Network files: the content, and what is refused."""
+"""Network files and run files: the content, and what is refused."""
 
+import math
 import os
 import re
+from collections import OrderedDict
 
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from brainstorm.errors import FileFormatError
-from brainstorm.files import NetworkFile, read_network_file, write_network_file
+from brainstorm.errors import FileFormatError, TrainingError
+from brainstorm.files import (
+    NetworkFile,
+    RunFile,
+    read_network_file,
+    read_run_file,
+    write_network_file,
+    write_run_file,
+)
 from brainstorm.utils import get_brainstorm_info
 
 CONTENT = NetworkFile(
@@ -132,3 +143,116 @@ def test_a_foreign_or_damaged_file(file, change, message):
 def test_an_older_or_slightly_newer_version_is_read(file, version):
     _change(file, lambda f: f.attrs.__setitem__("format", f"Network file v{version}".encode()))
     assert read_network_file(file).description == CONTENT.description
+
+
+# -- run files ----------------------------------------------------------------------------------
+
+
+def through_file(folder, state):
+    path = folder / "run.hdf5"
+    write_run_file(path, RunFile(CONTENT, {"@type": "Trainer"}, state))
+    return read_run_file(path)
+
+
+def alike(a, b):
+    """Return whether two values are equal, with their types, and NaN equal to NaN."""
+    if isinstance(a, (np.ndarray, np.generic)):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(alike(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
+    return type(a) is type(b) and (a == b or (math.isnan(a) and math.isnan(b)))
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+ARRAYS = st.builds(
+    lambda shape, dtype: (np.arange(np.prod(shape, dtype=int)).reshape(shape) - 3).astype(dtype),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.sampled_from(["f4", "f8", "u4", "i8", "?", "c16"]),
+)
+NAMES = st.text(st.sampled_from("ab./@|'%é "), min_size=1, max_size=4)
+STATES = st.dictionaries(
+    NAMES,
+    st.recursive(
+        PLAIN | ARRAYS.filter(lambda a: a.ndim > 0),
+        lambda below: st.lists(below)
+        | st.lists(below).map(tuple)
+        | st.dictionaries(NAMES, below),
+        max_leaves=8,
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(STATES)
+def test_a_state_comes_back_as_it_was(tmp_path_factory, state):
+    again = through_file(tmp_path_factory.mktemp("state"), state)
+    assert alike(again.state, state)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.1 * n for n in range(100)],
+        [math.nan, -0.0, math.inf] * 40,
+        list(range(100)),
+        [2**70, *range(100)],
+        [1, 2.0] * 40,
+        [True, False] * 40,
+    ],
+)
+def test_long_lists_keep_their_types(tmp_path, values):
+    again = through_file(tmp_path, {"logs": {"loss": values}})
+    assert alike(again.state["logs"]["loss"], values)
+    with h5py.File(tmp_path / "run.hdf5") as file:
+        is_array = "arrays" in file and file["arrays/logs.loss"].shape == (len(values),)
+    assert is_array == (values[0] in (0, 0.0) or math.isnan(values[0]))
+
+
+def test_a_run_file_is_a_network_file_with_more(tmp_path):
+    again = through_file(tmp_path, OrderedDict(a={"b": np.float32(0.5), "c": np.arange(3)}))
+    assert again.trainer == {"@type": "Trainer"}
+    assert alike(again.state, {"a": {"b": np.float32(0.5), "c": np.arange(3)}})
+    for network in (again.network, read_network_file(tmp_path / "run.hdf5")):
+        assert network.description == CONTENT.description
+        assert np.array_equal(network.parameters, CONTENT.parameters)
+        assert network.persistent.keys() == CONTENT.persistent.keys()
+    with h5py.File(tmp_path / "run.hdf5") as file:
+        assert file.attrs["format"] == "Run file v1.0"
+        assert set(file["arrays"]) == {"a.b", "a.c"}
+        assert file["parameters"].compression is None  # it is written often
+
+
+@pytest.mark.parametrize(
+    ("state", "where"),
+    [
+        ({"hooks": {"A": [0, {"b": object()}]}}, "hooks.A[1].b"),
+        ({"hooks": {1: 2}}, "hooks"),
+        ({"hooks": {"@array": "x"}}, "hooks"),
+        ({"a": np.array(["text"])}, "a"),
+        ({"a": {1, 2}}, "a"),
+    ],
+)
+def test_what_no_run_file_can_hold(tmp_path, state, where):
+    with pytest.raises(
+        TrainingError, match=rf"^run file, {re.escape(where)}: expected numbers, texts, None, Num"
+    ):
+        through_file(tmp_path, state)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_network_file_is_no_run_file(file):
+    with pytest.raises(FileFormatError, match="expected a 'Run file', got 'Network file v2.0'"):
+        read_run_file(file)
+
+
+def test_older_minor_versions_and_newer_ones(tmp_path):
+    through_file(tmp_path, {"a": 1})
+    path = tmp_path / "run.hdf5"
+    _change(path, lambda f: f.attrs.__setitem__("format", b"Run file v1.9"))
+    assert read_run_file(path).state == {"a": 1}
+    _change(path, lambda f: f.attrs.__setitem__("format", b"Run file v2.0"))
+    for read in (read_run_file, read_network_file):
+        with pytest.raises(FileFormatError, match="version 2.0 is newer than the 1.x that this"):
+            read(path)

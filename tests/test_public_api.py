@@ -35,6 +35,7 @@ PACKAGES = [
 #: Names in `__all__` that are no classes or functions of the package itself.
 RE_EXPORTED = {
     "brainstorm.backend": {"OpTreeNode"},
+    "brainstorm.handlers": {"register_activation"},
     "brainstorm.initializers": {"InitializationError"},
     "brainstorm.optree": {"OPERATORS"},
     "brainstorm.randomness": {"global_rnd"},

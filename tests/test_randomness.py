@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brainstorm.errors import ValidationError
 from brainstorm.randomness import RandomState, Seedable, global_rnd
 
 
@@ -74,6 +75,14 @@ def test_create_random_state():
     a.reset()
     assert draw(rnd.create_random_state()) == draw(a)
     assert draw(rnd.create_random_state(seed=5)) == draw(RandomState(5))
+
+
+@pytest.mark.parametrize("position", [-1, 625, 1 << 30])
+def test_a_state_that_lies_beyond_its_numbers_is_refused(position):
+    state = RandomState(1).__getstate__()
+    state["state"]["state"]["pos"] = position
+    with pytest.raises(ValidationError, match=f"expected a position from 0 to 624, got {position}"):
+        RandomState(2).__setstate__(state)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from brainstorm.optree.shapes import normalize_index, normalize_shape
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array
 
-__all__ = ["Backend", "Tensor"]
+__all__ = ["Backend", "RandomTensor", "Tensor"]
 
 
 def _inner(array: Array) -> Any:
@@ -157,6 +156,9 @@ class Tensor(Variable):
         whole = index is Ellipsis or (isinstance(index, slice) and index == slice(None))
         (self if whole else self[index]).assign(value)
 
+    def refresh(self) -> None:
+        """Make the content new before a tree with this leaf is executed; see `RandomTensor`."""
+
     def _broadcast(self, tree: Expression) -> Any:
         try:
             return fn.broadcast_to(tree, self.shape)
@@ -175,7 +177,12 @@ class Tensor(Variable):
         if isinstance(tree, Expression):
             if tree.shape != self.shape:
                 tree = self._broadcast(tree)
-            self.backend.run(_program_of(tree), [self])
+            program = _program_of(tree)
+            for leaf in {
+                id(v.root): v.root for v in program.inputs if isinstance(v, Tensor)
+            }.values():
+                leaf.refresh()
+            self.backend.run(program, [self])
             return self
         if isinstance(tree, numbers.Real) and self.dtype == self.backend.handler.dtype:
             self.backend.handler.fill(self.array, tree)
@@ -188,6 +195,21 @@ class Tensor(Variable):
                 f"tensor {self!r}: expected values that broadcast to {self.shape}, got shape "
                 f"{source.shape}."
             ) from None
+
+
+class RandomTensor(Tensor):
+    """Random numbers, uniform in [0, 1): new ones whenever a tree with this leaf is assigned.
+
+    Wherever it occurs in a tree it stands for the same numbers. `Autodiff` does not draw: its
+    gradients are those at the numbers of the last assignment, and none goes through this leaf.
+    """
+
+    def refresh(self) -> None:
+        """Draw from the random numbers of the backend."""
+        uniform = self.backend.rnd.random_sample(self.size).reshape(self.shape)
+        if self.dtype == np.float32:  # rounding could give 1
+            uniform = np.floor(uniform * 2.0**24) * 2.0**-24
+        self.set(uniform)
 
 
 def _program_of(tree: Expression) -> Program:
@@ -264,10 +286,16 @@ class Backend:
         """Return a tensor of the shape of a tensor, tree or array, and of a tensor's type."""
         return self.empty(ary.shape, _type_like(ary, dtype), name)
 
-    def rand(self, shape: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return a new tensor of random numbers, uniform in [0, 1)."""
-        shape = normalize_shape(shape)
-        return self._new(self.rnd.random_sample(math.prod(shape)).reshape(shape), dtype, name)
+    def rand(self, shape: Any, dtype: Any = None, name: str | None = None) -> RandomTensor:
+        """Return a leaf of random numbers, uniform in [0, 1).
+
+        They are drawn now, and again whenever a tree with this leaf is assigned:
+        ``y[:] = x * (be.rand(x.shape) < 0.5)`` is another half of x each time.
+        """
+        array = self.empty(shape, dtype).array
+        leaf = RandomTensor(self, array, name)
+        leaf.refresh()
+        return leaf
 
     # -- execution ---------------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """The bases of data iterators: of those that hold data, and of those that wrap another one.
 
+A training can be continued in the middle of an epoch: `DataIterator.get_state` tells where the
+random numbers are, and `DataIterator.resume_epoch` begins behind the batches that were given.
+
 Every array is (T, B, features...): time steps, sequences of the batch, features. Images are
 (T, B, rows, columns, channels); data that are no sequences have T = 1.
 """
@@ -7,6 +10,7 @@ Every array is (T, B, features...): time steps, sequences of the batch, features
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,6 +29,9 @@ Batch = dict[str, Array]
 class DataIterator(Seedable):
     """Base of all data iterators; a subclass overrides ``__call__``.
 
+    What depends on more than ``rnd`` overrides `get_state` and `set_state` too. A subclass that can
+    leave out batches without making them overrides `resume_epoch`.
+
     Args:
         data_shapes: Data name to feature shape, i.e. without T and B.
         length: Number of batches in one epoch.
@@ -32,6 +39,12 @@ class DataIterator(Seedable):
     Attributes:
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # An inherited way to leave out batches does not know of a new way to make them.
+        if "__call__" in vars(cls) and "resume_epoch" not in vars(cls):
+            cls.resume_epoch = DataIterator.resume_epoch  # type: ignore[method-assign]
 
     def __init__(self, data_shapes: Mapping[str, tuple[int, ...]], length: int) -> None:
         super().__init__()
@@ -46,6 +59,59 @@ class DataIterator(Seedable):
                 arrays whatever it is; the network copies them into its memory.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
+
+    def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
+        """Return the batches of an epoch, but for the first `given` ones.
+
+        Whatever is drawn once for the whole epoch, before its first batch, is drawn before this
+        returns; so afterwards the state of later batches can be set by `set_state`.
+
+        Args:
+            given: How many batches to leave out. This implementation makes and drops them.
+            handler: See ``__call__``.
+
+        Raises:
+            IteratorValidationError: There are fewer.
+        """
+        batches = iter(self(handler))
+        dropped = sum(1 for _ in itertools.islice(batches, given))
+        if dropped < given:
+            raise self._fail(
+                f"expected an epoch of at least {given} batches to be continued, got {dropped}. "
+                f"Give the data that the run began with."
+            )
+        return batches
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return where the random numbers are, and what shows that it is the same iterator."""
+        return {
+            "type": type(self).__name__,
+            "epoch": self._describe_epoch(),
+            "rnd": self.rnd.__getstate__(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go to where `get_state` was called, in an iterator made in the same way.
+
+        Raises:
+            IteratorValidationError: The state is that of another kind, or of other data.
+        """
+        if state["type"] != type(self).__name__:
+            raise self._fail(f"expected a {state['type']}, as in the run that is continued")
+        for name, value in self._describe_epoch().items():
+            expected = state["epoch"].get(name)
+            if value != expected:
+                raise self._fail(
+                    f"expected {name} = {expected!r}, as in the run that is continued, got "
+                    f"{value!r}. Give the data and arguments that the run began with."
+                )
+        self.rnd.__setstate__(state["rnd"])
+
+    def _describe_epoch(self) -> dict[str, Any]:
+        """Return what a position in an epoch depends on: numbers and texts by name."""
+        return {"length": self.length}
 
     def _fail(self, what: str, name: str | None = None) -> IteratorValidationError:
         where = type(self).__name__ + ("" if name is None else f", data {name!r}")
@@ -75,8 +141,15 @@ class Wrapper(DataIterator):
         self.settings = dict(settings)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
-        """Yield the batches of the wrapped iterator, changed."""
-        for batch in self.iter(handler):
+        """Return the batches of the wrapped iterator, changed."""
+        return Wrapper.resume_epoch(self, 0, handler)  # not what a subclass makes of it
+
+    def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
+        """Return the batches behind the first `given` ones, which are not changed for nothing."""
+        return self._change(self.iter.resume_epoch(given, handler))
+
+    def _change(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
             changed = copy.copy(batch)  # a batch may be more than a dict
             for name in self.settings:
                 changed[name] = self.transform(name, batch[name])
@@ -85,6 +158,18 @@ class Wrapper(DataIterator):
     def transform(self, name: str, array: Array) -> Array:
         """Return what becomes of the `array` called `name`, without writing to it."""
         raise NotImplementedError(f"{type(self).__name__} does not define transform")
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state of this iterator and of the wrapped one."""
+        return {**super().get_state(), "iter": self.iter.get_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go to where `get_state` was called; see `DataIterator.set_state`."""
+        super().set_state(state)
+        self.iter.set_state(state["iter"])
+
+    def _describe_epoch(self) -> dict[str, Any]:
+        return {}  # as the wrapped iterator says
 
     def _check_names(self, given: Mapping[str, Any], choices: Mapping[str, Any]) -> None:
         if not isinstance(given, Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -38,6 +39,9 @@ class Undivided(DataIterator):
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         """Yield the one batch."""
         yield self.data
+
+    def _describe_epoch(self) -> dict[str, Any]:
+        return {"total_size": self.total_size}
 
 
 class Minibatches(DataIterator):
@@ -90,9 +94,22 @@ class Minibatches(DataIterator):
         self.seq_lens = self._get_seq_lens(cut_according_to)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
-        """Yield the batches of one epoch; their arrays are new ones."""
-        for indices in self._draw_epoch():
-            yield self._get_batch(indices, slice(self._count_steps(indices)))
+        """Return the batches of one epoch; their arrays are new ones."""
+        return Minibatches.resume_epoch(self, 0, handler)  # not what a subclass makes of it
+
+    def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
+        """Return the batches behind the first `given` ones, whose data are not read."""
+        plan = itertools.islice(self._plan(self._draw_epoch()), given, None)
+        return itertools.starmap(self._get_batch, plan)
+
+    def _describe_epoch(self) -> dict[str, Any]:
+        names = ("sample_size", "time_size", "batch_size", "shuffle")
+        return {name: getattr(self, name) for name in names}
+
+    def _plan(self, epoch: list[np.ndarray]) -> Iterator[tuple[np.ndarray, slice]]:
+        """Yield for each batch the indices of its sequences and its time steps."""
+        for indices in epoch:
+            yield indices, slice(0, self._count_steps(indices))
 
     def _get_batch(self, indices: np.ndarray, steps: slice) -> Batch:
         return {name: _take(array, steps, indices) for name, array in self.data.items()}
@@ -104,7 +121,7 @@ class Minibatches(DataIterator):
         return max(1, int(self.seq_lens[indices].max()))
 
     def _draw_epoch(self) -> list[np.ndarray]:
-        """Return for each batch of a new epoch the indices of its sequences."""
+        """Draw a new epoch; return for each batch the indices of its sequences."""
         order = np.arange(self.sample_size)
         if self.shuffle is True:
             self.rnd.shuffle(order)

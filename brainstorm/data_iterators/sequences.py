@@ -61,10 +61,15 @@ class SequenceChunks(Minibatches):
         self.chunk_length = int(chunk_length)
         self.length *= -(-self.time_size // self.chunk_length)
 
-    def __call__(self, handler: Any = None) -> Iterator[Chunk]:
-        """Yield the parts of one batch after those of the other; their arrays are new ones."""
-        for indices in self._draw_epoch():
+    def _describe_epoch(self) -> dict[str, Any]:
+        return {**super()._describe_epoch(), "chunk_length": self.chunk_length}
+
+    def _plan(self, epoch: list[np.ndarray]) -> Iterator[tuple[np.ndarray, slice]]:
+        """Yield the parts of one batch after those of the other."""
+        for indices in epoch:
             steps = self._count_steps(indices)
             for start in range(0, steps, self.chunk_length):
-                part = slice(start, min(start + self.chunk_length, steps))
-                yield Chunk(self._get_batch(indices, part), continues=start > 0)
+                yield indices, slice(start, min(start + self.chunk_length, steps))
+
+    def _get_batch(self, indices: np.ndarray, steps: slice) -> Chunk:
+        return Chunk(super()._get_batch(indices, steps), continues=steps.start > 0)

@@ -12,7 +12,7 @@ from brainstorm.hooks.monitors import (
     MonitorLoss,
     MonitorScores,
 )
-from brainstorm.hooks.savers import SaveBestNetwork, SaveLogs, SaveNetwork
+from brainstorm.hooks.savers import SaveBestNetwork, SaveCheckpoint, SaveLogs, SaveNetwork
 from brainstorm.hooks.stoppers import (
     EarlyStopper,
     StopAfterEpoch,
@@ -37,6 +37,7 @@ __all__ = [
     "MonitorScores",
     "ProgressBar",
     "SaveBestNetwork",
+    "SaveCheckpoint",
     "SaveLogs",
     "SaveNetwork",
     "StopAfterEpoch",

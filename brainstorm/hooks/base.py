@@ -38,10 +38,11 @@ class Hook(Describable):
         idempotent: Whether firing once more at the same counts changes nothing. A training
             that is continued begins with these hooks only, so that nothing is logged twice.
         priority: The place in the order of adding; set by the trainer.
+        trainer: The trainer that the hook was added to.
         run_verbosity: Whether the hook prints in the current training; set by `start`.
     """
 
-    __undescribed__ = {"run_verbosity": False}
+    __undescribed__ = {"run_verbosity": False, "trainer": None}
     __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
 
     role = "writer"
@@ -59,6 +60,7 @@ class Hook(Describable):
         self.interval = interval
         self.verbose = verbose
         self.priority = 0
+        self.trainer: Any = None
         self.run_verbosity = False
         if not isinstance(self.__name__, str) or not self.__name__ or "." in self.__name__:
             raise self.fail("name", "a non-empty string without dots", name)

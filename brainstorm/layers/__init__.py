@@ -1,6 +1,7 @@
 """Layers: for each a function that adds it to an architecture, and the class that computes it.
 
-`Layer` is the base class for layers of your own; see `brainstorm.testing.check_layer`.
+`Layer` is the base class for layers of your own, `ExpressionLayer` for those that are a formula;
+see `brainstorm.testing.check_layer`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from brainstorm.layers.deltas_scaling_layer import DeltasScaling
 from brainstorm.layers.dropout_layer import Dropout
 from brainstorm.layers.elementwise_layer import Elementwise
 from brainstorm.layers.embedding_layer import Embedding, LookupTable
+from brainstorm.layers.expression_layer import Expression, ExpressionLayer
 from brainstorm.layers.fully_connected_layer import FullyConnected
 from brainstorm.layers.global_pooling_layer_2d import GlobalPooling2D
 from brainstorm.layers.glu_layer import GLU, SwiGLU
@@ -83,6 +85,8 @@ __all__ = [
     "Dropout",
     "Elementwise",
     "Embedding",
+    "Expression",
+    "ExpressionLayer",
     "FullyConnected",
     "GlobalPooling2D",
     "GroupNorm",

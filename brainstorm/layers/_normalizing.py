@@ -2,23 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from brainstorm.layers._writing import write
+from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import number
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.utils import Array, flatten_time, flatten_time_and_features
+from brainstorm.utils import Array, product
 
-__all__ = ["FeatureNormLayer"]
+__all__ = ["FeatureNormLayer", "Mean", "uncorrelated"]
+
+#: From a tree to that of its mean over some axes; it broadcasts with the tree.
+Mean: TypeAlias = Callable[[Any], Any]
+
+
+def uncorrelated(error: Any, x_hat: Any, mean: Mean, centers: bool) -> Any:
+    """Return the tree of the delta of x times sigma, where `error` is that of x_hat.
+
+    It is what remains of the error without its mean and its part in the direction of x_hat, which
+    change nothing. What `gradients` derives needs a further pass instead, for the sum over the
+    centered x: 0 but for its rounding errors. (Ioffe and Szegedy, arXiv:1502.03167, section 3.)
+
+    Args:
+        error: Any tree.
+        x_hat: What is normalized, of its shape.
+        mean: Builds the average over all that has the same sigma.
+        centers: Whether x was centered.
+    """
+    rest = error - x_hat * mean(error * x_hat)
+    return rest - mean(error) if centers else rest
+
+
+def over_features(tree: Any) -> Any:
+    """Return the mean over the features, the last axis."""
+    return fn.mean(tree, -1)
+
+
+@functools.cache
+def normalization(mean: Mean, epsilon: float, centers: bool) -> Formula:
+    """Return the formula of y, x_hat and sigma."""
+
+    @formula
+    def values(x: Any, gamma: Any, *beta: Any) -> list[Any]:
+        centered = x - mean(x) if centers else x
+        sigma = fn.sqrt(mean(fn.square(centered)) + epsilon)
+        x_hat = centered / sigma
+        y = x_hat * gamma
+        return [y + beta[0] if beta else y, x_hat, sigma]
+
+    return values
+
+
+@functools.cache
+def normalization_deltas(mean: Mean, centers: bool) -> Formula:
+    """Return the formula of the delta of x."""
+    return formula(
+        lambda dy, x_hat, sigma, gamma: uncorrelated(dy * gamma, x_hat, mean, centers) / sigma
+    )
+
+
+@functools.cache
+def normalization_gradients(centers: bool) -> Formula:
+    """Return the formula of the gradients of gamma and, if it centers, beta."""
+
+    @formula
+    def gradients(dy: Any, x_hat: Any) -> list[Any]:
+        factors = [dy * x_hat, dy] if centers else [dy * x_hat]
+        return [fn.sum(factor, tuple(range(dy.ndim - 1)), keepdims=False) for factor in factors]
+
+    return gradients
 
 
 class FeatureNormLayer(Layer):
-    """Base of `LayerNorm` and `RMSNorm`.
+    """Base of `LayerNorm`, `RMSNorm` and `GroupNorm`.
 
     Attributes:
         centers: Whether the mean is subtracted, and beta added.
+        mean: Builds the mean over all that has the same sigma, from a tree of the shape that
+            `split` gives to the input.
     """
 
     expected_kwargs = {"epsilon": number(0, low_open=True)}
@@ -26,6 +92,7 @@ class FeatureNormLayer(Layer):
     can_overwrite = ("input_deltas", "gradients")
     needs_in_backward = ("internals",)
     centers = True
+    mean: Mean = staticmethod(over_features)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
@@ -33,66 +100,36 @@ class FeatureNormLayer(Layer):
         self.epsilon = kwargs.get("epsilon", 1e-5)
         whole, features = in_shapes["default"].shape, in_shapes["default"].feature_shape
         names = ("gamma", "beta") if self.centers else ("gamma",)
-        internals = {
-            "x_hat": BufferStructure(*whole),
-            "sigma": BufferStructure("T", "B", 1),
-            "mean": BufferStructure("T", "B", 1),
-            "scratch": BufferStructure(*whole, is_backward_only=True),
-        }
         parameters = {name: BufferStructure(*features) for name in names}
+        internals = {"x_hat": BufferStructure(*whole), "sigma": BufferStructure("T", "B", 1)}
         return {"default": BufferStructure(*whole)}, parameters, internals
 
+    def split(self, array: Array) -> Array:
+        """Return an array (T, B, ...) with the features in one axis."""
+        return _merged(array, 2)
+
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x = flatten_time_and_features(buffers.inputs.default)
-        y = flatten_time_and_features(buffers.outputs.default)
-        x_hat, sigma, mean = self._internals(buffers)
-        if self.centers:
-            self._mean(x, mean)
-            self.handler.subtract_mv(x, mean, x_hat)
-            x = x_hat
-        self.handler.mult_tt(x, x, y)
-        self._mean(y, sigma)
-        self.handler.add_st(self.epsilon, sigma, sigma)
-        self.handler.sqrt_t(sigma, sigma)
-        self.handler.divide_mv(x, sigma, x_hat)
-        self.handler.mult_mv(x_hat, _row(buffers.parameters.gamma), y)
-        if self.centers:
-            self.handler.add_mv(y, _row(buffers.parameters.beta), y)
+        internals, parameters = buffers.internals, [_merged(a, 0) for a in buffers.parameters]
+        x, y, x_hat = map(
+            self.split, (buffers.inputs.default, buffers.outputs.default, internals.x_hat)
+        )
+        values = normalization(self.mean, self.epsilon, self.centers)
+        self.handler.compute(values, [x, *parameters], [y, x_hat, internals.sigma])
 
     def backward_pass(self, buffers: BufferView) -> None:
-        dy = flatten_time_and_features(buffers.output_deltas.default)
-        x_hat, sigma, mean = self._internals(buffers)
-        scratch = flatten_time_and_features(buffers.internals.scratch)
-        self.handler.mult_tt(dy, x_hat, scratch)
-        self.sum_op("gradients.gamma")(scratch, 0, _row(buffers.gradients.gamma))
-        if self.centers:
-            self.sum_op("gradients.beta")(dy, 0, _row(buffers.gradients.beta))
-        if not self.needs_delta("default"):
-            return
-        # dx += (g - x_hat * mean(g * x_hat) - mean(g)) / sigma with g = gamma * dy
-        gamma = _row(buffers.parameters.gamma)
-        self.handler.mult_mv(dy, gamma, dy)
-        self.handler.mult_mv(scratch, gamma, scratch)
-        self._mean(scratch, mean)
-        self.handler.mult_mv(x_hat, mean, scratch)
-        if self.centers:
-            self._mean(dy, mean)
-            self.handler.subtract_mv(dy, mean, dy)
-        self.handler.subtract_tt(dy, scratch, dy)
-        self.handler.divide_mv(dy, sigma, dy)
-        dx = flatten_time_and_features(buffers.input_deltas.default)
-        write(self, "input_deltas.default", dy, dx)
-
-    @staticmethod
-    def _internals(buffers: BufferView) -> tuple[Array, Array, Array]:
-        """Return x_hat as (T*B, n), sigma and mean as (T*B, 1)."""
-        x_hat, sigma, mean = (buffers.internals[name] for name in ("x_hat", "sigma", "mean"))
-        return flatten_time_and_features(x_hat), flatten_time(sigma), flatten_time(mean)
-
-    def _mean(self, matrix: Array, out: Array) -> None:
-        self.handler.sum_t(matrix, 1, out)
-        self.handler.mult_st(1.0 / matrix.shape[1], out, out)
+        dy, x_hat = map(self.split, (buffers.output_deltas.default, buffers.internals.x_hat))
+        gradients = {f"gradients.{name}": _merged(g, 0) for name, g in buffers.gradients.items()}
+        compute_into(self, normalization_gradients(self.centers), [dy, x_hat], gradients)
+        if self.needs_delta("default"):
+            gamma = _merged(buffers.parameters.gamma, 0)
+            inputs = [dy, x_hat, buffers.internals.sigma, gamma]
+            outputs = {"input_deltas.default": self.split(buffers.input_deltas.default)}
+            compute_into(self, normalization_deltas(self.mean, self.centers), inputs, outputs)
 
 
-def _row(parameter: Array) -> Array:
-    return parameter.reshape((1, parameter.size))
+def _merged(array: Array, first: int) -> Array:
+    """Return the array with all axes from `first` on in one."""
+    shape = array.shape
+    if len(shape) == first + 1:
+        return array
+    return array.reshape((*shape[:first], product(shape[first:])))

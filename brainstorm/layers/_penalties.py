@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._formula import FormulaLayer, summed_features
+from brainstorm.layers.base_layer import Structures
+from brainstorm.optree import Formula, formula
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.utils import Array, product
 
 __all__ = ["PenaltyLayer"]
 
 
-class PenaltyLayer(Layer):
+@functools.cache
+def summed(penalty: Callable[[Any], Any], scaling_dims: int) -> Formula:
+    """Return the formula of the sum of all penalties behind the first axes."""
+    return formula(lambda x: summed_features(penalty(x), scaling_dims))
+
+
+class PenaltyLayer(FormulaLayer):
     """Base of penalties: `loss` is a sum over the features of something per element.
 
     The input may be time sized, batch sized or constant (such as ``'..parameters.W'``).
     """
 
     expected_inputs = {"default": StructureTemplate("...")}
-    accepts_null_deltas = True
-    needs_in_backward = ("inputs",)
-    can_overwrite = ("input_deltas",)
+
+    @staticmethod
+    def penalty(x: Any) -> Any:
+        """Return the tree of each element's penalty."""
+        raise NotImplementedError
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        structure = in_shapes["default"]
-        self.scaling_dims = len(structure.scaling_shape)
-        loss = BufferStructure(*structure.scaling_shape, 1)
-        return {"loss": loss}, {}, {"tmp": BufferStructure(*structure.shape)}
+        scaling = in_shapes["default"].scaling_shape
+        self.scaling_dims = len(scaling)
+        return {"loss": BufferStructure(*scaling, 1)}, {}, {}
 
-    def rows(self, array: Array) -> Array:
-        """Return the array as a matrix, with one row for each penalty."""
-        count = product(array.shape[: self.scaling_dims])
-        return array.reshape((count, array.size // count))
-
-    def backward_from(self, buffers: BufferView, slopes: Array) -> None:
-        """Write the input deltas that follow from the derivative of each element's penalty."""
-        overwrite = self.overwrites("input_deltas.default")
-        multiply = self.handler.mult_mv if overwrite else self.handler.mult_add_mv
-        dloss, dx = buffers.output_deltas.loss, buffers.input_deltas.default
-        multiply(self.rows(slopes), self.rows(dloss), self.rows(dx))
+    def formula(self) -> Formula:
+        return summed(type(self).penalty, self.scaling_dims)

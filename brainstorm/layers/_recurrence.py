@@ -1,27 +1,31 @@
-"""What recurrent layers share: held states, and the gradients of what is used at every step.
-
-A state is held where a mask is 0, or where the clock of a unit is off.
-"""
+"""What recurrent layers share: one time step as a formula, and the walk through time."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from brainstorm.layers._steps import rows_by_step
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.layers.constraints import integer
+from brainstorm.optree import Formula, formula, gradients, substitute
+from brainstorm.optree import functions as fn
+from brainstorm.optree.activations import activation
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.utils import Array, flatten_time, flatten_time_and_features
 
-__all__ = ["ClockedLayer", "RecurrentLayer"]
+__all__ = ["RecurrentLayer", "rows_before"]
 
 
 class RecurrentLayer(Layer):
     """Base of recurrent layers, with an optional input ``mask`` ('T', 'B', 1).
 
-    Where the mask is 0, outputs and cells stay what they were at t - 1, and so do their deltas on
-    the way back. A layer that `holds` computes the internal ``hold``, which is not 0 where it does,
-    with `prepare_hold`; then it holds each state with ``copy_to_if`` and each delta with `pass_on`.
+    Where the mask is 0, outputs and cells stay what they were at t - 1, and their deltas are handed
+    on to t - 1. A subclass names its buffers and writes `cell`; everything else is derived.
     """
 
     expected_inputs = {
@@ -30,105 +34,229 @@ class RecurrentLayer(Layer):
     }
     optional_inputs = ("mask",)
     computes_no_input_deltas_for = ("mask",)
+    expected_kwargs = {"size": integer(minimum=1).required(), "activation": activation_name()}
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients", "internals")
+
+    #: Parameters (size, n) of inputs, (1, size), (size, size) of previous outputs, and (size,).
+    input_weights: tuple[str, ...]
+    peepholes: tuple[str, ...] = ()
+    recurrent_weights: tuple[str, ...]
+    biases: tuple[str, ...]
+    #: Internals that `cell` returns; those that the products are added to (in memory side by side);
+    #: those of which it takes the row before.
+    states: tuple[str, ...]
+    gates: tuple[str, ...]
+    memory: tuple[str, ...] = ()
+    #: Internals for the deltas of the first nodes that `cell` returns; those of all gates and
+    #: memory must be among them, called d...
+    deltas: tuple[str, ...]
+    #: Context rows of these internals; memory needs one.
+    internal_context = 1
+    #: Whether an output depends on the one before in other ways than by the recurrent weights.
+    carries = False
+
+    @staticmethod
+    def cell(act: Callable[[Any], Any], *arguments: Any) -> tuple[Any, ...]:
+        """Build the trees of one time step.
+
+        Args:
+            act: The activation, a function of trees.
+            *arguments: One per gate: the sum of its products; the output before; one per memory:
+                its row before; the peepholes and biases.
+
+        Returns:
+            Nodes, one per state and then the output. None may be an argument.
+        """
+        raise NotImplementedError
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        size, n = kwargs["size"], in_shapes["default"].feature_size
+        parameters = {
+            **dict.fromkeys(self.input_weights, BufferStructure(size, n)),
+            **dict.fromkeys(self.peepholes, BufferStructure(1, size)),
+            **dict.fromkeys(self.recurrent_weights, BufferStructure(size, size)),
+            **dict.fromkeys(self.biases, BufferStructure(size)),
+        }
+        shape, context = ("T", "B", size), self.internal_context
+        deltas = BufferStructure(*shape, context_size=context, is_backward_only=True)
+        internals = {
+            **dict.fromkeys(self.states, BufferStructure(*shape, context_size=context)),
+            **dict.fromkeys(self.deltas, deltas),
+        }
+        if self.carries or self.holds:
+            internals["carry"] = BufferStructure("B", size, is_backward_only=True)
+        self.activation = kwargs.get("activation", "tanh")
+        several = {
+            "internals": [self.gates, _deltas(self.gates)],
+            "parameters": [self.input_weights, self.recurrent_weights, self.biases],
+        }
+        self.joint_buffers = {k: [g for g in v if len(g) > 1] for k, v in several.items()}
+        return {"default": BufferStructure(*shape, context_size=1)}, parameters, internals
 
     @property
     def holds(self) -> bool:
         """Whether there is anything that can hold the state."""
         return "mask" in self.in_shapes
 
-    def hold_structures(self, size: int) -> dict[str, BufferStructure]:
-        """Return the internals that `prepare_hold` needs for a state of `size` units."""
-        structures = {}
-        if self.holds:
-            structures["hold"] = BufferStructure("T", "B", size)
-        if "mask" in self.in_shapes:
-            structures["idle"] = BufferStructure("T", "B", 1)
-        return structures
+    def active(self, buffers: BufferView) -> list[Array]:
+        """Return what is 0 where the state is held, if anything can hold it."""
+        return [buffers.inputs.mask] if self.holds else []
 
-    def prepare_hold(self, buffers: BufferView) -> None:
-        """Compute where the state is held."""
-        _h, idle = self.handler, buffers.internals.idle
-        _h.copy_to(buffers.inputs.mask, idle)
-        _h.fill_if(idle, -1.0, idle)
-        _h.add_st(1.0, idle, idle)
-        _h.broadcast_t(idle, 2, buffers.internals.hold)
+    def from_input(self, gates: Array) -> Array:
+        """Return the part of all gates (T, B, ...), or of their deltas, that inputs reach."""
+        return gates
 
-    def pass_on(self, deltas: Array, hold: Array, t: int) -> None:
-        """Hand the deltas of what is held at t on to t - 1, where it comes from."""
-        if t > 0:
-            self.handler.add_into_if(deltas[t], deltas[t - 1], hold[t])
-        self.handler.fill_if(deltas[t], 0.0, hold[t])
+    def from_state(self, gates: Array) -> Array:
+        """Return the part of all gates (T, B, ...), or of their deltas, that outputs reach."""
+        return gates
 
-    def write_gradients(
-        self,
-        buffers: BufferView,
-        from_input: tuple[Array, tuple[str, ...]],
-        from_state: tuple[Array, tuple[str, ...]],
-    ) -> None:
-        """Write the input deltas, and the gradients of the weights of inputs and previous outputs.
+    # -- formulas ---------------------------------------------------------------------------------
 
-        Args:
-            buffers: The layer's views.
-            from_input: Deltas (T, B, m) of the products of inputs with weights, and the names of
-                these weights, of m rows together.
-            from_state: The same for the products of previous outputs with recurrent weights.
+    @classmethod
+    @functools.cache
+    def _formulas(cls, name: str, holds: bool) -> tuple[Formula, Formula]:
+        """Return the formulas of a time step, and of its deltas.
+
+        With ' for the row before, *active* if the state is held, *carry* if there is one::
+
+            step(*gates, *active, y', *memory', *fixed) -> (*states, y)
+            deltas(dy, *dmemory, *states, y, *active, y', *memory', *fixed, *carry)
+                -> (*deltas, *dmemory', *carry)
         """
-        (deltas, weights), y = from_input, buffers.outputs.default
-        flat = flatten_time(deltas)
+        act = activation(name)
+        # Times 1 the result is a node of its own also where the activation is the identity.
+        cell = functools.partial(cls.cell, lambda x: act(1 * x))
+        # Where in what the cell returns the output and the memory are.
+        places = [len(cls.states), *map(cls.states.index, cls.memory)]
+
+        @formula
+        def step(*arrays: Any) -> list[Any]:
+            sums, active, before, fixed = _split(arrays, len(cls.gates), holds, len(places))
+            nodes = list(cell(*sums, *before, *fixed))
+            for place, old in zip(places, before, strict=True):
+                nodes[place] = _held(active, nodes[place], old)
+            return nodes
+
+        @formula
+        def deltas(*arrays: Any) -> list[Any]:
+            kept, count = len(places), len(cls.peepholes) + len(cls.biases)
+            counts = kept, len(cls.states) + 1, holds, kept, count
+            errors, stored, active, before, fixed, carry = _split(arrays, *counts)
+            nodes = cell(*(stored[cls.states.index(g)] for g in cls.gates), *before, *fixed)
+            errors = [sum(carry, errors[0]), *errors[1:]]
+            own = nodes[: len(cls.deltas)]
+            roots, seeds = [nodes[place] for place in places], [_held(active, e, 0) for e in errors]
+            trees = gradients(roots, [*own, *before], seeds)
+            trees = substitute(trees, zip(nodes, stored, strict=True))
+            values, handed = trees[: len(own)], trees[len(own) :]
+            if active:
+                handed = [
+                    g + fn.where(active[0], 0, e) for g, e in zip(handed, errors, strict=True)
+                ]
+            return [*values, *handed[1:], *handed[: len(carry)]]
+
+        return step, deltas
+
+    # -- forward --------------------------------------------------------------------------------
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        _h, x, y = self.handler, buffers.inputs.default, buffers.outputs.default
+        p, b, steps = buffers.parameters, buffers.internals, x.shape[0]
+        gates = _joint(b, self.gates)[0:steps]
+        flat, W = flatten_time(self.from_input(gates)), _joint(p, self.input_weights)
+        _h.dot_mm(flatten_time_and_features(x), W, flat, transb=True)
+        gates, R = self.from_state(gates), _joint(p, self.recurrent_weights)
+        product = _h.repeated_dot_add(R, transb=True)
+        step, _ = self._formulas(self.activation, self.holds)
+        fixed = _named(p, self.peepholes + self.biases)
+        now = rows_by_step(*_named(b, self.gates), *self.active(buffers))
+        before = rows_by_step(y, *_named(b, self.memory))
+        results = rows_by_step(*_named(b, self.states), y)
+        for t in range(steps):
+            product(before[t - 1][0], gates[t])
+            _h.compute(step, [*now[t], *before[t - 1], *fixed], results[t])
+
+    # -- backward -------------------------------------------------------------------------------
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        steps = buffers.inputs.default.shape[0]
+        dgates = _joint(buffers.internals, _deltas(self.gates))[0:steps]
+        self._backward_steps(buffers, self.from_state(dgates))
+        flat = flatten_time(self.from_input(dgates))
         if self.needs_delta("default"):
             dx = flatten_time_and_features(buffers.input_deltas.default)
-            self.dot_op("input_deltas.default")(flat, _together(buffers.parameters, weights), dx)
+            W = _joint(buffers.parameters, self.input_weights)
+            self.dot_op("input_deltas.default")(flat, W, dx)
         x = flatten_time_and_features(buffers.inputs.default)
-        self._add_product(buffers.gradients, weights, flat, x)
-        # The state before step 0 is row -1; those before the other steps are rows 0 to T - 2.
-        deltas, weights = from_state
-        self._add_product(buffers.gradients, weights, deltas[0], y[-1])
-        steps = deltas.shape[0]
-        if steps > 1:
-            after, before = flatten_time(deltas[1:steps]), flatten_time(y[0 : steps - 1])
-            dR = _together(buffers.gradients, weights)
-            self.handler.dot_add_mm(after, before, dR, transa=True)
+        self._add_products(buffers.gradients, self.input_weights, [(flat, x)])
+        y, from_state = buffers.outputs.default, self.from_state(dgates)
+        pairs = [(flatten_time(from_state[t]), flatten_time(y0)) for t, y0 in rows_before(y, steps)]
+        self._add_products(buffers.gradients, self.recurrent_weights, pairs)
+        overwrite = overwrites_all(self, buffers.gradients, *self.biases)
+        total = self.handler.sum_t if overwrite else self.handler.sum_add_t
+        total(flatten_time(dgates), 0, _joint(buffers.gradients, self.biases))
 
-    def _add_product(
-        self, gradients: BufferView, weights: tuple[str, ...], deltas: Array, factor: Array
+    def _backward_steps(self, buffers: BufferView, dgates: Array) -> None:
+        """Compute all deltas of one time step after the other, from the last to the first."""
+        _h, p, b, steps = self.handler, buffers.parameters, buffers.internals, dgates.shape[0]
+        y, dy = buffers.outputs.default, buffers.output_deltas.default
+        product = _h.repeated_dot_add(_joint(p, self.recurrent_weights))
+        _, deltas = self._formulas(self.activation, self.holds)
+        dmemory, carry = _named(b, _deltas(self.memory)), [b.carry] if "carry" in b else []
+        for array in (*(delta[steps - 1] for delta in dmemory), *carry):
+            _h.fill(array, 0.0)
+        states = _named(b, self.states)
+        now = rows_by_step(dy, *dmemory, *states, y, *self.active(buffers))
+        before = rows_by_step(y, *_named(b, self.memory))
+        fixed = [*_named(p, self.peepholes + self.biases), *carry]
+        results, handed = rows_by_step(*_named(b, self.deltas)), rows_by_step(dy, *dmemory)
+        for t in range(steps - 1, -1, -1):
+            # The row of dmemory before the first one is that of the context.
+            outputs = [*results[t], *handed[t - 1][1:], *carry]
+            _h.compute(deltas, [*now[t], *before[t - 1], *fixed], outputs)
+            if t > 0:
+                product(dgates[t], handed[t - 1][0])
+
+    def _add_products(
+        self, gradients: BufferView, weights: tuple[str, ...], pairs: Sequence[tuple[Array, Array]]
     ) -> None:
-        _h = self.handler
-        dot = _h.dot_mm if overwrites_all(self, gradients, *weights) else _h.dot_add_mm
-        dot(deltas, factor, _together(gradients, weights), transa=True)
+        """Write the sum of all products of deltas, transposed, with what was multiplied."""
+        overwrite = overwrites_all(self, gradients, *weights)
+        for deltas, factor in pairs:
+            dot = self.handler.dot_mm if overwrite else self.handler.dot_add_mm
+            dot(deltas, factor, _joint(gradients, weights), transa=True)
+            overwrite = False
 
 
-def _together(views: BufferView, names: tuple[str, ...]) -> Array:
+def _joint(views: BufferView, names: tuple[str, ...]) -> Array:
     return views.joint(*names) if len(names) > 1 else views[names[0]]
 
 
-class ClockedLayer(RecurrentLayer):
-    """Mixin for a recurrent layer whose unit k computes only at the multiples of ``timing[k]``."""
+def _deltas(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"d{name}" for name in names)
 
-    computes_no_gradients_for = ("timing",)
 
-    @property
-    def holds(self) -> bool:
-        """A clock can always hold the state."""
-        return True
+def _named(views: BufferView, names: tuple[str, ...]) -> list[Array]:
+    return [views[name] for name in names]
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
-        """Add to the recurrent layer's structures what the clocks need."""
-        outputs, parameters, internals = super().setup(kwargs, in_shapes)
-        size = kwargs["size"]
-        timing, phase = BufferStructure(size), BufferStructure(1, size)
-        return outputs, {**parameters, "timing": timing}, {**internals, "phase": phase}
 
-    def prepare_hold(self, buffers: BufferView) -> None:
-        """Compute where the state is held: by the mask, or because t is no multiple of timing."""
-        _h, hold, phase = self.handler, buffers.internals.hold, buffers.internals.phase
-        timing = buffers.parameters.timing.reshape(phase.shape)
-        if "mask" in self.in_shapes:
-            super().prepare_hold(buffers)
-        else:
-            _h.fill(hold, 0.0)
-        for t in range(hold.shape[0]):
-            _h.fill(phase, float(t))
-            _h.modulo_tt(phase, timing, phase)
-            _h.add_mv(hold[t], phase, hold[t])
+def rows_before(state: Array, steps: int) -> Iterator[tuple[slice, Array]]:
+    """Yield steps, and the state before each of them; before step 0 that is row -1."""
+    yield slice(0, 1), state[steps : steps + 1]
+    if steps > 1:
+        yield slice(1, steps), state[0 : steps - 1]
+
+
+def _split(values: Sequence[Any], *counts: int) -> Iterator[Sequence[Any]]:
+    """Yield so many of the values at a time, and last the rest."""
+    for count in counts:
+        yield values[:count]
+        values = values[count:]
+    yield values
+
+
+def _held(active: Sequence[Any], value: Any, otherwise: Any) -> Any:
+    return fn.where(active[0], value, otherwise) if active else value

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import functools
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
+from brainstorm.layers._formula import in_shape
 from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.utils import Array, flatten_time_and_features
 
 __all__ = ["CountingLayer"]
+
+
+@functools.cache
+def counted(predict: Callable[[Any], Any]) -> Formula:
+    """Return the formula of the numbers of hits and of cases.
+
+    Args:
+        predict: From the tree of the input to that of what is compared with the targets.
+    """
+
+    @formula
+    def totals(x: Any, *others: Any) -> list[Any]:
+        *mask, targets = others
+        cases = fn.full(targets.shape, 1, targets.dtype)
+        for m in mask:
+            counts = in_shape(m, (*m.shape, *(1,) * (targets.ndim - m.ndim))) != 0
+            cases = fn.broadcast_to(counts, targets.shape)
+        hits = (predict(x) == targets) * cases
+        return [in_shape(fn.sum(tree), (1,)) for tree in (hits, cases)]
+
+    return totals
 
 
 class CountingLayer(Layer):
@@ -34,43 +58,21 @@ class CountingLayer(Layer):
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        shape = self.target_shape(in_shapes["default"].shape)
-        require_shape(self, "targets", shape)
-        per_case = BufferStructure(*shape)
-        internals = {
-            "predicted": per_case,
-            "hits": per_case,
-            "cases": per_case,
-            "sum": BufferStructure(1),
-            "total_hits": BufferStructure(1, persistent=True),
-            "total_cases": BufferStructure(1, persistent=True),
-        }
-        return {}, {}, internals
+        require_shape(self, "targets", self.target_shape(in_shapes["default"].shape))
+        total = BufferStructure(1, persistent=True)
+        return {}, {}, {"total_hits": total, "total_cases": total}
 
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the shape that the targets must have for an input of this shape."""
         raise NotImplementedError
 
-    def predict(self, inputs: Array, predicted: Array) -> None:
-        """Write the predictions, comparable with the targets."""
+    def predict(self) -> Callable[[Any], Any]:
+        """Return the function for `counted`, always the same for the same options."""
         raise NotImplementedError
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        _h, inputs = self.handler, buffers.inputs
-        predicted, hits, cases, total, total_hits, total_cases = buffers.internals
-        self.predict(inputs.default, predicted)
-        _h.subtract_tt(predicted, inputs.targets, predicted)
-        _h.fill(hits, 1.0)
-        _h.fill_if(hits, 0.0, predicted)
-        _h.fill(cases, 1.0)
-        if "mask" in inputs:
-            mask = flatten_time_and_features(inputs.mask)
-            for counted in (hits, cases):
-                rows = flatten_time_and_features(counted)
-                _h.mult_mv(rows, mask, rows)
-        for counted, sum_so_far in ((hits, total_hits), (cases, total_cases)):
-            _h.sum_t(counted, None, total)
-            _h.add_tt(sum_so_far, total, sum_so_far)
+        inputs, totals = list(buffers.inputs), list(buffers.internals)
+        self.handler.compute(counted(self.predict()), inputs, totals, accumulate=True)
 
     def backward_pass(self, buffers: BufferView) -> None:
         pass

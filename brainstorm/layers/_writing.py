@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from brainstorm.layers.base_layer import Layer
+from brainstorm.optree import Formula
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.utils import Array
 
-__all__ = ["overwrites_all", "write"]
+__all__ = ["compute_into", "overwrites_all", "write"]
+
+
+def compute_into(
+    layer: Layer, formula: Formula, inputs: Sequence[Array], outputs: Mapping[str, Array]
+) -> None:
+    """Compute a formula into deltas and gradients, given by the paths that `layer` knows."""
+    accumulate = [not layer.overwrites(path) for path in outputs]
+    layer.handler.compute(formula, inputs, list(outputs.values()), accumulate)
 
 
 def write(layer: Layer, path: str, value: Array, out: Array) -> None:

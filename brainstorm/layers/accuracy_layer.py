@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._statistics import CountingLayer
+from brainstorm.optree import functions as fn
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import Array, flatten_all_but_last
 
 __all__ = ["Accuracy", "AccuracyLayerImpl"]
 
@@ -24,9 +25,14 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', ..., K), targets ('T', 'B', ..., 1) class indices,
         mask ('T', 'B', 1), optional: only cases count where it is not 0
     Outputs: none        Parameters: none
-    Internals: predicted, hits, cases of the targets' shape; sum, total_hits, total_cases (1,)
+    Internals: total_hits, total_cases (1,)
     """
     return ConstructionWrapper.create(AccuracyLayerImpl, name=name)
+
+
+def largest(x: Any) -> Any:
+    """Return the tree of the class with the largest element."""
+    return fn.argmax(x, -1)
 
 
 class AccuracyLayerImpl(CountingLayer):
@@ -35,5 +41,5 @@ class AccuracyLayerImpl(CountingLayer):
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*shape[:-1], 1)
 
-    def predict(self, inputs: Array, predicted: Array) -> None:
-        self.handler.argmax_m(flatten_all_but_last(inputs), flatten_all_but_last(predicted))
+    def predict(self) -> Callable[[Any], Any]:
+        return largest

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from typing import Any
+
 from brainstorm.layers._joining import JoiningLayer
 from brainstorm.layers._writing import write
+from brainstorm.optree import formula
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
 
@@ -24,17 +29,19 @@ def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(AddLayerImpl, name=name, num_inputs=num_inputs)
 
 
+@formula
+def total(*terms: Any) -> Any:
+    """The output."""
+    return functools.reduce(operator.add, terms)
+
+
 class AddLayerImpl(JoiningLayer):
     """Implements `Add`."""
 
     needs_in_backward = ()
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        first, second, *others = buffers.inputs
-        y = buffers.outputs.default
-        self.handler.add_tt(first, second, y)
-        for other in others:
-            self.handler.add_tt(y, other, y)
+        self.handler.compute(total, list(buffers.inputs), [buffers.outputs.default])
 
     def backward_pass(self, buffers: BufferView) -> None:
         dy = buffers.output_deltas.default

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import flatten_all_but_last
 
 __all__ = ["Argmax", "ArgmaxLayerImpl"]
 
@@ -28,6 +29,9 @@ def Argmax(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(ArgmaxLayerImpl, name=name)
 
 
+argmax = formula(lambda x: fn.argmax(x, -1))
+
+
 class ArgmaxLayerImpl(Layer):
     """Implements `Argmax`."""
 
@@ -41,10 +45,7 @@ class ArgmaxLayerImpl(Layer):
         return {"default": BufferStructure(*in_shapes["default"].shape[:-1], 1)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.argmax_m(
-            flatten_all_but_last(buffers.inputs.default),
-            flatten_all_but_last(buffers.outputs.default),
-        )
+        self.handler.compute(argmax, [buffers.inputs.default], [buffers.outputs.default])
 
     def backward_pass(self, buffers: BufferView) -> None:
         pass

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from brainstorm.layers._normalizing import Mean, uncorrelated
+from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import number
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import Array, flatten_all_but_last
 
 __all__ = ["BatchNorm", "BatchNormLayerImpl"]
 
@@ -31,14 +35,71 @@ def BatchNorm(
     Inputs: default ('T', 'B', ..., C)       Outputs: default, of the same shape
     Parameters: gamma (C,), beta (C,)
     Internals: running_mean (C,) from 0 and running_var (C,) from 1, both saved with the network;
-        sigma_b (C,) = sqrt(var + epsilon), centered = x - mean (scratch in the backward pass) and
-        x_hat = centered / sigma_b of the input's shape; mean_b, and sums of the backward pass
+        sigma_b (C,) = sqrt(var + epsilon), centered = x - mean and x_hat = centered / sigma_b of
+        the input's shape; share (1,) = 1 / m, or 0 outside training
     """
     return ConstructionWrapper.create(BatchNormLayerImpl, name=name, decay=decay, epsilon=epsilon)
 
 
+@functools.cache
+def batch_norm(decay: float, epsilon: float) -> Formula:
+    """Return the formula of a training pass: output, internals and running statistics."""
+
+    @formula
+    def values(
+        x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any, share: Any
+    ) -> list[Any]:
+        mean = _mean_over_channels(share)
+        # One pass gives mean and variance, as moments around an element of the channel: those
+        # around 0 would cancel where the mean is large. (Chan, Golub and LeVeque, The American
+        # Statistician 37, 1983.)
+        origin = x[(0,) * (x.ndim - 1)]
+        shifted = x - origin
+        shift = mean(shifted)
+        var = fn.maximum(mean(fn.square(shifted)) - fn.square(shift), 0)
+        followed = [
+            decay * running + (1 - decay) * new
+            for running, new in ((running_mean, origin + shift), (running_var, var))
+        ]
+        return [*_scaled(shifted - shift, var + epsilon, gamma, beta), *followed]
+
+    return values
+
+
+@functools.cache
+def batch_norm_outside_training(epsilon: float) -> Formula:
+    """Return the formula of output and internals by the running statistics."""
+    return formula(lambda x, gamma, beta, mean, var: _scaled(x - mean, var + epsilon, gamma, beta))
+
+
+def _scaled(centered: Any, square: Any, gamma: Any, beta: Any) -> list[Any]:
+    """Return output, centered, x_hat and sigma."""
+    sigma = fn.sqrt(square)
+    x_hat = centered / sigma
+    return [x_hat * gamma + beta, centered, x_hat, sigma]
+
+
+@formula
+def batch_norm_gradients(dy: Any, x_hat: Any) -> list[Any]:
+    """The gradients of gamma and beta."""
+    total = _mean_over_channels(1)
+    return [total(dy * x_hat), total(dy)]
+
+
+@formula
+def batch_norm_deltas(dy: Any, x_hat: Any, sigma: Any, gamma: Any, share: Any) -> list[Any]:
+    """The gradients of gamma and beta, and from the same sums the delta of the input."""
+    error = uncorrelated(dy, x_hat, _mean_over_channels(share), centers=True)
+    return [*batch_norm_gradients(dy, x_hat), error * (gamma / sigma)]
+
+
+def _mean_over_channels(share: Any) -> Mean:
+    """Return what builds the mean for each channel, (C,), given 1 / m."""
+    return lambda tree: fn.sum(tree, tuple(range(tree.ndim - 1)), keepdims=False) * share
+
+
 class BatchNormLayerImpl(Layer):
-    """Implements `BatchNorm`; the backward pass belongs to a forward with training_pass=True."""
+    """Implements `BatchNorm`; statistics that are not of the batch have no derivative."""
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
     accepts_null_deltas = True
@@ -59,77 +120,33 @@ class BatchNormLayerImpl(Layer):
             "x_hat": BufferStructure(*shape),
             "running_mean": BufferStructure(channels, persistent=True),
             "running_var": BufferStructure(channels, persistent=True, initial_value=1.0),
-            "mean_b": BufferStructure(channels),
-            "sum_dy": BufferStructure(channels, is_backward_only=True),
-            "sum_dy_x_hat": BufferStructure(channels, is_backward_only=True),
+            "share": BufferStructure(1),
         }
         parameters = {"gamma": BufferStructure(channels), "beta": BufferStructure(channels)}
         return {"default": BufferStructure(*shape)}, parameters, internals
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y, centered, x_hat = self._matrices(buffers)
-        internals = buffers.internals
-        mean, sigma = internals.mean_b, internals.sigma_b
+        internals, x, y = buffers.internals, buffers.inputs.default, buffers.outputs.default
+        running = [internals.running_mean, internals.running_var]
+        inputs = [x, *buffers.parameters, *running]
+        outputs = [y, internals.centered, internals.x_hat, internals.sigma_b]
+        # In memory, since a constant would become part of a kernel, for every T and B anew. 0 makes
+        # what the backward pass owes to the statistics of the batch vanish.
+        share = running[0].size / x.size if training_pass else 0.0
+        self.handler.fill(internals.share, share)
         if training_pass:
-            self._mean(x, mean)
-            self._follow(mean, internals.running_mean)
-            self.handler.subtract_mv(x, _row(mean), centered)
-            self.handler.mult_tt(centered, centered, x_hat)
-            self._mean(x_hat, sigma)
-            self._follow(sigma, internals.running_var)
+            values = batch_norm(self.decay, self.epsilon)
+            self.handler.compute(values, [*inputs, internals.share], [*outputs, *running])
         else:
-            self.handler.subtract_mv(x, _row(internals.running_mean), centered)
-            self.handler.copy_to(internals.running_var, sigma)
-        self.handler.add_st(self.epsilon, sigma, sigma)
-        self.handler.sqrt_t(sigma, sigma)
-        self.handler.divide_mv(centered, _row(sigma), x_hat)
-        self.handler.mult_mv(x_hat, _row(buffers.parameters.gamma), y)
-        self.handler.add_mv(y, _row(buffers.parameters.beta), y)
+            self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        _, _, scratch, x_hat = self._matrices(buffers)
-        dy = flatten_all_but_last(buffers.output_deltas.default)
-        sum_dy, sum_dy_x_hat = buffers.internals.sum_dy, buffers.internals.sum_dy_x_hat
-        self.handler.mult_tt(dy, x_hat, scratch)
-        self.handler.sum_t(scratch, 0, sum_dy_x_hat)
-        self.handler.sum_t(dy, 0, sum_dy)
-        for name, total in (("gamma", sum_dy_x_hat), ("beta", sum_dy)):
-            self._write(f"gradients.{name}", total, buffers.gradients[name])
-        if not self.needs_delta("default"):
-            return
-        # dx += gamma / sigma_b * (dy - x_hat * mean(dy * x_hat) - mean(dy))
-        for total in (sum_dy, sum_dy_x_hat):
-            self.handler.mult_st(1.0 / x_hat.shape[0], total, total)
-        self.handler.mult_mv(x_hat, _row(sum_dy_x_hat), scratch)
-        self.handler.subtract_tt(dy, scratch, dy)
-        self.handler.subtract_mv(dy, _row(sum_dy), dy)
-        self.handler.mult_mv(dy, _row(buffers.parameters.gamma), dy)
-        self.handler.divide_mv(dy, _row(buffers.internals.sigma_b), dy)
-        dx = flatten_all_but_last(buffers.input_deltas.default)
-        self._write("input_deltas.default", dy, dx)
-
-    @staticmethod
-    def _matrices(buffers: BufferView) -> tuple[Array, Array, Array, Array]:
-        """Return input, output, centered and x_hat as (m, C)."""
-        internals = buffers.internals
-        arrays = buffers.inputs.default, buffers.outputs.default, internals.centered
-        x, y, centered = map(flatten_all_but_last, arrays)
-        return x, y, centered, flatten_all_but_last(internals.x_hat)
-
-    def _mean(self, matrix: Array, out: Array) -> None:
-        self.handler.sum_t(matrix, 0, out)
-        self.handler.mult_st(1.0 / matrix.shape[0], out, out)
-
-    def _follow(self, batch: Array, running: Array) -> None:
-        self.handler.mult_st(self.decay, running, running)
-        self.handler.mult_add_st(1.0 - self.decay, batch, running)
-
-    def _write(self, path: str, value: Array, out: Array) -> None:
-        if self.overwrites(path):
-            self.handler.copy_to(value, out)
+        internals, dy = buffers.internals, buffers.output_deltas.default
+        outputs = {f"gradients.{name}": array for name, array in buffers.gradients.items()}
+        if self.needs_delta("default"):
+            outputs["input_deltas.default"] = buffers.input_deltas.default
+            gamma = buffers.parameters.gamma
+            inputs = [dy, internals.x_hat, internals.sigma_b, gamma, internals.share]
+            compute_into(self, batch_norm_deltas, inputs, outputs)
         else:
-            self.handler.add_tt(value, out, out)
-
-
-def _row(vector: Array) -> Array:
-    return vector.reshape((1, vector.shape[0]))
+            compute_into(self, batch_norm_gradients, [dy, internals.x_hat], outputs)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._statistics import CountingLayer
 from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import number
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import Array
 
 __all__ = ["BinaryAccuracy", "BinaryAccuracyLayerImpl"]
 
@@ -25,9 +26,15 @@ def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> Construct
     Inputs: default and targets ('T', 'B', ...) of equal shape, targets 0 or 1,
         mask ('T', 'B', 1), optional: only cases count where it is not 0
     Outputs: none        Parameters: none
-    Internals: predicted, hits, cases of the targets' shape; sum, total_hits, total_cases (1,)
+    Internals: total_hits, total_cases (1,)
     """
     return ConstructionWrapper.create(BinaryAccuracyLayerImpl, name=name, threshold=threshold)
+
+
+@functools.cache
+def exceeding(threshold: float) -> Callable[[Any], Any]:
+    """Return what builds the tree of ones above the threshold, and zeros."""
+    return lambda x: x > threshold
 
 
 class BinaryAccuracyLayerImpl(CountingLayer):
@@ -44,7 +51,5 @@ class BinaryAccuracyLayerImpl(CountingLayer):
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return shape
 
-    def predict(self, inputs: Array, predicted: Array) -> None:
-        self.handler.add_st(-self.threshold, inputs, predicted)
-        self.handler.sign_t(predicted, predicted)
-        self.handler.clip_t(predicted, 0.0, 1.0, predicted)
+    def predict(self) -> Callable[[Any], Any]:
+        return exceeding(self.threshold)

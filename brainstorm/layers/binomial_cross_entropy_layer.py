@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._formula import FormulaLayer, in_shape, summed_features
+from brainstorm.layers._writing import compute_into
+from brainstorm.layers.base_layer import Structures
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import flatten_time_and_features
 
 __all__ = ["BinomialCrossEntropy", "BinomialCrossEntropyLayerImpl"]
 
@@ -26,63 +29,46 @@ def BinomialCrossEntropy(name: str | None = None) -> ConstructionWrapper:
 
     Inputs: default (probabilities) and targets, both ('T', 'B', ...) of one shape
     Outputs: default ('T', 'B', 1)
-    Parameters: none                         Internals: cee, ceed, of the inputs' shape
+    Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(BinomialCrossEntropyLayerImpl, name=name)
 
 
-class BinomialCrossEntropyLayerImpl(Layer):
-    """Implements `BinomialCrossEntropy`; no delta for the targets.
+@formula
+def binomial_ce(y: Any, t: Any) -> Any:
+    """The loss."""
+    of_one, of_zero = (fn.log(fn.clip(p, 1e-6, 1.0)) for p in (y, 1 - y))
+    return summed_features(-(t * of_one + (1 - t) * of_zero))
 
-    The internal `cee` has the loss of each feature after the forward pass; after the backward pass
-    `ceed` has its derivative.
-    """
+
+@formula
+def binomial_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
+    """The delta without the clips of the loss: they would make it 0 for hopeless predictions."""
+    dloss = in_shape(dloss, (*y.shape[:2], *(1 for _ in y.shape[2:])))
+    return dloss * (y - t) / fn.clip(y - fn.square(y), 1e-6, 1.0)
+
+
+class BinomialCrossEntropyLayerImpl(FormulaLayer):
+    """Implements `BinomialCrossEntropy`; no delta for the targets."""
 
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
         "targets": StructureTemplate("T", "B", "..."),
     }
     computes_no_input_deltas_for = ("targets",)
-    accepts_null_deltas = True
-    needs_in_backward = ("inputs",)
-    can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         shape = in_shapes["default"].shape
         require_shape(self, "targets", shape)
-        internals = {"cee": BufferStructure(*shape), "ceed": BufferStructure(*shape)}
-        return {"default": BufferStructure("T", "B", 1)}, {}, internals
+        return {"default": BufferStructure("T", "B", 1)}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        _h, (y, targets), (cee, other) = self.handler, buffers.inputs, buffers.internals
-        # -cee = t (ln clip(y) - other) + other, with other = ln clip(1 - y)
-        _h.mult_st(-1.0, y, other)
-        _h.add_st(1.0, other, other)
-        _h.clip_t(other, 1e-6, 1.0, other)
-        _h.log_t(other, other)
-        _h.clip_t(y, 1e-6, 1.0, cee)
-        _h.log_t(cee, cee)
-        _h.subtract_tt(other, cee, cee)
-        _h.mult_tt(targets, cee, cee)
-        _h.subtract_tt(cee, other, cee)
-        sums = flatten_time_and_features(buffers.outputs.default)
-        _h.sum_t(flatten_time_and_features(cee), 1, sums)
+    def formula(self) -> Formula:
+        return binomial_ce
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        _h, (y, targets), (scratch, ceed) = self.handler, buffers.inputs, buffers.internals
-        _h.mult_tt(y, y, scratch)
-        _h.subtract_tt(y, scratch, scratch)
-        _h.clip_t(scratch, 1e-6, 1.0, scratch)
-        _h.subtract_tt(y, targets, ceed)
-        _h.divide_tt(ceed, scratch, ceed)
-        overwrite = self.overwrites("input_deltas.default")
-        multiply = _h.mult_mv if overwrite else _h.mult_add_mv
-        multiply(
-            flatten_time_and_features(ceed),
-            flatten_time_and_features(buffers.output_deltas.default),
-            flatten_time_and_features(buffers.input_deltas.default),
-        )
+        if self.needs_delta("default"):
+            inputs = [*buffers.inputs, buffers.output_deltas.default]
+            outputs = {"input_deltas.default": buffers.input_deltas.default}
+            compute_into(self, binomial_ce_deltas, inputs, outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brainstorm.layers._recurrence import ClockedLayer
+from brainstorm.layers._clocks import ClockedLayer
 from brainstorm.layers.recurrent_layer import RecurrentLayerImpl
 from brainstorm.structure.construction import ConstructionWrapper
 
@@ -24,7 +24,8 @@ def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> C
     Outputs: default ('T', 'B', size), context 1
     Parameters: W (size, n), R (size, size), bias (size,); timing (size,), positive and without a
         gradient: the number of steps from one computation of a unit to the next
-    Internals: as `Recurrent` has with a mask, and phase (1, size)
+    Internals: as `Recurrent` has with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is
+        0 where units hold their state
     """
     return ConstructionWrapper.create(
         ClockworkLayerImpl, name=name, size=size, activation=activation

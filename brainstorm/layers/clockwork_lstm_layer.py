@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brainstorm.layers._recurrence import ClockedLayer
+from brainstorm.layers._clocks import ClockedLayer
 from brainstorm.layers.lstm_layer import LstmLayerImpl
 from brainstorm.structure.construction import ConstructionWrapper
 
@@ -26,7 +26,8 @@ def ClockworkLstm(
     Outputs: default ('T', 'B', size), context 1
     Parameters: those of `Lstm`; timing (size,), positive and without a gradient: the number of
         steps from one computation of a unit to the next
-    Internals: as `Lstm` has with a mask, and phase (1, size)
+    Internals: as `Lstm` has with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is 0
+        where units hold their state
     """
     return ConstructionWrapper.create(
         ClockworkLstmLayerImpl, name=name, size=size, activation=activation

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import number, one_of
+from brainstorm.optree import Formula, formula
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -35,6 +38,12 @@ def Dropout(
     )
 
 
+@functools.cache
+def dropped(keep_prob: float) -> Formula:
+    """Return the formula of the output, which is that of the deltas too."""
+    return formula(lambda x, mask: x * mask * (1.0 / keep_prob))
+
+
 class DropoutLayerImpl(Layer):
     """Implements `Dropout`; the backward pass belongs to a forward pass with training_pass=True."""
 
@@ -60,16 +69,12 @@ class DropoutLayerImpl(Layer):
         x, y, mask = buffers.inputs.default, buffers.outputs.default, buffers.internals.mask
         if training_pass:
             self.handler.generate_probability_mask(mask, self.keep_prob, stream=self.stream)
-            self.handler.mult_tt(x, mask, y)
-            self.handler.mult_st(1.0 / self.keep_prob, y, y)
+            self.handler.compute(dropped(self.keep_prob), [x, mask], [y])
         elif not self.is_inplace:
             self.handler.copy_to(x, y)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-        overwrite = self.overwrites("input_deltas.default")
-        self.handler.mult_tt(dy, buffers.internals.mask, dy)
-        scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
-        scale(1.0 / self.keep_prob, dy, dx)
+        if self.needs_delta("default"):
+            inputs = [buffers.output_deltas.default, buffers.internals.mask]
+            outputs = {"input_deltas.default": buffers.input_deltas.default}
+            compute_into(self, dropped(self.keep_prob), inputs, outputs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import one_of
+from brainstorm.optree import Formula, formula
+from brainstorm.optree.activations import activation as activation_of
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -34,6 +37,13 @@ def Elementwise(
     )
 
 
+@functools.cache
+def _formulas(name: str) -> tuple[Formula, Formula]:
+    """Return the formulas x -> y and (x or y, whichever is needed, dy) -> dx."""
+    act = activation_of(name)
+    return formula(lambda x: act(x)), formula(lambda known, dy: dy * act.slope(known, known))
+
+
 class ElementwiseLayerImpl(Layer):
     """Implements `Elementwise`."""
 
@@ -46,25 +56,18 @@ class ElementwiseLayerImpl(Layer):
     ) -> tuple[Structures, Structures, Structures]:
         self.is_inplace = kwargs.get("inplace", False)
         self.activation = kwargs.get("activation", "rel")
-        needs_input = self.activation in Handler.activations_needing_inputs
-        self.needs_in_backward = ("inputs", "outputs") if needs_input else ("outputs",)
+        needs_input = activation_of(self.activation).needs_input
+        self.needs_in_backward = ("inputs",) if needs_input else ("outputs",)
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = buffers.inputs.default, buffers.outputs.default
-        if self.is_inplace:
-            self.handler.inplace_act_func[self.activation](y)
-        else:
-            self.handler.act_func[self.activation](x, y)
+        value, _ = _formulas(self.activation)
+        self.handler.compute(value, [buffers.inputs.default], [buffers.outputs.default])
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        x, y = buffers.inputs.default, buffers.outputs.default
-        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-        if self.overwrites("input_deltas.default") and not self.is_inplace:
-            self.handler.act_func_deriv[self.activation](x, y, dy, dx)
-            return
-        self.handler.inplace_act_func_deriv[self.activation](y, dy, x)
-        if not self.is_inplace:
-            self.handler.add_tt(dy, dx, dx)
+        if self.needs_delta("default"):
+            (needed,) = self.needs_in_backward
+            known = getattr(buffers, needed).default
+            outputs = {"input_deltas.default": buffers.input_deltas.default}
+            _, deltas = _formulas(self.activation)
+            compute_into(self, deltas, [known, buffers.output_deltas.default], outputs)

@@ -63,10 +63,13 @@ class FullyConnectedLayerImpl(ActivatedLayer):
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         W, bias = buffers.parameters
         x = flatten_time_and_features(buffers.inputs.default)
-        Ha = flatten_time_and_features(self.before_activation(buffers))
-        self.handler.dot_mm(x, W, Ha, transb=True)
-        self.handler.add_mv(Ha, bias.reshape((1, bias.shape[0])), Ha)
-        self.activate(buffers)
+        y = flatten_time_and_features(buffers.outputs.default)
+        if self.keeps_input:
+            Ha = flatten_time_and_features(buffers.internals.Ha)
+            self.handler.affine_mm(x, W, bias, Ha, "linear")
+            self.handler.act_func[self.activation](Ha, y)
+        else:
+            self.handler.affine_mm(x, W, bias, y, self.activation)
 
     def backward_pass(self, buffers: BufferView) -> None:
         W, _ = buffers.parameters

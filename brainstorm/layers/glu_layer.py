@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from brainstorm.layers._writing import write
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.optree import Formula, formula, gradients, substitute
+from brainstorm.optree.activations import activation
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -25,8 +27,7 @@ def GLU(activation: str = "sigmoid", name: str | None = None) -> ConstructionWra
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ..., 2n)      Outputs: default ('T', 'B', ..., n)
-    Parameters: none
-    Internals: gate (..., n) = act(b); dgate (..., n) in the backward pass
+    Parameters: none                         Internals: gate ('T', 'B', ..., n) = act(b)
     """
     return ConstructionWrapper.create(GLULayerImpl, name=name, activation=activation)
 
@@ -56,29 +57,43 @@ class GLULayerImpl(Layer):
         if features % 2:
             raise self.misfit("default", "an even last dimension")
         output = BufferStructure(*leading, features // 2)
-        dgate = BufferStructure(*output.shape, is_backward_only=True)
-        return {"default": output}, {}, {"gate": output, "dgate": dgate}
+        return {"default": output}, {}, {"gate": output}
 
-    def _halves(self, array: Array) -> tuple[Array, Array]:
+    def _halves(self, array: Array) -> list[Array]:
         rows = flatten_all_but_last(array)
         half = rows.shape[1] // 2
-        return rows[:, 0:half], rows[:, half : 2 * half]
+        return [rows[:, 0:half], rows[:, half : 2 * half]]
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        a, b = self._halves(buffers.inputs.default)
-        gate = flatten_all_but_last(buffers.internals.gate)
-        self.handler.act_func[self.activation](b, gate)
-        self.handler.mult_tt(a, gate, flatten_all_but_last(buffers.outputs.default))
+        gated, _ = _formulas(self.activation)
+        results = buffers.internals.gate, buffers.outputs.default
+        inputs = self._halves(buffers.inputs.default)
+        self.handler.compute(gated, inputs, [flatten_all_but_last(array) for array in results])
 
     def backward_pass(self, buffers: BufferView) -> None:
         if not self.needs_delta("default"):
             return
-        a, b = self._halves(buffers.inputs.default)
-        da, db = self._halves(buffers.input_deltas.default)
-        gate, dgate = (flatten_all_but_last(array) for array in buffers.internals)
-        dy = flatten_all_but_last(buffers.output_deltas.default)
-        self.handler.mult_tt(dy, a, dgate)
-        self.handler.inplace_act_func_deriv[self.activation](gate, dgate, b)
-        write(self, "input_deltas.default", dgate, db)
-        self.handler.mult_tt(dy, gate, dy)
-        write(self, "input_deltas.default", dy, da)
+        _, deltas = _formulas(self.activation)
+        gate, dy = buffers.internals.gate, buffers.output_deltas.default
+        factors = flatten_all_but_last(gate), flatten_all_but_last(dy)
+        inputs = [*self._halves(buffers.inputs.default), *factors]
+        outputs = self._halves(buffers.input_deltas.default)
+        self.handler.compute(deltas, inputs, outputs, not self.overwrites("input_deltas.default"))
+
+
+@functools.cache
+def _formulas(name: str) -> tuple[Formula, Formula]:
+    """Return the formulas (a, b) -> (act(b), y) and (a, b, act(b), dy) -> (da, db)."""
+    act = activation(name)
+
+    @formula
+    def gated(a: Any, b: Any) -> tuple[Any, Any]:
+        gate = act(1 * b)  # a node of its own also where the activation is the identity
+        return gate, a * gate
+
+    @formula
+    def deltas(a: Any, b: Any, gate: Any, dy: Any) -> list[Any]:
+        node, y = gated(a, b)
+        return substitute(gradients(y, [a, b], dy), [(node, gate)])
+
+    return gated, deltas

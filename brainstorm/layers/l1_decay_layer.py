@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from brainstorm.layers._penalties import PenaltyLayer
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.optree import functions as fn
 from brainstorm.structure.construction import ConstructionWrapper
 
 __all__ = ["L1Decay", "L1DecayLayerImpl"]
@@ -19,7 +21,7 @@ def L1Decay(name: str | None = None) -> ConstructionWrapper:
 
     Inputs: default ('T', 'B', ...), ('B', ...) or of constant size
     Outputs: loss ('T', 'B', 1), ('B', 1) or (1,)
-    Parameters: none                         Internals: tmp, of the input's shape
+    Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(L1DecayLayerImpl, name=name)
 
@@ -27,13 +29,6 @@ def L1Decay(name: str | None = None) -> ConstructionWrapper:
 class L1DecayLayerImpl(PenaltyLayer):
     """Implements `L1Decay`; at 0 the derivative is 0."""
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        tmp = buffers.internals.tmp
-        self.handler.abs_t(buffers.inputs.default, tmp)
-        self.handler.sum_t(self.rows(tmp), 1, self.rows(buffers.outputs.loss))
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            tmp = buffers.internals.tmp
-            self.handler.sign_t(buffers.inputs.default, tmp)
-            self.backward_from(buffers, tmp)
+    @staticmethod
+    def penalty(x: Any) -> Any:
+        return fn.absolute(x)

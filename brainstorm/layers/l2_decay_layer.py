@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from brainstorm.layers._penalties import PenaltyLayer
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.optree import functions as fn
 from brainstorm.structure.construction import ConstructionWrapper
 
 __all__ = ["L2Decay", "L2DecayLayerImpl"]
@@ -19,7 +21,7 @@ def L2Decay(name: str | None = None) -> ConstructionWrapper:
 
     Inputs: default ('T', 'B', ...), ('B', ...) or of constant size
     Outputs: loss ('T', 'B', 1), ('B', 1) or (1,)
-    Parameters: none                         Internals: tmp, of the input's shape
+    Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(L2DecayLayerImpl, name=name)
 
@@ -27,12 +29,6 @@ def L2Decay(name: str | None = None) -> ConstructionWrapper:
 class L2DecayLayerImpl(PenaltyLayer):
     """Implements `L2Decay`."""
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, tmp, loss = buffers.inputs.default, buffers.internals.tmp, buffers.outputs.loss
-        self.handler.mult_tt(x, x, tmp)
-        self.handler.sum_t(self.rows(tmp), 1, self.rows(loss))
-        self.handler.mult_st(0.5, loss, loss)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            self.backward_from(buffers, buffers.inputs.default)
+    @staticmethod
+    def penalty(x: Any) -> Any:
+        return 0.5 * fn.square(x)

@@ -20,7 +20,7 @@ def LayerNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWra
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: gamma and beta, of the shape of the features
     Internals: x_hat = (x - mean) / sigma of the input's shape, sigma ('T', 'B', 1) =
-        sqrt(var + epsilon), mean ('T', 'B', 1); scratch of the backward pass
+        sqrt(var + epsilon)
     """
     return ConstructionWrapper.create(LayerNormLayerImpl, name=name, epsilon=epsilon)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
-from brainstorm.layers._writing import write
+from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import integer, number
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import Array, flatten_all_but_last
 
 __all__ = ["LocalResponseNormalization", "LocalResponseNormalizationLayerImpl"]
 
@@ -36,7 +39,7 @@ def LocalResponseNormalization(
 
     Inputs: default ('T', 'B', ..., C)       Outputs: default, of the same shape
     Parameters: none
-    Internals: scale, factor = scale ** -beta, squares (scratch), neighbours, of the same shape
+    Internals: scale, factor = scale ** -beta, of the same shape
     """
     return ConstructionWrapper.create(
         LocalResponseNormalizationLayerImpl,
@@ -46,6 +49,37 @@ def LocalResponseNormalization(
         beta=beta,
         k=k,
     )
+
+
+def summed_neighbours(tree: Any, before: int, behind: int) -> Any:
+    """Return the tree whose channel c is the sum over channels c - before to c + behind."""
+    *lead, channels = tree.shape
+    parts = [fn.full((*lead, before), 0, tree.dtype), tree, fn.full((*lead, behind), 0, tree.dtype)]
+    padded = fn.concatenate([part for part in parts if part.size])
+    shifts = range(before + behind + 1)
+    return functools.reduce(operator.add, (padded[..., i : i + channels] for i in shifts))
+
+
+@functools.cache
+def _formulas(
+    before: int, behind: int, strength: float, beta: float, k: float
+) -> tuple[Formula, Formula]:
+    """Return the formulas of output, scale and factor, and of the delta."""
+
+    @formula
+    def values(x: Any) -> list[Any]:
+        scale = k + strength * summed_neighbours(fn.square(x), before, behind)
+        factor = scale**-beta
+        return [x * factor, scale, factor]
+
+    @formula
+    def deltas(x: Any, scale: Any, factor: Any, dy: Any) -> Any:
+        # In closed form, which needs no further power. Summed over the channels that have this
+        # one as a neighbour.
+        shares = summed_neighbours(dy * x * factor / scale, behind, before)
+        return dy * factor - (2.0 * beta * strength) * x * shares
+
+    return values, deltas
 
 
 class LocalResponseNormalizationLayerImpl(Layer):
@@ -58,56 +92,28 @@ class LocalResponseNormalizationLayerImpl(Layer):
         "k": number(0, low_open=True),
     }
     accepts_null_deltas = True
+    needs_in_backward = ("inputs", "internals")
     can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        size = kwargs.get("size", 5)
-        self.before, self.behind = size // 2, (size - 1) // 2
+        size, shape = kwargs.get("size", 5), in_shapes["default"].shape
+        self.before, self.behind = (min(n, shape[-1] - 1) for n in (size // 2, (size - 1) // 2))
         self.strength = kwargs.get("alpha", 1e-4) / size
         self.beta, self.k = kwargs.get("beta", 0.75), kwargs.get("k", 1.0)
-        shape = in_shapes["default"].shape
-        internals = {name: BufferStructure(*shape) for name in ("scale", "factor", "squares")}
-        internals["neighbours"] = BufferStructure(*shape, is_backward_only=True)
-        return {"default": BufferStructure(*shape)}, {}, internals
+        whole = BufferStructure(*shape)
+        return {"default": whole}, {}, {"scale": whole, "factor": whole}
+
+    def _formulas(self) -> tuple[Formula, Formula]:
+        return _formulas(self.before, self.behind, self.strength, self.beta, self.k)
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = map(flatten_all_but_last, (buffers.inputs.default, buffers.outputs.default))
-        scale, factor, squares = (
-            flatten_all_but_last(buffers.internals[name]) for name in ("scale", "factor", "squares")
-        )
-        self.handler.mult_tt(x, x, squares)
-        self._sum_neighbours(squares, scale, self.before, self.behind)
-        self.handler.mult_st(self.strength, scale, scale)
-        self.handler.add_st(self.k, scale, scale)
-        self.handler.power_t(scale, -self.beta, factor)
-        self.handler.mult_tt(x, factor, y)
+        outputs = [buffers.outputs.default, *buffers.internals]
+        self.handler.compute(self._formulas()[0], [buffers.inputs.default], outputs)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        x, y = map(flatten_all_but_last, (buffers.inputs.default, buffers.outputs.default))
-        dy = flatten_all_but_last(buffers.output_deltas.default)
-        scale, factor, scratch, neighbours = map(flatten_all_but_last, buffers.internals)
-        # dx = dy * factor - 2 * beta * strength * x * sum(dy * y / scale), summed over the
-        # channels that have this one as a neighbour.
-        self.handler.mult_tt(dy, y, scratch)
-        self.handler.divide_tt(scratch, scale, scratch)
-        self._sum_neighbours(scratch, neighbours, self.behind, self.before)
-        self.handler.mult_tt(neighbours, x, neighbours)
-        self.handler.mult_tt(dy, factor, dy)
-        self.handler.mult_add_st(-2.0 * self.beta * self.strength, neighbours, dy)
-        dx = flatten_all_but_last(buffers.input_deltas.default)
-        write(self, "input_deltas.default", dy, dx)
-
-    def _sum_neighbours(self, values: Array, total: Array, before: int, behind: int) -> None:
-        """total[:, c] = sum of values[:, c - before : c + behind + 1]."""
-        channels = values.shape[1]
-        self.handler.copy_to(values, total)
-        for shift in range(1, min(before, channels - 1) + 1):
-            target = total[:, shift:channels]
-            self.handler.add_tt(target, values[:, 0 : channels - shift], target)
-        for shift in range(1, min(behind, channels - 1) + 1):
-            target = total[:, 0 : channels - shift]
-            self.handler.add_tt(target, values[:, shift:channels], target)
+        if self.needs_delta("default"):
+            inputs = [buffers.inputs.default, *buffers.internals, buffers.output_deltas.default]
+            outputs = {"input_deltas.default": buffers.input_deltas.default}
+            compute_into(self, self._formulas()[1], inputs, outputs)

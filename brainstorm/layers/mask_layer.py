@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._formula import FormulaLayer, in_shape
+from brainstorm.layers.base_layer import Structures
+from brainstorm.optree import Formula, formula
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import flatten_all_but_last, flatten_time_and_features
 
 __all__ = ["Mask", "MaskLayerImpl"]
 
@@ -28,7 +28,13 @@ def Mask(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(MaskLayerImpl, name=name)
 
 
-class MaskLayerImpl(Layer):
+@formula
+def masked(x: Any, mask: Any) -> Any:
+    """The output; a mask with one feature is repeated for all."""
+    return x * in_shape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+
+
+class MaskLayerImpl(FormulaLayer):
     """Implements `Mask`; no delta for the mask."""
 
     expected_inputs = {
@@ -36,30 +42,13 @@ class MaskLayerImpl(Layer):
         "mask": StructureTemplate("T", "B", "..."),
     }
     computes_no_input_deltas_for = ("mask",)
-    accepts_null_deltas = True
-    needs_in_backward = ("inputs",)
-    can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        shape, mask = in_shapes["default"].shape, in_shapes["mask"].shape
+        shape = in_shapes["default"].shape
         require_shape(self, "mask", ("T", "B", 1), (*shape[:-1], 1), shape)
-        # As matrices, the mask is a column beside the input, or its equal.
-        self.as_matrix = (
-            flatten_time_and_features if mask in (shape, ("T", "B", 1)) else flatten_all_but_last
-        )
         return {"default": BufferStructure(*shape)}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, mask = (self.as_matrix(a) for a in buffers.inputs)
-        self.handler.mult_mv(x, mask, self.as_matrix(buffers.outputs.default))
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        mask = self.as_matrix(buffers.inputs.mask)
-        dx = self.as_matrix(buffers.input_deltas.default)
-        overwrite = self.overwrites("input_deltas.default")
-        multiply = self.handler.mult_mv if overwrite else self.handler.mult_add_mv
-        multiply(self.as_matrix(buffers.output_deltas.default), mask, dx)
+    def formula(self) -> Formula:
+        return masked

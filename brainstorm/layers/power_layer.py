@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import number
+from brainstorm.optree import Formula, formula
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import Array
 
 __all__ = ["Power", "PowerLayerImpl"]
 
@@ -26,45 +27,30 @@ def Power(
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
-    Parameters: none                         Internals: slope (backward pass), of the same shape
+    Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(
         PowerLayerImpl, name=name, scale=scale, shift=shift, power=power
     )
 
 
-class PowerLayerImpl(Layer):
+@functools.cache
+def powers(scale: float, shift: float, power: float) -> Formula:
+    """Return the formula of the layer."""
+    return formula(lambda x: (scale * x + shift) ** power)
+
+
+class PowerLayerImpl(FormulaLayer):
     """Implements `Power`."""
 
     expected_kwargs = {"scale": number(), "shift": number(), "power": number()}
-    accepts_null_deltas = True
-    needs_in_backward = ("inputs",)
-    can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         self.scale, self.shift = kwargs.get("scale", 1.0), kwargs.get("shift", 0.0)
         self.power = kwargs.get("power", 1.0)
-        shape = in_shapes["default"].shape
-        slope = BufferStructure(*shape, is_backward_only=True)
-        return {"default": BufferStructure(*shape)}, {}, {"slope": slope}
+        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
-    def _raise(self, x: Array, power: float, out: Array) -> None:
-        self.handler.mult_st(self.scale, x, out)
-        self.handler.add_st(self.shift, out, out)
-        self.handler.power_t(out, power, out)
-
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self._raise(buffers.inputs.default, self.power, buffers.outputs.default)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        slope = buffers.internals.slope
-        # To the power 0, everything is a constant, also 0: its slope must not become 0 * infinity.
-        self._raise(buffers.inputs.default, self.power - 1.0 if self.power else 1.0, slope)
-        self.handler.mult_st(self.power * self.scale, slope, slope)
-        overwrite = self.overwrites("input_deltas.default")
-        multiply = self.handler.mult_tt if overwrite else self.handler.mult_add_tt
-        multiply(slope, buffers.output_deltas.default, buffers.input_deltas.default)
+    def formula(self) -> Formula:
+        return powers(self.scale, self.shift, self.power)

@@ -20,7 +20,7 @@ def RMSNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWrapp
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: gamma, of the shape of the features
     Internals: x_hat = x / sigma of the input's shape, sigma ('T', 'B', 1) =
-        sqrt(mean(x ** 2) + epsilon); mean and scratch of the backward pass
+        sqrt(mean(x ** 2) + epsilon)
     """
     return ConstructionWrapper.create(RMSNormLayerImpl, name=name, epsilon=epsilon)
 

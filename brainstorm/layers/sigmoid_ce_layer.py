@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers._writing import compute_into
+from brainstorm.layers.base_layer import Structures
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -24,16 +28,27 @@ def SigmoidCE(name: str | None = None) -> ConstructionWrapper:
 
     Inputs: default and targets, both ('T', 'B', ...) of one shape
     Outputs: predictions, loss, of that shape
-    Parameters: none                         Internals: dcee, of that shape
+    Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(SigmoidCELayerImpl, name=name)
 
 
-class SigmoidCELayerImpl(Layer):
-    """Implements `SigmoidCE`; no delta for the targets, none from the predictions.
+@formula
+def sigmoid_ce(x: Any, t: Any) -> list[Any]:
+    """Predictions and loss."""
+    y = fn.sig(x)
+    of_one, of_zero = (fn.log(fn.clip(p, 1e-6, 1.0)) for p in (y, 1 - y))
+    return [y, -(t * of_one + (1 - t) * of_zero)]
 
-    The internal `dcee` is t ln clip(1 - y) after the forward pass, y - t after the backward.
-    """
+
+@formula
+def sigmoid_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
+    """The delta without the clip, so that hopeless predictions are learned from too."""
+    return (y - t) * dloss
+
+
+class SigmoidCELayerImpl(FormulaLayer):
+    """Implements `SigmoidCE`; no delta for the targets, none from the predictions."""
 
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
@@ -41,9 +56,7 @@ class SigmoidCELayerImpl(Layer):
     }
     computes_no_input_deltas_for = ("targets",)
     takes_no_output_deltas_from = ("predictions",)
-    accepts_null_deltas = True
     needs_in_backward = ("inputs", "outputs")
-    can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
@@ -51,31 +64,13 @@ class SigmoidCELayerImpl(Layer):
         shape = in_shapes["default"].shape
         require_shape(self, "targets", shape)
         outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}
-        return outputs, {}, {"dcee": BufferStructure(*shape)}
+        return outputs, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, targets = buffers.inputs
-        y, loss = buffers.outputs
-        other = buffers.internals.dcee
-        self.handler.sigmoid(x, y)
-        # loss = t ln clip(y)
-        self.handler.clip_t(y, 1e-6, 1.0, loss)
-        self.handler.log_t(loss, loss)
-        self.handler.mult_tt(targets, loss, loss)
-        # loss += other - t other, with other = ln clip(1 - y)
-        self.handler.mult_st(-1.0, y, other)
-        self.handler.add_st(1.0, other, other)
-        self.handler.clip_t(other, 1e-6, 1.0, other)
-        self.handler.log_t(other, other)
-        self.handler.add_tt(loss, other, loss)
-        self.handler.mult_tt(targets, other, other)
-        self.handler.subtract_tt(other, loss, loss)
+    def formula(self) -> Formula:
+        return sigmoid_ce
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        dcee = buffers.internals.dcee
-        overwrite = self.overwrites("input_deltas.default")
-        self.handler.subtract_tt(buffers.outputs.predictions, buffers.inputs.targets, dcee)
-        multiply = self.handler.mult_tt if overwrite else self.handler.mult_add_tt
-        multiply(dcee, buffers.output_deltas.loss, buffers.input_deltas.default)
+        if self.needs_delta("default"):
+            y, targets = buffers.outputs.predictions, buffers.inputs.targets
+            outputs = {"input_deltas.default": buffers.input_deltas.default}
+            compute_into(self, sigmoid_ce_deltas, [y, targets, buffers.output_deltas.loss], outputs)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from brainstorm.layers._checks import require_class_indices, require_shape
-from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.layers._classes import ClassLossLayer
+from brainstorm.layers._writing import compute_into
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import flatten_all_but_last
 
 __all__ = ["SoftmaxCE", "SoftmaxCELayerImpl"]
 
@@ -26,63 +24,36 @@ def SoftmaxCE(name: str | None = None) -> ConstructionWrapper:
 
     Inputs: default ('T', 'B', ..., K), targets ('T', 'B', ..., 1): whole numbers in [0, K)
     Outputs: predictions ('T', 'B', ..., K), loss ('T', 'B', ..., 1)
-    Parameters: none                         Internals: t_bin (..., K), one-hot targets
+    Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(SoftmaxCELayerImpl, name=name)
 
 
-class SoftmaxCELayerImpl(Layer):
+@formula
+def softmax_ce(x: Any, targets: Any, classes: Any) -> list[Any]:
+    """Predictions and loss."""
+    p = fn.softmax(x)
+    p_target = fn.sum(p * (classes == targets), -1)
+    return [p, -fn.log(fn.clip(p_target, 1e-6, 1.0))]
+
+
+@formula
+def softmax_ce_deltas(p: Any, targets: Any, classes: Any, dloss: Any) -> Any:
+    """The delta without the clip, so that hopeless predictions are learned from too."""
+    return (p - (classes == targets)) * dloss
+
+
+class SoftmaxCELayerImpl(ClassLossLayer):
     """Implements `SoftmaxCE`; no delta for the targets, none from the predictions."""
 
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "targets": StructureTemplate("T", "B", "..."),
-    }
-    computes_no_input_deltas_for = ("targets",)
-    takes_no_output_deltas_from = ("predictions",)
-    accepts_null_deltas = True
     needs_in_backward = ("inputs", "outputs")
-    can_overwrite = ("input_deltas",)
-
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
-        shape = in_shapes["default"].shape
-        one_value = (*shape[:-1], 1)
-        require_shape(self, "targets", one_value)
-        outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*one_value)}
-        return outputs, {}, {"t_bin": BufferStructure(*shape, is_backward_only=True)}
-
-    def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that targets are whole numbers in [0, K).
-
-        Raises:
-            LayerValidationError: Some are not; the message names the first.
-        """
-        if input_name == "targets":
-            remedy = "Number the classes from 0, or give this layer more inputs."
-            classes = self.in_shapes["default"].shape[-1]
-            require_class_indices(self, input_name, array, classes, remedy)
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, targets = (flatten_all_but_last(a) for a in buffers.inputs)
-        predictions, loss = (flatten_all_but_last(a) for a in buffers.outputs)
-        self.handler.softmax_m(x, predictions)
-        self.handler.index_m_by_v(predictions, targets, loss)
-        self.handler.clip_t(loss, 1e-6, 1.0, loss)
-        self.handler.log_t(loss, loss)
-        self.handler.mult_st(-1.0, loss, loss)
+        self.handler.compute(softmax_ce, [*buffers.inputs, self.classes], list(buffers.outputs))
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        _, targets = (flatten_all_but_last(a) for a in buffers.inputs)
-        predictions = flatten_all_but_last(buffers.outputs.predictions)
-        dloss = flatten_all_but_last(buffers.output_deltas.loss)
-        dx = flatten_all_but_last(buffers.input_deltas.default)
-        t_bin = flatten_all_but_last(buffers.internals.t_bin)
-        overwrite = self.overwrites("input_deltas.default")
-        self.handler.binarize_v(targets, t_bin)
-        self.handler.subtract_tt(predictions, t_bin, t_bin)
-        multiply = self.handler.mult_mv if overwrite else self.handler.mult_add_mv
-        multiply(t_bin, dloss, dx)
+        if self.needs_delta("default"):
+            p, targets = buffers.outputs.predictions, buffers.inputs.targets
+            inputs = [p, targets, self.classes, buffers.output_deltas.loss]
+            outputs = {"input_deltas.default": buffers.input_deltas.default}
+            compute_into(self, softmax_ce_deltas, inputs, outputs)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Structures
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
 
 __all__ = ["SquaredDifference", "SquaredDifferenceLayerImpl"]
@@ -21,39 +23,31 @@ def SquaredDifference(name: str | None = None) -> ConstructionWrapper:
 
     Inputs: inputs_1 and inputs_2, both ('T', 'B', ...) of one shape
     Outputs: default, of that shape
-    Parameters: none                         Internals: diff = inputs_1 - inputs_2
+    Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(SquaredDifferenceLayerImpl, name=name)
 
 
-class SquaredDifferenceLayerImpl(Layer):
+@formula
+def squared_difference(a: Any, b: Any) -> Any:
+    """The output."""
+    return fn.square(a - b)
+
+
+class SquaredDifferenceLayerImpl(FormulaLayer):
     """Implements `SquaredDifference`."""
 
     expected_inputs = {
         "inputs_1": StructureTemplate("T", "B", "..."),
         "inputs_2": StructureTemplate("T", "B", "..."),
     }
-    accepts_null_deltas = True
-    needs_in_backward = ("internals",)
-    can_overwrite = ("input_deltas",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         shape = in_shapes["inputs_1"].shape
         require_shape(self, "inputs_2", shape)
-        return {"default": BufferStructure(*shape)}, {}, {"diff": BufferStructure(*shape)}
+        return {"default": BufferStructure(*shape)}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        diff = buffers.internals.diff
-        self.handler.subtract_tt(buffers.inputs.inputs_1, buffers.inputs.inputs_2, diff)
-        self.handler.mult_tt(diff, diff, buffers.outputs.default)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        dy = buffers.output_deltas.default
-        self.handler.mult_tt(dy, buffers.internals.diff, dy)
-        for port, factor in (("inputs_1", 2.0), ("inputs_2", -2.0)):
-            if self.needs_delta(port):
-                overwrite = self.overwrites(f"input_deltas.{port}")
-                scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
-                scale(factor, dy, buffers.input_deltas[port])
+    def formula(self) -> Formula:
+        return squared_difference

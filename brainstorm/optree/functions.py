@@ -15,14 +15,13 @@ import numpy as np
 from brainstorm.optree.nodes import Expression, Operand, build
 
 __all__ = [
-    "abs", "absolute", "add", "argmax", "argmin", "binarize", "broadcast_to", "clip",
-    "concatenate", "cross_entropy_with_logits", "divide", "dot", "equal", "erf", "exp", "exp2",
-    "expm1", "fabs", "finite", "full", "gather", "greater", "greater_equal", "less",
-    "less_equal", "log", "log1p", "log2", "log_softmax", "logsumexp", "max", "maximum", "mean",
-    "min", "minimum", "multiply", "negative", "not_equal", "onehot", "power", "reciprocal",
-    "reshape", "rint", "safelog", "sgn", "sig", "sig2", "softmax", "softplus", "sqrt", "square",
-    "std", "subtract", "sum", "take", "tanh", "tanh2", "transpose", "true_divide", "var",
-    "where",
+    "abs", "absolute", "add", "argmax", "argmin", "binarize", "broadcast_to", "clip", "concatenate",
+    "cross_entropy_with_logits", "divide", "dot", "equal", "erf", "erfc", "exp", "exp2", "expm1",
+    "fabs", "finite", "full", "gather", "greater", "greater_equal", "less", "less_equal", "log",
+    "log1p", "log2", "log_softmax", "logsumexp", "max", "maximum", "mean", "min", "minimum",
+    "multiply", "negative", "not_equal", "onehot", "power", "reciprocal", "relu", "reshape", "rint",
+    "safelog", "sgn", "sig", "sig2", "softmax", "softplus", "sqrt", "square", "std", "subtract",
+    "sum", "take", "tanh", "tanh2", "transpose", "true_divide", "var", "where",
 ]  # fmt: skip
 
 Axis = int | tuple[int, ...] | None
@@ -141,6 +140,16 @@ def tanh2(x: Operand) -> Any:
 def erf(x: Operand) -> Any:
     """The error function."""
     return build("erf", (x,))
+
+
+def erfc(x: Operand) -> Any:
+    """1 - erf(x), exact also where that is almost 0."""
+    return build("erfc", (x,))
+
+
+def relu(x: Operand) -> Any:
+    """max(x, 0), with gradient 0 at 0 (unlike that of `maximum`)."""
+    return build("relu", (x,))
 
 
 def softplus(x: Operand) -> Any:

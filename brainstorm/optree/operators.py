@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 
 from brainstorm.optree import numpy_functions as nf
-from brainstorm.optree.functions import equal, exp, log, maximum, sgn, sig, where
+from brainstorm.optree.functions import (
+    absolute,
+    equal,
+    exp,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    sgn,
+    sig,
+    where,
+)
 from brainstorm.optree.registry import register_operator
 
 __all__: list[str] = []
@@ -98,8 +109,9 @@ def _transcendental(
     c: str,
     rule: Any,
     domain: tuple[float, float] = REAL,
+    **more: Any,
 ) -> None:
-    _row(name, numpy, c, rule, cheap=False, domain=(domain,))
+    _row(name, numpy, c, rule, cheap=False, domain=(domain,), **more)
 
 
 _transcendental("exp", np.exp, "exp({0})", lambda dz, z, x: dz * z)
@@ -115,7 +127,6 @@ _transcendental(
     lambda dz, z, x: where(x >= nf.SMALLEST, dz / maximum(x, nf.SMALLEST), 0),
     (-1.0, 3.0),
 )
-_transcendental("sig", nf.sigmoid, "(T)1 / ((T)1 + exp(-{0}))", lambda dz, z, x: dz * (z * (1 - z)))
 _transcendental(
     "sig2", nf.sigmoid2, "(T)1 / ((T)1 + exp2(-{0}))", lambda dz, z, x: dz * (z * (1 - z) * LN2)
 )
@@ -126,13 +137,44 @@ _transcendental(
 _transcendental(
     "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
 )
+
+# -- one operand, lowered to the above -------------------------------------------------------
+
+
+def _lower_erfc(x: Any) -> Any:
+    a = minimum(absolute(x), nf.ERFC_ENDS)
+    t = (a - nf.ERFC_CENTRE) / (a + nf.ERFC_CENTRE)
+    last, *powers = reversed(nf.ERFC_POWERS if x.dtype != np.float32 else nf.ERFC_POWERS_FLOAT)
+    total: Any = last
+    for power in powers:
+        total = total * t + power
+    tail = total * exp(-(a * a)) / (1 + 2 * a)
+    sign = sgn(x)
+    return (1 - sign) + sign * tail  # exact: tail for x > 0, 2 - tail for x < 0, 1 for x = 0
+
+
+_transcendental(
+    "erfc",
+    nf.erfc,
+    "",
+    lambda dz, z, x: dz * (-2 / math.sqrt(math.pi) * exp(-(x * x))),
+    lowering=_lower_erfc,
+)
+_transcendental(
+    "sig",
+    nf.sigmoid,
+    "",
+    lambda dz, z, x: dz * (z * (1 - z)),
+    lowering=lambda x: 1 / (1 + exp(-x)),
+)
 _transcendental(
     "softplus",
     nf.softplus,
-    # NaN fails both comparisons and comes out of log1p
-    "{0} > 0 ? {0} + log1p(exp(-{0})) : log1p(exp({0}))",
+    "",
     lambda dz, z, x: dz * sig(x),
+    lowering=lambda x: maximum(x, 0) + log1p(exp(-absolute(x))),
 )
+_row("relu", nf.relu, "", lambda dz, z, x: dz * (z > 0), lowering=lambda x: maximum(x, 0))
 
 # -- three operands --------------------------------------------------------------------------
 

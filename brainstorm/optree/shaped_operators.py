@@ -84,8 +84,8 @@ for _name, _numpy, _sign, _initial in (
 
 
 def _peak(x: Any, axis: tuple[int, ...]) -> Any:
-    peak = fn.max(x, axis)
-    return fn.where(fn.finite(peak), peak, 0)
+    largest = float(np.finfo(x.dtype if x.dtype.kind == "f" else np.float32).max)
+    return fn.clip(fn.max(x, axis), -largest, largest)  # infinity - infinity would be NaN
 
 
 def _lower_logsumexp(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:

@@ -59,6 +59,7 @@ class BufferView(list[Any]):
         buffers: The children: arrays or views.
         full_buffer: One array over all children, where they are contiguous in memory.
         joints: Names of adjacent children to the one array over them.
+        lives: Names of children that share memory with others to when they hold their values.
 
     Raises:
         ValueError: There are not as many names as buffers.
@@ -70,15 +71,17 @@ class BufferView(list[Any]):
         buffers: Iterable[Any],
         full_buffer: Array | None = None,
         joints: Mapping[tuple[str, ...], Array] | None = None,
+        lives: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(buffers)
-        self._set(buffer_names, full_buffer, joints)
+        self._set(buffer_names, full_buffer, joints, lives)
 
     def _set(
         self,
         names: Sequence[str],
         full_buffer: Array | None,
         joints: Mapping[tuple[str, ...], Array] | None,
+        lives: Mapping[str, str] | None,
     ) -> None:
         if len(names) != len(self):
             raise ValueError(f"expected as many buffers as names {tuple(names)}, got {len(self)}")
@@ -89,6 +92,7 @@ class BufferView(list[Any]):
         self._buffer_names = tuple(names)
         self._keys = set(names)
         self._joints = dict(joints or {})
+        self._lives = dict(lives or {})
 
     def adjust(
         self,
@@ -96,6 +100,7 @@ class BufferView(list[Any]):
         buffers: Iterable[Any],
         full_buffer: Array | None = None,
         joints: Mapping[tuple[str, ...], Array] | None = None,
+        lives: Mapping[str, str] | None = None,
     ) -> BufferView:
         """Point to other buffers of the same names, in place, and return this view.
 
@@ -105,7 +110,7 @@ class BufferView(list[Any]):
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
         self[:] = buffers
-        self._set(names, full_buffer, joints)
+        self._set(names, full_buffer, joints, lives)
         return self
 
     def joint(self, *names: str) -> Array:
@@ -174,6 +179,7 @@ class BufferView(list[Any]):
             [copy.deepcopy(child, memo) for child in self],
             copy.deepcopy(self._full_buffer, memo),
             {names: copy.deepcopy(array, memo) for names, array in self._joints.items()},
+            self._lives,
         )
         memo[id(self)] = copied
         return copied
@@ -182,7 +188,7 @@ class BufferView(list[Any]):
         return "\n".join(self._lines(""))
 
     def _lines(self, indent: str) -> Iterator[str]:
-        """Yield the tree: name, dtype[shape] and bytes of every array."""
+        """Yield the tree: name, dtype[shape] and bytes of every array, and when it lives."""
         width = max((len(name) for name in self._buffer_names), default=0)
         for name, child in self.items():
             if isinstance(child, BufferView):
@@ -190,7 +196,8 @@ class BufferView(list[Any]):
                     yield f"{indent}{name}"
                     yield from child._lines(indent + "  ")
             else:
-                yield f"{indent}{name:<{width}}  {describe_array(child)}"
+                lives = f"  shared: {self._lives[name]}" if name in self._lives else ""
+                yield f"{indent}{name:<{width}}  {describe_array(child)}{lives}"
 
 
 def describe_array(array: Any) -> str:

@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError, OutOfMemoryError
+from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
-from brainstorm.structure.buffer_views import BufferView, NullBuffer
+from brainstorm.structure.buffer_views import BufferView, find_array
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
-from brainstorm.utils import Array, format_bytes, sort_by_index_key
+from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes
+from brainstorm.structure.view_tree import create_buffer_views_from_layout
+from brainstorm.utils import Array, format_bytes, get_by_path
 
 __all__ = ["BufferManager", "create_buffer_views_from_layout", "get_total_size_slices_and_shapes"]
-
-#: Hubs start at multiples of this many bytes (a cache line, the width of a vector register).
-ALIGNMENT = 64
-
-
-def get_total_size_slices_and_shapes(
-    hubs: Sequence[Hub], time: int, batch: int, item_size: int = 4
-) -> tuple[list[int], list[tuple[int, int]], list[tuple[int, ...]]]:
-    """Return how the hubs are placed in the three buffers.
-
-    Args:
-        hubs: The hubs of a layout.
-        time: Sequence length T.
-        batch: Batch size B.
-        item_size: Bytes per value.
-
-    Returns:
-        The size of the constant, batch sized and time sized buffer; and for every hub its
-        (start, stop) in the buffer of its type and the shape of its array. All in values.
-    """
-    step = ALIGNMENT // item_size
-    totals = [0, 0, 0]
-    slices, shapes = [], []
-    for hub in hubs:
-        start = totals[hub.buffer_type]
-        size = hub.get_size(time, batch)
-        slices.append((start, start + size))
-        shapes.append(hub.get_shape(time, batch))
-        totals[hub.buffer_type] = start + -(-size // step) * step
-    return totals, slices, shapes
-
-
-def measure_bytes(hubs: Sequence[Hub], time: int, batch: int, item_size: int) -> int:
-    """Return the exact number of bytes that all buffers take for T and B."""
-    totals, _, _ = get_total_size_slices_and_shapes(hubs, time, batch, item_size)
-    return sum(totals) * item_size
 
 
 class BufferManager:
@@ -67,6 +31,8 @@ class BufferManager:
         buffers: One array per hub.
         time_size: Present T (0 before the first resize).
         batch_size: Present B (0 before the first resize).
+        position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
+            did not end, if it ran only a part of the layers, or if memory has moved since.
     """
 
     def __init__(self, layout: Node, hubs: Sequence[Hub], handler: Handler | None = None) -> None:
@@ -75,6 +41,7 @@ class BufferManager:
         self.handler = get_default_handler() if handler is None else handler
         self.time_size = 0
         self.batch_size = 0
+        self.position: int | None = None
         self.full_buffers: list[Array] = [None, None, None]
         self.capacities = [0, 0, 0]
         self.buffers: list[Array] = []
@@ -128,7 +95,7 @@ class BufferManager:
             self.full_buffers[hub.buffer_type][start:stop].reshape(shape)
             for hub, (start, stop), shape in zip(self.hubs, slices, shapes, strict=True)
         ]
-        self.time_size, self.batch_size = time, batch
+        self.time_size, self.batch_size, self.position = time, batch, None
         self._views = create_buffer_views_from_layout(
             self.layout, self.buffers, self.hubs, self.handler, self._views
         )
@@ -162,6 +129,50 @@ class BufferManager:
         )
 
     # -- content --------------------------------------------------------------------------------
+
+    @property
+    def strategy(self) -> str:
+        """``'compact'`` where buffers share memory, else ``'inspectable'``."""
+        return "compact" if any(hub.lifetime for hub in self.hubs) else "inspectable"
+
+    def read(self, path: str) -> Array:
+        """Return the array at a dotted path, which holds what the last pass left in it.
+
+        Raises:
+            ReusedBufferError: It shares memory with others and has not survived the last pass.
+            UnknownPathError: The path leads nowhere, or to a view.
+            NullBufferError: It is a delta that nobody needs.
+        """
+        array = find_array(self.views, path)
+        node = get_by_path(self.layout, path)
+        lifetime = self.hubs[node["@hub"]].lifetime if "@hub" in node else None
+        if lifetime is None:
+            return array
+        if self.position is None or not lifetime[0] <= self.position <= lifetime[1]:
+            raise ReusedBufferError(
+                f"{path} cannot be read now: with memory strategy 'compact' its memory is its own "
+                f"only from {node['@lives']}. Read it when a pass has ended in between, or build "
+                f"the network with memory='inspectable'."
+            )
+        return array
+
+    def begin_pass(self, position: int) -> None:
+        """Note that a pass begins; what shares memory cannot be read until it has ended.
+
+        Args:
+            position: Of its first step.
+
+        Raises:
+            NetworkValidationError: It is a backward pass whose forward pass has not just ended,
+                and memory is shared.
+        """
+        if self.strategy == "compact" and position and self.position != position - 1:
+            raise NetworkValidationError(
+                "backward_pass: with memory strategy 'compact' every backward pass needs a forward "
+                "pass of its own. Call forward_pass first, or build the network with "
+                "memory='inspectable'."
+            )
+        self.position = None
 
     def _persistent_nodes(self) -> list[tuple[str, Node]]:
         return [(p, n) for p, n in gather_array_nodes(self.layout) if n.get("@persistent")]
@@ -208,9 +219,9 @@ class BufferManager:
         self._views = None
 
     def clear_backward_buffers(self) -> None:
-        """Fill everything that only the backward pass uses with zeros."""
+        """Fill what only the backward pass uses, and shares with nothing else, with zeros."""
         for hub, buffer in zip(self.hubs, self.buffers, strict=True):
-            if hub.is_backward_only and hub.size:
+            if hub.is_backward_only and hub.size and hub.lifetime is None:
                 self.handler.fill(buffer, 0.0)
 
     def part(self, hub_number: int, start: int, stop: int) -> Array:
@@ -313,91 +324,3 @@ class BufferManager:
 def last_axis_slice(array: Array, start: int, stop: int) -> Array:
     """Return the view of an array with its last axis cut to ``start:stop``."""
     return array[(*(slice(None),) * (len(array.shape) - 1), slice(start, stop))]
-
-
-# -- views --------------------------------------------------------------------------------------
-
-
-def create_buffer_views_from_layout(
-    layout: Node,
-    buffers: Sequence[Array],
-    hubs: Sequence[Hub],
-    handler: Handler,
-    existing: BufferView | None = None,
-    path: str = "",
-) -> BufferView:
-    """Return the tree of named views over the hubs' arrays.
-
-    Args:
-        layout: The layout, or a view node of it.
-        buffers: One array per hub.
-        hubs: The hubs.
-        handler: Makes the arrays of size zero that lie in no hub.
-        existing: A tree from an earlier call, to be re-pointed in place.
-        path: Dotted path of `layout`, with a dot at the end unless empty.
-    """
-    children = sorted(
-        ((k, v) for k, v in layout.items() if not k.startswith("@")), key=sort_by_index_key
-    )
-    members = []
-    for name, node in children:
-        if node["@type"] == "array":
-            members.append(_array(node, buffers, hubs, handler, path + name))
-        else:
-            below = None if existing is None else existing[name]
-            members.append(
-                create_buffer_views_from_layout(
-                    node, buffers, hubs, handler, below, f"{path}{name}."
-                )
-            )
-    names = [name for name, _ in children]
-    nodes = dict(children)
-    full = _joined(layout, [n for _, n in children], buffers, hubs, flat=True)
-    joints = {
-        group: _joined_group([nodes[name] for name in group], buffers, hubs)
-        for group in layout.get("@joints", ())
-    }
-    if existing is None:
-        return BufferView(names, members, full, joints)
-    return existing.adjust(names, members, full, joints)
-
-
-def _array(
-    node: Node, buffers: Sequence[Array], hubs: Sequence[Hub], handler: Handler, path: str
-) -> Array:
-    if "@null" in node:
-        return NullBuffer(path, node["@null"])
-    structure = BufferStructure.from_layout(node)
-    if "@hub" not in node:
-        return handler.allocate(structure.get_shape(0, 0))
-    number = node["@hub"]
-    return structure.create_from_buffer_hub(buffers[number], hubs[number], node["@slice"])
-
-
-def _joined(
-    view: Node,
-    nodes: Sequence[Node],
-    buffers: Sequence[Array],
-    hubs: Sequence[Hub],
-    flat: bool,
-) -> Array | None:
-    if "@slice" not in view:
-        return None
-    start, stop = view["@slice"]
-    shape: tuple[Any, ...] = (stop - start,)
-    hub = hubs[view["@hub"]]
-    if hub.buffer_type == CONSTANT and not flat:
-        first = nodes[0]["@shape"]
-        shape = (sum(node["@shape"][0] for node in nodes), *first[1:])
-    if hub.is_square:
-        shape = (*shape, "T")
-    markers = ("T", "B")[TIME - hub.buffer_type :]
-    context = min(node.get("@context_size", 0) for node in nodes)
-    structure = BufferStructure(*markers, *shape, context_size=context)
-    return structure.create_from_buffer_hub(buffers[view["@hub"]], hub, (start, stop))
-
-
-def _joined_group(nodes: Sequence[Node], buffers: Sequence[Array], hubs: Sequence[Hub]) -> Array:
-    slices = [node["@slice"] for node in nodes]
-    together = {"@hub": nodes[0]["@hub"], "@slice": (slices[0][0], slices[-1][1])}
-    return _joined(together, nodes, buffers, hubs, flat=False)

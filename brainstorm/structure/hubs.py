@@ -32,6 +32,8 @@ class Hub:
         slices: Path of each source and sink to its (start, stop) on the last axis.
         is_square: Whether everything in it has T as its last feature, so that the last axis is
             `size` * T.
+        lifetime: The first and the last position in the passes between which it must keep what it
+            holds (see `brainstorm.structure.lifetimes`); `None`: always.
     """
 
     sources: list[str]
@@ -42,6 +44,7 @@ class Hub:
     size: int = 0
     slices: dict[str, tuple[int, int]] = field(default_factory=dict)
     is_square: bool = False
+    lifetime: tuple[int, int] | None = None
 
     def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
         """Return the shape of the hub's array for `time` steps and `batch` sequences."""

@@ -9,7 +9,8 @@ number ``@hub``. Marks of array nodes:
 * ``@persistent`` and ``@initial_value``: running statistics;
 * ``@null``: a delta that nobody needs, with the reason; it has no memory;
 * ``@sources``: for an input joined from several outputs, their paths in the joined order;
-* ``@copy_of``: the same, where they cannot be adjacent and a copy is made in every pass.
+* ``@copy_of``: the same, where they cannot be adjacent and a copy is made in every pass;
+* ``@lives``: from which step of the passes to which its memory is its own, if it is shared.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.structure.buffer_structure import CONSTANT
-from brainstorm.structure.buffers import measure_bytes
 from brainstorm.structure.hubs import Hub
+from brainstorm.structure.placement import measure_bytes, without_sharing
 from brainstorm.utils import format_bytes, product
 
 __all__ = ["MemoryReport", "find_largest_batch", "measure_memory"]
@@ -26,13 +26,16 @@ class MemoryReport:
         layers: Layer name to kind of buffer to bytes. Inputs and deltas that share memory with
             outputs and their deltas are counted once, where the memory is owned.
         padding: Bytes that keep the hubs aligned.
-        total: All bytes; exactly what the network allocates.
+        shared: Bytes saved because buffers share memory (0 with strategy ``'inspectable'``).
+        total: All bytes; exactly what the network allocates. With `shared`, it is what
+            ``'inspectable'`` would take.
     """
 
     time_size: int
     batch_size: int
     layers: dict[str, dict[str, int]]
     padding: int
+    shared: int
     total: int
 
     def __str__(self) -> str:
@@ -46,6 +49,8 @@ class MemoryReport:
             lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
         space = " " * (12 * len(kinds))
         lines.append(f"{'alignment':<{width}}{space}{format_bytes(self.padding):>12}")
+        if self.shared:
+            lines.append(f"{'shared':<{width}}{space}{'-' + format_bytes(self.shared):>12}")
         lines.append(f"{'total':<{width}}{space}{format_bytes(self.total):>12}")
         return "\n".join(lines)
 
@@ -68,7 +73,8 @@ def measure_memory(
             layers[name][kind] = layers[name].get(kind, 0) + number
             used += number
     total = measure_bytes(hubs, time, batch, item_size)
-    return MemoryReport(time, batch, layers, total - used, total)
+    apart = measure_bytes(without_sharing(hubs), time, batch, item_size)
+    return MemoryReport(time, batch, layers, apart - used, apart - total, total)
 
 
 def find_largest_batch(hubs: Sequence[Hub], time: int, limit: int, item_size: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brainstorm.errors import HandlerValidationError, NetworkValidationError
@@ -61,7 +61,7 @@ class Passes:
             }
 
     def forward(
-        self, names: Iterable[str], training_pass: bool, context: Sequence[Array] | None
+        self, names: Collection[str], training_pass: bool, context: Sequence[Array] | None
     ) -> None:
         """Run layers forward.
 
@@ -71,6 +71,7 @@ class Passes:
             context: The state before the first step; `None` is zero, or what is carried on.
         """
         self._bind()
+        self.manager.begin_pass(0)
         self.manager.start_context(context)
         handler, views = self.manager.handler, self.manager.views
         for name in names:
@@ -85,6 +86,8 @@ class Passes:
             except HandlerValidationError as error:
                 _locate(error, layer, "forward pass")
                 raise
+        if len(names) == len(self.layers):
+            self.manager.position = len(self.layers) - 1
 
     def backward(self, accumulate: bool) -> None:
         """Run all layers backward that lead to a parameter.
@@ -93,8 +96,10 @@ class Passes:
             accumulate: Whether gradients are added to what is there.
         """
         self._bind()
+        self.manager.begin_pass(len(self.layers))
         for step in self._backward_plans[accumulate]:
             self._backward_step(step)
+        self.manager.position = 2 * len(self.layers) - 1
 
     def _backward_step(self, step: BackwardStep) -> None:
         handler, manager = self.manager.handler, self.manager

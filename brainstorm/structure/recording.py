@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,7 +40,7 @@ class RecordedNetwork:
         self.buffer = create_buffer_views_from_layout(
             manager.layout, buffers, manager.hubs, manager.handler
         )
-        self._plain = manager.views
+        self._memory, self._plain = manager, manager.views
         self._manager = StandIn(manager, handler=recorder, buffers=buffers, _views=self.buffer).copy
         self._layers = {
             name: _RecordedLayer(layer, recorder, manager.views[name])
@@ -50,10 +50,13 @@ class RecordedNetwork:
         self._gradient_modifiers = gradient_modifiers
 
     def forward_pass(
-        self, training_pass: bool = False, context: Sequence[Array] | None = None
+        self,
+        training_pass: bool = False,
+        context: Sequence[Array] | None = None,
+        names: Collection[str] | None = None,
     ) -> None:
-        """Record what `Network.forward_pass` does."""
-        self._passes.forward(self._layers, training_pass, context)
+        """Record what `Network.forward_pass` does, or that with some of the layers."""
+        self._passes.forward(names or self._layers, training_pass, context)
 
     def backward_pass(self, accumulate: bool = False) -> None:
         """Record what `Network.backward_pass` does."""
@@ -66,6 +69,10 @@ class RecordedNetwork:
                 partial(_modify, self.handler, guarded, parameter),
                 partial(_modify, self.handler.handler, plain, parameter, modifier),
             )
+
+    def note_replay(self) -> None:
+        """Note that what was recorded has been done to the network's memory."""
+        self._memory.position = self._manager.position
 
     def __getattr__(self, name: str) -> Any:
         raise NotRecordableError(f"a plan cannot repeat the use of the network's {name!r}.")

@@ -181,6 +181,7 @@ class Arguments:
             ),
             "shape": lambda: (self._integer(1, 5), self._integer(1, 5)),
             "stream": lambda: None,
+            "activation": lambda: str(self.rng.choice(Handler.activations)),
         }
         return draw[argument.kind]()
 

@@ -13,6 +13,7 @@ import numpy as np
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import aggregate_losses_and_scores, gather_losses_and_scores
+from brainstorm.structure.buffer_views import find_array
 from brainstorm.utils import Array, atomic_file, get_brainstorm_info
 
 __all__ = ["evaluate", "extract", "extract_and_save", "run_network", "shuffle_data", "split"]
@@ -22,7 +23,10 @@ __all__ = ["evaluate", "extract", "extract_and_save", "run_network", "shuffle_da
 
 
 def run_network(
-    net: Any, iterator: Iterable[Mapping[str, Array]], all_inputs: bool = True
+    net: Any,
+    iterator: Iterable[Mapping[str, Array]],
+    all_inputs: bool = True,
+    state: list[Array | None] | None = None,
 ) -> Iterator[int]:
     """Load batch after batch into the network; what happens with each is up to the caller.
 
@@ -33,11 +37,13 @@ def run_network(
         net: The network.
         iterator: Batches, e.g. ``data_iter(handler=net.handler)``.
         all_inputs: Whether every input must get data.
+        state: Holds the state of recurrent layers between the parts of sequences, see
+            `Network.carry_context`; `None` makes a list of its own.
 
     Yields:
         The number of the batch that the network now holds, from 0.
     """
-    state: list[Array | None] = []
+    state = [] if state is None else state
     for number, data in enumerate(iterator):
         net.provide_external_data(data, all_inputs)
         continues = getattr(data, "continues", None)
@@ -160,7 +166,7 @@ def _extract_batches(
 
 
 def _batch_axis(network: Any, path: str) -> int:
-    network.get(path)  # a path that leads nowhere says so itself
+    find_array(network.buffer, path)  # a path that leads nowhere says so itself
     layer, _, port = path.partition(".")
     if port.startswith(("inputs.", "outputs.", "internals.")):
         structure = network.layers[layer].get_shape(port)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
 from brainstorm.training.steppers import FRACTION, NON_NEGATIVE, TrainingStepper
 
 __all__ = [
@@ -15,6 +18,15 @@ __all__ = [
 ]
 
 
+@formula
+def rmsprop(
+    p: Any, g: Any, square: Any, rate: Any, decay: Any, rest: Any, epsilon: Any
+) -> list[Any]:
+    """Parameters and mean square; ``rest`` is ``1 - decay``."""
+    square = decay * square + rest * fn.square(g)
+    return [p - rate * (g / (fn.sqrt(square) + epsilon)), square]
+
+
 class RMSPropStepper(TrainingStepper):
     """RMSProp: steps are divided by a running root mean square of the gradients.
 
@@ -23,8 +35,8 @@ class RMSPropStepper(TrainingStepper):
     """
 
     hyperparameters = {"learning_rate": NON_NEGATIVE, "decay": FRACTION, "epsilon": NON_NEGATIVE}
+    rule = rmsprop
     state_names = ("mean_square",)
-    scratch_names = ("change",)
 
     def __init__(
         self, learning_rate: float = 0.01, decay: float = 0.99, epsilon: float = 1e-8
@@ -36,21 +48,18 @@ class RMSPropStepper(TrainingStepper):
     def scalars(self) -> dict[str, float]:
         """Return the numbers of the formula."""
         return {
-            "minus_rate": -self.learning_rate,
+            "rate": self.learning_rate,
             "decay": self.decay,
             "rest": 1.0 - self.decay,
             "epsilon": self.epsilon,
         }
 
-    def update(self) -> None:
-        """Do the formula."""
-        h, change, square = self.handler, self.scratch["change"], self.state["mean_square"]
-        h.mult_tt(self.gradients, self.gradients, change)
-        self._average(change, "decay", "rest", square)
-        h.sqrt_t(square, change)
-        h.add_st(self.numbers["epsilon"], change, change)
-        h.divide_tt(self.gradients, change, change)
-        h.mult_add_st(self.numbers["minus_rate"], change, self.parameters)
+
+@formula
+def adagrad(p: Any, g: Any, squares: Any, rate: Any, epsilon: Any) -> list[Any]:
+    """Parameters and sum of squares."""
+    squares = squares + fn.square(g)
+    return [p - rate * (g / (fn.sqrt(squares) + epsilon)), squares]
 
 
 class AdagradStepper(TrainingStepper):
@@ -61,8 +70,8 @@ class AdagradStepper(TrainingStepper):
     """
 
     hyperparameters = {"learning_rate": NON_NEGATIVE, "epsilon": NON_NEGATIVE}
+    rule = adagrad
     state_names = ("sum_of_squares",)
-    scratch_names = ("change",)
 
     def __init__(self, learning_rate: float = 0.01, epsilon: float = 1e-10) -> None:
         self.learning_rate = learning_rate
@@ -70,16 +79,17 @@ class AdagradStepper(TrainingStepper):
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers of the formula."""
-        return {"minus_rate": -self.learning_rate, "epsilon": self.epsilon}
+        return {"rate": self.learning_rate, "epsilon": self.epsilon}
 
-    def update(self) -> None:
-        """Do the formula."""
-        h, change, squares = self.handler, self.scratch["change"], self.state["sum_of_squares"]
-        h.mult_add_tt(self.gradients, self.gradients, squares)
-        h.sqrt_t(squares, change)
-        h.add_st(self.numbers["epsilon"], change, change)
-        h.divide_tt(self.gradients, change, change)
-        h.mult_add_st(self.numbers["minus_rate"], change, self.parameters)
+
+@formula
+def adadelta(
+    p: Any, g: Any, square: Any, change_square: Any, rate: Any, decay: Any, rest: Any, epsilon: Any
+) -> list[Any]:
+    """Parameters and mean squares of gradients and changes; ``rest`` is ``1 - decay``."""
+    square = decay * square + rest * fn.square(g)
+    change = fn.sqrt((change_square + epsilon) / (square + epsilon)) * g
+    return [p - rate * change, square, decay * change_square + rest * fn.square(change)]
 
 
 class AdadeltaStepper(TrainingStepper):
@@ -91,8 +101,8 @@ class AdadeltaStepper(TrainingStepper):
     """
 
     hyperparameters = {"learning_rate": NON_NEGATIVE, "decay": FRACTION, "epsilon": NON_NEGATIVE}
+    rule = adadelta
     state_names = ("mean_square", "mean_square_change")
-    scratch_names = ("change", "divisor")
 
     def __init__(
         self, learning_rate: float = 1.0, decay: float = 0.9, epsilon: float = 1e-6
@@ -103,21 +113,17 @@ class AdadeltaStepper(TrainingStepper):
 
     scalars = RMSPropStepper.scalars
 
-    def update(self) -> None:
-        """Do the formula."""
-        h, epsilon = self.handler, self.numbers["epsilon"]
-        change, divisor = self.scratch["change"], self.scratch["divisor"]
-        square, square_change = self.state["mean_square"], self.state["mean_square_change"]
-        h.mult_tt(self.gradients, self.gradients, change)
-        self._average(change, "decay", "rest", square)
-        h.add_st(epsilon, square_change, change)
-        h.add_st(epsilon, square, divisor)
-        h.divide_tt(change, divisor, change)
-        h.sqrt_t(change, change)
-        h.mult_tt(change, self.gradients, change)
-        h.mult_add_st(self.numbers["minus_rate"], change, self.parameters)
-        h.mult_tt(change, change, change)
-        self._average(change, "decay", "rest", square_change)
+
+@formula
+def adam(
+    p: Any, g: Any, first: Any, second: Any, rate: Any, correction: Any,
+    beta1: Any, rest1: Any, beta2: Any, rest2: Any, epsilon: Any,
+) -> list[Any]:  # fmt: skip
+    """Parameters and both moments; ``rest`` is ``1 - beta``, rate and correction see `scalars`."""
+    first = beta1 * first + rest1 * g
+    second = beta2 * second + rest2 * fn.square(g)
+    change = first / (correction * fn.sqrt(second) + epsilon)
+    return [p - rate * change, first, second]
 
 
 class AdamStepper(TrainingStepper):
@@ -134,8 +140,8 @@ class AdamStepper(TrainingStepper):
         "beta2": FRACTION,
         "epsilon": NON_NEGATIVE,
     }
+    rule = adam
     state_names = ("first_moment", "second_moment")
-    scratch_names = ("change",)
 
     def __init__(
         self,
@@ -153,8 +159,8 @@ class AdamStepper(TrainingStepper):
         """Return the numbers of the formula; those of both corrections change with the step."""
         step = max(self.steps, 1)
         return {
-            "minus_rate": -self.learning_rate / (1.0 - self.beta1**step),
-            "second_correction": 1.0 / math.sqrt(1.0 - self.beta2**step),
+            "rate": self.learning_rate / (1.0 - self.beta1**step),
+            "correction": 1.0 / math.sqrt(1.0 - self.beta2**step),
             "beta1": self.beta1,
             "rest1": 1.0 - self.beta1,
             "beta2": self.beta2,
@@ -162,18 +168,12 @@ class AdamStepper(TrainingStepper):
             "epsilon": self.epsilon,
         }
 
-    def update(self) -> None:
-        """Do the formula."""
-        h, change = self.handler, self.scratch["change"]
-        first, second = self.state["first_moment"], self.state["second_moment"]
-        self._average(self.gradients, "beta1", "rest1", first)
-        h.mult_tt(self.gradients, self.gradients, change)
-        self._average(change, "beta2", "rest2", second)
-        h.sqrt_t(second, change)
-        h.mult_st(self.numbers["second_correction"], change, change)
-        h.add_st(self.numbers["epsilon"], change, change)
-        h.divide_tt(first, change, change)
-        h.mult_add_st(self.numbers["minus_rate"], change, self.parameters)
+
+@formula
+def adamw(p: Any, g: Any, first: Any, second: Any, *numbers: Any) -> list[Any]:
+    """Adam after the parameters were shrunk by the last number."""
+    *numbers_of_adam, keep = numbers
+    return adam(keep * p, g, first, second, *numbers_of_adam)
 
 
 class AdamWStepper(AdamStepper):
@@ -184,6 +184,7 @@ class AdamWStepper(AdamStepper):
     """
 
     hyperparameters = {**AdamStepper.hyperparameters, "weight_decay": NON_NEGATIVE}
+    rule = adamw
 
     def __init__(
         self,
@@ -199,8 +200,3 @@ class AdamWStepper(AdamStepper):
     def scalars(self) -> dict[str, float]:
         """Return the numbers of Adam and the factor of the parameters."""
         return {**super().scalars(), "keep": 1.0 - self.learning_rate * self.weight_decay}
-
-    def update(self) -> None:
-        """Shrink the parameters, then do Adam's update."""
-        self.handler.mult_st(self.numbers["keep"], self.parameters, self.parameters)
-        super().update()

@@ -1,27 +1,25 @@
 """Steppers: one training step each, i.e. forward pass, backward pass, change of the parameters.
 
-All arithmetic is handler operations on the flat ``net.buffer.parameters`` and
-``net.buffer.gradients``. Numbers that change from step to step (learning rate, bias
-corrections) lie in memory too: ``run`` writes them there first, and what follows touches only
-arrays that stay where they are, so that it can be recorded once and replayed.
+An update is one formula over the flat ``net.buffer.parameters`` and ``net.buffer.gradients``.
+Numbers that change from step to step (learning rate, bias corrections) lie in memory too: ``run``
+writes them there first, and what follows touches only arrays that stay where they are, so that it
+can be recorded once and replayed.
 
 A new optimiser declares its numbers and its state, and says what an update is::
 
+    @formula
+    def signs(parameters, gradients, rate):
+        return parameters - rate * fn.sgn(gradients)
+
     class SignStepper(TrainingStepper):
         hyperparameters = {"learning_rate": NON_NEGATIVE}
-        scratch_names = ("sign",)
+        rule = signs
 
         def __init__(self, learning_rate: float = 0.01) -> None:
             self.learning_rate = learning_rate
 
         def scalars(self) -> dict[str, float]:
-            return {"minus_rate": -self.learning_rate}
-
-        def update(self) -> None:
-            self.handler.sign_t(self.gradients, self.scratch["sign"])
-            self.handler.mult_add_st(
-                self.numbers["minus_rate"], self.scratch["sign"], self.parameters
-            )
+            return {"rate": self.learning_rate}
 """
 
 from __future__ import annotations
@@ -35,8 +33,10 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
+from brainstorm.handlers.plan import StandIn
 from brainstorm.hooks.base import is_number
-from brainstorm.training.planning import StepPlans
+from brainstorm.optree import Formula, formula
+from brainstorm.structure.planning import Plans
 from brainstorm.utils import Array
 
 __all__ = [
@@ -74,14 +74,18 @@ _NOTHING: Mapping[str, Array] = MappingProxyType({})
 class TrainingStepper(Describable):
     """Base of all steppers.
 
-    A subclass sets ``hyperparameters``, ``state_names`` and ``scratch_names``, and implements
-    `scalars` and `update` (and `look_ahead`, where something must happen before the passes).
+    A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
+    `look_ahead`, where something must happen before the passes). In place of a ``rule`` it can
+    implement `update` with any handler operations.
 
     Attributes:
         hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked, also
             the one that a hook makes while training.
+        rule: The formula of an update. It takes the parameters, the gradients, the arrays of
+            ``state_names`` and the numbers of `scalars`, in their orders, and gives the new
+            parameters and the new state.
         state_names: Arrays with one value per parameter that are kept from step to step.
-        scratch_names: The same, but without a meaning between two steps.
+        scratch_names: The same, but without a meaning between two steps; for `update`.
         net: The network; set by `start`.
         steps: How many times `run` was called since `start`.
         state: The arrays of ``state_names`` on the network's handler; zero after `start`.
@@ -101,6 +105,7 @@ class TrainingStepper(Describable):
     }
 
     hyperparameters: dict[str, Range] = {}
+    rule: Formula | None = None
     state_names: tuple[str, ...] = ()
     scratch_names: tuple[str, ...] = ()
 
@@ -110,7 +115,7 @@ class TrainingStepper(Describable):
     scratch: Mapping[str, Array] = _NOTHING
     numbers: Mapping[str, Array] = _NOTHING
     _all_numbers: Array = None
-    _plans: StepPlans = None  # type: ignore[assignment]  # made by start
+    _plans: Plans = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -143,7 +148,7 @@ class TrainingStepper(Describable):
             TrainingError: The state given to `set_state` belongs to another network or stepper.
         """
         self.net = net
-        self._plans = StepPlans()
+        self._plans = Plans()
         self.steps = 0
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
@@ -162,7 +167,7 @@ class TrainingStepper(Describable):
         """
         self.steps += 1
         self.refresh()
-        self._plans.run(self)
+        self._plans.run(self.net, self.step, self._record)
 
     def refresh(self) -> None:
         """Write the values of `scalars` to where `update` reads them."""
@@ -177,6 +182,17 @@ class TrainingStepper(Describable):
         self.net.backward_pass()
         self.update()
 
+    def _record(self, recorded_net: Any) -> None:
+        """Do `step` with a recorded network; what `refresh` has written must not be looked at."""
+        recorder = recorded_net.handler
+        guarded = {
+            name: {key: recorder.guard(array) for key, array in getattr(self, name).items()}
+            for name in ("state", "scratch", "numbers")
+        }
+        stand_in = StandIn(self, (*self.hyperparameters, "steps"), net=recorded_net, **guarded)
+        stand_in.copy.step()
+        stand_in.check()
+
     def scalars(self) -> dict[str, float]:
         """Return the numbers that `update` uses in this step, always with the same names."""
         return {}
@@ -186,7 +202,11 @@ class TrainingStepper(Describable):
 
     def update(self) -> None:
         """Change the parameters after the passes; handler operations on fixed arrays only."""
-        raise NotImplementedError
+        if self.rule is None:
+            raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
+        state = list(self.state.values())
+        inputs = [self.parameters, self.gradients, *state, *self.numbers.values()]
+        self.handler.compute(self.rule, inputs, [self.parameters, *state])
 
     # -- state ------------------------------------------------------------------------------------
 
@@ -222,18 +242,13 @@ class TrainingStepper(Describable):
 
     def _restore(self, saved: Mapping[str, Any], shape: tuple[int, ...]) -> None:
         for name in set(self.state_names).intersection(saved):
-            if saved[name].shape != shape:
+            if np.shape(saved[name]) != shape:
                 raise TrainingError(
-                    f"{type(self).__name__}.start, state {name!r}: expected shape {shape} like "
-                    f"the parameters, got {saved[name].shape}. Is it the state of another network?"
+                    f"{type(self).__name__}.start, state {name!r}: expected shape {shape} like the "
+                    f"parameters, got {np.shape(saved[name])}. Is it the state of another network?"
                 )
             self.handler.set_from_numpy(self.state[name], saved[name])
         self.steps = int(saved["steps"])
-
-    def _average(self, value: Array, decay: str, rest: str, average: Array) -> None:
-        """Let ``average = decay * average + rest * value``; both factors name numbers."""
-        self.handler.mult_st(self.numbers[decay], average, average)
-        self.handler.mult_add_st(self.numbers[rest], value, average)
 
 
 class ForwardStepper(TrainingStepper):
@@ -251,21 +266,31 @@ class ForwardStepper(TrainingStepper):
         self.net.forward_pass(training_pass=self.use_training_pass)
 
 
+@formula
+def descended(p: Any, g: Any, rate: Any) -> Any:
+    """The parameters after a step down the gradient."""
+    return p - rate * g
+
+
 class SgdStepper(TrainingStepper):
     """Stochastic gradient descent: ``p -= learning_rate * g``."""
 
     hyperparameters = {"learning_rate": NON_NEGATIVE}
+    rule = descended
 
     def __init__(self, learning_rate: float = 0.1) -> None:
         self.learning_rate = learning_rate
 
     def scalars(self) -> dict[str, float]:
         """Return the factor of the gradients."""
-        return {"minus_rate": -self.learning_rate}
+        return {"rate": self.learning_rate}
 
-    def update(self) -> None:
-        """Do one descent."""
-        self.handler.mult_add_st(self.numbers["minus_rate"], self.gradients, self.parameters)
+
+@formula
+def with_momentum(p: Any, g: Any, velocity: Any, rate: Any, momentum: Any) -> list[Any]:
+    """The parameters after a step with a changed velocity, and this."""
+    velocity = momentum * velocity - rate * g
+    return [p + velocity, velocity]
 
 
 class MomentumStepper(TrainingStepper):
@@ -279,6 +304,7 @@ class MomentumStepper(TrainingStepper):
     """
 
     hyperparameters = {"learning_rate": NON_NEGATIVE, "momentum": FRACTION}
+    rule = with_momentum
     state_names = ("velocity",)
 
     def __init__(
@@ -294,14 +320,20 @@ class MomentumStepper(TrainingStepper):
     def scalars(self) -> dict[str, float]:
         """Return the factors of the gradients and of the velocity."""
         scale = 1.0 - self.momentum if self.scale_learning_rate else 1.0
-        return {"minus_rate": -self.learning_rate * scale, "momentum": self.momentum}
+        return {"rate": self.learning_rate * scale, "momentum": self.momentum}
 
-    def update(self) -> None:
-        """Change the velocity by the gradients and the parameters by the velocity."""
-        h, velocity = self.handler, self.state["velocity"]
-        h.mult_st(self.numbers["momentum"], velocity, velocity)
-        h.mult_add_st(self.numbers["minus_rate"], self.gradients, velocity)
-        h.add_tt(velocity, self.parameters, self.parameters)
+
+@formula
+def led(p: Any, velocity: Any, momentum: Any) -> list[Any]:
+    """The parameters where the velocity leads, and what remains of this."""
+    velocity = momentum * velocity
+    return [p + velocity, velocity]
+
+
+@formula
+def corrected(p: Any, g: Any, velocity: Any, rate: Any, momentum: Any) -> list[Any]:
+    """Parameters and velocity after the gradients found there."""
+    return [p - rate * g, velocity - rate * g]
 
 
 class NesterovStepper(MomentumStepper):
@@ -311,14 +343,10 @@ class NesterovStepper(MomentumStepper):
     those of `MomentumStepper`. (Sutskever et al., ICML 2013.)
     """
 
+    rule = corrected
+
     def look_ahead(self) -> None:
         """Go where the velocity leads."""
-        h, velocity = self.handler, self.state["velocity"]
-        h.mult_st(self.numbers["momentum"], velocity, velocity)
-        h.add_tt(velocity, self.parameters, self.parameters)
-
-    def update(self) -> None:
-        """Correct the velocity and the parameters by the gradients."""
-        h, rate = self.handler, self.numbers["minus_rate"]
-        h.mult_add_st(rate, self.gradients, self.state["velocity"])
-        h.mult_add_st(rate, self.gradients, self.parameters)
+        velocity = self.state["velocity"]
+        inputs = [self.parameters, velocity, self.numbers["momentum"]]
+        self.handler.compute(led, inputs, [self.parameters, velocity])

@@ -13,10 +13,15 @@ from typing import Any
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
+from brainstorm.files import PathLike
+from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, write_line
+from brainstorm.hooks.savers import SaveCheckpoint
+from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, gather_losses_and_scores
-from brainstorm.tools import run_network
+from brainstorm.training.checkpoint import DataProgress, load_run, save_run
 from brainstorm.training.logs import Logs
+from brainstorm.training.signals import StopSignals
 from brainstorm.training.steppers import TrainingStepper
 
 __all__ = ["Trainer"]
@@ -26,6 +31,9 @@ ROLLING = "rolling_training"
 
 #: The name in the logs of what statistics layers accumulated over each epoch.
 STATISTICS = "statistics"
+
+#: The name in the logs of the reason why a training ended that no hook has stopped.
+INTERRUPTED = "interrupted"
 
 VALUE_COLUMN = 40
 
@@ -46,6 +54,7 @@ class Trainer(Describable):
             ``'rolling_training'``, statistics layers under ``'statistics'``, and what the hooks
             return under their names.
         results: What the last `evaluate` recorded.
+        net: The network of the last `train`, or the one that `resume` has read.
     """
 
     __undescribed__ = {
@@ -53,6 +62,10 @@ class Trainer(Describable):
         "current_update_nr": 0,
         "logs": Logs(),
         "results": Logs(),
+        "net": None,
+        "_progress": None,
+        "_pending": None,
+        "_signals": None,
     }
     __default_values__ = {"verbose": True}
 
@@ -65,6 +78,15 @@ class Trainer(Describable):
         self.current_update_nr = 0
         self.logs = Logs()
         self.results = Logs()
+        self.net: Any = None
+        self._progress: DataProgress | None = None  # while training
+        self._pending: dict[str, Any] | None = None  # what `train` has to restore
+        self._signals = StopSignals()
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        self._signals = StopSignals()
+        for hook in self.hooks.values():
+            hook.trainer = self
 
     def add_hook(self, hook: Hook) -> None:
         """Add a hook.
@@ -77,13 +99,14 @@ class Trainer(Describable):
                 f"Trainer.add_hook: expected a Hook, got {hook!r}. Derive it from "
                 f"brainstorm.hooks.Hook."
             )
-        if hook.__name__ in (*self.hooks, ROLLING, STATISTICS):
+        if hook.__name__ in (*self.hooks, ROLLING, STATISTICS, INTERRUPTED):
             raise TrainingError(
                 f"Trainer.add_hook: the name {hook.__name__!r} is taken. Give the hook another "
                 f"one: name='...'."
             )
         hook.check_choice("role", hook.role, ROLES)
         hook.priority = max((h.priority for h in self.hooks.values()), default=0) + 1
+        hook.trainer = self
         self.hooks[hook.__name__] = hook
 
     def ordered_hooks(self) -> list[Hook]:
@@ -96,7 +119,12 @@ class Trainer(Describable):
         """Train until a hook stops; without a stopping hook that is never.
 
         All hooks run once before the first update. A later call continues: the counts go on,
-        and only those hooks run before its first update that log nothing.
+        and only those hooks run before its first update that log nothing. What `resume` has read
+        continues exactly where it was saved.
+
+        The first SIGINT (Ctrl-C) or SIGTERM ends the training after the present update, without
+        what belongs to the end of an epoch; `SaveCheckpoint` hooks save the run, and
+        ``logs['interrupted']`` says why. A SIGINT after that is a KeyboardInterrupt at once.
 
         Args:
             net: The network.
@@ -104,44 +132,73 @@ class Trainer(Describable):
             **named_data_iters: Further data, for the hooks that name it.
 
         Raises:
-            TrainingError: The data does not fit the network's inputs, or there is none.
+            TrainingError: The data does not fit the network's inputs, or there is none; or after
+                `resume`: it is another network, or data are missing.
+            IteratorValidationError: After `resume`: an iterator is of another kind or other data.
         """
         check_data_names(net, training_data_iter)
+        if self._pending is not None and net is not self.net:
+            raise TrainingError(
+                f"Trainer.train: expected the network that was read with the run (trainer.net), "
+                f"got another one of {len(net.layers)} layers."
+            )
+        iters = {"training_data_iter": training_data_iter, **named_data_iters}
+        progress = DataProgress(net, iters)
+        if self._pending is not None:
+            progress.set_state(self._pending["data"])
         self.stepper.start(net)
         hooks = self.ordered_hooks()
-        with ExitStack() as stack:
-            iters = {"training_data_iter": training_data_iter, **named_data_iters}
-            self._start_hooks(stack, hooks, net, self.logs, iters)
-            first = hooks if self.current_update_nr == 0 else [h for h in hooks if h.idempotent]
-            stop = self._emit(first, "update", net) or self._emit(first, "epoch", net)
-            while not stop:
-                stop = self._run_epoch(net, training_data_iter, hooks)
+        self.net, self._progress = net, progress
+        try:
+            with StopSignals() as self._signals, ExitStack() as stack:
+                self._start_hooks(stack, hooks, net, self.logs, iters)
+                if self._pending is not None:
+                    global_rnd.__setstate__(self._pending["global_rnd"])
+                    self._pending = None
+                stop = not progress.in_epoch and self._emit_first(hooks, net)
+                while not stop:
+                    stop = self._run_epoch(progress, hooks)
+        finally:
+            self._progress = None
+            if self._pending is not None:  # nothing was done yet: the next call needs it again
+                self.stepper.set_state(self.stepper.get_state())
 
-    def _run_epoch(self, net: Any, training_data_iter: Any, hooks: Iterable[Hook]) -> bool:
-        self.current_epoch_nr += 1
+    def _emit_first(self, hooks: list[Hook], net: Any) -> bool:
+        first = hooks if self.current_update_nr == 0 else [h for h in hooks if h.idempotent]
+        return self._emit(first, "update", net) or self._emit(first, "epoch", net)
+
+    def _run_epoch(self, progress: DataProgress, hooks: Iterable[Hook]) -> bool:
+        """Run an epoch, or the rest of it; return whether the training ends."""
+        net, stop = progress.net, False
+        if not progress.in_epoch:
+            self.current_epoch_nr += 1
+            net.reset_statistics()
+            progress.begin_epoch()
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
-        scores: dict[str, Any] = OrderedDict()
-        net.reset_statistics()
-        first_update, stop = self.current_update_nr, False
-        for _ in run_network(net, training_data_iter(handler=net.handler)):
+        for _ in progress.batches():
             self.current_update_nr += 1
             self.stepper.run()
-            gather_losses_and_scores(net, self.train_scorers, scores)
+            gather_losses_and_scores(net, self.train_scorers, progress.scores)
             net.apply_weight_modifiers()
             stop = self._emit(hooks, "update", net)
             if stop:
                 break
-        if self.current_update_nr == first_update:
+            if self._save_due(hooks, progress):
+                return True
+        if progress.given == 0:
+            iterator = progress.iters["training_data_iter"]
             raise TrainingError(
                 f"Trainer.train, epoch {self.current_epoch_nr}: the training_data_iter "
-                f"({type(training_data_iter).__name__}) gave no batch."
+                f"({type(iterator).__name__}) gave no batch."
             )
-        averages = aggregate_losses_and_scores(scores, net, self.train_scorers)
+        progress.in_epoch = False
+        averages = aggregate_losses_and_scores(progress.scores, net, self.train_scorers)
         self._record(ROLLING, averages, self.logs, self.verbose)
         if statistics := net.dump_statistics():
             self._record(STATISTICS, statistics, self.logs, self.verbose)
-        return self._emit(hooks, "epoch", net) or stop
+        stop = self._emit(hooks, "epoch", net) or stop
+        return self._save_due(hooks, progress) or stop
 
     def evaluate(self, net: Any, **named_data_iters: Any) -> Logs:
         """Let the hooks that write logs run once, whatever their intervals.
@@ -191,7 +248,13 @@ class Trainer(Describable):
     def _emit(self, hooks: Iterable[Hook], timescale: str, net: Any) -> bool:
         """Fire the hooks whose turn it is; return whether one of them stopped the training."""
         count = self.current_epoch_nr if timescale == "epoch" else self.current_update_nr
-        due = [h for h in hooks if h.timescale == timescale and count % h.interval == 0]
+        due = [
+            hook
+            for hook in hooks
+            if hook.timescale == timescale
+            and count % hook.interval == 0
+            and not isinstance(hook, SaveCheckpoint)  # see _save_due
+        ]
         stops = [self._fire(hook, net, self.logs) for hook in due]
         return any(stops)
 
@@ -209,7 +272,62 @@ class Trainer(Describable):
         if verbose:
             _print_entry(name, entry)
 
+    def _save_due(self, hooks: Iterable[Hook], progress: DataProgress) -> bool:
+        """Let the run be saved where it is time; return whether a signal ends the training."""
+        signal = self._signals.received
+        counts = self.current_epoch_nr, self.current_update_nr
+        due = [
+            hook
+            for hook in hooks
+            if isinstance(hook, SaveCheckpoint)
+            and (signal or hook.is_due(*counts, not progress.in_epoch))
+        ]
+        if due and progress.in_epoch and not progress.goes_on():
+            return False  # what belongs to the end of the epoch comes first
+        for hook in due:
+            self._fire(hook, progress.net, self.logs)
+        if signal:
+            self._record(INTERRUPTED, f"received {signal}", self.logs, self.verbose)
+        return bool(signal)
+
     # -- state ------------------------------------------------------------------------------------
+
+    def save_run(self, filename: PathLike) -> None:
+        """Write a run file for `resume`; `SaveCheckpoint` does so, at moments when it is exact.
+
+        Raises:
+            TrainingError: No training is going on, or the state of a hook or the logs hold
+                something that no file can hold.
+            DescriptionError: A hook, the stepper, a scorer or the network cannot be described.
+        """
+        if self._progress is None:
+            raise TrainingError(
+                "Trainer.save_run: expected to be called by a hook while training. Use "
+                "net.save_as_hdf5 for a network."
+            )
+        save_run(filename, self, self._progress)
+
+    @classmethod
+    def resume(cls, filename: PathLike, handler: Handler | None = None) -> Trainer:
+        """Return the trainer of a run file, with its hooks, and the network as ``trainer.net``.
+
+            trainer = Trainer.resume("run.hdf5")
+            trainer.train(trainer.net, make_training_data(), validation=make_validation_data())
+
+        goes on exactly where the file was written, given iterators that are made as in the run.
+
+        Args:
+            filename: The file of a `SaveCheckpoint`.
+            handler: Use this handler, of the same kind, instead of the one that the file names.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            FileFormatError: The file is truncated, foreign, or of a newer version.
+            UnknownTypeError: It needs a class that has not been imported.
+        """
+        trainer, net, pending = load_run(filename, cls, handler)
+        trainer.net, trainer._pending = net, pending
+        return trainer
 
     def get_state(self) -> dict[str, Any]:
         """Return what a continuation needs beside the network and the data.

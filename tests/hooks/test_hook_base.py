@@ -26,6 +26,7 @@ EXAMPLES = {
     "MonitorScores": lambda: hooks.MonitorScores("valid", []),
     "ProgressBar": lambda: hooks.ProgressBar(),
     "SaveBestNetwork": lambda: hooks.SaveBestNetwork("valid.loss", criterion="min"),
+    "SaveCheckpoint": lambda: hooks.SaveCheckpoint("run.hdf5", keep=2, best="valid.loss"),
     "SaveLogs": lambda: hooks.SaveLogs("logs.hdf5"),
     "SaveNetwork": lambda: hooks.SaveNetwork("net.hdf5"),
     "StopAfterEpoch": lambda: hooks.StopAfterEpoch(5),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.errors import DescriptionError, TrainingError, UnknownPathError
 from brainstorm.hooks import (
     Hook,
     MonitorLoss,
     MonitorScores,
     SaveBestNetwork,
+    SaveCheckpoint,
     SaveLogs,
     SaveNetwork,
 )
@@ -175,3 +177,135 @@ def test_in_a_training(net, batches, tmp_path):
     losses = trainer.logs["valid.total_loss"]
     assert best.best_t == int(np.argmin(losses))
     assert evaluate(best.load_best_network(), batches)["total_loss"] == min(losses)
+
+
+# -- whole runs ----------------------------------------------------------------------------------
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def updates_in(folder):
+    return {path.name: Trainer.resume(path).current_update_nr for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [
+        ({}, [4, 8, 12]),
+        ({"interval": 2}, [8]),
+        ({"timescale": "update", "interval": 5}, [5, 10]),
+        ({"timescale": "update", "interval": 4}, [4, 8, 12]),
+        ({"minutes": 0}, [*range(1, 13)]),
+        ({"minutes": 0.001}, [3, 6, 9, 12]),
+        ({"minutes": 1}, []),
+    ],
+)
+def test_when_a_run_is_saved(train, tmp_path, monkeypatch, options, updates):
+    """In time that passes with the updates, 0.02 seconds each."""
+
+    class Clock(Hook):
+        now = 0.0
+
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            Clock.now = 0.02 * update_nr + 1e-9
+
+    monkeypatch.setattr("time.monotonic", lambda: Clock.now)
+    hook = SaveCheckpoint(tmp_path / "run.hdf5", keep=100, **options)
+    train(Clock(timescale="update"), hook, epochs=3)
+    assert [int(name.rpartition("-")[2].partition(".")[0]) for name in hook.kept] == updates
+
+
+def test_the_newest_states_are_kept(train, tmp_path):
+    train(SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=2), epochs=3)
+    assert updates_in(tmp_path) == {"run.hdf5": 12, "run-11.hdf5": 11, "run-12.hdf5": 12}
+
+
+def test_the_best_state_is_kept(train, tmp_path):
+    class Score(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            return [0.0, math.nan, 3.0, 1.0, 2.0][epoch_nr]
+
+    for criterion, epoch in (("min", 3), ("max", 2)):
+        folder = tmp_path / criterion
+        folder.mkdir()
+        hook = SaveCheckpoint(folder / "run", best="Score", criterion=criterion)
+        train(hook, Score(), epochs=4)
+        assert updates_in(folder) == {"run": 16, "run-best": 4 * epoch}
+        assert hook.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
+
+
+def test_a_missing_log_is_an_error_once_it_should_be_there(train, tmp_path):
+    name = "rolling_training.total_loss"
+    train(SaveCheckpoint(tmp_path / "a", timescale="update", best=name))
+    assert files_in(tmp_path) == ["a", "a-best"]
+    with pytest.raises(UnknownPathError, match="unknown log 'rolling.loss'. Choices are: roll"):
+        train(SaveCheckpoint(tmp_path / "b", timescale="update", best="rolling.loss"))
+
+
+def test_a_resumed_run_tidies_up_what_the_first_has_kept(net, batches, train, tmp_path):
+    train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=3)
+    again = Trainer.resume(tmp_path / "run.hdf5")
+    again.hooks["end"].max_epochs = 4
+    again.train(again.net, batches, valid=batches)
+    assert files_in(tmp_path) == ["run-12.hdf5", "run-16.hdf5", "run.hdf5"]
+
+
+def test_a_file_system_without_links(train, tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=1)
+    assert updates_in(tmp_path) == {"run.hdf5": 4, "run-4.hdf5": 4}
+
+
+def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(net, batches, tmp_path):
+    def attempt(hook, iterator=batches, file="run.hdf5"):
+        trainer = Trainer(SgdStepper(), verbose=False)
+        trainer.add_hook(SaveCheckpoint(tmp_path / file))
+        trainer.add_hook(hook)
+        trainer.train(net, batches, valid=iterator)
+
+    with pytest.raises(
+        DescriptionError,
+        match=r"\[Trainer.hooks\]\[rate\]\[ModifyStepperAttribute.schedule\]: a function has no",
+    ) as caught:
+        attempt(bs.hooks.ModifyStepperAttribute(lambda *counts: 0.1, name="rate"))
+    assert caught.value.__notes__ == ["Raised by the hook 'SaveCheckpoint' (SaveCheckpoint)."]
+    with pytest.raises(TrainingError, match=r"\(SaveCheckpoint\), valid: expected a DataIterator"):
+        attempt(bs.hooks.StopAfterEpoch(1), [1, 2])
+    with pytest.raises(TrainingError, match="filename: expected a file in a folder that exists"):
+        attempt(bs.hooks.StopAfterEpoch(1), file="nowhere/run.hdf5")
+    assert files_in(tmp_path) == []
+
+
+def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batches, tmp_path):
+    class Odd(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            return {"thing": object()} if epoch_nr == 2 else None
+
+    trainer = Trainer(SgdStepper(), verbose=False)
+    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5"))
+    trainer.add_hook(Odd())
+    with pytest.raises(
+        TrainingError, match=r"run file, trainer.logs.Odd.thing\[0\]: expected numbers, texts, None"
+    ):
+        trainer.train(net, batches)
+    assert updates_in(tmp_path) == {"run.hdf5": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"minutes": -1}, "minutes: expected a number >= 0 or None, got -1"),
+        ({"minutes": math.nan}, "minutes: expected a number >= 0 or None, got nan"),
+        ({"keep": 0}, "keep: expected an integer >= 1, got 0"),
+        ({"keep": 1.5}, "keep: expected an integer >= 1, got 1.5"),
+        ({"criterion": "best"}, "criterion: expected 'min' or 'max', got 'best'"),
+    ],
+)
+def test_bad_options_of_a_checkpoint(options, text):
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        SaveCheckpoint("run.hdf5", **options)

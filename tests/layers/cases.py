@@ -423,4 +423,45 @@ CASES = [
             ("gelu", 4, image(3, 1)),
         )
     ),
+    *(
+        Case(
+            f"Expression {formula}",
+            lambda f=formula, p=parameters: bl.Expression(f, p),
+            shapes,
+            sources,
+        )
+        for formula, parameters, shapes, sources in (
+            ("x", {}, vector(), {}),
+            ("tanh(x) * (1 + sig(x)) + 0.5 * sig(x)", {}, vector(), {}),
+            (
+                "tanh(scale * x + shift) * gate",
+                {"scale": ("...",), "shift": ("F",)},
+                {**image(2, 3), "gate": ("T", "B", 1)},
+                {},
+            ),
+            ("where(x > other, x ** 2, other)", {}, pair_of((2, 1, 2), "other"), {}),
+            (
+                "scale * (x - mean(x, axis=-1)) / sqrt(var(x, axis=-1) + 0.1)",
+                {"scale": ("F",)},
+                image(2, 4),
+                {},
+            ),
+            (
+                "softmax(x / temperature, axis=-1) * mask",
+                {"temperature": 1},
+                {**vector(4), "mask": ("T", "B", 2, 1)},
+                {"parameters.temperature": inside},
+            ),
+            (
+                "logsumexp(x, -1) - gather(x, targets, -1)",
+                {},
+                {**vector(4), "targets": ("T", "B", 1)},
+                {"targets": classes(4)},
+            ),
+            ("max(x, axis=(2, 3)) + min(x, axis=2)", {}, image(2, 3), UNTIED),
+            ("tanh(x @ W)", {"W": (3, 2)}, vector(), {}),
+            ("take(V, word, axis=0)", {"V": (4, 2)}, {"word": ("T", "B", 1)}, {"word": classes(4)}),
+            ("a * b", {}, {"a": ("T", "B", 3), "b": ("T", "B", 3)}, {}),
+        )
+    ),
 ]

@@ -13,6 +13,7 @@ from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler, register_activation
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
+from brainstorm.optree import functions as fn
 from brainstorm.testing import build_layer, check_layer
 from tests.layers.running import run
 from tests.networks import classifier, data_for, numerical_gradients
@@ -60,40 +61,14 @@ def test_in_place_needs_a_derivative_from_the_output() -> None:
 # -- registered functions -----------------------------------------------------------------------
 
 
-def softsign(handler: Any, x: Any, y: Any) -> None:
-    handler.abs_t(x, y)
-    handler.add_st(1.0, y, y)
-    handler.divide_tt(x, y, y)
-
-
-def softsign_deriv(handler: Any, x: Any, y: Any, dy: Any, dx: Any) -> None:
-    handler.abs_t(y, dx)
-    handler.mult_st(-1.0, dx, dx)
-    handler.add_st(1.0, dx, dx)
-    handler.mult_tt(dx, dx, dx)
-    handler.mult_tt(dy, dx, dx)
-
-
-def softsign_deriv_from_input(handler: Any, x: Any, y: Any, dy: Any, dx: Any) -> None:
-    handler.abs_t(x, dx)
-    handler.add_st(1.0, dx, dx)
-    handler.mult_tt(dx, dx, dx)
-    handler.divide_tt(dy, dx, dx)
-
-
-def square(handler: Any, x: Any, y: Any) -> None:
-    handler.mult_tt(x, x, y)
-
-
-def square_deriv(handler: Any, x: Any, y: Any, dy: Any, dx: Any) -> None:
-    handler.mult_tt(x, dy, dx)
-    handler.mult_st(2.0, dx, dx)
+def softsign(x: Any) -> Any:
+    return x / (1 + fn.absolute(x))
 
 
 @pytest.fixture
 def _registered(fresh_registry: None) -> None:
-    register_activation("softsign", softsign, softsign_deriv)
-    register_activation("softsign_2", softsign, softsign_deriv_from_input, needs_input=True)
+    register_activation("softsign", softsign, lambda y: fn.square(1 - fn.absolute(y)))
+    register_activation("softsign_2", softsign)
 
 
 @pytest.mark.usefixtures("_registered")
@@ -141,7 +116,7 @@ def test_a_function_can_be_registered_when_the_handler_exists() -> None:
     handler = NumpyHandler(np.float64)
     with pytest.raises(LayerValidationError, match="expected one of .*'exp', got 'square'"):
         Network.from_layer(classifier(bl.FullyConnected(3, "square")), handler=handler)
-    register_activation("square", square, square_deriv, needs_input=True)
+    register_activation("square", lambda x: x * x)
     Network.from_layer(classifier(bl.FullyConnected(3, "square")), handler=handler)
     with pytest.raises(LayerValidationError, match="expected one of .*'square', got 'cube'"):
         build_layer(bl.FullyConnected(3, "cube"), VECTOR)

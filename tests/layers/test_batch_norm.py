@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import BatchNorm
 from brainstorm.testing import LayerBench, build_layer
-from tests.layers.running import run
+from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(4)
 SHAPES = [(2, 5, 3), (2, 3, 4, 2, 3)]
@@ -54,6 +55,18 @@ def test_outside_training_the_running_statistics_are_used_and_kept(shape: tuple[
     np.testing.assert_allclose(bench.get("outputs.default"), expected)
 
 
+def test_outside_training_the_statistics_are_constants_of_the_backward_pass() -> None:
+    x = RND.normal(3.0, 2.0, size=(2, 5, 3))
+    bench = run(BatchNorm(), {"default": x}, training_pass=False)
+    dy = run_backward(bench)["default"]
+    mean, var = (bench.values[f"internals.running_{name}"] for name in ("mean", "var"))
+    sigma = np.sqrt(var + 1e-5)
+    expected = dy * bench.values["parameters.gamma"] / sigma
+    np.testing.assert_allclose(bench.get("input_deltas.default"), expected)
+    expected = (dy * (x - mean) / sigma).sum((0, 1))
+    np.testing.assert_allclose(bench.get("gradients.gamma"), expected)
+
+
 def test_running_statistics_start_as_standard_and_converge() -> None:
     bench = LayerBench(build_layer(BatchNorm(decay=0.5), {"default": ("T", "B", 2)}))
     bench.resize(1, 50)
@@ -73,3 +86,21 @@ def test_running_statistics_are_no_parameters() -> None:
     assert list(layer.parameter_shapes) == ["gamma", "beta"]
     persistent = [name for name, s in layer.internal_shapes.items() if s.persistent]
     assert persistent == ["running_mean", "running_var"]
+
+
+def test_a_large_mean_does_not_swallow_the_variance() -> None:
+    x = RND.normal(1e4, 1.0, size=(1, 500, 2)).astype(np.float32)
+    bench = LayerBench(
+        build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 2)}), NumpyHandler(np.float32)
+    )
+    bench.resize(1, 500)
+    bench.forward({**bench.sample(RND), "inputs.default": x})
+    mean, var = moments(x.astype(np.float64))
+    np.testing.assert_allclose(bench.get("internals.sigma_b"), np.sqrt(var), rtol=1e-5)
+    np.testing.assert_allclose(bench.get("internals.centered"), x - mean, atol=1e-3)
+
+
+def test_a_constant_channel_has_no_variance() -> None:
+    bench = run(BatchNorm(epsilon=0.25), {"default": np.full((2, 3, 1), 7.1)})
+    np.testing.assert_array_equal(bench.get("internals.sigma_b"), [0.5])
+    np.testing.assert_array_equal(bench.get("internals.x_hat"), np.zeros((2, 3, 1)))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
-from brainstorm.layers import Lstm, Recurrent
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.handlers import NumpyHandler
+from brainstorm.layers import Clockwork, ClockworkLstm, Gru, Lstm, Recurrent
+from brainstorm.optree import Program
+from brainstorm.optree.stages import schedule
+from brainstorm.testing import LayerBench, approx_fprime, build_layer
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(2)
@@ -124,3 +130,94 @@ def test_one_parameter_can_have_been_written_by_another_layer() -> None:
     for path in bench.gradient_paths:
         kept = 1.0 if path == "gradients.Rz" else 0.0
         np.testing.assert_allclose(results[1][path], results[0][path] + kept, err_msg=path)
+
+
+# -- deltas of internals ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["tanh", "linear"])
+def test_deltas_of_the_lstm_after_the_nonlinearities(activation: str) -> None:
+    bench = run(Lstm(3, activation), {"default": RND.normal(size=(4, 2, 5))})
+    dy = run_backward(bench)["default"]
+    b = {name: bench.get(f"internals.{name}") for name in bench.layer.internal_shapes}
+    before = np.concatenate([bench.values["context.internals.Ca"], b["Ca"][:-1]])
+    dy[:-1] += sum(b[f"d{g}a"][1:] @ bench.get(f"parameters.R{g.lower()}") for g in "ZIFO")
+    dcell = {"dZb": b["Ib"], "dIb": b["Zb"], "dFb": before}
+    expected = {name: b["dCa"] * factor for name, factor in dcell.items()}
+    expected |= {"dOb": dy * b["Cb"], "dCb": dy * b["Ob"]}
+    for name, delta in expected.items():
+        np.testing.assert_allclose(b[name], delta, err_msg=name)
+        if name[1] in "IFO":
+            after = b[name[1:]]
+            np.testing.assert_allclose(b[f"{name[:2]}a"], delta * after * (1 - after))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_context_of_the_cell_gets_a_delta(masked: bool) -> None:
+    inputs = {"default": RND.normal(size=(4, 2, 3))}
+    if masked:
+        inputs["mask"] = np.array([[0, 1], [1, 0], [0, 1], [1, 1]])[:, :, None].astype(float)
+    bench = run(Lstm(3), inputs)
+    dy = run_backward(bench)["default"]
+    cell = bench.values["context.internals.Ca"]
+
+    def objective(changed: np.ndarray) -> float:
+        bench.forward({**bench.values, "context.internals.Ca": changed.reshape(cell.shape)})
+        return float((bench.get("outputs.default") * dy).sum())
+
+    expected = approx_fprime(cell.ravel(), objective, 1e-6).reshape(cell.shape)
+    np.testing.assert_allclose(bench.get("context.internals.dCa"), expected, rtol=1e-6)
+
+
+# -- what is computed ---------------------------------------------------------------------------
+
+
+class Listing(NumpyHandler):
+    """Keeps what it is asked to compute."""
+
+    def __init__(self) -> None:
+        super().__init__(np.float64)
+        self.programs: list[Program] = []
+        self.products = 0
+
+    def run_program(self, program: Program, *arrays: Any) -> None:
+        self.programs.append(program)
+        super().run_program(program, *arrays)
+
+    def dot_add_packed(self, *args: Any, **kwargs: Any) -> None:
+        self.products += 1
+        super().dot_add_packed(*args, **kwargs)
+
+
+def expensive(program: Program) -> int:
+    """Return how often a program calls exp, tanh and the like."""
+    return sum(not s.operator.cheap and s.operator.kind == "elementwise" for s in program.steps)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("create", "functions"),
+    [(Recurrent, 1), (Lstm, 5), (Gru, 3), (Clockwork, 1), (ClockworkLstm, 5)],
+)
+def test_a_step_is_one_product_and_one_loop_and_computes_nothing_again(
+    create: Callable, functions: int, masked: bool
+) -> None:
+    steps, handler = 6, Listing()
+    shapes = {"default": ("T", "B", 3), **({"mask": ("T", "B", 1)} if masked else {})}
+    bench = LayerBench(build_layer(create(4), shapes), handler)
+    bench.resize(steps, 2)
+    bench.forward(bench.sample(np.random.RandomState(0)))
+    forward = [program for program in handler.programs if expensive(program)]
+    assert [expensive(program) for program in forward] == [functions] * steps
+    assert handler.products == steps
+    assert len(handler.programs) == steps + (create in (Clockwork, ClockworkLstm))
+    handler.programs.clear()
+    handler.products = 0
+    paths = bench.delta_paths + bench.gradient_paths
+    bench.backward(bench.sample_out_deltas(np.random.RandomState(1)), overwritten=paths)
+    backward = handler.programs[:steps]
+    assert not any(expensive(program) for program in handler.programs)
+    assert len({id(program) for program in backward}) == 1
+    assert handler.products == steps - 1
+    for program in forward[:1] + backward[:1]:
+        assert len(schedule(program).stages) == 1

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.optree import OPERATORS, OpTreeNode, evaluate, gradients
+from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, gradients, linearise
+from brainstorm.optree import functions as fn
 from tests.optree.helpers import check_gradients, random_array, value, variables
 
 #: What each operator computes, written down a second time.
@@ -48,11 +49,15 @@ REFERENCE = {
     "sig2": lambda x: 1 / (1 + 2**-x),
     "tanh": lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1),
     "tanh2": lambda x: (4**x - 1) / (4**x + 1),
+    "erfc": lambda x: np.vectorize(math.erfc, otypes=[float])(x),
+    "relu": lambda x: x * (x > 0),
     "erf": lambda x: np.vectorize(math.erf, otypes=[float])(x),
     "softplus": lambda x: np.log(1 + np.exp(x)),
     "where": lambda c, x, y: np.choose(c != 0, [y, x]),
 }
 NAMES = sorted(REFERENCE)
+WITH_C = [name for name in NAMES if OPERATORS[name].c]
+LOWERED = [name for name in NAMES if OPERATORS[name].lowering]
 SMOOTH = [name for name in NAMES if OPERATORS[name].kind == "elementwise"]
 
 
@@ -140,6 +145,8 @@ def special_operands(arity, dtype):
         ("finite", [1.0, math.nan, math.inf], [1, 0, 0]),
         ("rint", [0.5, 1.5, -0.6], [0, 2, -1]),
         ("erf", [math.inf, -math.inf, math.nan], [1, -1, math.nan]),
+        ("erfc", [math.inf, -math.inf, math.nan, 0.0, -0.0], [0, 2, math.nan, 1, 1]),
+        ("relu", [math.inf, -math.inf, math.nan, 0.0], [math.inf, 0, math.nan, 0]),
     ],
 )
 def test_special_values(name, x, expected):
@@ -154,9 +161,45 @@ def test_erf_is_exact():
     np.testing.assert_allclose(out, [math.erf(a) for a in x], rtol=1e-15, atol=1e-300)
 
 
+def test_erfc_is_exact_in_its_tail():
+    x = np.linspace(-7, 26, 20001)
+    out = np.empty_like(x)
+    OPERATORS["erfc"].numpy(x, out=out)
+    # rounding x * x in exp(-x * x) moves the value by as much as it moves x
+    tolerance = np.finfo(float).eps * (4 + x * x)
+    expected = np.array([math.erfc(a) for a in x])
+    assert np.all(np.abs(out - expected) <= tolerance * expected)
+
+
+def test_every_operator_can_be_executed_in_c():
+    assert sorted({*WITH_C, *LOWERED}) == NAMES
+    assert not set(WITH_C) & set(LOWERED)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", LOWERED)
+def test_lowering_has_the_same_value_also_of_special_numbers(name, dtype):
+    values = np.array([*SPECIAL, *np.linspace(-9, 9, 1001)], dtype)
+    x = Variable(values.shape, dtype)
+    tree = OpTreeNode.build(name, x)
+    (found,) = evaluate(linearise(tree, lower=True), {x: values})
+    expected = value(tree, {x: values})
+    tolerance = (4 + 2 * np.fmin(np.abs(values), 9) ** 2) * np.finfo(dtype).eps
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    with np.errstate(invalid="ignore"):
+        wrong = np.abs(found - expected) > tolerance * np.abs(expected) + np.finfo(dtype).tiny
+    assert not wrong.any(), values[wrong]
+
+
+def test_relu_has_gradient_zero_at_zero():
+    (x,) = variables([(3,)])
+    (slope,) = evaluate(gradients(fn.relu(x), [x]), {x: np.array([-1.0, 0.0, 1.0])})
+    np.testing.assert_array_equal(slope, [0, 0, 1])
+
+
 def c_source():
     lines = ["#include <math.h>", "#include <tgmath.h>"]
-    for name in NAMES:
+    for name in WITH_C:
         row = OPERATORS[name]
         names = [f"x{i}" for i in range(row.arity)]
         for c_type in ("float", "double"):
@@ -178,7 +221,7 @@ def test_c_forms_agree_with_numpy_on_special_numbers(tmp_path):
     command = ["cc", "-std=c11", "-Wall", "-Werror", "-Wno-parentheses", "-O1", "-shared", "-fPIC"]
     subprocess.run([*command, "-o", "ops.so", "ops.c", "-lm"], cwd=tmp_path, check=True)
     library = ctypes.CDLL(str(tmp_path / "ops.so"))
-    for name in NAMES:
+    for name in WITH_C:
         for dtype, c_type in ((np.float32, "float"), (np.float64, "double")):
             arrays = special_operands(OPERATORS[name].arity, dtype)
             found, expected = np.empty_like(arrays[0]), np.empty_like(arrays[0])

@@ -5,14 +5,9 @@ import pytest
 
 from brainstorm.errors import NetworkValidationError, NullBufferError, OutOfMemoryError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.structure.buffers import (
-    BufferManager,
-    create_buffer_views_from_layout,
-    get_total_size_slices_and_shapes,
-    last_axis_slice,
-    measure_bytes,
-)
+from brainstorm.structure.buffers import BufferManager, last_axis_slice
 from brainstorm.structure.hubs import Hub
+from brainstorm.structure.placement import measure_bytes
 
 
 def array(index, shape, hub=None, part=None, **marks):
@@ -72,18 +67,6 @@ def address(a):
 # -- placing ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("item_size", "step"), [(4, 16), (8, 8)])
-def test_hubs_follow_each_other_in_the_buffer_of_their_type(item_size, step):
-    totals, slices, shapes = get_total_size_slices_and_shapes(HUBS, 3, 5, item_size)
-    assert shapes == [(8,), (3,), (5, 3), (5, 5, 8), (5, 5, 4)]
-    for (start, stop), shape in zip(slices, shapes, strict=True):
-        assert stop - start == np.prod(shape)
-        assert start % step == 0
-    assert slices[1][0] == -(-8 // step) * step
-    assert slices[4][0] == -(-200 // step) * step
-    assert totals == [-(-(slices[i][1]) // step) * step for i in (1, 2, 4)]
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_hubs_are_aligned_to_cache_lines(dtype):
     manager = BufferManager(LAYOUT, HUBS, NumpyHandler(dtype))
@@ -132,12 +115,6 @@ def test_a_null_buffer_says_why(manager):
         match=r"^L\.input_deltas\.x is a null buffer \(no memory\): nobody needs it\.$",
     ):
         manager.views.L.input_deltas.x[0]
-
-
-def test_arrays_without_a_hub_are_empty():
-    layout = view(0, parameters=array(0, (0,)))
-    views = create_buffer_views_from_layout(layout, [], [], NumpyHandler(np.float32))
-    assert views.parameters.shape == (0,)
 
 
 def test_last_axis_slice():

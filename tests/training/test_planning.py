@@ -254,7 +254,7 @@ def test_copies_of_a_stepper_start_without_plans():
 
 
 def test_old_plans_are_dropped():
-    from brainstorm.training.planning import MOST_PLANS
+    from brainstorm.structure.planning import MOST_PLANS
 
     net, stepper = network(FullyConnected(3)), SgdStepper(0.1)
     train(net, stepper, [batch(T=1, B=b + 1) for b in range(MOST_PLANS + 5)])

@@ -15,6 +15,8 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.plan import NotRecordableError
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
 from brainstorm.training import (
     AdadeltaStepper,
     AdagradStepper,
@@ -264,7 +266,8 @@ class Recorder:
             return value
 
         def call(*args, **kwargs):
-            places = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args]
+            given = [x for a in args for x in (a if isinstance(a, list) else [a])]
+            places = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in given]
             self.calls.append((name, *places))
             return value(*args, **kwargs)
 
@@ -465,23 +468,36 @@ def test_network_without_parameters():
         stepper.run()
 
 
-def test_a_stepper_of_ones_own():
-    class SignStepper(TrainingStepper):
-        hyperparameters = SgdStepper.hyperparameters
-        scratch_names = ("sign",)
+class SignStepper(TrainingStepper):
+    """By a formula of one's own."""
 
-        def __init__(self, learning_rate=0.01):
-            self.learning_rate = learning_rate
+    hyperparameters = SgdStepper.hyperparameters
+    rule = formula(lambda p, g, rate: p - rate * fn.sgn(g))
 
-        def scalars(self):
-            return {"minus_rate": -self.learning_rate}
+    def __init__(self, learning_rate=0.01):
+        self.learning_rate = learning_rate
 
-        def update(self):
-            sign = self.scratch["sign"]
-            self.handler.sign_t(self.gradients, sign)
-            self.handler.mult_add_st(self.numbers["minus_rate"], sign, self.parameters)
+    def scalars(self):
+        return {"rate": self.learning_rate}
 
-    net, stepper = QuadraticNet(), SignStepper()
+
+class SignStepperOfOperations(SignStepper):
+    """By operations of the handler."""
+
+    scratch_names = ("sign",)
+
+    def scalars(self):
+        return {"minus_rate": -self.learning_rate}
+
+    def update(self):
+        sign = self.scratch["sign"]
+        self.handler.sign_t(self.gradients, sign)
+        self.handler.mult_add_st(self.numbers["minus_rate"], sign, self.parameters)
+
+
+@pytest.mark.parametrize("cls", [SignStepper, SignStepperOfOperations])
+def test_a_stepper_of_ones_own(cls):
+    net, stepper = QuadraticNet(), cls()
     stepper.start(net)
     stepper.run()
     expected = net.start - 0.01 * np.sign(net.gradient(net.start))
@@ -491,5 +507,5 @@ def test_a_stepper_of_ones_own():
 def test_every_stepper_is_tested_here():
     public = {getattr(training, n) for n in training.__all__ if n.endswith("Stepper")}
     assert public == {TrainingStepper, ForwardStepper, *UPDATING}
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(NotImplementedError, match="TrainingStepper defines neither rule nor upd"):
         TrainingStepper().update()

@@ -1,0 +1,56 @@
+"""Units with clocks: they compute at some of the time steps, and hold their state at the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._recurrence import RecurrentLayer
+from brainstorm.layers.base_layer import Structures
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.utils import Array
+
+__all__ = ["ClockedLayer"]
+
+
+class ClockedLayer(RecurrentLayer):
+    """Mixin for a recurrent layer whose unit k computes only at the multiples of ``timing[k]``."""
+
+    computes_no_gradients_for = ("timing",)
+
+    @property
+    def holds(self) -> bool:
+        """A clock can always hold the state."""
+        return True
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        """Add to the recurrent layer's structures what the clocks need."""
+        outputs, parameters, internals = super().setup(kwargs, in_shapes)
+        size = kwargs["size"]
+        clocks = {"time": BufferStructure("T", "B", 1), "active": BufferStructure("T", "B", size)}
+        return outputs, {**parameters, "timing": BufferStructure(size)}, {**internals, **clocks}
+
+    def active(self, buffers: BufferView) -> list[Array]:
+        """Return what is 0 where a clock or the mask holds the state."""
+        return [buffers.internals.active]
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        """Find out where units compute, and let them."""
+        time = buffers.internals.time
+        for t in range(time.shape[0]):
+            self.handler.fill(time[t], float(t))
+        mask = [buffers.inputs.mask] if "mask" in self.in_shapes else []
+        inputs = [time, buffers.parameters.timing, *mask]
+        self.handler.compute(_active, inputs, [buffers.internals.active])
+        super().forward_pass(buffers, training_pass)
+
+
+@formula
+def _active(time: Any, timing: Any, *mask: Any) -> Any:
+    """1 at the multiples of timing, except where there is a mask and it is 0."""
+    is_multiple = fn.equal(fn.rint(time / timing) * timing, time)
+    return fn.where(mask[0], is_multiple, 0) if mask else is_multiple

@@ -1,0 +1,186 @@
+"""Formulas as text: parsed, and never executed as Python, because files of strangers hold them.
+
+    formula = FormulaText("tanh(scale * x + shift) * gate")
+    formula.names                        # ('scale', 'x', 'shift', 'gate')
+    tree = formula(scale, x, shift, gate)
+
+A formula consists of numbers, names, ``+ - * / ** @``, one of ``< <= > >= == !=`` (with values 0
+and 1), and calls of the functions in `brainstorm.optree.functions`, whose options are numbers,
+True, False, None, or tuples of integers: ``sum(x, axis=-1)``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+from brainstorm.errors import ValidationError, unknown
+from brainstorm.optree import functions as fn
+
+__all__ = ["FUNCTIONS", "FormulaText"]
+
+#: How long a formula may be, and how deeply nested.
+MOST_CHARACTERS, MOST_LEVELS = 2000, 100
+
+#: How many characters of it a message shows.
+SHOWN = 80
+
+#: What formulas can call: all but the functions that take lists, or shapes with T and B in them.
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    name: getattr(fn, name)
+    for name in fn.__all__
+    if name not in ("broadcast_to", "concatenate", "full", "reshape")
+}
+
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: fn.add,
+    ast.Sub: fn.subtract,
+    ast.Mult: fn.multiply,
+    ast.Div: fn.divide,
+    ast.Pow: fn.power,
+    ast.MatMult: fn.dot,
+    ast.Lt: fn.less,
+    ast.LtE: fn.less_equal,
+    ast.Gt: fn.greater,
+    ast.GtE: fn.greater_equal,
+    ast.Eq: fn.equal,
+    ast.NotEq: fn.not_equal,
+}
+
+_FOREIGN = re.compile(r"[^\w\s.,+\-*/@<>=!()]", re.ASCII)
+
+#: From the values of the names to the tree of a part of the formula.
+Part: TypeAlias = Callable[[Mapping[str, Any]], Any]
+
+
+class FormulaText:
+    """A formula over names; calling it with one operand per name builds the tree.
+
+    Args:
+        text: The formula.
+
+    Attributes:
+        names: Its free names, in the order in which they occur first.
+
+    Raises:
+        ValidationError: The text is no formula; the message says at which character and why.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text = " ".join(text.split())
+        self._found: dict[str, None] = {}
+        if len(text) > MOST_CHARACTERS:
+            raise ValidationError(
+                f"{_start(text)} has {len(text)} characters, expected at most {MOST_CHARACTERS}. "
+                "Write it in Python, as a subclass of ExpressionLayer."
+            )
+        if foreign := _FOREIGN.search(text):
+            raise ValidationError(
+                f"{_start(text)} contains {foreign[0]!r}, at character {foreign.start() + 1}: "
+                "expected letters, digits, _ . , + - * / @ < > = ! ( and ) only."
+            )
+        try:
+            parsed = ast.parse(text, mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise ValidationError(f"{_start(text)} is no formula: {error.args[0]}.") from None
+        self._root = self._part(parsed.body, 1)
+        self.names = tuple(self._found)
+
+    def __call__(self, *operands: Any) -> Any:
+        """Build the tree."""
+        return self._root(dict(zip(self.names, operands, strict=True)))
+
+    def _refuse(self, node: Any, why: str) -> NoReturn:
+        part = _start(ast.get_source_segment(self.text, node) or "")
+        place = f", at character {node.col_offset + 1} of {_start(self.text)}"
+        raise ValidationError(f"{part}{'' if part == _start(self.text) else place}: {why}")
+
+    def _part(self, node: ast.AST, level: int) -> Part:
+        kind = f"_{type(node).__name__.lower()}"
+        if level > MOST_LEVELS:
+            self._refuse(node, f"expected at most {MOST_LEVELS} levels of nesting.")
+        if kind not in ("_constant", "_name", "_unaryop", "_binop", "_compare", "_call"):
+            self._refuse(node, "expected numbers, names, arithmetic, comparisons and calls only.")
+        part: Part = getattr(self, kind)(node, level + 1)
+        return part
+
+    def _constant(self, node: ast.Constant, level: int) -> Part:
+        number: Any = node.value
+        if type(number) not in (int, float) or number > sys.float_info.max:
+            self._refuse(node, "expected a finite number.")
+        return lambda values: number
+
+    def _name(self, node: ast.Name, level: int) -> Part:
+        name = node.id
+        if name in FUNCTIONS:
+            self._refuse(node, f"is a function. Call it: {name}(...), or use another name.")
+        self._found[name] = None
+        return lambda values: values[name]
+
+    def _unaryop(self, node: ast.UnaryOp, level: int) -> Part:
+        operand = self._part(node.operand, level)
+        if isinstance(node.op, ast.UAdd):
+            return operand
+        if not isinstance(node.op, ast.USub):
+            self._refuse(node, "expected + or - as sign.")
+        # -1 stays an integer: it may be the number of an axis.
+        return lambda values: -operand(values)
+
+    def _binop(self, node: ast.BinOp, level: int) -> Part:
+        left, right = self._part(node.left, level), self._part(node.right, level)
+        return self._applied(node, type(node.op), left, right)
+
+    def _compare(self, node: ast.Compare, level: int) -> Part:
+        if len(node.ops) > 1:
+            self._refuse(node, "expected one comparison. Multiply two: (0 < x) * (x < 1).")
+        left, right = self._part(node.left, level), self._part(node.comparators[0], level)
+        return self._applied(node, type(node.ops[0]), left, right)
+
+    def _applied(self, node: ast.AST, kind: type[ast.AST], left: Part, right: Part) -> Part:
+        if kind not in _OPERATORS:
+            self._refuse(node, "expected one of + - * / ** @ < <= > >= == !=.")
+        function = _OPERATORS[kind]
+        return lambda values: function(left(values), right(values))
+
+    def _call(self, node: ast.Call, level: int) -> Part:
+        name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+        if name not in FUNCTIONS:
+            self._refuse(node, unknown("function", name, sorted(FUNCTIONS)))
+        function = FUNCTIONS[name]
+        arguments = [self._part(argument, level) for argument in node.args]
+        options = {str(keyword.arg): self._option(keyword.value) for keyword in node.keywords}
+        if len(options) < len(node.keywords):
+            self._refuse(node, "expected each option once.")
+        try:
+            inspect.signature(function).bind(*arguments, **options)
+        except TypeError as error:
+            self._refuse(node, f"{error}.")
+
+        def call(values: Mapping[str, Any]) -> Any:
+            try:
+                return function(*[argument(values) for argument in arguments], **options)
+            except (TypeError, OverflowError) as error:
+                self._refuse(node, f"{error}.")
+
+        return call
+
+    def _option(self, node: ast.expr) -> Any:
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            value = ""
+        items = value if isinstance(value, tuple) else (0,)
+        if not isinstance(value, (int, float, tuple, type(None))) or any(
+            type(item) is not int for item in items
+        ):
+            self._refuse(node, "expected a number, True, False, None or a tuple of integers.")
+        return value
+
+
+def _start(text: str) -> str:
+    """Return a text for a message, quoted, and cut if it is long."""
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")

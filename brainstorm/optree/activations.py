@@ -1,0 +1,161 @@
+"""Activation functions as formulas: one table for layers, handlers and formulas of the user.
+
+    act = activation("tanh")
+    y = act(x)                      # in a formula: a tree
+    dx = dy * act.slope(x, y)       # the tree of the derivative
+
+Most derivatives follow from the output alone; then the output may overwrite the input. The others
+are derived from the formula, and need the input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError, unknown
+from brainstorm.optree import functions as fn
+from brainstorm.optree.autodiff import gradients
+from brainstorm.optree.nodes import Expression, Variable
+
+__all__ = ["ACTIVATIONS", "Activation", "activation", "register_activation"]
+
+#: From an expression to one of the same shape.
+Function: TypeAlias = Callable[[Any], Any]
+
+#: Slope of leaky_rel below zero.
+LEAK = 0.01
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One row of the table; calling it with an expression builds the tree of its value.
+
+    Attributes:
+        name: Its first name; the table may have it under others too.
+        formula: From x to y.
+        slope_from_output: From y to the derivative; None: it has to be derived, and needs x.
+    """
+
+    name: str
+    formula: Function
+    slope_from_output: Function | None = None
+
+    def __call__(self, x: Any) -> Any:
+        """Build the tree of y."""
+        return self.formula(x)
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether the derivative is a function of x, not of y."""
+        return self.slope_from_output is None
+
+    def slope(self, x: Any, y: Any) -> Any:
+        """Build the tree of the derivative of y by x, which only uses one of them."""
+        if self.slope_from_output is not None:
+            return self.slope_from_output(y)
+        return gradients(self.formula(x), [x])[0]
+
+
+def _exp(x: Expression) -> Any:
+    """e^x, or about the largest number of the type where that would be infinite."""
+    return fn.exp(fn.minimum(x, math.log(np.finfo(x.dtype).max) * (1 - 1e-6)))
+
+
+def _gelu(x: Expression) -> Any:
+    """X times the normal distribution function of x, which is erfc(-x / sqrt(2)) / 2."""
+    return 0.5 * x * fn.erfc(x * -math.sqrt(0.5))
+
+
+_ROWS = (
+    Activation("sigmoid", fn.sig, lambda y: y * (1 - y)),
+    Activation("rel", fn.relu, lambda y: y > 0),
+    Activation("tanh", fn.tanh, lambda y: 1 - y * y),
+    Activation("linear", lambda x: x, lambda y: fn.full(y.shape, 1.0, y.dtype)),
+    Activation("el", lambda x: fn.relu(x) + fn.expm1(fn.minimum(x, 0)),
+               lambda y: 1 + fn.minimum(y, 0)),
+    Activation("softplus", fn.softplus, lambda y: -fn.expm1(-y)),
+    Activation("leaky_rel", lambda x: fn.relu(x) + LEAK * fn.minimum(x, 0),
+               lambda y: (y > 0) * (1 - LEAK) + LEAK),
+    Activation("gelu", _gelu),
+    Activation("silu", lambda x: x * fn.sig(x)),
+    # min(max(x / 6 + 1 / 2, 0), 1), with slope 0 at both ends
+    Activation("hard_sigmoid", lambda x: 1 - fn.relu(1 - fn.relu(x * (1 / 6) + 0.5)),
+               lambda y: (y > 0) * (y < 1) * (1 / 6)),
+    Activation("exp", _exp, lambda y: y),
+)  # fmt: skip
+_SYNONYMS = {"rel": "relu", "el": "elu", "leaky_rel": "leaky_relu", "silu": "swish"}
+
+_table: dict[str, Activation] = {}
+for _row in _ROWS:
+    _table[_row.name] = _row
+    if _row.name in _SYNONYMS:
+        _table[_SYNONYMS[_row.name]] = _row
+
+#: Name -> `Activation`; grows with `register_activation`.
+ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(_table)
+
+
+def activation(name: str) -> Activation:
+    """Return the activation function of that name.
+
+    Raises:
+        HandlerValidationError: There is none; the text lists the names.
+    """
+    try:
+        return _table[name]
+    except KeyError:
+        raise HandlerValidationError(unknown("activation", name, _table)) from None
+
+
+def register_activation(
+    name: str, formula: Function, slope_from_output: Function | None = None
+) -> None:
+    """Add an activation function, which every layer on every handler finds by its name.
+
+        from brainstorm.optree import functions as fn
+
+        register_activation("square", lambda x: x * x)
+        register_activation(
+            "softsign", lambda x: x / (1 + fn.absolute(x)), lambda y: fn.square(1 - fn.absolute(y))
+        )
+
+    Args:
+        name: What layers are to call it.
+        formula: Takes an expression of any shape, returns one of that shape. Its derivative is
+            derived from it, and layers keep its input for that.
+        slope_from_output: From y to the derivative of y by x, where y alone is enough; layers
+            then need not keep x, and may overwrite it by y.
+
+    Raises:
+        HandlerValidationError: The name is taken, or something is not what it should be.
+    """
+    where = f"register_activation({name!r})"
+    if not isinstance(name, str) or not name:
+        raise HandlerValidationError(f"register_activation: expected a name, got {name!r}.")
+    if name in _table:
+        raise HandlerValidationError(
+            f"{where}: the name is taken. Choose another than {', '.join(_table)}."
+        )
+    for what, function in (("formula", formula), ("slope_from_output", slope_from_output)):
+        if function is not None or what == "formula":
+            _check(f"{where}: {what}", function)
+    _table[name] = Activation(name, formula, slope_from_output)
+
+
+def _check(where: str, function: Any) -> None:
+    if not callable(function):
+        raise HandlerValidationError(f"{where}: expected a function, got {function!r}.")
+    x = Variable((2, 3), np.float32, "x")
+    tree = function(x)
+    if not isinstance(tree, Expression) or tree.shape != x.shape:
+        got = f"shape {tree.shape}" if isinstance(tree, Expression) else repr(tree)
+        raise HandlerValidationError(
+            f"{where}: expected an op-tree of its argument's shape, got {got} for {x.shape}. Write "
+            f"it with operators and brainstorm.optree.functions."
+        )

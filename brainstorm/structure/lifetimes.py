@@ -1,0 +1,137 @@
+"""Lifetimes: from when to when a hub holds something that is still to be read.
+
+Time is counted in *positions*, the steps of a forward and a backward pass over n layers: layer i
+runs forward at position i and backward at 2n - 1 - i. Which buffers a step uses follows from what
+layers declare (``needs_in_backward``, backward-only internals) and from where inputs are copies; a
+delta is cleared, if it has to be, in the step that uses it first. A hub lives from the first use of
+any of its buffers to the last one.
+
+These live always: the data (outputs of Input), everything with a context (the state that is carried
+on), and whatever does not grow with the batch (parameters, gradients, running statistics). What is
+read after a pass lives to the end: predictions, what loss and statistics layers put out, and
+outputs that nothing is connected to.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from brainstorm.errors import NetworkValidationError, unknown
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import CONSTANT
+from brainstorm.structure.hubs import Hub
+from brainstorm.structure.layout import (
+    NeededDeltas,
+    Node,
+    create_layout,
+    find_needed_deltas,
+    gather_array_nodes,
+)
+
+__all__ = ["STRATEGIES", "plan_memory"]
+
+#: What a network may do with its memory: keep everything, or use again what is no longer needed.
+STRATEGIES = ("inspectable", "compact")
+
+Layers = Mapping[str, Any]
+
+
+def plan_memory(
+    layers: Layers, keep_input_deltas: bool = False, strategy: str = "inspectable"
+) -> tuple[list[Hub], Node]:
+    """Plan the memory of a network.
+
+    Args:
+        layers: Name to layer, in topological order.
+        keep_input_deltas: Whether the deltas of the Input layer get memory too.
+        strategy: ``'inspectable'``: every buffer has memory of its own. ``'compact'``: buffers
+            whose lifetimes do not overlap share memory.
+
+    Returns:
+        The hubs and the layout, as `create_layout` does; for ``'compact'`` with lifetimes.
+
+    Raises:
+        NetworkValidationError: There is no such strategy, or `create_layout` fails.
+    """
+    if strategy not in STRATEGIES:
+        raise NetworkValidationError(unknown("memory strategy", strategy, STRATEGIES))
+    hubs, layout = create_layout(layers, keep_input_deltas)
+    if strategy == "compact":
+        _write_lifetimes(hubs, layout, layers, find_needed_deltas(layers, keep_input_deltas))
+    return hubs, layout
+
+
+def _write_lifetimes(hubs: list[Hub], layout: Node, layers: Layers, needed: NeededDeltas) -> None:
+    nodes = dict(gather_array_nodes(layout))
+    used: list[list[int]] = [[] for _ in hubs]
+    for path, position in itertools.chain(_uses(layers, needed), _uses_of_copies(layers, nodes)):
+        if "@hub" in nodes[path]:
+            used[nodes[path]["@hub"]].append(position)
+    for hub, positions in zip(hubs, used, strict=True):
+        holds_state = hub.context_size and not hub.is_backward_only
+        holds_data = any(path.startswith(f"{INPUT}.outputs.") for path in hub.slices)
+        if hub.buffer_type == CONSTANT or holds_state or holds_data:
+            continue
+        hub.lifetime = (min(positions), max(positions))
+        text = " to ".join(_describe(position, list(layers)) for position in hub.lifetime)
+        for path in hub.slices:
+            nodes[path]["@lives"] = text
+
+
+def _uses(layers: Layers, needed: NeededDeltas) -> Iterator[tuple[str, int]]:
+    """Yield (path, position) for the buffers that the layers use in their passes."""
+    end = 2 * len(layers) - 1
+    for forward, (name, layer) in enumerate(layers.items()):
+        backward = end - forward
+        runs_backward = name in needed.layers
+        read_again = layer.needs_in_backward if runs_backward else ()
+        for category, ports in (("inputs", layer.in_shapes), ("outputs", layer.out_shapes)):
+            for port in ports:
+                yield f"{name}.{category}.{port}", forward
+                if category in read_again:
+                    yield f"{name}.{category}.{port}", backward
+        for port in layer.out_shapes:
+            if _is_read_after_passes(layer, port):
+                yield f"{name}.outputs.{port}", end
+        for internal, structure in layer.internal_shapes.items():
+            # A backward pass may write to any internal, even if it reads none.
+            for position, is_used in (
+                (forward, not structure.is_backward_only),
+                (backward, structure.is_backward_only or runs_backward),
+            ):
+                if is_used:
+                    yield f"{name}.internals.{internal}", position
+        if runs_backward:
+            for category, ports in (
+                ("input_deltas", layer.in_shapes),
+                ("output_deltas", layer.out_shapes),
+            ):
+                for port in ports:
+                    yield f"{name}.{category}.{port}", backward
+
+
+def _is_read_after_passes(layer: Any, output: str) -> bool:
+    is_connected = any(c.output_name == output for c in layer.outgoing)
+    return output == "predictions" or layer.has_loss or layer.has_stats or not is_connected
+
+
+def _uses_of_copies(layers: Layers, nodes: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
+    """Yield (path, position) for the copies of inputs and the adding up of their deltas."""
+    positions = {name: position for position, name in enumerate(layers)}
+    for sink, node in nodes.items():
+        if "@copy_of" in node and "@null" not in node:
+            name, category, _ = sink.split(".", 2)
+            forward = positions[name]
+            position = forward if category == "inputs" else 2 * len(layers) - 1 - forward
+            for source in node["@copy_of"]:
+                yield source, position
+
+
+def _describe(position: int, names: list[str]) -> str:
+    if position == 2 * len(names) - 1:
+        return "the end"
+    is_forward = position < len(names)
+    name = names[position if is_forward else 2 * len(names) - 1 - position]
+    return f"{name} {'forward' if is_forward else 'backward'}"

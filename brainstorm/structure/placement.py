@@ -1,0 +1,96 @@
+"""Placement: where in the three buffers the hubs lie, for given T and B.
+
+Hubs that live always follow each other. The others come behind them and share memory where their
+lifetimes do not overlap: the largest first, each in the smallest gap that holds it between those
+it lives together with. That is "greedy by size" of Y. Pisarchyk and J. Lee, "Efficient memory
+management for deep neural net inference" (2020, arXiv:2001.03288), section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from brainstorm.structure.hubs import Hub
+
+__all__ = ["get_total_size_slices_and_shapes", "measure_bytes", "without_sharing"]
+
+#: Hubs start at multiples of this many bytes (a cache line, the width of a vector register).
+ALIGNMENT = 64
+
+
+def get_total_size_slices_and_shapes(
+    hubs: Sequence[Hub], time: int, batch: int, item_size: int = 4
+) -> tuple[list[int], list[tuple[int, int]], list[tuple[int, ...]]]:
+    """Return how the hubs are placed in the three buffers.
+
+    Args:
+        hubs: The hubs of a layout.
+        time: Sequence length T.
+        batch: Batch size B.
+        item_size: Bytes per value.
+
+    Returns:
+        The size of the constant, batch sized and time sized buffer; and for every hub its
+        (start, stop) in the buffer of its type and the shape of its array. All in values.
+    """
+    step = ALIGNMENT // item_size
+    sizes = [hub.get_size(time, batch) for hub in hubs]
+    rooms = [-(-size // step) * step for size in sizes]
+    starts = [0] * len(hubs)
+    totals = [0, 0, 0]
+    for buffer_type in range(len(totals)):
+        members = [i for i, hub in enumerate(hubs) if hub.buffer_type == buffer_type]
+        totals[buffer_type] = _place(hubs, members, rooms, starts)
+    slices = [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    return totals, slices, [hub.get_shape(time, batch) for hub in hubs]
+
+
+def _place(
+    hubs: Sequence[Hub], members: Sequence[int], rooms: Sequence[int], starts: list[int]
+) -> int:
+    """Write where the members of one buffer start; return where the last of them stops."""
+    end = 0
+    for i in members:
+        if hubs[i].lifetime is None:
+            starts[i] = end
+            end += rooms[i]
+    base = end
+    sharing = [i for i in members if hubs[i].lifetime is not None]
+    placed: list[tuple[int, int, int, int]] = []  # start, stop, first and last position
+    for i in sorted(sharing, key=lambda i: -rooms[i]):
+        first, last = hubs[i].lifetime or (0, 0)
+        starts[i] = _smallest_gap(
+            rooms[i], base, [(a, b) for a, b, f, t in placed if f <= last and first <= t]
+        )
+        placed.append((starts[i], starts[i] + rooms[i], first, last))
+        placed.sort()
+        end = max(end, starts[i] + rooms[i])
+    return end
+
+
+def _smallest_gap(room: int, base: int, taken: Sequence[tuple[int, int]]) -> int:
+    """Return where the smallest gap between what is taken starts that is large enough.
+
+    Args:
+        room: What is needed.
+        base: Where the first gap starts.
+        taken: (start, stop) of what is taken, sorted; they may overlap.
+    """
+    best, best_size, free = None, 0, base
+    for start, stop in taken:
+        if start - free >= room and (best is None or start - free < best_size):
+            best, best_size = free, start - free
+        free = max(free, stop)
+    return free if best is None else best
+
+
+def measure_bytes(hubs: Sequence[Hub], time: int, batch: int, item_size: int) -> int:
+    """Return the exact number of bytes that all buffers take for T and B."""
+    totals, _, _ = get_total_size_slices_and_shapes(hubs, time, batch, item_size)
+    return sum(totals) * item_size
+
+
+def without_sharing(hubs: Sequence[Hub]) -> list[Hub]:
+    """Return the hubs as they would be if all of them lived always."""
+    return [replace(hub, lifetime=None) for hub in hubs]

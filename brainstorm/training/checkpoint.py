@@ -1,0 +1,248 @@
+"""Exact save and resume of a whole run: what a run file holds beside the network's own file.
+
+The state of a run is that of its trainer (counters, logs, stepper, hooks), of every generator of
+random numbers, and of its `DataProgress`: where the iterators are, and what the present epoch has
+gathered so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import BrainstormError, FileFormatError, TrainingError
+from brainstorm.files import PathLike, RunFile, read_run_file, write_run_file
+from brainstorm.network import Network
+from brainstorm.randomness import RandomState, global_rnd
+from brainstorm.tools import run_network
+from brainstorm.utils import Array
+
+__all__ = ["DataProgress", "load_run", "save_run"]
+
+TRAINING = "training_data_iter"
+
+State = dict[str, Any]
+
+
+class DataProgress:
+    """Where a training is in its data, batch by batch.
+
+    Args:
+        net: The network.
+        iters: The data iterators by name, ``'training_data_iter'`` among them.
+
+    Attributes:
+        in_epoch: Whether an epoch has begun and not ended.
+        given: How many batches of this epoch the network has got.
+        scores: What `gather_losses_and_scores` collected in this epoch.
+    """
+
+    def __init__(self, net: Any, iters: Mapping[str, Any]) -> None:
+        self.net = net
+        self.iters = iters
+        self.in_epoch = False
+        self.given = 0
+        self.scores: dict[str, Any] = OrderedDict()
+        self._carried: list[Array | None] = []
+        self._begin: State | None = None  # the training iterator's state before the epoch
+        self._batches: Iterator[Any] = iter(())
+        self._ahead: list[Any] = []  # the next batch, where someone asked whether there is one
+        self._iter_states: State = {}
+
+    def begin_epoch(self) -> None:
+        """Begin with the first batch of an epoch."""
+        iterator = self.iters[TRAINING]
+        self._begin = _get_iter_states({TRAINING: iterator}).get(TRAINING)
+        self._batches = iter(iterator(handler=self.net.handler))
+        self._carried, self._ahead = [], []
+        self.given, self.scores = 0, OrderedDict()
+        self.in_epoch = True
+
+    def batches(self) -> Iterator[int]:
+        """Load the remaining batches of the epoch into the network, one after the other."""
+        return run_network(self.net, self._count_batches(), state=self._carried)
+
+    def _count_batches(self) -> Iterator[Any]:
+        while self._has_more():
+            self.given += 1
+            yield self._ahead.pop()
+
+    def _has_more(self) -> bool:
+        if not self._ahead:
+            self._ahead.extend(itertools.islice(self._batches, 1))
+        return bool(self._ahead)
+
+    def goes_on(self) -> bool:
+        """Return whether the epoch has a further batch; `get_state` stays at the present one."""
+        self._iter_states = _get_iter_states(self.iters)
+        return self._has_more()
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def get_state(self) -> State:
+        """Return the position: between two epochs, or where `goes_on` was asked."""
+        if not self.in_epoch:
+            return {"iterators": _get_iter_states(self.iters), "epoch": None}
+        self.net.leave_batch()
+        handler = self.net.handler
+        epoch = {
+            "begin": self._begin,
+            "given": self.given,
+            "scores": {name: np.array(pairs, float) for name, pairs in self.scores.items()},
+            "carried": [a if a is None else handler.get_numpy_copy(a) for a in self._carried],
+        }
+        return {"iterators": self._iter_states, "epoch": epoch}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go to a position, with iterators made in the same way.
+
+        Raises:
+            TrainingError: An iterator is missing.
+            IteratorValidationError: An iterator is of another kind or for other data.
+            FileFormatError: The position is none.
+        """
+        with _intact("the run file"):
+            self._set_state(state)
+
+    def _set_state(self, state: Mapping[str, Any]) -> None:
+        expected = state["iterators"].keys()
+        if missing := expected - self.iters.keys():
+            raise TrainingError(
+                f"Trainer.train: expected the data iterators {', '.join(sorted(expected))} as in "
+                f"the run that is continued, got no {', '.join(sorted(missing))}."
+            )
+        epoch = state["epoch"]
+        if epoch is not None:
+            iterator, handler = self.iters[TRAINING], self.net.handler
+            iterator.set_state(epoch["begin"])
+            self._batches = iterator.resume_epoch(epoch["given"], handler=handler)
+            self._begin, self.given, self.in_epoch = epoch["begin"], epoch["given"], True
+            self.scores = {
+                name: [tuple(pair) for pair in pairs.tolist()]
+                for name, pairs in epoch["scores"].items()
+            }
+            self._carried = [
+                a if a is None else handler.create_from_numpy(a) for a in epoch["carried"]
+            ]
+        for name, iter_state in state["iterators"].items():
+            self.iters[name].set_state(iter_state)
+
+
+def _get_iter_states(iters: Mapping[str, Any]) -> State:
+    """Return the states of all iterators that have one."""
+    return {name: it.get_state() for name, it in iters.items() if hasattr(it, "get_state")}
+
+
+# -- random numbers -------------------------------------------------------------------------------
+
+
+def _generators(net: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, `RandomState` or stream of a handler) of all that a network draws from."""
+    yield "network", net.rnd
+    yield "handler", net.handler.rnd
+    yield "handler.stream", net.handler.stream
+    for layer_name, layer in net.layers.items():
+        for attribute, value in vars(layer).items():
+            is_stream = hasattr(value, "get_state") and hasattr(value, "set_state")
+            if isinstance(value, RandomState) or is_stream:
+                yield f"layers.{layer_name}.{attribute}", value
+    for kind in ("weight_modifiers", "gradient_modifiers"):
+        for layer_name, parameters in getattr(net, kind).items():
+            for parameter, modifiers in parameters.items():
+                for number, modifier in enumerate(modifiers):
+                    yield f"{kind}.{layer_name}.{parameter}.{number}", modifier.rnd
+
+
+def _get_generator(generator: Any) -> State:
+    own = isinstance(generator, RandomState)  # its get_state is NumPy's, and lacks the seed
+    return generator.__getstate__() if own else generator.get_state()
+
+
+def _set_generator(generator: Any, state: Any) -> None:
+    if isinstance(generator, RandomState):
+        generator.__setstate__(state)
+    else:
+        generator.set_state(state)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def save_run(filename: PathLike, trainer: Any, progress: DataProgress) -> None:
+    """Write a run file.
+
+    Raises:
+        DescriptionError: The trainer or the network cannot be described.
+        TrainingError: A hook's state or the logs hold something that no file can hold.
+    """
+    net = progress.net
+    state = {
+        "trainer": trainer.get_state(),
+        "data": progress.get_state(),
+        "generators": {name: _get_generator(rnd) for name, rnd in _generators(net)},
+        "global_rnd": global_rnd.__getstate__(),
+        "keep_input_deltas": net.keep_input_deltas,
+    }
+    write_run_file(filename, RunFile(net.get_file_content(), get_description(trainer), state))
+
+
+def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, Any, State]:
+    """Return the trainer and the network of a run file, and what is to be set once data are there.
+
+    Args:
+        filename: The file.
+        cls: The class that the trainer must be of.
+        handler: Use this handler instead of the one that the file names.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FileFormatError: It is truncated, no run file, of a newer version, or its parts do not fit
+            together.
+        UnknownTypeError: It needs a class that has not been imported.
+    """
+    content, where = read_run_file(filename), repr(os.fspath(filename))
+    kept = global_rnd.__getstate__()
+    try:
+        with _intact(where):
+            net = Network.from_file_content(content.network, filename, handler)
+            trainer = create_from_description(content.trainer)
+            if not isinstance(trainer, cls):
+                raise FileFormatError(
+                    f"{where}: expected a {cls.__name__}, got a {type(trainer).__name__}."
+                )
+            _restore(where, trainer, net, content.state)
+            return trainer, net, {name: content.state[name] for name in ("data", "global_rnd")}
+    finally:
+        global_rnd.__setstate__(kept)  # new objects have drawn their seeds
+
+
+def _restore(where: str, trainer: Any, net: Any, state: State) -> None:
+    net.keep_input_deltas = state["keep_input_deltas"]
+    generators = dict(_generators(net))
+    if generators.keys() != state["generators"].keys():
+        raise FileFormatError(
+            f"{where}: expected the generators {', '.join(generators)} of its network, got "
+            f"{', '.join(state['generators'])}."
+        )
+    for name, generator in generators.items():
+        _set_generator(generator, state["generators"][name])
+    trainer.set_state(state["trainer"])
+    RandomState(0).__setstate__(state["global_rnd"])  # refuse now what is none
+
+
+@contextlib.contextmanager
+def _intact(where: str) -> Iterator[None]:
+    """Turn what goes wrong with senseless content into an error of the file."""
+    try:
+        yield
+    except BrainstormError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise FileFormatError(f"{where} holds no run that can be continued: {error!r}.") from error

@@ -1,0 +1,43 @@
+"""Signals: the first SIGINT or SIGTERM ends a training in good order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+__all__ = ["StopSignals"]
+
+
+class StopSignals:
+    """Listen to SIGINT (Ctrl-C) and SIGTERM inside a ``with`` block.
+
+    Whoever listened before does so again afterwards. The first signal only sets `received`. A
+    SIGINT after it raises KeyboardInterrupt at once. Only the main thread can listen; elsewhere,
+    and for signals that the process ignores, nothing changes.
+
+    Attributes:
+        received: The name of the first signal, `None` before.
+    """
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                # None: a handler that was not set from Python, and could not be set again.
+                if signal.getsignal(number) not in (None, signal.SIG_IGN):
+                    self._previous[number] = signal.signal(number, self._receive)
+        return self
+
+    def _receive(self, number: int, frame: Any) -> None:
+        if self.received is None:
+            self.received = signal.Signals(number).name
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *error: object) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)

@@ -1,0 +1,130 @@
+"""Epochs that are continued: every iterator, from every batch."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import AddGaussianNoise, DataIterator, Minibatches, Undivided
+from brainstorm.errors import IteratorValidationError
+from brainstorm.utils import get_inheritors
+from tests.runs import ITERATORS, SEQUENCES, EveryOther
+
+
+def same(batches, others):
+    assert len(batches) == len(others)
+    for batch, other in zip(batches, others, strict=True):
+        assert type(batch) is type(other)
+        assert getattr(batch, "continues", None) == getattr(other, "continues", None)
+        for name, array in batch.items():
+            np.testing.assert_array_equal(array, other[name])
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_the_rest_of_an_epoch(name):
+    """With what has been drawn for other purposes in the middle of the epoch."""
+    iterator = ITERATORS[name]()
+    list(iterator())
+    begin = iterator.get_state()
+    length = sum(1 for _ in iterator())
+    for given in range(length + 1):
+        iterator.set_state(begin)
+        epoch = iterator()
+        for _ in range(given):
+            next(epoch)
+        if given:  # an evaluation, for example
+            list(iterator())
+        present = iterator.get_state()
+        rest, following = list(epoch), list(iterator())
+
+        again = ITERATORS[name]()
+        again.set_state(begin)
+        batches = again.resume_epoch(given)
+        if given:
+            again.set_state(present)
+        same(list(batches), rest)
+        same(list(again()), following)
+
+
+def test_every_iterator_is_in_the_table():
+    classes, made = set(), [make() for make in ITERATORS.values()]
+    while made:
+        iterator = made.pop()
+        classes.add(type(iterator))
+        made += [iterator.iter] if hasattr(iterator, "iter") else []
+    own = {
+        c for c in get_inheritors(DataIterator) if c.__module__.startswith("brainstorm.data_iter")
+    }
+    assert own - classes == {c for c in own if c.__name__ == "Wrapper"}
+
+
+class Counted:
+    """An array on disk, as it were, that counts what is read."""
+
+    def __init__(self, array):
+        self.array, self.read = array, 0
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, key):
+        found = self.array[key]
+        self.read += found.shape[1]
+        return found
+
+
+def test_batches_that_were_given_are_not_read():
+    data = Counted(SEQUENCES["default"])
+    iterator = AddGaussianNoise(Minibatches(3, default=data), {"default": 0.1})
+    rest = iterator.resume_epoch(3)
+    assert data.read == 0
+    assert [batch["default"].shape[1] for batch in rest] == [2]
+    assert data.read == 2
+
+
+def test_an_iterator_that_iterates_in_its_own_way_is_replayed():
+    first, second = EveryOther(2, **SEQUENCES), EveryOther(2, **SEQUENCES)
+    second.set_state(first.get_state())
+    same(list(first())[1:], list(second.resume_epoch(1)))
+
+
+def test_too_few_batches():
+    with pytest.raises(
+        IteratorValidationError,
+        match=r"^Undivided: expected an epoch of at least 2 batches to be continued, got 1. Give",
+    ):
+        Undivided(**SEQUENCES).resume_epoch(2)
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "text"),
+    [
+        ("minibatches", "online", "Online: expected a Minibatches, as in the run that is"),
+        ("minibatches", "neighbours", "Minibatches: expected batch_size = 3, as in the run that is "
+         "continued, got 2. Give the data and arguments that the run began with."),
+        ("one hot", "nested noise", "AddGaussianNoise: expected a OneHot, as in the run"),
+        ("noisy chunks", "user's changed", "EveryOther: expected a SequenceChunks"),
+    ],
+)  # fmt: skip
+def test_states_of_others(made, other, text):
+    with pytest.raises(IteratorValidationError, match=re.escape(text)):
+        ITERATORS[other]().set_state(ITERATORS[made]().get_state())
+
+
+def test_other_lengths():
+    short = {name: array[:, :9] for name, array in SEQUENCES.items()}
+    for make, text in [
+        (Minibatches, "sample_size = 11, as in the run that is continued, got 9"),
+        (Undivided, "total_size = 220, as in the run that is continued, got 180"),
+    ]:
+        with pytest.raises(IteratorValidationError, match=f"{make.__name__}: expected {text}"):
+            make(**short).set_state(make(**SEQUENCES).get_state())
+
+
+def test_a_state_is_plain_data_and_a_copy():
+    iterator = ITERATORS["images"]()
+    state = iterator.get_state()
+    before = json.dumps(state, default=lambda array: array.tolist())
+    list(iterator())
+    assert json.dumps(state, default=lambda array: array.tolist()) == before

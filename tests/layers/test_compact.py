@@ -1,0 +1,92 @@
+"""Every layer in a network with memory strategy `compact`: the same bits, whatever its options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm import Network
+from brainstorm import layers as bl
+from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.testing import LayerBench, build_layer
+from tests.layers.cases import CASES, Case
+from tests.poisoning import poison
+
+FLOAT64 = NumpyHandler(np.float64)
+SIZES = ((3, 2), (1, 1), (4, 3))
+#: A layer that shares its parameters needs the owner: tests/structure/test_compact.py has one.
+ALONE = [case for case in CASES if not case.name.startswith("Tied")]
+
+
+def wire(case: Case) -> ConstructionWrapper:
+    """Put a no-op in front of every input over time, and a loss behind every output."""
+    source = bl.Input({**case.in_shapes, "beside": ("T", "B", 1)})
+    layer = case.create()
+    for port, shape in case.in_shapes.items():
+        if shape[0] == "T":
+            source - port >> bl.NoOp() >> port - layer
+        else:
+            source - port >> port - layer
+    for output in build_layer(layer, case.in_shapes).out_shapes:
+        layer - output >> bl.Loss(name=f"loss_of_{output}")
+    source - "beside" >> bl.Loss(name="loss_beside")
+    return source
+
+
+def make(case: Case, memory: str, handler: Handler) -> Network:
+    net = Network.from_layer(wire(case), seed=1, handler=handler, memory=memory)
+    net.keep_input_deltas = True
+    net.initialize(Gaussian(0.5))
+    for name, layer in net.layers.items():
+        for parameter in layer.parameter_shapes:
+            source, target = case.inputs.get(f"parameters.{parameter}"), net.buffer[name].parameters
+            if source is not None:
+                values = source(tuple(target[parameter].shape), np.random.RandomState(0))
+                handler.set_from_numpy(target[parameter], values)
+    return net
+
+
+def provide(net: Network, case: Case, T: int, B: int) -> None:
+    rnd = np.random.RandomState(T)
+    data = {}
+    for name, structure in net.layers["Input"].out_shapes.items():
+        shape = structure.get_shape(T, B)
+        source = case.inputs.get(name)
+        data[name] = rnd.normal(size=shape) if source is None else source(shape, rnd)
+    net.provide_external_data(data)
+
+
+@pytest.mark.parametrize("poisoned", [False, True])
+@pytest.mark.parametrize("case", ALONE, ids=lambda case: case.name)
+def test_a_layer_gives_the_same_bits(case: Case, poisoned: bool) -> None:
+    handler = FLOAT64 if poisoned else DebugHandler(FLOAT64)
+    nets = [make(case, memory, handler) for memory in ("inspectable", "compact")]
+    if poisoned:
+        poison(nets[1])
+    for T, B in SIZES:
+        for net in nets:
+            provide(net, case, T, B)
+            net.forward_pass(training_pass=True)
+        assert nets[0].get_loss_values() == nets[1].get_loss_values()
+        for net in nets:
+            net.backward_pass()
+        paths = ["gradients", *nets[0]._buffer_manager.persistent_paths]
+        deltas = nets[0].buffer.Input.output_deltas
+        paths += [f"Input.output_deltas.{name}" for name, array in deltas.items() if array.size]
+        for path in paths:
+            ours, theirs = (net.get(path) for net in nets)
+            np.testing.assert_array_equal(ours, theirs, err_msg=path)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_forward_pass_leaves_alone_what_only_the_backward_pass_uses(case: Case) -> None:
+    bench = LayerBench(build_layer(case.create(), case.in_shapes), FLOAT64, case.inputs)
+    bench.resize(3, 2)
+    structures = bench.layer.internal_shapes
+    paths = [f"internals.{name}" for name, s in structures.items() if s.is_backward_only]
+    bench.spoil(paths, 7.0)
+    bench.forward(bench.sample(np.random.RandomState(0)))
+    for path in paths:
+        np.testing.assert_array_equal(bench.buffers[path], 7.0)

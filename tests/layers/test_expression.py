@@ -1,0 +1,330 @@
+"""Layers that are formulas: values, shapes, what is stored, errors, files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm import Network, initializers
+from brainstorm import layers as bl
+from brainstorm.errors import LayerValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.layers.base_layer import Layer
+from brainstorm.optree import functions as fn
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.testing import build_layer, check_layer
+from brainstorm.training import SgdStepper
+from tests.layers.running import run, run_backward
+
+RND = np.random.RandomState(5)
+VECTOR = {"default": ("T", "B", 3)}
+IMAGE = {"default": ("T", "B", 2, 3, 4)}
+
+
+def build(formula: str, parameters: Any = None, in_shapes: Any = VECTOR) -> Layer:
+    return build_layer(bl.Expression(formula, parameters), in_shapes)
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+def test_forward_and_backward_with_broadcast_features() -> None:
+    x, gate = RND.normal(size=(2, 3, 4, 5)), RND.normal(size=(2, 3, 1))
+    scale, shift = RND.normal(size=(4, 5)), RND.normal(size=5)
+    layer = bl.Expression(
+        "tanh(scale * x + shift) * gate", {"scale": ("...",), "shift": ("F",)}, name="Gated"
+    )
+    bench = run(layer, {"default": x, "gate": gate}, scale=scale, shift=shift)
+    inner = np.tanh(scale * x + shift)
+    np.testing.assert_allclose(bench.get("outputs.default"), inner * gate[..., None], rtol=1e-13)
+    dy = run_backward(bench)["default"]
+    slope = dy * gate[..., None] * (1 - inner**2)
+    for path, expected in {
+        "input_deltas.default": slope * scale,
+        "input_deltas.gate": (dy * inner).sum(axis=(2, 3))[..., None],
+        "gradients.scale": (slope * x).sum(axis=(0, 1)),
+        "gradients.shift": slope.sum(axis=(0, 1, 2)),
+    }.items():
+        np.testing.assert_allclose(bench.get(path), expected, rtol=1e-12, err_msg=path)
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NumpyHandler(np.float64)])
+def test_two_inputs_from_one_source_share_one_delta(handler: NumpyHandler) -> None:
+    x = RND.normal(size=(2, 3, 4))
+    deltas = []
+    for formula in ("x * tanh(x)", "x * tanh(other)"):
+        inp, hidden = bl.Input({"default": ("T", "B", 4)}), bl.FullyConnected(4)
+        layer = bl.Expression(formula)
+        inp >> hidden >> layer >> bl.Loss()
+        if "other" in formula:
+            hidden >> "other" - layer
+        net = Network.from_layer(inp)
+        net.set_handler(handler)
+        net.initialize(initializers.Gaussian(), seed=2)
+        net.provide_external_data({"default": x})
+        net.forward_pass()
+        net.backward_pass()
+        deltas.append(net.get("gradients"))
+    np.testing.assert_allclose(deltas[0], deltas[1], rtol=1e-5)
+
+
+# -- what is derived ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("formula", "internals", "needs"),
+    [
+        ("x + 1", {}, ()),
+        ("tanh(x)", {}, ("outputs",)),
+        ("x * x", {}, ("inputs",)),
+        ("x * sig(x) + sig(x) * sig(-x)", {"sig_1": 3, "sig_2": 3}, ("inputs", "internals")),
+        ("softmax(x) * 2", {"softmax_1": 3}, ("internals",)),
+        ("x / sqrt(mean(x * x, axis=-1))", {"sum_1": 1}, Layer.needs_in_backward),
+        ("relu(x)", {}, ("outputs",)),
+    ],
+)
+def test_what_is_costly_is_stored_once(formula: str, internals: dict, needs: tuple) -> None:
+    layer = build(formula)
+    assert {name: s.shape for name, s in layer.internal_shapes.items()} == {
+        name: ("T", "B", size) for name, size in internals.items()
+    }
+    assert tuple(layer.needs_in_backward) == needs
+
+
+def test_what_follows_from_parameters_alone_is_not_stored() -> None:
+    layer = build("x * exp(scale)", {"scale": 3})
+    assert list(layer.internal_shapes) == []
+    check_layer(layer, sizes=[(2, 3)])
+
+
+def test_inputs_without_derivative_get_no_delta() -> None:
+    layer = build("where(mask > 0, x, 0)", in_shapes={**VECTOR, "mask": ("T", "B", 1)})
+    assert layer.characteristics.computes_no_input_deltas_for == {"mask"}
+    for formula in ("x > 0", "argmax(x, axis=-1)"):
+        assert build(formula).characteristics.can_backprop is False
+
+
+@pytest.mark.parametrize(
+    ("shape", "in_shapes", "expected"),
+    [
+        (5, VECTOR, (5,)),
+        ("F", VECTOR, (3,)),
+        ("...", VECTOR, (3,)),
+        ("...", IMAGE, (2, 3, 4)),
+        (("F",), IMAGE, (4,)),
+        (("F", 1), IMAGE, (3, 1)),
+        (("...", 1), IMAGE, (2, 3, 1)),
+        ((1, "...", "F"), IMAGE, (1, 3, 4)),
+        ([7, "..."], VECTOR, (7,)),
+        (("F",), {"a": ("T", "B", 6), "b": ("T", "B", 1)}, (1,)),
+        (("F",), {"b": ("T", "B", 1), "default": ("T", "B", 9)}, (9,)),
+    ],
+)
+def test_parameter_shapes(shape: Any, in_shapes: dict, expected: tuple) -> None:
+    inputs = [{"default": "x"}.get(port, port) for port in sorted(in_shapes, reverse=True)]
+    formula = f"{' * '.join(inputs)} + 0 * sum(p)"
+    assert build(formula, {"p": shape}, in_shapes).parameter_shapes["p"].shape == expected
+
+
+# -- in Python ----------------------------------------------------------------------------------
+
+
+class SlopedTestLayerImpl(bl.ExpressionLayer):
+    """An option, a parameter whose shape follows from it, and two inputs."""
+
+    expected_kwargs = {"size"}
+
+    @classmethod
+    def parameters_for(cls, kwargs: Any) -> Any:
+        return {"slope": (kwargs["size"],)}
+
+    def formula(self, x: Any, slope: Any, other: Any) -> Any:
+        return fn.tanh(x[..., : self.kwargs["size"]] * slope) + other
+
+
+class ClassifierTestLayerImpl(bl.ExpressionLayer):
+    """Two outputs, of which one gives back no deltas."""
+
+    takes_no_output_deltas_from = ("predictions",)
+
+    def formula(self, x: Any, targets: Any) -> Any:
+        loss = fn.logsumexp(x, axis=-1) - fn.gather(x, targets, axis=-1)
+        return {"predictions": fn.softmax(x, axis=-1), "loss": loss}
+
+
+def test_a_formula_in_python_with_options() -> None:
+    layer = ConstructionWrapper.create(SlopedTestLayerImpl, size=2)
+    shapes = {**VECTOR, "other": ("T", "B", 1)}
+    assert build_layer(layer, shapes).out_shapes["default"].shape == ("T", "B", 2)
+    check_layer(layer, shapes)
+
+
+def test_a_formula_with_several_outputs() -> None:
+    layer = ConstructionWrapper.create(ClassifierTestLayerImpl)
+    shapes = {**VECTOR, "targets": ("T", "B", 1)}
+    check_layer(layer, shapes, {"targets": lambda shape, rnd: rnd.randint(0, 3, shape)})
+    x, targets = RND.normal(size=(2, 3, 3)), RND.randint(0, 3, (2, 3, 1)).astype(float)
+    ours, theirs = (run(c, {"default": x, "targets": targets}) for c in (layer, bl.SoftmaxCE()))
+    for output in ("predictions", "loss"):
+        path = f"outputs.{output}"
+        np.testing.assert_allclose(ours.get(path), theirs.get(path), rtol=1e-13)
+    run_backward(ours)
+    run_backward(theirs)
+    path = "input_deltas.default"
+    np.testing.assert_allclose(ours.get(path), theirs.get(path), rtol=1e-12)
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+ALONE = "expected every time step of every sequence to be treated alone, but"
+ERRORS = [
+    ("foo(x)", {}, ", option 'formula': 'foo(x)': unknown function 'foo'. Choices are: abs"),
+    ("x +", {}, ", option 'formula': 'x +' is no formula: invalid syntax."),
+    (5, {}, ", option 'formula': expected a formula as text, got 5."),
+    ("x", ["scale"], ", option 'parameters': expected a dict from names to shapes, got ['scale']."),
+    ("3 + 4", {}, ": expected a formula with inputs, got one of []."),
+    ("w + 1", {"w": 3}, ": expected a formula with inputs, got one of ['w']."),
+    ("x + default", {}, ": its formula has x and default, which are one input. Write x."),
+    ("x + gate", {}, ", input 'gate': expected (T, B, ...), but nothing is connected."),
+    ("gate", {}, ": unknown input 'default'. Choices are: gate."),
+    ("x", {"scale": 3}, ": parameter 'scale' does not occur in its formula."),
+    ("x * w", {"w": ("F", "F")}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for as many "
+     "as input 'default' has there, and at most one '...', got ('F', 'F') where 'default' has "
+     "(3,)."),
+    ("x * w", {"w": 0}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
+    ("x * w", {"w": ("...", "...")}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
+    ("x * w", {"w": ()}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
+    ("x * w", {"w": True}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
+    ("x * w", {"w": 4}, ": its formula, with T=5 and B=3: op-tree 'mul' of x of shape (5, 3, 3) "
+     "and w of shape (4,): expected shapes that broadcast"),
+    ("x * sum(x)", {}, f": its formula, with T=5 and B=3: {ALONE} sum(x, axis=(0, 1, 2), "
+     "keepdims=True) mixes or drops axis 0 (time) or 1 (sequence). Use feature axes, such as "
+     "axis=-1, and keep reduced ones."),
+    ("x - mean(x, axis=0)", {}, f"{ALONE} sum(x, axis=(0,), keepdims=True) mixes"),
+    ("softmax(x, axis=1)", {}, f"{ALONE} softmax(x, axis=(1,)) mixes"),
+    ("transpose(x)", {}, f"{ALONE} transpose(x, axes=(2, 1, 0)) mixes"),
+    ("gather(x, x, axis=0)", {}, f"{ALONE} gather(x, x, axis=0) mixes"),
+    ("sum(x, axis=-1, keepdims=False)", {}, ": its formula, with T=5 and B=3: output 'default': "
+     "expected a value for every time step and sequence, of shape (T, B, features...), got "
+     "sum(x, axis=(2,), keepdims=False) of shape (5, 3)."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("formula", "parameters", "message"), ERRORS, ids=lambda v: str(v)[:30])
+def test_errors(formula: Any, parameters: Any, message: str) -> None:
+    start = "" if message.startswith(ALONE) else "layer 'E' (Expression)"
+    with pytest.raises(LayerValidationError, match=re.escape(f"{start}{message}")):
+        build_layer(bl.Expression(formula, parameters, name="E"), VECTOR)
+
+
+class MisfitTestLayerImpl(bl.ExpressionLayer):
+    """Any function of x as formula."""
+
+    expected_kwargs = {"function"}
+
+    def formula(self, x: Any) -> Any:
+        return self.kwargs["function"](x)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: 3.0, "output 'default': expected an op-tree, got 3.0."),
+        (lambda x: {"y": None}, "output 'y': expected an op-tree, got None."),
+        (lambda x: fn.full((5, 3, 2), 1), "output 'default': expected a value for every time step"),
+        (lambda x: x[1:], f"{ALONE} slice(x, start=(1, 0, 0)"),
+        (lambda x: x[::-1], f"{ALONE} slice(x, start=(4, 0, 0)"),
+        (lambda x: x[:6], "with T=7 and B=2"),
+        (lambda x: x * fn.full((x.shape[0],), 1.0), "with T=5 and B=3: op-tree 'mul'"),
+        (
+            lambda x: fn.broadcast_to(x[..., :1], (*x.shape[:2], x.shape[0])),
+            "expected a formula whose features depend on neither T nor B, got for (T, B) = (5, 3), "
+            "(7, 2), (1, 1): {'outputs.default': (5,)}, {'outputs.default': (7,)}",
+        ),
+    ],
+)
+def test_formulas_in_python_that_do_not_fit(function: Any, message: str) -> None:
+    layer = ConstructionWrapper.create(MisfitTestLayerImpl, function=function)
+    with pytest.raises(LayerValidationError, match=re.escape(message)):
+        build_layer(layer, VECTOR)
+
+
+class EmptyTestLayerImpl(bl.ExpressionLayer):
+    """Forgets its formula."""
+
+
+def test_a_class_without_a_formula_says_so() -> None:
+    layer = ConstructionWrapper.create(EmptyTestLayerImpl)
+    with pytest.raises(
+        LayerValidationError, match=r"expected a formula with inputs, got one of \["
+    ):
+        build_layer(layer, VECTOR)
+    with pytest.raises(NotImplementedError, match="MisfitTestLayerImpl does not define formula"):
+        bl.ExpressionLayer.formula(build_layer(ConstructionWrapper.create(
+            MisfitTestLayerImpl, function=lambda x: x), VECTOR))  # fmt: skip
+
+
+# -- in networks --------------------------------------------------------------------------------
+
+
+def make_network() -> Network:
+    inp = bl.Input({"default": ("T", "B", 4), "targets": ("T", "B", 2)})
+    hidden = bl.FullyConnected(6, "linear")
+    gated = bl.Expression("tanh(a * x + b) * sig(x)", {"a": ("...",), "b": 1}, name="Gated")
+    error = bl.Expression("sum((x - targets) ** 2, axis=-1)", name="Error")
+    inp >> hidden >> gated >> bl.FullyConnected(2, "linear", name="Out") >> error >> bl.Loss()
+    inp - "targets" >> "targets" - error
+    net = Network.from_layer(inp)
+    net.initialize(initializers.Gaussian(0.5), seed=3)
+    return net
+
+
+DATA = {"default": RND.normal(size=(2, 5, 4)), "targets": RND.normal(size=(2, 5, 2))}
+
+
+def test_an_architecture_is_json_and_back() -> None:
+    net = make_network()
+    text = json.dumps(net.architecture)
+    assert '"formula": "tanh(a * x + b) * sig(x)"' in text
+    again = Network.from_architecture(json.loads(text))
+    assert again.layers["Gated"].parameter_shapes == net.layers["Gated"].parameter_shapes
+    assert again.buffer.parameters.size == net.buffer.parameters.size
+
+
+def test_a_saved_network_computes_the_same(tmp_path: Path) -> None:
+    net = make_network()
+    net.save_as_hdf5(str(tmp_path / "net.hdf5"))
+    again = Network.from_hdf5(str(tmp_path / "net.hdf5"))
+    losses = []
+    for network in (net, again):
+        network.provide_external_data(DATA)
+        network.forward_pass()
+        losses.append(network.get_loss_values()["total_loss"])
+    assert losses[0] == losses[1] != 0
+
+
+def test_a_hostile_file_is_refused_when_it_is_loaded() -> None:
+    architecture = json.loads(json.dumps(make_network().architecture))
+    architecture["Gated"]["formula"] = "().__class__.__base__.__subclasses__()"
+    with pytest.raises(LayerValidationError, match=r"layer 'Gated' \(Expression\), option 'form"):
+        Network.from_architecture(architecture)
+
+
+def test_steps_replayed_from_a_plan_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = []
+    for replay in "01":
+        monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+        net, stepper = make_network(), SgdStepper(0.01)
+        stepper.start(net)
+        before = net.get("parameters")
+        for _ in range(4):
+            net.provide_external_data(DATA)
+            stepper.run()
+        parameters.append(net.get("parameters"))
+        assert not np.allclose(before, parameters[-1], atol=1e-4)
+    np.testing.assert_array_equal(*parameters)

@@ -1,0 +1,115 @@
+"""The table of activation functions: slopes, derivatives, names, and what users add."""
+
+import math
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.optree import Variable, evaluate, formula, gradients
+from brainstorm.optree import functions as fn
+from brainstorm.optree.activations import ACTIVATIONS, activation, register_activation
+
+#: Also the places where a derivative jumps: its value there is a convention.
+X = np.array([*np.linspace(-30, 30, 2001), -3.0, -0.0, 0.0, 3.0, -1e-9, 1e-9, -100.0, 100.0])
+
+
+@pytest.mark.parametrize("name", [n for n, row in ACTIVATIONS.items() if not row.needs_input])
+def test_the_slope_from_the_output_is_the_derived_derivative(name):
+    row, x = activation(name), Variable(X.shape, np.float64, "x")
+    y = row(x)
+    (derived,) = gradients(y, [x])
+    from_output, expected = evaluate([row.slope(None, y), derived], {x: X})
+    np.testing.assert_allclose(from_output, expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu"])
+def test_other_slopes_are_derived_from_the_input(name):
+    row, x = activation(name), Variable(X.shape, np.float64, "x")
+    slope, y_above, y_below = evaluate(
+        [row.slope(x, None), row(x + 1e-6), row(x - 1e-6)], {x: X}
+    )  # fmt: skip
+    np.testing.assert_allclose(slope, (y_above - y_below) / 2e-6, atol=1e-8)
+
+
+def test_slopes_with_respect_to_a_tree():
+    x = Variable((4,), np.float64, "x")
+    values = np.linspace(-2, 2, 4)
+    z = 2 * x
+    (slope,) = evaluate([activation("silu").slope(z, None)], {x: values})
+    share = 1 / (1 + np.exp(-2 * values))
+    np.testing.assert_allclose(slope, share + 2 * values * share * (1 - share), rtol=1e-12)
+
+
+def test_the_slope_of_linear_is_a_tree_of_ones():
+    y = Variable((2, 3), np.float64, "y")
+    np.testing.assert_array_equal(evaluate(activation("linear").slope(None, y), {})[0], 1)
+
+
+def test_in_formulas():
+    act = activation("tanh")
+    gate = formula(lambda x, y, dy: [act(x) * y, dy * act.slope(x, y)])
+    handler = NumpyHandler(np.float64)
+    x, y, dy = (np.full((2, 3), value) for value in (0.3, 0.5, 2.0))
+    out, dx = handler.zeros((2, 3)), handler.zeros((2, 3))
+    handler.compute(gate, [x, y, dy], [out, dx])
+    np.testing.assert_allclose(out, np.tanh(0.3) * 0.5, rtol=1e-14)
+    np.testing.assert_allclose(dx, 2.0 * 0.75, rtol=1e-14)
+
+
+def test_synonyms_are_the_same_row():
+    pairs = (("rel", "relu"), ("el", "elu"), ("leaky_rel", "leaky_relu"), ("silu", "swish"))
+    assert all(activation(a) is activation(b) for a, b in pairs)
+    assert activation("relu").name == "rel"
+
+
+def test_an_unknown_name():
+    with pytest.raises(HandlerValidationError, match="unknown activation 'gelo'.*mean 'gelu'"):
+        activation("gelo")
+
+
+@pytest.mark.usefixtures("fresh_registry")
+def test_a_registered_formula_is_in_the_table():
+    register_activation("square", lambda x: x * x)
+    register_activation("softsign", lambda x: x / (1 + fn.absolute(x)),
+                        lambda y: fn.square(1 - fn.absolute(y)))  # fmt: skip
+    assert list(ACTIVATIONS)[-2:] == ["square", "softsign"]
+    assert (activation("square").needs_input, activation("softsign").needs_input) == (True, False)
+    x = Variable(X.shape, np.float64, "x")
+    (slope,) = evaluate([activation("square").slope(x, None)], {x: X})
+    np.testing.assert_array_equal(slope, 2 * X)
+
+
+@pytest.mark.usefixtures("fresh_registry")
+@pytest.mark.parametrize(
+    ("name", "given", "match"),
+    [
+        ("swish", [lambda x: x], r"\('swish'\): the name is taken. Choose another than sigmoid, "),
+        ("", [lambda x: x], "expected a name, got ''"),
+        (3, [lambda x: x], "expected a name, got 3"),
+        ("a", ["x**2"], r"\('a'\): formula: expected a function, got 'x\*\*2'"),
+        ("a", [abs, "y"], r"slope_from_output: expected a function, got 'y'"),
+        ("a", [lambda x: 1.0], "op-tree of its argument's shape, got 1.0 for .2, 3.. Write it"),
+        ("a", [fn.sum], r"formula: .* got shape \(1, 1\) for \(2, 3\)"),
+        ("a", [abs, fn.sum], r"slope_from_output: .* got shape \(1, 1\) for \(2, 3\)"),
+    ],
+)
+def test_what_cannot_be_registered(name, given, match):
+    known = dict(ACTIVATIONS)
+    with pytest.raises(HandlerValidationError, match=match):
+        register_activation(name, *given)
+    assert dict(ACTIVATIONS) == known
+
+
+@pytest.mark.usefixtures("fresh_registry")
+def test_a_name_can_be_registered_once():
+    register_activation("square", lambda x: x * x)
+    with pytest.raises(HandlerValidationError, match="the name is taken"):
+        register_activation("square", lambda x: x * x)
+
+
+def test_gelu_is_the_normal_share_of_x():
+    x = Variable(X.shape, np.float64, "x")
+    expected = [v * math.erfc(-v / math.sqrt(2)) / 2 for v in X]
+    np.testing.assert_allclose(evaluate(activation("gelu")(x), {x: X})[0], expected, rtol=2e-13)

@@ -1,0 +1,242 @@
+"""Whole training runs of every kind, made anew from names: to interrupt, resume and compare."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+import brainstorm as bs
+from brainstorm.data_iterators import (
+    AddGaussianNoise,
+    AddSaltNPepper,
+    DataIterator,
+    Flip,
+    Minibatches,
+    MultiHot,
+    OneHot,
+    Online,
+    Pad,
+    RandomCrop,
+    SequenceChunks,
+    Undivided,
+)
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.hooks import (
+    EarlyStopper,
+    Hook,
+    ModifyStepperAttribute,
+    MonitorLayerGradients,
+    MonitorScores,
+    SaveBestNetwork,
+    StopAfterEpoch,
+    StopOnNan,
+)
+from brainstorm.layers import (
+    Accuracy,
+    BatchNorm,
+    Convolution2D,
+    Dropout,
+    FullyConnected,
+    Gru,
+    Input,
+    Loss,
+    Lstm,
+    SoftmaxCE,
+)
+from brainstorm.scorers import Accuracy as AccuracyScorer
+from brainstorm.training import Exponential, MomentumStepper
+from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, FreezeValues, L2Decay
+
+RND = np.random.RandomState(0)
+T, N = 5, 11
+SEQUENCES = {
+    "default": RND.normal(size=(T, N, 3)).astype(np.float32),
+    "targets": RND.randint(0, 2, (T, N, 1)),
+}
+LENGTHS = [1, 5, 3, 4, 2, 2, 5, 1, 4, 3, 2]
+CLASSES = {**SEQUENCES, "default": RND.randint(0, 3, (T, N, 1))}
+LISTS = {**SEQUENCES, "default": RND.randint(0, 3, (T, N, 2))}
+IMAGES = {
+    "default": RND.random_sample((1, N, 4, 4, 2)),
+    "targets": RND.randint(0, 2, (1, N, 1)),
+}
+
+
+class RandomRows(DataIterator):
+    """A user's iterator: every batch is drawn, and nothing is known of resuming."""
+
+    def __init__(self):
+        super().__init__({"default": (3,), "targets": (1,)}, 4)
+
+    def __call__(self, handler=None):
+        for _ in range(self.length):
+            rows = self.rnd.randint(0, N, 3)
+            yield {name: array[:, rows] for name, array in SEQUENCES.items()}
+
+
+class EveryOther(Minibatches):
+    """A user's iterator that changes how another one iterates."""
+
+    def __call__(self, handler=None):
+        for number, batch in enumerate(super().__call__(handler)):
+            if number % 2 == 0:
+                yield batch
+
+
+ITERATORS = {
+    "undivided": lambda: Undivided(**SEQUENCES),
+    "minibatches": lambda: Minibatches(3, **SEQUENCES),
+    "in order": lambda: Minibatches(3, shuffle=False, **SEQUENCES),
+    "neighbours": lambda: Minibatches(2, shuffle="batches", **SEQUENCES),
+    "cut": lambda: Minibatches(3, cut_according_to=LENGTHS, **SEQUENCES),
+    "online": lambda: Online(**SEQUENCES),
+    "chunks": lambda: SequenceChunks(2, 3, cut_according_to=LENGTHS, **SEQUENCES),
+    "noisy chunks": lambda: AddGaussianNoise(
+        SequenceChunks(2, 4, **SEQUENCES), {"default": 0.1}
+    ),
+    "one hot": lambda: AddSaltNPepper(
+        OneHot(Minibatches(3, **CLASSES), {"default": 3}), {"default": 0.2}
+    ),
+    "multi hot": lambda: MultiHot(Online(**LISTS), {"default": 3}),
+    "nested noise": lambda: AddSaltNPepper(
+        AddGaussianNoise(AddGaussianNoise(RandomRows(), {"default": 0.1}), {"default": 0.2}),
+        {"default": 0.1},
+    ),
+    "user's": RandomRows,
+    "user's changed": lambda: AddGaussianNoise(EveryOther(2, **SEQUENCES), {"default": 0.1}),
+    "images": lambda: Flip(
+        RandomCrop(Pad(Minibatches(3, **IMAGES), {"default": 1}), {"default": (4, 4)})
+    ),
+}  # fmt: skip
+
+HIDDEN = {
+    "dense": lambda: [FullyConnected(6, "tanh", name="Hidden"), BatchNorm(name="Norm")],
+    "lstm": lambda: [Lstm(4, name="Hidden"), Gru(3)],
+    "dropout": lambda: [Dropout(0.2, name="First"), FullyConnected(5, name="Hidden")],
+    "conv": lambda: [
+        Convolution2D(3, (3, 3), name="Hidden"),
+        BatchNorm(),
+        Dropout(0.1, name="First"),
+    ],
+}
+
+HANDLERS = {
+    "float32": lambda: NumpyHandler(np.float32, seed=5),
+    "float64": lambda: NumpyHandler(np.float64, seed=5),
+    "debug": lambda: DebugHandler(NumpyHandler(np.float64, seed=5)),
+}
+
+
+def make_network(hidden="dense", handler="float32", features=(3,)):
+    """Return a network with dropout, a statistics layer and modifiers."""
+    inp = Input({"default": ("T", "B", *features), "targets": ("T", "B", 1)})
+    last = inp
+    for layer in HIDDEN[hidden]():
+        last >>= layer
+    projection, out = FullyConnected(2, "linear", name="Projection"), SoftmaxCE(name="Out")
+    last >> Dropout(0.3, name="Dropout") >> projection >> out - "loss" >> Loss()
+    count = Accuracy(name="Count")
+    projection >> count
+    inp - "targets" >> "targets" - out
+    inp - "targets" >> "targets" - count
+    net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[handler]())
+    net.output_name = "Out.outputs.predictions"
+    net.initialize(bs.initializers.Gaussian(0.5), seed=2)
+    net.set_weight_modifiers({"Hidden": ConstrainL2Norm(2.0), "Projection": {"W": Jitter()}})
+    net.set_gradient_modifiers({"Projection": [L2Decay(0.01), ClipValues(-1, 1)]})
+    return net
+
+
+class Jitter(FreezeValues):
+    """A user's modifier that draws: keeps one value from before, at random."""
+
+    def __call__(self, handler, view):
+        values = handler.get_numpy_copy(view)
+        values.flat[self.rnd.randint(values.size)] *= 0.9
+        handler.set_from_numpy(view, values)
+
+
+class WatchBits(Hook):
+    """Log sums over the bits of parameters and masks after every update, and global numbers."""
+
+    def __init__(self):
+        super().__init__("watch", timescale="update")
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        paths = ["parameters", "Dropout.internals.mask", "Input.outputs.default"]
+        if update_nr == 0:
+            return None
+        sums = {path.replace(".", "_"): zlib.crc32(net.get(path).tobytes()) for path in paths}
+        handler = net.handler  # of which the handler's own stream is asked for numbers, too
+        noise = handler.zeros((3,))
+        handler.fill_gaussian(0.0, 1.0, noise)
+        sums["noise"] = float(handler.get_numpy_copy(noise).sum())
+        sums["global"] = bs.global_rnd.random_sample()
+        return sums
+
+
+def make_trainer(stepper=None, epochs=3):
+    """Return a trainer with hooks that write, change and read."""
+    stepper = stepper or MomentumStepper(0.05, 0.9)
+    trainer = bs.Trainer(stepper, verbose=False)
+    trainer.train_scorers = [AccuracyScorer()]
+    trainer.add_hook(WatchBits())  # first: what an evaluation leaves in the buffers is undefined
+    trainer.add_hook(SaveBestNetwork("validation.total_loss", criterion="min"))
+    trainer.add_hook(MonitorScores("valid", [AccuracyScorer()], name="validation"))
+    trainer.add_hook(MonitorScores("valid", [], name="often", timescale="update", interval=2))
+    trainer.add_hook(MonitorLayerGradients("Hidden"))
+    if "learning_rate" in stepper.hyperparameters:
+        trainer.add_hook(ModifyStepperAttribute(Exponential(0.05, 0.99), timescale="update"))
+    trainer.add_hook(EarlyStopper("validation.total_loss", patience=100))
+    trainer.add_hook(StopOnNan(timescale="update"))
+    trainer.add_hook(StopAfterEpoch(epochs, name="end"))
+    return trainer
+
+
+def make_validation(images=False):
+    """Return data whose order is drawn anew at every evaluation."""
+    features = IMAGES if images else SEQUENCES
+    return AddGaussianNoise(Minibatches(4, **features), {"default": 0.05})
+
+
+def train(trainer, net, iterator):
+    """Train with validation data that fit the network."""
+    images = len(net.layers["Input"].out_shapes["default"].feature_shape) == 3
+    trainer.train(net, iterator, valid=make_validation(images))
+
+
+def whole_run(hidden, iterator, handler, stepper=None, hooks=()):
+    """Run from the beginning to the end; return trainer and network."""
+    bs.global_rnd.set_seed(3)
+    net = make_network(hidden, handler, (4, 4, 2) if iterator == "images" else (3,))
+    trainer = make_trainer(stepper)
+    for hook in hooks:
+        trainer.add_hook(hook)
+    train(trainer, net, ITERATORS[iterator]())
+    return trainer, net
+
+
+def resumed_run(file, iterator):
+    """Continue a run file to the end; return trainer and network."""
+    trainer = bs.Trainer.resume(file)
+    train(trainer, trainer.net, ITERATORS[iterator]())
+    return trainer, trainer.net
+
+
+def outcome(trainer, net):
+    """Return what must be equal, bit for bit: name to bytes or text."""
+    best = trainer.hooks["SaveBestNetwork"].get_state()
+    arrays = {
+        "parameters": net.get("parameters"),
+        **net.get_file_content().persistent,
+        **{f"stepper {name}": value for name, value in trainer.stepper.get_state().items()},
+        **{f"best {name}": value for name, value in {**best, **best.pop("persistent")}.items()},
+    }
+    result = {
+        name: value.tobytes() if isinstance(value, np.ndarray) else repr(value)
+        for name, value in arrays.items()
+    }
+    logs = dict(trainer.logs)
+    logs.pop("interrupted", None)
+    return {**result, "logs": repr(logs), "updates": str(trainer.current_update_nr)}

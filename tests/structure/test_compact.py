@@ -1,0 +1,413 @@
+"""Memory strategy `compact`: the same bits in less memory, and no garbage is ever handed out."""
+
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import NetworkValidationError, NullBufferError, ReusedBufferError
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import Dropout, FullyConnected, Lstm, TiedFullyConnected
+from brainstorm.network import Network
+from brainstorm.structure.layout import gather_array_nodes
+from brainstorm.tools import extract
+from brainstorm.training import MomentumStepper
+from tests.layers.test_in_network import build, build_of_parts
+from tests.networks import WIRINGS, classifier, data_for
+from tests.poisoning import poison
+
+STRATEGIES = ("inspectable", "compact")
+SIZES = [(3, 2), (5, 4), (1, 1), (3, 2)]
+FLOAT64 = NumpyHandler(np.float64)
+
+
+def tied():
+    encoder = FullyConnected(3, "tanh", name="Encoder")
+    decoder = TiedFullyConnected(encoder, "linear", size=4)
+    return classifier(encoder, decoder, Dropout(inplace=True), FullyConnected(4, "silu"))
+
+
+NETWORKS = {
+    **WIRINGS,
+    "tied": tied,
+    "images and recurrence": lambda: build(FLOAT64).architecture,
+    "parts": lambda: build_of_parts(FLOAT64).architecture,
+    "dropout": lambda: classifier(
+        FullyConnected(5, "tanh"), Dropout(), FullyConnected(4, "gelu"), FullyConnected(4, "linear")
+    ),
+}
+
+
+def make(name, memory, handler=None):
+    wired = NETWORKS[name]()
+    create = Network.from_architecture if isinstance(wired, dict) else Network.from_layer
+    handler = DebugHandler(FLOAT64) if handler is None else handler
+    net = create(wired, seed=1, handler=handler, memory=memory)
+    net.initialize(Gaussian(0.5))
+    return net
+
+
+def make_both(name):
+    return [make(name, memory) for memory in STRATEGIES]
+
+
+def readable_outputs(net):
+    """Return the paths of all outputs that can be read after a forward pass, by the plan."""
+    end = len(net.layers) - 1
+    hubs, layout = net._buffer_manager.hubs, net._buffer_manager.layout
+    return [
+        path
+        for path, node in gather_array_nodes(layout)
+        if ".outputs." in path
+        and ((lives := hubs[node["@hub"]].lifetime) is None or lives[0] <= end <= lives[1])
+    ]
+
+
+def assert_same(nets, *paths):
+    for path in paths:
+        ours, theirs = (net.get(path) for net in nets)
+        np.testing.assert_array_equal(ours, theirs, err_msg=path)
+
+
+def run_both_passes(nets, T, B, seed=3, readable=None, **backward):
+    for net in nets:
+        net.provide_external_data(data_for(net, T, B, seed))
+        net.forward_pass(training_pass=True)
+    assert nets[0].get_loss_values() == nets[1].get_loss_values()
+    assert_same(nets, *(readable or readable_outputs(nets[1])))
+    for net in nets:
+        net.backward_pass(**backward)
+    assert_same(nets, "gradients")
+
+
+# -- the same bits ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep_input_deltas", [False, True])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_gives_the_same_bits(name, keep_input_deltas):
+    nets = make_both(name)
+    for net in nets:
+        net.keep_input_deltas = keep_input_deltas
+    assert [net._buffer_manager.strategy for net in nets] == list(STRATEGIES)
+    steppers = [MomentumStepper(0.1) for _ in nets]
+    for net, stepper in zip(nets, steppers, strict=True):
+        stepper.start(net)
+    for number, (T, B) in enumerate(SIZES):
+        run_both_passes(nets, T, B, seed=number)
+        if keep_input_deltas:
+            assert_same(nets, *(f"Input.output_deltas.{n}" for n in connected_inputs(nets[0])))
+        for stepper in steppers:
+            stepper.run()
+        assert_same(nets, "parameters", *nets[0]._buffer_manager.persistent_paths)
+
+
+def connected_inputs(net):
+    deltas = net.buffer.Input.output_deltas
+    return [name for name in deltas.keys() if deltas[name].size]  # noqa: SIM118  (a list)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_accumulated_gradients_are_the_same(name):
+    nets = make_both(name)
+    for number, (T, B) in enumerate(SIZES):
+        run_both_passes(nets, T, B, seed=number, accumulate=number > 0)
+
+
+@pytest.mark.parametrize("keep_input_deltas", [False, True])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_whatever_the_plan_lets_go_is_not_missed(name, keep_input_deltas):
+    """After every step of both passes, all that the plan no longer keeps turns into NaN."""
+    nets = [make(name, memory, FLOAT64) for memory in STRATEGIES]
+    for net in nets:
+        net.keep_input_deltas = keep_input_deltas
+    readable = readable_outputs(nets[1])
+    poison(nets[1])
+    for number, (T, B) in enumerate(SIZES):
+        run_both_passes(nets, T, B, seed=number, readable=readable)
+        kept = connected_inputs(nets[0]) if keep_input_deltas else []
+        assert_same(nets, *(f"Input.output_deltas.{name}" for name in kept))
+
+
+# -- recurrent state ----------------------------------------------------------------------------
+
+
+def test_the_state_is_carried_on():
+    nets, states = make_both("lstm"), ([], [])
+    for number, T in enumerate((3, 2, 4)):
+        for net, state in zip(nets, states, strict=True):
+            net.provide_external_data(data_for(net, T, 2, seed=number))
+            net.carry_context(state, continues=number > 0)
+            net.forward_pass(training_pass=True)
+            net.backward_pass()
+        assert_same(nets, "gradients", "Lstm.outputs.default", "Out.outputs.predictions")
+
+
+def test_contexts_are_the_same_and_fit_each_other():
+    nets = [make("lstm", memory, FLOAT64) for memory in STRATEGIES]
+    run_both_passes(nets, 3, 2)
+    contexts = [net.get_context() for net in nets]
+    for ours, theirs in zip(*contexts, strict=True):
+        if ours is not None:
+            np.testing.assert_array_equal(ours, theirs)
+    for net, context in zip(nets, reversed(contexts), strict=True):
+        net.provide_external_data(data_for(net, 4, 2, seed=5))
+        net.forward_pass(training_pass=True, context=context)
+        net.backward_pass()
+    assert_same(nets, "gradients", "Out.outputs.predictions")
+
+
+# -- using a network ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "lstm", "parts", "dropout"])
+def test_predictions_are_the_same(name):
+    nets = make_both(name)
+    run_both_passes(nets, 3, 2)
+    x = data_for(nets[0], 4, 7)["default"]
+    ours, theirs = (net.predict(x, batch_size=3) for net in nets)
+    np.testing.assert_array_equal(ours, theirs)
+    run_both_passes(nets, 3, 2)
+
+
+def test_any_output_can_be_predicted():
+    nets = make_both("mlp")
+    x = data_for(nets[0], 2, 3)["default"]
+    for path in ("FullyConnected_1.outputs.default", "FullyConnected_2.outputs.default"):
+        ours, theirs = (net.predict(x, path) for net in nets)
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_data_and_predictions_stay_after_training_steps():
+    nets = make_both("cnn")
+    run_both_passes(nets, 3, 2)
+    assert_same(nets, "Input.outputs.default", "Input.outputs.targets", "Out.outputs.predictions")
+    for net in nets:  # on the same data once more
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+    assert_same(nets, "gradients", "Out.outputs.predictions")
+
+
+def test_buffers_are_extracted():
+    nets = make_both("mlp")
+    data = data_for(nets[0], 2, 3)
+    path = "FullyConnected_1.outputs.default"
+    ours, theirs = (extract(net, lambda handler: iter([data, data]), path)[path] for net in nets)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_strategy_is_saved(tmp_path):
+    net = make("mlp", "compact", FLOAT64)
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    nets = [net, Network.from_hdf5(tmp_path / "net.hdf5")]
+    assert nets[1]._buffer_manager.strategy == "compact"
+    assert_same(nets, "parameters")
+    run_both_passes(nets, 3, 2)
+    assert create_from_description(get_description(net))._buffer_manager.strategy == "compact"
+
+
+def test_a_description_without_a_strategy_is_inspectable():
+    description = get_description(make("mlp", "compact", FLOAT64))
+    del description["memory"]
+    assert create_from_description(description)._buffer_manager.strategy == "inspectable"
+
+
+def test_another_handler_keeps_the_strategy():
+    net = make("mlp", "compact", FLOAT64)
+    net.provide_external_data(data_for(net))
+    net.set_handler(NumpyHandler(np.float32))
+    assert net._buffer_manager.strategy == "compact"
+
+
+# -- what can be read ---------------------------------------------------------------------------
+
+HIDDEN = "FullyConnected_1.outputs.default"
+DELTA = "FullyConnected_1.output_deltas.default"
+
+
+@pytest.fixture
+def net():
+    net = make("mlp", "compact")
+    net.provide_external_data(data_for(net))
+    return net
+
+
+def refuses(net, path):
+    with pytest.raises(ReusedBufferError) as caught:
+        net.get(path)
+    return str(caught.value).startswith(f"{path} cannot be read now")
+
+
+def test_what_was_used_again_cannot_be_read(net):
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    with pytest.raises(
+        ReusedBufferError,
+        match=re.escape(
+            f"{HIDDEN} cannot be read now: with memory strategy 'compact' its memory is its own "
+            f"only from FullyConnected_1 forward to FullyConnected_1 backward. Read it when a pass "
+            f"has ended in between, or build the network with memory='inspectable'."
+        ),
+    ):
+        net.get(HIDDEN)
+
+
+def test_what_can_be_read_when(net):
+    """It depends on the plan and on the last pass, never on T and B."""
+    assert refuses(net, HIDDEN)
+    for T, B in SIZES:
+        net.provide_external_data(data_for(net, T, B))
+        assert refuses(net, HIDDEN)
+        assert refuses(net, DELTA)
+        net.forward_pass(training_pass=True)
+        assert net.get(HIDDEN).shape == (T, B, 5)
+        assert refuses(net, DELTA)
+        net.backward_pass()
+        assert refuses(net, HIDDEN)
+        assert refuses(net, DELTA)
+        net.get("Out.outputs.predictions")
+
+
+def test_deltas_of_the_input_can_be_read_after_a_backward_pass(net):
+    net.keep_input_deltas = True
+    net.provide_external_data(data_for(net))
+    net.forward_pass(training_pass=True)
+    assert refuses(net, "Input.output_deltas.default")
+    net.backward_pass()
+    assert net.get("Input.output_deltas.default").any()
+
+
+def test_nothing_shared_can_be_read_after_a_pass_of_some_layers(net):
+    net.forward_pass()
+    net.get(HIDDEN)
+    net.predict(data_for(net)["default"], HIDDEN)
+    assert refuses(net, HIDDEN)
+
+
+def test_nothing_shared_can_be_read_after_a_pass_that_failed(net, monkeypatch):
+    net.forward_pass()
+    monkeypatch.setattr(net.layers["Out"], "forward_pass", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        net.forward_pass()
+    assert refuses(net, HIDDEN)
+
+
+def test_null_buffers_are_told_apart(net):
+    with pytest.raises(NullBufferError, match="no parameter lies upstream"):
+        net.get("Input.output_deltas.default")
+
+
+def test_a_backward_pass_needs_a_forward_pass_of_its_own(net):
+    text = (
+        r"^backward_pass: with memory strategy 'compact' every backward pass needs a forward pass "
+        r"of its own\. Call forward_pass first, or build the network with memory='inspectable'\.$"
+    )
+    with pytest.raises(NetworkValidationError, match=text):
+        net.backward_pass()
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    with pytest.raises(NetworkValidationError, match=text):
+        net.backward_pass(accumulate=True)
+    net.forward_pass(training_pass=True)
+    net.predict(data_for(net)["default"])
+    with pytest.raises(NetworkValidationError, match=text):
+        net.backward_pass()
+
+
+def test_clearing_between_the_passes_harms_nothing():
+    nets = make_both("mlp")
+    for net in nets:
+        net.provide_external_data(data_for(net))
+        net.forward_pass(training_pass=True)
+        net._buffer_manager.clear_backward_buffers()
+        net.backward_pass()
+    assert_same(nets, "gradients")
+
+
+def test_a_replayed_step_counts_as_its_passes():
+    net = make("mlp", "compact", FLOAT64)
+    net.provide_external_data(data_for(net))
+    stepper = MomentumStepper(0.1)
+    stepper.start(net)
+    for _ in range(4):
+        net.forward_pass()
+        assert net.get(HIDDEN).any()
+        stepper.run()
+        assert refuses(net, HIDDEN)
+        net.get("Out.outputs.predictions")
+
+
+def test_a_replayed_prediction_counts_as_a_pass_of_some_layers():
+    nets = [make("mlp", memory, FLOAT64) for memory in STRATEGIES]
+    x = data_for(nets[0])["default"]
+    for _ in range(4):
+        ours, theirs = (net.predict(x, HIDDEN) for net in nets)
+        np.testing.assert_array_equal(ours, theirs)
+        assert refuses(nets[1], HIDDEN)
+        nets[1].forward_pass()
+        nets[1].get(HIDDEN)
+
+
+# -- what is said -------------------------------------------------------------------------------
+
+
+def test_the_tree_says_when_shared_buffers_live(net):
+    lines = repr(net.buffer.FullyConnected_1).split("\n")
+    assert lines[lines.index("outputs") + 1] == (
+        "  default  float64[3, 2, 5]  240 B  "
+        "shared: FullyConnected_1 forward to FullyConnected_1 backward"
+    )
+    assert "shared" not in repr(net.buffer.Input)
+    assert "shared" not in repr(make("mlp", "inspectable").buffer)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("T", "B"), [(1, 1), (7, 13)])
+def test_the_report_is_exact_and_tells_what_is_saved(name, T, B):
+    apart, shared = (net.memory(T, B) for net in make_both(name))
+    assert apart.shared == 0
+    assert "shared" not in str(apart)
+    assert shared.total + shared.shared == apart.total
+    assert (shared.layers, shared.padding) == (apart.layers, apart.padding)
+    assert 0 < shared.shared < apart.total
+    net = make(name, "compact")
+    net.provide_external_data(data_for(net, T, B))
+    manager = net._buffer_manager
+    assert manager.size * manager.item_size == shared.total
+
+
+def test_the_report_as_text():
+    net = make("mlp", "compact", NumpyHandler(np.float32))
+    lines = str(net.memory(10, 100)).split("\n")
+    assert lines[-2].split()[0] == "shared"
+    assert lines[-2].split()[1].startswith("-")
+
+
+def test_larger_batches_fit():
+    apart, shared = (make("cnn", memory) for memory in STRATEGIES)
+    limit = 10**6
+    largest = shared.largest_batch(limit, T=3)
+    assert largest > 1.2 * apart.largest_batch(limit, T=3)
+    assert shared.memory(3, largest).total <= limit
+
+
+def test_deep_networks_need_little_more_than_what_the_backward_pass_reads():
+    layers = [FullyConnected(100) for _ in range(30)]
+    net = Network.from_layer(classifier(*layers), memory="compact", handler=NumpyHandler())
+    report = net.memory(1, 1000)
+    outputs = sum(row.get("outputs", 0) for row in report.layers.values())
+    parameters = 8 * net.parameters_size
+    two_deltas = 2 * 4 * 100 * 1000
+    assert report.total <= outputs + parameters + two_deltas
+
+
+def test_lstm_layers_share_what_their_backward_passes_compute_with():
+    def measure(count):
+        net = Network.from_layer(classifier(*(Lstm(20) for _ in range(count))), memory="compact")
+        row = net.memory(50, 10).layers["Lstm_1" if count > 1 else "Lstm"]
+        return net.memory(50, 10).total, row
+
+    (one, row), (two, _) = measure(1), measure(2)
+    assert two - one < 0.6 * sum(row.values())

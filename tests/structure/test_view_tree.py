@@ -1,0 +1,34 @@
+"""The tree of views that a layout describes; `test_buffers` has it with memory behind it."""
+
+import numpy as np
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.structure.hubs import Hub
+from brainstorm.structure.view_tree import create_buffer_views_from_layout
+
+
+def array(index, **marks):
+    return {"@type": "array", "@index": index, **{f"@{key}": v for key, v in marks.items()}}
+
+
+def test_arrays_without_a_hub_are_empty():
+    layout = {"@type": "BufferView", "@index": 0, "parameters": array(0, shape=(0,))}
+    views = create_buffer_views_from_layout(layout, [], [], NumpyHandler(np.float32))
+    assert views.parameters.shape == (0,)
+
+
+def test_views_say_when_shared_memory_is_theirs():
+    hub, buffer = Hub(["a", "b"], [], 1, False, size=5), np.zeros((2, 5), np.float32)
+    layout = {
+        "@type": "BufferView",
+        "@index": 0,
+        "a": array(0, shape=("B", 3), hub=0, slice=(0, 3), lives="A forward to B backward"),
+        "b": array(1, shape=("B", 2), hub=0, slice=(3, 5)),
+    }
+    views = create_buffer_views_from_layout(layout, [buffer], [hub], NumpyHandler(np.float32))
+    shared = "a  float32[2, 3]  24 B  shared: A forward to B backward"
+    assert repr(views) == f"{shared}\nb  float32[2, 2]  16 B"
+    del layout["a"]["@lives"]
+    args = [buffer], [hub], NumpyHandler(np.float32)
+    assert create_buffer_views_from_layout(layout, *args, views) is views
+    assert "shared" not in repr(views)

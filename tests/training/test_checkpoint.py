@@ -1,0 +1,367 @@
+"""Runs that are interrupted and resumed equal those that are not, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zlib
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.data_iterators import AddGaussianNoise, Minibatches
+from brainstorm.errors import (
+    FileFormatError,
+    IteratorValidationError,
+    TrainingError,
+    UnknownTypeError,
+    ValidationError,
+)
+from brainstorm.hooks import SaveCheckpoint
+from brainstorm.training import Trainer, TrainingStepper
+from brainstorm.utils import get_inheritors
+from tests.runs import (
+    HANDLERS,
+    HIDDEN,
+    ITERATORS,
+    SEQUENCES,
+    make_network,
+    make_trainer,
+    outcome,
+    resumed_run,
+    train,
+    whole_run,
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_global_state():
+    kept = bs.global_rnd.__getstate__()
+    yield
+    bs.global_rnd.__setstate__(kept)
+
+
+# -- the law --------------------------------------------------------------------------------------
+
+STEPPERS = sorted(
+    (c for c in get_inheritors(TrainingStepper) if c.__module__.startswith("brainstorm.")),
+    key=lambda c: c.__name__,
+)
+FLAT = [name for name in HIDDEN if name != "conv"]
+CASES = [
+    *zip(cycle(FLAT), [n for n in ITERATORS if n != "images"], cycle(HANDLERS)),
+    ("conv", "images", "float32"),
+    ("conv", "images", "float64"),
+    *((hidden, "chunks", handler) for hidden in FLAT for handler in HANDLERS),
+]
+CASES = [(*case, "MomentumStepper") for case in CASES]
+CASES += [("lstm", "chunks", "float32", stepper.__name__) for stepper in STEPPERS]
+
+
+@pytest.mark.parametrize(("hidden", "iterator", "handler", "stepper"), CASES)
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, hidden, iterator, handler, stepper):
+    names = hidden, iterator, handler
+    # without a training pass nobody writes the mask that is watched
+    options = {"use_training_pass": True} if stepper == "ForwardStepper" else {}
+    make_stepper = partial(getattr(bs.training, stepper), **options)
+    expected = outcome(*whole_run(*names, make_stepper()))
+    updates = int(expected["updates"])
+    first = np.random.RandomState(zlib.crc32(repr(names).encode())).randint(1, updates)
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=first, keep=1000)
+    assert outcome(*whole_run(*names, make_stepper(), [save])) == expected  # saving changes nothing
+    for update in {first, (updates - 1) // first * first}:
+        assert outcome(*resumed_run(tmp_path / f"run-{update}.hdf5", iterator)) == expected
+
+
+def test_every_update_can_be_resumed_and_that_again(tmp_path):
+    names = "lstm", "cut", "float64"
+    expected = outcome(*whole_run(*names))
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=1000)
+    trainer, _ = whole_run(*names, hooks=[save])
+    for update in range(1, trainer.current_update_nr):
+        # the files behind this one were written anew, by the run that was resumed before
+        assert outcome(*resumed_run(tmp_path / f"run-{update}.hdf5", names[1])) == expected
+
+
+def test_in_a_fresh_process_that_a_signal_has_ended(tmp_path):
+    names = "lstm", "noisy chunks", "float32"
+    file = tmp_path / "run.hdf5"
+    code = f"""if True:
+        import os, signal, sys
+        from brainstorm.hooks import Hook, SaveCheckpoint
+        from tests.runs import outcome, resumed_run, whole_run
+
+        class Kill(Hook):
+            def __call__(self, epoch_nr, update_nr, *rest):
+                if update_nr in (4, 9):
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        if sys.argv[1] == "whole":
+            trainer, net = whole_run(*{names!r})
+        elif sys.argv[1] == "first":
+            hooks = [Kill(timescale="update"), SaveCheckpoint({str(file)!r}, interval=100)]
+            trainer, net = whole_run(*{names!r}, hooks=hooks)
+        else:
+            trainer, net = resumed_run({str(file)!r}, {names[1]!r})
+        print(trainer.current_update_nr, trainer.logs.get("interrupted"))
+        print({{name: hash(value) for name, value in outcome(trainer, net).items()}})
+    """
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", code, which],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": "0"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for which in ("first", "second", "third", "whole")
+    ]
+    assert printed[2][1] == printed[3][1]
+    assert [lines[0] for lines in printed[:3]] == [
+        "4 ['received SIGTERM']", "9 ['received SIGTERM']", "27 None",
+    ]  # fmt: skip
+
+
+def test_a_run_that_had_ended_ends_again_and_can_be_prolonged(tmp_path):
+    """Stoppers are asked again, as whenever a training is continued."""
+    file = tmp_path / "run.hdf5"
+    names = "dense", "minibatches", "float32"
+    trainer, net = whole_run(*names, hooks=[SaveCheckpoint(file)])
+    again, again_net = resumed_run(file, names[1])
+    assert again.logs.pop("end") == [*trainer.logs.pop("end"), "reached max_epochs=3"]
+    assert outcome(again, again_net) == outcome(trainer, net)
+
+    longer = Trainer.resume(file)
+    longer.hooks["end"].max_epochs = 4
+    train(longer, longer.net, ITERATORS[names[1]]())
+    assert longer.current_epoch_nr == 4
+
+
+def test_input_deltas_are_still_kept_and_a_handler_can_be_given(tmp_path):
+    net, trainer = make_network("lstm", "float64"), make_trainer(epochs=1)
+    net.keep_input_deltas = True
+    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5"))
+    train(trainer, net, ITERATORS["chunks"]())
+    handler = HANDLERS["debug"]()
+    again = Trainer.resume(tmp_path / "run.hdf5", handler)
+    assert again.net.keep_input_deltas
+    assert again.net.handler is handler
+
+
+def test_hooks_know_the_network_at_once(tmp_path):
+    trainer, _ = whole_run(
+        "dense", "minibatches", "float32", hooks=[SaveCheckpoint(tmp_path / "run.hdf5")]
+    )
+    best, again = (
+        t.hooks["SaveBestNetwork"].load_best_network()
+        for t in (trainer, Trainer.resume(tmp_path / "run.hdf5"))
+    )
+    np.testing.assert_array_equal(best.get("parameters"), again.get("parameters"))
+
+
+def test_resuming_leaves_global_numbers_alone_until_training(tmp_path):
+    whole_run("dense", "minibatches", "float32", hooks=[SaveCheckpoint(tmp_path / "run.hdf5")])
+    bs.global_rnd.set_seed(8)
+    expected = bs.global_rnd.random_sample()
+    bs.global_rnd.set_seed(8)
+    Trainer.resume(tmp_path / "run.hdf5")
+    assert bs.global_rnd.random_sample() == expected
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory):
+    """The file of a run in the middle of its second epoch."""
+    file = tmp_path_factory.mktemp("run") / "run.hdf5"
+    net, trainer = make_network(), make_trainer(epochs=2)
+    trainer.add_hook(SaveCheckpoint(file, timescale="update", interval=6))
+    train(trainer, net, ITERATORS["minibatches"]())
+    return file
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: Minibatches(3, **{n: a[:, :9] for n, a in SEQUENCES.items()}),
+            "Minibatches: expected sample_size = 11, as in the run that is continued, got 9. Give "
+            "the data and arguments that the run began with.",
+        ),
+        (ITERATORS["online"], "Online: expected a Minibatches, as in the run that is continued"),
+        (lambda: Minibatches(4, **SEQUENCES), "expected batch_size = 3, as in the run that"),
+        (lambda: Minibatches(3, False, **SEQUENCES), "expected shuffle = True, as in the run"),
+        (
+            lambda: AddGaussianNoise(Minibatches(3, **SEQUENCES), {"default": 0.1}),
+            "AddGaussianNoise: expected a Minibatches, as in the run",
+        ),
+    ],
+)
+def test_other_data(run_file, make, text):
+    trainer = Trainer.resume(run_file)
+    with pytest.raises(IteratorValidationError, match="^.*" + re.escape(text)):
+        train(trainer, trainer.net, make())
+
+
+def test_what_was_refused_can_be_tried_again(run_file):
+    expected, again = Trainer.resume(run_file), Trainer.resume(run_file)
+    train(expected, expected.net, ITERATORS["minibatches"]())
+    with pytest.raises(IteratorValidationError):
+        train(again, again.net, ITERATORS["online"]())
+    with pytest.raises(
+        TrainingError,
+        match=r"^Trainer.train: expected the data iterators training_data_iter, valid as in the "
+        r"run that is continued, got no valid.$",
+    ):
+        again.train(again.net, ITERATORS["minibatches"]())
+    again.hooks["SaveCheckpoint"].filename = str(run_file / "nowhere" / "run.hdf5")
+    with pytest.raises(TrainingError, match="filename: expected a file in a folder that exists"):
+        train(again, again.net, ITERATORS["minibatches"]())
+    again.hooks["SaveCheckpoint"].filename = str(run_file)
+    train(again, again.net, ITERATORS["minibatches"]())
+    assert outcome(again, again.net) == outcome(expected, expected.net)
+
+
+def test_another_network(run_file):
+    with pytest.raises(
+        TrainingError, match=r"expected the network that was read with the run \(trainer.net\), got"
+    ):
+        train(Trainer.resume(run_file), make_network(), ITERATORS["minibatches"]())
+
+
+def test_saving_by_hand():
+    with pytest.raises(TrainingError, match="save_run: expected to be called by a hook while"):
+        make_trainer().save_run("run.hdf5")
+
+
+def train_on(trainer):
+    train(trainer, trainer.net, ITERATORS["minibatches"]())
+
+
+def change_state(name, value):
+    def change(file):
+        state = json.loads(file["state"][()])
+        *path, last = name.split("/")
+        place = state
+        for part in path:
+            place = place[part]
+        place.pop(last, None)
+        if value is not None:
+            place[last] = value
+        del file["state"]
+        file["state"] = json.dumps(state).encode()
+
+    return change
+
+
+def replace(name, value):
+    def change(file):
+        del file[name]
+        file[name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        (
+            lambda f: f.attrs.__setitem__("format", b"Run file v2.0"),
+            FileFormatError,
+            "format version 2.0 is newer than the 1.x that this brainstorm reads",
+        ),
+        (
+            lambda f: f.attrs.__setitem__("format", b"Network file v2.0"),
+            FileFormatError,
+            "expected a 'Run file', got 'Network file v2.0'",
+        ),
+        (replace("parameters", np.zeros(3)), FileFormatError, "parameters: expected shape (50,)"),
+        (
+            replace("trainer", b'{"@type": "SgdStepper"}'),
+            FileFormatError,
+            "run.hdf5': expected a Trainer, got a SgdStepper.",
+        ),
+        (
+            replace("trainer", b'{"@type": "Nothing"}'),
+            UnknownTypeError,
+            "unknown class in '@type' 'Nothing'",
+        ),
+        (replace("trainer", b"[1]"), FileFormatError, "expected a Trainer, got a list."),
+        (change_state("global_rnd/seed", None), FileFormatError, "continued: KeyError('seed')"),
+        (
+            change_state("generators/network/state/state/pos", 1 << 20),
+            ValidationError,
+            "RandomState: expected a position from 0 to 624, got 1048576",
+        ),
+        (change_state("trainer", None), FileFormatError, "that can be continued: KeyError"),
+        (change_state("data", None), FileFormatError, "that can be continued: KeyError"),
+        (
+            change_state("generators/network", None),
+            FileFormatError,
+            "expected the generators network, handler, handler.stream, ",
+        ),
+        (
+            change_state("generators/layers.Dropout.stream", {}),
+            FileFormatError,
+            "that can be continued: KeyError('state')",
+        ),
+        (
+            change_state("generators/network", {"@array": "nothing"}),
+            FileFormatError,
+            "cannot be read as a run file: it is truncated",
+        ),
+        (
+            change_state("trainer/stepper/velocity", 3.0),
+            TrainingError,
+            "MomentumStepper.start, state 'velocity': expected shape (50,) like the parameters, "
+            "got (). Is it the state of another network?",
+        ),
+        (
+            change_state("data/epoch/given", "x"),
+            FileFormatError,
+            "the run file holds no run that can be continued: ",
+        ),
+    ],
+)
+def test_damaged_files(run_file, tmp_path, change, error, text):
+    file = tmp_path / "run.hdf5"
+    file.write_bytes(run_file.read_bytes())
+    with h5py.File(file, "r+") as opened:
+        change(opened)
+    with pytest.raises(error, match=re.escape(text)):
+        train_on(Trainer.resume(file))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_truncated_files(run_file, tmp_path, share):
+    file = tmp_path / "run.hdf5"
+    whole = run_file.read_bytes()
+    file.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(FileFormatError, match="cannot be read as a run file: it is truncated"):
+        Trainer.resume(file)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        Trainer.resume(tmp_path / "nothing.hdf5")
+
+
+def test_a_subclass_resumes_its_own_runs(run_file):
+    class Other(Trainer):
+        pass
+
+    with pytest.raises(FileFormatError, match="expected a Other, got a Trainer"):
+        Other.resume(run_file)
+
+
+def test_the_network_of_a_run_is_a_network_file_too(run_file):
+    net = bs.Network.from_hdf5(run_file)
+    np.testing.assert_array_equal(
+        net.get("parameters"), Trainer.resume(run_file).net.get("parameters")
+    )

@@ -1,0 +1,158 @@
+"""Signals: they end a training in good order, and nobody else notices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from brainstorm.errors import TrainingError
+from brainstorm.hooks import Hook, SaveCheckpoint, StopAfterEpoch
+from brainstorm.training import Trainer
+from tests.runs import ITERATORS, make_network, make_trainer, outcome, resumed_run, train, whole_run
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    yield
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+class Send(Hook):
+    """Send signals to this process after an update."""
+
+    __undescribed__ = {"numbers": ()}
+
+    def __init__(self, update, *numbers):
+        super().__init__("send", timescale="update")
+        self.update, self.numbers = update, numbers
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == self.update:
+            for number in self.numbers:
+                os.kill(os.getpid(), number)
+
+
+class SendAtEpoch(Hook):
+    """Send a signal at the end of an epoch."""
+
+    def __init__(self, epoch):
+        super().__init__("send")
+        self.epoch = epoch
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if epoch_nr == self.epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class Ends(Hook):
+    """Note how often a training came to its end, and how."""
+
+    __undescribed__ = {"noted": []}
+
+    def __init__(self):
+        super().__init__("ends")
+        self.noted = []
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.noted.append(epoch_nr)
+
+    def on_error(self, net, stepper, logs, error):
+        self.noted.append(type(error).__name__)
+
+    def finalize(self, net, stepper, logs):
+        self.noted.append("finalize")
+
+
+NAMES = "dense", "minibatches", "float32"  # four updates an epoch
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("update", [1, 6, 8])
+def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, number, update):
+    """In an epoch, and at its last update, whose epoch is finished then."""
+    expected = outcome(*whole_run(*NAMES))
+    save, ends = SaveCheckpoint(tmp_path / "run.hdf5", interval=100), Ends()
+    trainer, _ = whole_run(*NAMES, hooks=[Send(update, number), save, ends])
+    assert trainer.current_update_nr == update
+    assert trainer.logs["interrupted"] == [f"received {signal.Signals(number).name}"]
+    assert ends.noted == [*range(1 + update // 4), "finalize"]
+    assert len(trainer.logs.get("rolling_training.total_loss", [])) == update // 4
+    assert "end" not in trainer.logs
+    again, net = resumed_run(tmp_path / "run.hdf5", NAMES[1])
+    assert "interrupted" not in again.logs
+    assert outcome(again, net) == expected
+
+
+def test_without_a_checkpoint_it_ends_too(tmp_path):
+    trainer, _ = whole_run(*NAMES, hooks=[Send(4, signal.SIGTERM, signal.SIGTERM)])
+    assert trainer.current_update_nr == 4
+    assert trainer.logs["interrupted"] == ["received SIGTERM"]
+
+
+def test_before_the_first_update_it_waits_for_that():
+    trainer, _ = whole_run(*NAMES, hooks=[Send(0, signal.SIGINT)])
+    assert trainer.current_update_nr == 1
+
+
+def test_at_the_end_of_an_epoch_it_ends_there(tmp_path):
+    expected = outcome(*whole_run(*NAMES))
+    save = SaveCheckpoint(tmp_path / "run.hdf5", interval=100)
+    trainer, _ = whole_run(*NAMES, hooks=[SendAtEpoch(1), save])
+    assert trainer.current_update_nr == 4
+    assert len(trainer.logs["rolling_training.total_loss"]) == 1
+    assert outcome(*resumed_run(tmp_path / "run.hdf5", NAMES[1])) == expected
+
+
+@pytest.mark.parametrize("first", SIGNALS)
+def test_a_second_interrupt_ends_it_at_once(first):
+    ends = Ends()
+    with pytest.raises(KeyboardInterrupt):
+        whole_run(*NAMES, hooks=[ends, Send(2, first, signal.SIGINT)])
+    assert ends.noted == [0, "KeyboardInterrupt", "finalize"]
+
+
+def test_an_old_signal_does_not_end_the_next_training():
+    trainer, net = whole_run(*NAMES, hooks=[Send(2, signal.SIGINT)])
+    train(trainer, net, ITERATORS[NAMES[1]]())
+    assert trainer.current_update_nr > 2
+    assert trainer.logs["end"] == ["reached max_epochs=3"]
+
+
+def test_who_listened_before_listens_again():
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        whole_run(*NAMES, hooks=[Send(2, signal.SIGTERM)])
+        assert seen == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert seen == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_ignored_signals_stay_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        trainer, _ = whole_run(*NAMES, hooks=[Send(2, signal.SIGINT)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert trainer.logs["end"] == ["reached max_epochs=3"]
+
+
+def test_in_another_thread_nothing_changes():
+    trainer, net = make_trainer(epochs=1), make_network()
+    thread = threading.Thread(target=train, args=(trainer, net, ITERATORS["minibatches"]()))
+    thread.start()
+    thread.join()
+    assert trainer.logs["end"] == ["reached max_epochs=1"]
+
+
+def test_the_name_in_the_logs_is_taken():
+    with pytest.raises(TrainingError, match="the name 'interrupted' is taken"):
+        Trainer(None).add_hook(StopAfterEpoch(1, name="interrupted"))
