@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers import native
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugHandler
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.optree.activations import register_activation
 from brainstorm.randomness import global_rnd
@@ -20,6 +22,7 @@ from brainstorm.randomness import global_rnd
 __all__ = [
     "DebugHandler",
     "Handler",
+    "NativeHandler",
     "NumpyHandler",
     "get_default_handler",
     "register_activation",
@@ -30,12 +33,16 @@ _default: Handler | None = None
 
 
 def get_default_handler() -> Handler:
-    """Return the handler that is used where none is named: the best CPU handler there is."""
+    """Return the handler that is used where none is named: the best CPU handler there is.
+
+    That is `NativeHandler` where oneDNN or a C compiler is found, else `NumpyHandler`.
+    """
     global _default
     if _default is None:
         # Seeded by name: creating it must not shift the numbers drawn from global_rnd.
         seed = global_rnd.child("default handler").generate_seed()
-        _default = NumpyHandler(np.float32, seed=seed)
+        cls = NativeHandler if native.is_available() else NumpyHandler
+        _default = cls(np.float32, seed=seed)
     return _default
 
 

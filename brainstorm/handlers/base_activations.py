@@ -18,7 +18,7 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS, Activation, activation
 from brainstorm.utils import Array
 
-__all__ = ["ActivationOperations", "ActivationTable", "activation_tables"]
+__all__ = ["ActivationOperations", "ActivationTable", "activation_formula", "activation_tables"]
 
 Function: TypeAlias = Callable[..., None]
 
@@ -33,8 +33,13 @@ def _formulas(row: Activation) -> tuple[Formula, Formula]:
     return Formula(row), Formula(deltas)
 
 
+def activation_formula(name: str) -> Formula:
+    """Return an activation function as the formula of its input."""
+    return _formulas(activation(name))[0]
+
+
 def _forward(handler: Any, name: str, x: Array, y: Array) -> None:
-    handler.compute(_formulas(activation(name))[0], (x,), (y,))
+    handler.compute(activation_formula(name), (x,), (y,))
 
 
 def _backward(handler: Any, name: str, x: Array, y: Array, dy: Array, dx: Array) -> None:

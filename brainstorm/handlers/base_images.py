@@ -39,7 +39,7 @@ class ImageOperations(abc.ABC):
 
     @operation(
         "inputs(N,H,W,C) weights(F,KH,KW,CG) bias(F)? padding:margin stride:pair dilation:pair "
-        "groups:int -> outputs(N,OH,OW,F)+add_outputs",
+        "groups:int activation:activation -> outputs(N,OH,OW,F)+add_outputs",
         where=_CONV2D_SIZES,
     )
     def conv2d_forward_batch(
@@ -53,6 +53,7 @@ class ImageOperations(abc.ABC):
         dilation: Pair = (1, 1),
         groups: int = 1,
         add_outputs: bool = False,
+        activation: str = "linear",
     ) -> None:
         """outputs[n,p,q,f] = bias[f] + sum over i,j,c of x[n,p*s+i*d,q*s+j*d,c] * weights[f,i,j,c].
 
@@ -70,6 +71,7 @@ class ImageOperations(abc.ABC):
             dilation: Rows and columns between two cells of a filter, d.
             groups: Number of groups of channels.
             add_outputs: Add to the outputs.
+            activation: Applied to all that, in the outputs.
         """
 
     @operation(
@@ -115,7 +117,7 @@ class ImageOperations(abc.ABC):
 
     @operation(
         "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) bias(F) padding:int stride:triple "
-        "dilation:triple groups:int -> outputs(N,OD,OH,OW,F)",
+        "dilation:triple groups:int activation:activation -> outputs(N,OD,OH,OW,F)",
         where=_CONV3D_SIZES,
     )
     def conv3d_forward_batch(
@@ -128,6 +130,7 @@ class ImageOperations(abc.ABC):
         stride: Triple,
         dilation: Triple = (1, 1, 1),
         groups: int = 1,
+        activation: str = "linear",
     ) -> None:
         """Do what `conv2d_forward_batch` does, with one more axis (depth) in front of the rows."""
 
@@ -179,7 +182,8 @@ class ImageOperations(abc.ABC):
 
     @operation(
         "inputs(N,H,W,C):unread window:pair padding:int stride:pair -1<=argmax(N,OH,OW,C)<H*W*C "
-        "out_deltas(N,OH,OW,C) outputs(N,OH,OW,C):unread -> in_deltas(N,H,W,C)+",
+        "out_deltas(N,OH,OW,C) outputs(N,OH,OW,C):unread "
+        "-> in_deltas(N,H,W,C)+add_in_deltas",
         where=_POOL_SIZES,
     )
     def maxpool2d_backward_batch(
@@ -192,8 +196,9 @@ class ImageOperations(abc.ABC):
         argmax: Array,
         in_deltas: Array,
         out_deltas: Array,
+        add_in_deltas: bool = True,
     ) -> None:
-        """in_deltas at each window's argmax += out_deltas."""
+        """in_deltas at each window's argmax += out_deltas; all are cleared before if not to add."""
 
     @operation(
         "inputs(N,H,W,C) window:pair padding:int stride:pair -> outputs(N,OH,OW,C)",
@@ -206,7 +211,7 @@ class ImageOperations(abc.ABC):
 
     @operation(
         "inputs(N,H,W,C):unread window:pair padding:int stride:pair out_deltas(N,OH,OW,C) "
-        "outputs(N,OH,OW,C):unread -> in_deltas(N,H,W,C)+",
+        "outputs(N,OH,OW,C):unread -> in_deltas(N,H,W,C)+add_in_deltas",
         where=_POOL_SIZES,
     )
     def avgpool2d_backward_batch(
@@ -218,5 +223,9 @@ class ImageOperations(abc.ABC):
         stride: Pair,
         in_deltas: Array,
         out_deltas: Array,
+        add_in_deltas: bool = True,
     ) -> None:
-        """in_deltas in each window += out_deltas / number of inputs in the window."""
+        """in_deltas in each window += out_deltas / number of inputs in the window.
+
+        All are cleared before if not to add.
+        """

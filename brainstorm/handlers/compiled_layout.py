@@ -21,7 +21,7 @@ __all__ = ["Layout", "overlap"]
 
 #: Work, in additions of float32, below which threads cost more than they save; what an operator
 #: like exp costs.
-PARALLEL_WORK, EXPENSIVE = 50_000, 10
+PARALLEL_WORK, EXPENSIVE = 200_000, 10
 
 #: Of finding out whether strided views overlap; beyond it they are taken to.
 MOST_WORK = 1000

@@ -51,6 +51,7 @@ class NumpyConvolutions(Handler):
         dilation: Pair = (1, 1),
         groups: int = 1,
         add_outputs: bool = False,
+        activation: str = "linear",
     ) -> None:
         margins = padding if isinstance(padding, Sequence) else (padding, padding)
         windows = _Windows(
@@ -58,6 +59,7 @@ class NumpyConvolutions(Handler):
         )
         out = _writable("conv2d_forward_batch", "outputs", outputs)
         self._convolve(inputs, weights, bias, out, windows, add_outputs)
+        self.inplace_act_func[activation](out)
 
     def conv2d_backward_batch(
         self,
@@ -95,12 +97,14 @@ class NumpyConvolutions(Handler):
         stride: Triple,
         dilation: Triple = (1, 1, 1),
         groups: int = 1,
+        activation: str = "linear",
     ) -> None:
         windows = _Windows(
             weights.shape[1:4], outputs.shape[1:4], (padding,) * 3, stride, dilation, groups
         )
         out = _writable("conv3d_forward_batch", "outputs", outputs)
         self._convolve(inputs, weights, bias, out, windows, add=False)
+        self.inplace_act_func[activation](out)
 
     def conv3d_backward_batch(
         self,

@@ -90,7 +90,10 @@ class NumpyImages(NumpyConvolutions):
         argmax: Array,
         in_deltas: Array,
         out_deltas: Array,
+        add_in_deltas: bool = True,
     ) -> None:
+        if not add_in_deltas:
+            in_deltas.fill(0)
         _, _, width, channels = inputs.shape
         sizes = outputs.shape[1:3]
         inside = self._scratch("inside", outputs.shape)
@@ -123,7 +126,10 @@ class NumpyImages(NumpyConvolutions):
         stride: Pair,
         in_deltas: Array,
         out_deltas: Array,
+        add_in_deltas: bool = True,
     ) -> None:
+        if not add_in_deltas:
+            in_deltas.fill(0)
         sizes = outputs.shape[1:3]
         shares = self._scratch("float", out_deltas.shape)
         np.divide(out_deltas, self._counts(inputs, window, sizes, padding, stride), out=shares)

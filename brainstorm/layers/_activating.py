@@ -15,13 +15,15 @@ class ActivatedLayer(Layer):
     """Base of layers whose output ``default`` is an activation of something linear in the inputs.
 
     The linear part is computed into `before_activation`. That is the output itself, unless the
-    derivative of the activation needs its input: then it is the internal ``Ha``.
+    derivative of the activation needs its input: then it is the internal ``Ha``. An operation that
+    applies `fused_activation` leaves the rest to `activate_kept_input`.
     """
 
     def set_activation(self, name: str, output: BufferStructure) -> Structures:
         """Take the activation, and return the internals that it needs for an output."""
         self.activation = name
         self.keeps_input = name in Handler.activations_needing_inputs
+        self.fused_activation = "linear" if self.keeps_input else name
         of_activation = () if name == "linear" else ("outputs", "internals")[: 1 + self.keeps_input]
         self.needs_in_backward = ("inputs", *of_activation)
         return {"Ha": BufferStructure(*output.shape)} if self.keeps_input else {}
@@ -32,11 +34,15 @@ class ActivatedLayer(Layer):
 
     def activate(self, buffers: BufferView) -> None:
         """Compute the output from `before_activation`."""
-        y = buffers.outputs.default
         if self.keeps_input:
-            self.handler.act_func[self.activation](buffers.internals.Ha, y)
+            self.activate_kept_input(buffers)
         else:
-            self.handler.inplace_act_func[self.activation](y)
+            self.handler.inplace_act_func[self.activation](buffers.outputs.default)
+
+    def activate_kept_input(self, buffers: BufferView) -> None:
+        """Compute the output if the activation was not fused."""
+        if self.keeps_input:
+            self.handler.act_func[self.activation](buffers.internals.Ha, buffers.outputs.default)
 
     def differentiate(self, buffers: BufferView) -> None:
         """Turn the output deltas into those before the activation."""

@@ -84,8 +84,9 @@ class ConvolutionLayer(ActivatedLayer):
             self.stride,
             self.dilation,
             self.groups,
+            activation=self.fused_activation,
         )
-        self.activate(buffers)
+        self.activate_kept_input(buffers)
 
     def backward_pass(self, buffers: BufferView) -> None:
         x, dy = flatten_time(buffers.inputs.default), flatten_time(buffers.output_deltas.default)

@@ -63,13 +63,9 @@ class FullyConnectedLayerImpl(ActivatedLayer):
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         W, bias = buffers.parameters
         x = flatten_time_and_features(buffers.inputs.default)
-        y = flatten_time_and_features(buffers.outputs.default)
-        if self.keeps_input:
-            Ha = flatten_time_and_features(buffers.internals.Ha)
-            self.handler.affine_mm(x, W, bias, Ha, "linear")
-            self.handler.act_func[self.activation](Ha, y)
-        else:
-            self.handler.affine_mm(x, W, bias, y, self.activation)
+        Ha = flatten_time_and_features(self.before_activation(buffers))
+        self.handler.affine_mm(x, W, bias, Ha, self.fused_activation)
+        self.activate_kept_input(buffers)
 
     def backward_pass(self, buffers: BufferView) -> None:
         W, _ = buffers.parameters

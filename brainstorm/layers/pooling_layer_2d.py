@@ -60,6 +60,7 @@ class Pooling2DLayerImpl(Layer):
         "activation_function": any_value(),
     }
     accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
     needs_in_backward = ("internals",)
 
     def setup(
@@ -88,9 +89,10 @@ class Pooling2DLayerImpl(Layer):
             return
         x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
         dx, dy = (flatten_time(a.default) for a in (buffers.input_deltas, buffers.output_deltas))
-        window, padding, stride = self.kernel_size, self.padding, self.stride
+        arguments = x, self.kernel_size, y, self.padding, self.stride
+        add = not self.overwrites("input_deltas.default")
         if self.type == "max":
             argmax = flatten_time(buffers.internals.argmax)
-            self.handler.maxpool2d_backward_batch(x, window, y, padding, stride, argmax, dx, dy)
+            self.handler.maxpool2d_backward_batch(*arguments, argmax, dx, dy, add)
         else:
-            self.handler.avgpool2d_backward_batch(x, window, y, padding, stride, dx, dy)
+            self.handler.avgpool2d_backward_batch(*arguments, dx, dy, add)

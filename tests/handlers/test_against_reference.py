@@ -227,13 +227,14 @@ def channels_of(f, weights, groups):
 
 
 def conv_forward(
-    inputs, weights, bias, outputs, padding, stride, dilation, groups, add_outputs=False
-):
+    inputs, weights, bias, outputs, padding, stride, dilation, groups, activation,
+    add_outputs=False,
+):  # fmt: skip
     out = outputs * add_outputs + (0 if bias is None else bias)
     for index, part, padded in convolved(inputs, weights, padding, stride, dilation, outputs):
         for f, kernel in enumerate(weights):
             out[(*index, f)] += np.sum(kernel * padded[part][..., channels_of(f, weights, groups)])
-    return out
+    return _activated(activation, out)
 
 
 def conv_backward(
@@ -272,8 +273,10 @@ def max_forward(inputs, window, outputs, padding, stride, argmax):
     return out, where
 
 
-def max_backward(inputs, window, outputs, padding, stride, argmax, in_deltas, out_deltas):
-    result = in_deltas.copy()
+def max_backward(
+    inputs, window, outputs, padding, stride, argmax, in_deltas, out_deltas, add_in_deltas
+):
+    result = in_deltas * add_in_deltas
     flat = result.reshape(len(result), -1)
     for index in itertools.product(*map(range, argmax.shape)):
         if argmax[index] >= 0:
@@ -289,9 +292,9 @@ def avg_forward(inputs, window, outputs, padding, stride):
     return out
 
 
-def avg_backward(inputs, window, outputs, padding, stride, in_deltas, out_deltas):
+def avg_backward(inputs, window, outputs, padding, stride, in_deltas, out_deltas, add_in_deltas):
     border = ((0, 0), (padding, padding), (padding, padding), (0, 0))
-    dx = np.pad(in_deltas, border)
+    dx = np.pad(in_deltas * add_in_deltas, border)
     for index, part, padded in windows(inputs, window, padding, stride, out_deltas):
         count = np.sum(~np.isnan(padded[part][:, :, 0]))
         dx[part] += out_deltas[index] / max(count, 1)

@@ -296,6 +296,7 @@ def test_public_names():
     assert handlers.__all__ == [
         "DebugHandler",
         "Handler",
+        "NativeHandler",
         "NumpyHandler",
         "get_default_handler",
         "register_activation",

@@ -42,12 +42,13 @@ class Call:
         d: Fourth argument of a primitive.
         keep: What must not go before the call does.
         name: The operation, for messages.
+        threads: How many threads a primitive may use; 0: a kernel, whose numbers say it.
 
     Attributes:
         run: Executes it and returns the status; None and 0 mean that all went well.
     """
 
-    __slots__ = ("a", "b", "c", "d", "function_address", "keep", "kind", "name", "run")
+    __slots__ = ("a", "b", "c", "d", "function_address", "keep", "kind", "name", "run", "threads")
 
     def __init__(
         self,
@@ -59,8 +60,10 @@ class Call:
         d: int = 0,
         keep: Any = (),
         name: str = "",
+        threads: int = 0,
     ) -> None:
         self.kind, self.function_address, self.name = kind, function_address, name
+        self.threads = threads
         self.a, self.b, self.c, self.d, self.keep = a, b, c, d, keep
         arguments = (a, b) if kind == KERNEL else (a, b, c, d)
         self.run = functools.partial(_TYPES[kind](function_address), *arguments)
@@ -92,22 +95,28 @@ class _Record(ctypes.Structure):
         ("b", c_void_p),
         ("c", c_int64),
         ("d", c_void_p),
+        ("threads", c_int64),
     ]
 
 
-#: `state` is the number of calls, then which call failed, and its status.
+#: `state` is the number of calls, then which call failed, and its status, and the function that
+#: sets the number of threads.
 _SOURCE = """
 #include <stdint.h>
-struct record { int64_t kind; void *function, *a, *b; int64_t c; void *d; };
+struct record { int64_t kind; void *function, *a, *b; int64_t c; void *d; int64_t threads; };
 typedef void kernel(void *, void *);
 typedef int primitive(void *, void *, int, void *);
 const char *replay_seal(void) { return "SEAL"; }
 void replay(const struct record *calls, int64_t *state) {
+  void (*use_threads)(int) = (void (*)(int))state[3];
+  int64_t used = 0;
   for (int64_t i = 0; i < state[0]; i++) {
     const struct record r = calls[i];
     if (r.kind == 0) {
       ((kernel *)r.function)(r.a, r.b);
     } else {
+      if (r.threads != used && use_threads) use_threads((int)r.threads);
+      used = r.threads;
       const int status = ((primitive *)r.function)(r.a, r.b, (int)r.c, r.d);
       if (status) { state[1] = i; state[2] = status; return; }
     }
@@ -122,17 +131,17 @@ class Replay:
     Args:
         calls: The calls, which are kept.
         library: Where the primitives among them come from.
-        threads: How many threads these may use.
     """
 
-    def __init__(
-        self, calls: Sequence[Call], library: Library | None = None, threads: int = 1
-    ) -> None:
+    def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
         self.calls = list(calls)
-        self._library, self._threads = library, threads
-        records = [_Record(k.kind, k.function_address, k.a, k.b, k.c, k.d) for k in self.calls]
+        self._library = library
+        records = [
+            _Record(k.kind, k.function_address, k.a, k.b, k.c, k.d, k.threads) for k in self.calls
+        ]
         self._records = (_Record * len(records))(*records)
-        self._state = (c_int64 * 3)(len(self.calls), 0, 0)
+        setter = 0 if library is None else library.thread_setter
+        self._state = (c_int64 * 4)(len(self.calls), 0, 0, setter)
         self._arguments = ctypes.addressof(self._records), ctypes.addressof(self._state)
         try:
             self._function = compiler.load(lambda seal: _SOURCE.replace("SEAL", seal), "replay")
@@ -145,13 +154,15 @@ class Replay:
         Raises:
             BrainstormError: The library reports a failure; the calls behind it did not run.
         """
-        if self._library is not None:
-            self._library.use_threads(self._threads)
         self._function(*self._arguments)
+        if self._library is not None:
+            self._library.used.count = 0  # whatever the last call used
         if self._state[2]:
             status, self._state[2] = self._state[2], 0
             raise self.calls[self._state[1]].failure(status)
 
     def _run_from_python(self, *_: int) -> None:
         for call in self.calls:
+            if call.threads and self._library is not None:
+                self._library.use_threads(call.threads)
             call()

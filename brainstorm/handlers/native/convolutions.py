@@ -31,7 +31,7 @@ from brainstorm.handlers.native.primitives import (
     address,
     check_arrays,
 )
-from brainstorm.handlers.native.products import build_dot
+from brainstorm.handlers.native.products import activation_number, build_dot
 from brainstorm.utils import Array
 
 __all__ = ["build_backward", "build_forward"]
@@ -68,6 +68,7 @@ class _Convolution:
     def __init__(self, primitives: Primitives, images: Array, weights: Array, results: Array,
                  geometry: Geometry) -> None:  # fmt: skip
         self.primitives, self.geometry = primitives, geometry
+        primitives.choose_team(2 * results.size * weights[0].size, images.size + results.size)
         self.key = images.shape, weights.shape, results.shape, geometry
         layout = primitives.layout
         self.images, self.results = layout(*_images(images)), layout(*_images(results))
@@ -75,17 +76,19 @@ class _Convolution:
         self.weights, self.any_weights = layout(shape, strides), layout(shape, ANY)
         self.bias = layout((results.shape[-1],), (1,))
 
-    def forward(self, with_bias: bool, add: bool) -> Primitive:
+    def forward(
+        self, with_bias: bool = False, add: bool = False, activation: str = "linear"
+    ) -> Primitive:
         """Return the convolution."""
 
         def make() -> Primitive:
             return self.primitives.make(
                 "convolution_forward", _TRAINING, _DIRECT, self.images, self.any_weights,
                 self.bias if with_bias else None, self.results, *self.geometry.arguments(),
-                self.primitives.attributes(add),
+                self.primitives.attributes(add, activation_number(activation)),
             )  # fmt: skip
 
-        return self.primitives.kept(("forward", self.key, with_bias, add), make)
+        return self.primitives.kept(("forward", self.key, with_bias, add, activation), make)
 
     def backward_data(self) -> Primitive:
         """Return what computes the derivatives of the images."""
@@ -93,7 +96,7 @@ class _Convolution:
         def make() -> Primitive:
             return self.primitives.make(
                 "convolution_backward_data", _DIRECT, self.images, self.any_weights, self.results,
-                *self.geometry.arguments(), self.forward(False, False).description,
+                *self.geometry.arguments(), self.forward().description,
                 self.primitives.attributes(),
             )  # fmt: skip
 
@@ -106,7 +109,7 @@ class _Convolution:
             return self.primitives.make(
                 "convolution_backward_weights", _DIRECT, self.images, self.any_weights,
                 self.bias if with_bias else None, self.results, *self.geometry.arguments(),
-                self.forward(False, False).description, self.primitives.attributes(),
+                self.forward().description, self.primitives.attributes(),
             )  # fmt: skip
 
         return self.primitives.kept(("backward weights", self.key, with_bias), make)
@@ -131,6 +134,7 @@ def build_forward(
     stride: Any,
     dilation: Any,
     groups: int,
+    activation: str,
     add: bool = False,
 ) -> list[Call]:
     """Return the calls of `ImageOperations.conv2d_forward_batch`."""
@@ -138,7 +142,7 @@ def build_forward(
     _check([outputs], [inputs, weights, bias])
     geometry = Geometry.of(weights, padding, stride, dilation, groups)
     conv = _Convolution(primitives, inputs, weights, outputs, geometry)
-    forward, name = conv.forward(bias is not None, add), "convolution"
+    forward, name = conv.forward(bias is not None, add, activation), "convolution"
     rearranged = conv.temporary(forward.layout(WEIGHTS_LAYOUT))
     given = {
         SRC: (conv.images, address(inputs)),

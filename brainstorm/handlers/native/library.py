@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from ctypes import c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,8 @@ class Library:
     Attributes:
         path: What it was loaded from.
         version: E.g. ``'3.2.0'``.
-        used: Its `count` is how many threads the calling thread's work uses.
+        used: Its `count` is how many threads the calling thread's work uses; 0: that is unknown.
+        thread_setter: The address of the function that sets it in C; 0: there is none.
     """
 
     def __init__(self, path: str) -> None:
@@ -150,6 +150,9 @@ class Library:
         if found.major != 3:
             raise MissingDependencyError(f"{path}: expected oneDNN 3, got {self.version}")
         self._set_threads = getattr(self._library, "omp_set_num_threads", None)
+        self.thread_setter = 0
+        if self._set_threads is not None:
+            self.thread_setter = ctypes.cast(self._set_threads, c_void_p).value or 0
         self.used = _Used()
         try:
             self.engine = self.create("dnnl_engine", _CPU, 0)
@@ -243,6 +246,8 @@ def _candidates() -> Iterator[str]:
     path = Path(sys.prefix, "lib", FILE)
     if path.exists():
         yield str(path)
+    from importlib import metadata  # slow to import, and not needed where the file was found
+
     try:
         files = metadata.distribution(DISTRIBUTION).files or []
     except metadata.PackageNotFoundError:

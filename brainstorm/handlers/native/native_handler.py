@@ -16,10 +16,12 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
 from brainstorm.handlers import compiled, compiler
+from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.native import convolutions, pooling, products
 from brainstorm.handlers.native.cache import CallCache
 from brainstorm.handlers.native.calls import KERNEL, Call, Replay
+from brainstorm.handlers.native.elementwise import ProgramOperations
 from brainstorm.handlers.native.library import Library, UnsupportedError, load
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.numpy_handler import NumpyHandler
@@ -27,7 +29,7 @@ from brainstorm.optree import Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
-__all__ = ["NativeHandler"]
+__all__ = ["NativeHandler", "is_available"]
 
 _handlers: weakref.WeakSet[NativeHandler] = weakref.WeakSet()
 _is_forked = False
@@ -46,6 +48,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+def is_available() -> bool:
+    """Return whether there is anything native here: oneDNN or a C compiler."""
+    return load()[0] is not None or compiler.is_available()
+
+
 class _Memory(threading.local):
     """What one Python thread has built."""
 
@@ -61,7 +68,8 @@ class _Native:
         function: The operation on NumPy, whose signature it has.
         build: Called with primitives, arrays and options, returns calls.
         arrays: Names of its arrays, in the order of `build`.
-        options: Likewise of all other arguments.
+        options: Likewise of all other arguments. If ``activation`` is among them, it is applied to
+            the last array, by a kernel of its own where the library does not have it.
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class _Native:
         names = [p.name for p in parameters]
         self._arrays = [names.index(name) for name in arrays.split()]
         self._options = [names.index(name) for name in options.split()]
+        self._activation = (*options.split(), "activation").index("activation")
 
     def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return all arguments in their order."""
@@ -88,6 +97,13 @@ class _Native:
     def arrays(self, values: tuple[Any, ...]) -> list[Any]:
         """Return all arrays."""
         return [values[i] for i in self._arrays]
+
+    def without_activation(self, options: tuple[Any, ...]) -> tuple[tuple[Any, ...], str]:
+        """Return options that the library knows, and the activation that is to follow."""
+        at = self._activation
+        if at == len(options) or options[at] in products.ACTIVATIONS:
+            return options, "linear"
+        return (*options[:at], "linear", *options[at + 1 :]), options[at]
 
     def options(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return all arguments that are not arrays."""
@@ -120,9 +136,9 @@ def _native(
             if calls is None:
                 function(self, *args, **kwargs)
                 return
-            if library is not None and library.used.count != self.threads:
-                library.use_threads(self.threads)
             for call in calls:
+                if library is not None and call.threads:
+                    library.use_threads(call.threads)
                 if status := call.run():
                     raise call.failure(status)
 
@@ -131,7 +147,7 @@ def _native(
     return decorate
 
 
-class NativeHandler(NumpyHandler):
+class NativeHandler(ProgramOperations):
     """Handler for NumPy arrays that computes with oneDNN and with C, compiled when it is needed.
 
     What neither does (float64 products, arrays with unusual strides, ...) is done by NumPy, as is
@@ -216,7 +232,8 @@ class NativeHandler(NumpyHandler):
             return self._program_calls(**arguments)
         native = _natives.get(name)
         if native is None:
-            return None
+            program = self._program_arguments(name, arguments)
+            return None if program is None else self._program_calls(**program)
         values = native.complete((), arguments)
         return self._calls(native, native.arrays(values), native.options(values))
 
@@ -239,7 +256,7 @@ class NativeHandler(NumpyHandler):
         if not found:
             return []
         memory = self._memory
-        replay = Replay([call for calls in found for call in calls], self._library, self.threads)
+        replay = Replay([call for calls in found for call in calls], self._library)
 
         def run() -> None:
             if self._memory is memory:
@@ -266,10 +283,16 @@ class NativeHandler(NumpyHandler):
         memory = self._memory
 
         def build() -> list[Call] | None:
+            known, activation = native.without_activation(options)
             try:
-                calls = native.build(memory.primitives, *arrays, *options)
+                calls = native.build(memory.primitives, *arrays, *known)
             except UnsupportedError:
                 return None
+            if activation != "linear":
+                after = self._activation_calls(activation, arrays[-1])
+                if after is None:
+                    return None
+                calls += after
             for call in calls:
                 call.name = native.name
             return calls
@@ -331,6 +354,13 @@ class NativeHandler(NumpyHandler):
         function, pointers, numbers, keep = parts
         return [Call(KERNEL, function, pointers, numbers, keep=keep, name="run_program")]
 
+    def _activation_calls(self, name: str, array: Array) -> list[Call] | None:
+        program = activation_formula(name).program(array)
+        calls = self._program_calls(program, [array], [array], [False])
+        for call in calls or ():
+            call.keep = (*call.keep, program)
+        return calls
+
     # -- products ----------------------------------------------------------------------------
 
     dot_mm = _native(
@@ -354,12 +384,12 @@ class NativeHandler(NumpyHandler):
     _forward = _native(
         convolutions.build_forward,
         "inputs weights bias outputs",
-        "padding stride dilation groups",
+        "padding stride dilation groups activation",
     )
     conv2d_forward_batch = _native(
         convolutions.build_forward,
         "inputs weights bias outputs",
-        "padding stride dilation groups add_outputs",
+        "padding stride dilation groups activation add_outputs",
     )(NumpyHandler.conv2d_forward_batch)
     conv3d_forward_batch = _forward(NumpyHandler.conv3d_forward_batch)
     _backward = _native(
@@ -373,11 +403,13 @@ class NativeHandler(NumpyHandler):
         pooling.build_maximum, "inputs outputs argmax", "window padding stride"
     )(NumpyHandler.maxpool2d_forward_batch)
     maxpool2d_backward_batch = _native(
-        pooling.build_maximum_deltas, "in_deltas argmax out_deltas", "window padding stride"
+        pooling.build_maximum_deltas,
+        "in_deltas argmax out_deltas",
+        "window padding stride add_in_deltas",
     )(NumpyHandler.maxpool2d_backward_batch)
     avgpool2d_forward_batch = _native(
         pooling.build_average, "inputs outputs", "window padding stride"
     )(NumpyHandler.avgpool2d_forward_batch)
     avgpool2d_backward_batch = _native(
-        pooling.build_average_deltas, "in_deltas out_deltas", "window padding stride"
+        pooling.build_average_deltas, "in_deltas out_deltas", "window padding stride add_in_deltas"
     )(NumpyHandler.avgpool2d_backward_batch)

@@ -28,7 +28,7 @@ _HEAD = """
 #include <stdint.h>
 typedef REAL real;
 typedef INDEX whole;
-enum { THREADS, CHUNKS, N, H, W, C, OH, OW, KH, KW, PAD, SH, SW };
+enum { THREADS, CHUNKS, CLEARS, N, H, W, C, OH, OW, KH, KW, PAD, SH, SW };
 const char *pool_seal(void) { return "SEAL"; }
 static inline int64_t lowest(int64_t corner) { return corner < 0 ? -corner : 0; }
 static inline int64_t highest(int64_t corner, int64_t window, int64_t size) {
@@ -59,10 +59,12 @@ _FORWARD = """
 _BACKWARD = """
 #pragma omp parallel for collapse(2) num_threads(n[THREADS])
   for (int64_t b = 0; b < n[N]; b++)
-    for (int64_t k = 0; k < n[CHUNKS]; k++)
-    for (int64_t p = 0; p < n[OH]; p++) {
+    for (int64_t k = 0; k < n[CHUNKS]; k++) {
       real *restrict image = (real *)pointers[0] + b * n[H] * n[W] * n[C];
       const int64_t c0 = k * n[C] / n[CHUNKS], c1 = (k + 1) * n[C] / n[CHUNKS];
+      for (int64_t i = 0; n[CLEARS] && i < n[H] * n[W]; i++)
+        for (int64_t c = c0; c < c1; c++) image[i * n[C] + c] = 0;
+      for (int64_t p = 0; p < n[OH]; p++) {
 """
 _MAXIMUM = """
         real *restrict out = (real *)pointers[1] + at, *restrict where = (real *)pointers[2] + at;
@@ -84,8 +86,12 @@ _MAXIMUM = """
 _MAXIMUM_DELTAS = """
         const real *restrict where = (const real *)pointers[1] + at;
         const real *restrict deltas = (const real *)pointers[2] + at;
-        for (int64_t c = c0; c < c1; c++)
-          if (where[c] >= 0) image[(whole)where[c]] += deltas[c];
+        for (int64_t i = i0; i < i1; i++)
+          for (int64_t j = j0; j < j1; j++) {
+            const whole index = ((top + i) * n[W] + left + j) * n[C];
+            for (whole c = c0; c < (whole)c1; c++)
+              image[index + c] += where[c] == (real)(index + c) ? deltas[c] : 0;
+          }
 """
 _AVERAGE = """
         real *restrict out = (real *)pointers[1] + at;
@@ -116,12 +122,14 @@ def build_maximum(primitives: Primitives, inputs: Array, outputs: Array, argmax:
     return _build(primitives, _FORWARD + _ROW + _MAXIMUM, arrays, 1, window, padding, stride)
 
 
-def build_maximum_deltas(primitives: Primitives, in_deltas: Array, argmax: Array, out_deltas: Array,
-                         window: Any, padding: int, stride: Any) -> list[Call]:  # fmt: skip
+def build_maximum_deltas(
+    primitives: Primitives, in_deltas: Array, argmax: Array, out_deltas: Array,
+    window: Any, padding: int, stride: Any, add: bool,
+) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.maxpool2d_backward_batch`."""
     arrays = [in_deltas, argmax, out_deltas]
     text = _BACKWARD + _ROW + _MAXIMUM_DELTAS
-    return _build(primitives, text, arrays, 0, window, padding, stride)
+    return _build(primitives, text, arrays, 0, window, padding, stride, not add)
 
 
 def build_average(primitives: Primitives, inputs: Array, outputs: Array, window: Any, padding: int,
@@ -132,14 +140,14 @@ def build_average(primitives: Primitives, inputs: Array, outputs: Array, window:
 
 
 def build_average_deltas(primitives: Primitives, in_deltas: Array, out_deltas: Array, window: Any,
-                         padding: int, stride: Any) -> list[Call]:  # fmt: skip
+                         padding: int, stride: Any, add: bool) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.avgpool2d_backward_batch`."""
     text = _BACKWARD + _ROW + _AVERAGE_DELTAS
-    return _build(primitives, text, [in_deltas, out_deltas], 0, window, padding, stride)
+    return _build(primitives, text, [in_deltas, out_deltas], 0, window, padding, stride, not add)
 
 
 def _build(primitives: Primitives, text: str, arrays: list[Array], first_output: int, window: Any,
-           padding: int, stride: Any) -> list[Call]:  # fmt: skip
+           padding: int, stride: Any, clears: bool = False) -> list[Call]:  # fmt: skip
     """Return the call of a kernel; the arrays are images, results, and more like the results."""
     outputs = arrays[first_output:] if first_output else arrays[:1]
     inputs = [array for array in arrays if all(array is not out for out in outputs)]
@@ -151,11 +159,11 @@ def _build(primitives: Primitives, text: str, arrays: list[Array], first_output:
     threads = primitives.threads if work >= PARALLEL_WORK else 1
     n, *rest = images.shape
     chunks = 1 if n >= threads else min(threads, images.shape[-1])
-    numbers = [threads, chunks, n, *rest, *results.shape[1:3], *window, padding, *stride]
+    sizes = [n, *rest, *results.shape[1:3], *window]
+    numbers = np.array([threads, chunks, clears, *sizes, padding, *stride], np.int64)
     pointers = np.array([address(array) for array in arrays], np.intp)
-    sizes = np.array(numbers, np.int64)
     function = _kernel(text, images.dtype.name)
-    return [Call(KERNEL, function, address(pointers), address(sizes), keep=(pointers, sizes))]
+    return [Call(KERNEL, function, address(pointers), address(numbers), keep=(pointers, numbers))]
 
 
 @functools.cache
@@ -167,7 +175,8 @@ def _kernel(text: str, dtype: str) -> int:
     """
     real, whole = {"float32": ("float", "int32_t"), "float64": ("double", "int64_t")}[dtype]
     head = _HEAD.replace("REAL", real).replace("INDEX", whole)
-    body = f"void pool(void *const *pointers, const int64_t *n) {{{text}      }}\n    }}\n}}\n"
+    opened = text.count("{") - text.count("}")
+    body = f"void pool(void *const *pointers, const int64_t *n) {{{text}{'}' * opened}}}\n"
     try:
         function = compiler.load(lambda seal: head.replace("SEAL", seal) + body, "pool")
     except MissingDependencyError as error:

@@ -32,6 +32,9 @@ _ANY_TAG: Any = 1
 ANY = None
 #: How many primitives are kept.
 MOST_PRIMITIVES = 1024
+#: From how much work on several threads pay (measured): one unit is a multiplication or an
+#: addition, and what is read or written counts as `PER_NUMBER` of them.
+PARALLEL_WORK, PER_NUMBER = 2_000_000, 16
 
 
 class Workspace:
@@ -94,18 +97,30 @@ class Primitives:
         forget: Called when calls that were built are out of date.
 
     Attributes:
+        threads: How many threads calls may use.
+        team: How many the next primitives and calls use.
         workspace: Memory that every call may overwrite.
         packed: See `brainstorm.handlers.native.products`.
     """
 
     def __init__(self, library: Library | None, threads: int, forget: Callable[[], None]) -> None:
         self._loaded, self.threads, self.forget = library, threads, forget
+        self.team = threads
         self.workspace = Workspace(forget)
         self.packed: dict[Hashable, Any] = {}
         self._made: dict[Hashable, Any] = {}
         if library is not None:
-            library.use_threads(threads)
             self._stream = library.stream()
+
+    def choose_team(self, flop: int, numbers: int) -> None:
+        """Let the next primitives and calls use all threads, or one if there is little to do.
+
+        Args:
+            flop: How much is computed.
+            numbers: How many are read and written.
+        """
+        self.team = self.threads if flop + PER_NUMBER * numbers >= PARALLEL_WORK else 1
+        self.library.use_threads(self.team)
 
     @property
     def library(self) -> Library:
@@ -120,6 +135,7 @@ class Primitives:
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returned when it was first called for this key."""
+        key = self.team, key
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= MOST_PRIMITIVES:
@@ -199,6 +215,7 @@ class Primitives:
             ctypes.addressof(passed),
             (primitive, memories, passed, self._stream, self.workspace.held),
             name,
+            self.team,
         )
 
 

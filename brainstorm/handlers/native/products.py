@@ -27,6 +27,7 @@ from brainstorm.utils import Array
 
 __all__ = [
     "ACTIVATIONS",
+    "activation_number",
     "build_affine",
     "build_batched",
     "build_dot",
@@ -58,6 +59,17 @@ MANY_ROWS, VERY_MANY_ROWS = 256, 1024
 Strides = tuple[int, ...]
 
 
+def activation_number(name: str) -> tuple[int, float, float] | None:
+    """Return an activation as the library knows it; None: linear.
+
+    Raises:
+        UnsupportedError: The library does not have it.
+    """
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"oneDNN has no {name}")
+    return ACTIVATIONS[name]
+
+
 def build_dot(
     primitives: Primitives, a: Array, b: Array, out: Array, transa: bool, transb: bool, add: bool
 ) -> list[Call]:
@@ -69,9 +81,7 @@ def build_affine(
     primitives: Primitives, a: Array, b: Array, bias: Array, out: Array, activation: str
 ) -> list[Call]:
     """Return the calls for ``out = activation(a @ b.T + bias)``."""
-    if activation not in ACTIVATIONS:
-        raise UnsupportedError(f"oneDNN has no {activation}")
-    return _build(primitives, a, b.T, out, bias, False, ACTIVATIONS[activation])
+    return _build(primitives, a, b.T, out, bias, False, activation_number(activation))
 
 
 def build_batched(
@@ -93,6 +103,7 @@ def _build(
     activation: tuple[int, float, float] | None,
 ) -> list[Call]:
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
+    primitives.choose_team(2 * out.size * a.shape[-1], a.size + b.size + out.size)
     row = None if bias is None else bias.reshape((1, -1))
     shapes = a.shape, b.shape, out.shape
     strides = _strides(a), _strides(b), _strides(out), None if row is None else _strides(row)
@@ -196,6 +207,7 @@ def _packed(primitives: Primitives, b: Array) -> tuple[_Packed, bool]:
     known = primitives.packed.get(key)
     if known is not None:
         return known[0], False
+    primitives.choose_team(2 * 32 * b.size, b.size)
     packed = _Packed(primitives, b)
 
     def gone(_: Any) -> None:
@@ -234,6 +246,7 @@ class _Packed:
     def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         """Return the calls for ``out += a @ b``."""
         check_arrays((np.float32,), [out], [a])
+        primitives.choose_team(2 * a.size * self._shape[1], a.size + out.size)
         strides = _strides(a), ANY, _strides(out), None
         shapes = a.shape, self._shape, out.shape
         product = _product(primitives, shapes, strides, True, None, self._layout)

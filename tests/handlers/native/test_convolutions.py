@@ -45,7 +45,8 @@ LARGER = [
 @pytest.mark.parametrize("name", OPERATIONS[:2])
 def test_larger_convolutions(native, name, sizes):
     for example in range(8):
-        arguments = Arguments(name, 3, np.float32, example, fixed=sizes)
+        fixed = {**sizes, "activation": "rel"}  # exp would turn rounding errors into large ones
+        arguments = Arguments(name, 3, np.float32, example, fixed=fixed)
         call = Call(native, arguments)
         assert native._calls_for(name, call.values) is not None
         check(call, arguments, 2e-4)

@@ -44,7 +44,7 @@ def test_random_pooling(without, name, dtype):
 @pytest.mark.parametrize("images", [1, 5])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_threads(name, threads, images):
-    sizes = {"N": images, "H": 41, "W": 37, "C": 20, "window": (3, 3), "stride": (2, 1)}
+    sizes = {"N": images, "H": 41, "W": 37, "C": 50, "window": (3, 3), "stride": (2, 1)}
     sizes["padding"] = 1
     arguments = Arguments(name, 1, np.float32, fixed=sizes, large=True)
     call = Call(NativeHandler(threads=threads, seed=1), arguments)
