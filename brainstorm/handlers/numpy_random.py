@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import ValidationError
+
 __all__ = ["NumpyStream"]
 
 
@@ -26,7 +28,14 @@ class NumpyStream:
         return {**state, "state": inner, "buffer": state["buffer"].tolist()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `get_state` returned."""
+        """Continue from a state that `get_state` returned.
+
+        Raises:
+            ValidationError: Its position lies outside of the generator's memory.
+        """
         inner = {n: np.array(value, dtype=np.uint64) for n, value in state["state"].items()}
         buffer = np.array(state["buffer"], dtype=np.uint64)
+        position = state["buffer_pos"]
+        if not 0 <= position <= 4:  # NumPy believes it
+            raise ValidationError(f"NumpyStream: expected a position from 0 to 4, got {position}")
         self.generator.bit_generator.state = {**state, "state": inner, "buffer": buffer}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from brainstorm.errors import (
     MissingDataError,
@@ -12,8 +12,46 @@ from brainstorm.errors import (
     unknown,
 )
 from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import BufferStructure
 
-__all__ = ["check_zeros_do_no_harm", "find_ancestors", "find_prediction"]
+__all__ = ["Prediction", "find_ancestors", "find_prediction"]
+
+
+class Prediction(NamedTuple):
+    """How an output is computed from some of the inputs.
+
+    Attributes:
+        path: Of the output.
+        structure: Of the output.
+        needed: Names of the layers to be run.
+        given: Names of the inputs that there are data for.
+        missing: Names of the others, which are set to zero.
+    """
+
+    path: str
+    structure: BufferStructure
+    needed: list[str]
+    given: list[str]
+    missing: list[str]
+
+    @classmethod
+    def of(cls, layers: Mapping[str, Any], wanted: str | None, names: Sequence[str]) -> Prediction:
+        """Return it for an output (see `find_prediction`) and the names of the data.
+
+        Raises:
+            UnknownPathError: None of the names is one of an input, or the path names no layer.
+            MissingDataError: A mask is missing.
+        """
+        path = find_prediction(layers, wanted)
+        layer, _, port = path.partition(".")
+        inputs = list(layers[INPUT].out_shapes)
+        given = [name for name in inputs if name in names]
+        if not given:
+            raise UnknownPathError(unknown("input", next(iter(names), ""), inputs))
+        missing = [name for name in inputs if name not in given]
+        needed = find_ancestors(layers, layer)
+        _check_zeros_do_no_harm(layers, needed, missing)
+        return cls(path, layers[layer].get_shape(port), needed, given, missing)
 
 
 def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
@@ -59,7 +97,7 @@ def find_ancestors(layers: Mapping[str, Any], name: str) -> list[str]:
     return [candidate for candidate in layers if candidate in wanted]
 
 
-def check_zeros_do_no_harm(
+def _check_zeros_do_no_harm(
     layers: Mapping[str, Any], names: Collection[str], missing: Collection[str]
 ) -> None:
     """Check that the layers to be run have no use for data in whose place there are zeros.

@@ -21,11 +21,11 @@ from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.native import convolutions, pooling, products
 from brainstorm.handlers.native.cache import CallCache
 from brainstorm.handlers.native.calls import KERNEL, Call, Replay
-from brainstorm.handlers.native.elementwise import ProgramOperations
+from brainstorm.handlers.native.elementwise import ProgramOperations, affine_row
 from brainstorm.handlers.native.library import Library, UnsupportedError, load
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.numpy_handler import NumpyHandler
-from brainstorm.optree import Program
+from brainstorm.optree import Formula, Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
@@ -283,6 +283,8 @@ class NativeHandler(ProgramOperations):
         memory = self._memory
 
         def build() -> list[Call] | None:
+            if native.name == "affine_mm" and arrays[0].shape[0] == 1:
+                return self._affine_row_calls(*arrays, *options)
             known, activation = native.without_activation(options)
             try:
                 calls = native.build(memory.primitives, *arrays, *known)
@@ -355,8 +357,18 @@ class NativeHandler(ProgramOperations):
         return [Call(KERNEL, function, pointers, numbers, keep=keep, name="run_program")]
 
     def _activation_calls(self, name: str, array: Array) -> list[Call] | None:
-        program = activation_formula(name).program(array)
-        calls = self._program_calls(program, [array], [array], [False])
+        return self._formula_calls(activation_formula(name), [array], array)
+
+    def _affine_row_calls(
+        self, a: Array, b: Array, bias: Array, out: Array, activation: str
+    ) -> list[Call] | None:
+        return self._formula_calls(affine_row(activation), [a, b, bias], out[0])
+
+    def _formula_calls(
+        self, formula: Formula, inputs: list[Array], output: Array
+    ) -> list[Call] | None:
+        program = formula.program(*inputs)
+        calls = self._program_calls(program, inputs, [output], [False])
         for call in calls or ():
             call.keep = (*call.keep, program)
         return calls
