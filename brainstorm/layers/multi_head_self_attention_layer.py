@@ -90,9 +90,8 @@ class MultiHeadSelfAttentionLayerImpl(Layer):
         return {"default": BufferStructure("T", "B", size)}, parameters, internals
 
     def _project(self, x: Array, buffers: BufferView, kind: str, out: Array) -> None:
-        bias = buffers.parameters[f"b{kind}"]
-        self.handler.dot_mm(x, buffers.parameters[f"W{kind}"], out, transb=True)
-        self.handler.add_mv(out, bias.reshape((1, bias.shape[0])), out)
+        W, bias = buffers.parameters[f"W{kind}"], buffers.parameters[f"b{kind}"]
+        self.handler.affine_mm(x, W, bias, out, "linear")
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         _h, x = self.handler, flatten_time_and_features(buffers.inputs.default)

@@ -13,6 +13,8 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.debug_handler import DebugArray
+from brainstorm.layers import Elementwise, FullyConnected, Input
+from brainstorm.network import Network
 from brainstorm.utils import flatten_time
 
 
@@ -352,3 +354,16 @@ def test_descriptions_and_copies(debug):
         x = new.ones((2, 2))
         new.inplace_act_func["tanh"](x)
         assert new.get_numpy_copy(x)[0, 0] == np.tanh(1)
+
+
+def test_the_first_operation_and_element_that_went_wrong_in_a_pass():
+    hidden, out = FullyConnected(2, "linear", name="Hidden"), Elementwise("tanh", name="Out")
+    Input({"default": ("T", "B", 2)}) >> hidden >> out
+    net = Network.from_layer(out, handler=DebugHandler(NumpyHandler(np.float32)))
+    net.initialize({"Hidden": {"W": np.array([[1, 1], [3e38, 3e38]]), "bias": 0}})
+    net.provide_external_data({"default": np.ones((2, 3, 2))})
+    with error(
+        "layer 'Hidden' (FullyConnected), forward pass: affine_mm(a, b, bias, out, activation): "
+        "argument 'out' holds inf (first at index (0, 1)) after the operation; inputs were finite"
+    ):
+        net.forward_pass()

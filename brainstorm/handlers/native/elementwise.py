@@ -177,6 +177,33 @@ def split_add_tt(handler: ProgramOperations, x: Array, out_a: Array, out_b: Arra
     return Computation(_parts(out_a.shape[-1]), [x], [out_a, out_b], accumulate=True)
 
 
+@functools.cache
+def _attention(causal: bool, lowest: float) -> Formula:
+    """Return `SequenceOperations.attention_softmax`; `lowest` is the least finite number."""
+
+    def weights(scores: Any, row: Any, column: Any, *mask: Any) -> Any:
+        allowed = [fn.less_equal(column, row)] * causal + [fn.not_equal(m, 0.0) for m in mask]
+        for condition in allowed:
+            scores = fn.where(condition, scores, -np.inf)
+        largest = fn.maximum(fn.max(scores, axis=2), lowest)  # where there is no key at all
+        terms = fn.exp(scores - largest)
+        return terms / fn.maximum(fn.sum(terms, axis=2), 1.0)  # one is exp(0), if there are any
+
+    return formula(weights)
+
+
+@_operation
+def attention_softmax(
+    handler: ProgramOperations, scores: Array, mask: Array | None, causal: bool, out: Array
+) -> Computation:
+    steps, _, keys = scores.shape
+    masks = [] if mask is None or not mask.size else [mask.T]
+    rows, columns = handler._counting(steps).reshape(-1, 1, 1), handler._counting(keys)
+    lowest = float(np.finfo(handler.dtype).min)
+    weights = _attention(bool(causal), lowest)
+    return Computation(weights, [scores, rows, columns, *masks], [out])
+
+
 class ProgramOperations(NumpyHandler):
     """Does the operations of `OPERATIONS` by their programs."""
 

@@ -47,6 +47,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "dnnl_primitive_attr_create": _HANDLE,
     "dnnl_primitive_attr_destroy": _HANDLE,
     "dnnl_primitive_attr_set_scratchpad_mode": (c_void_p, c_int),
+    "dnnl_primitive_attr_set_fpmath_mode": (c_void_p, c_int),
     "dnnl_primitive_attr_set_post_ops": (c_void_p, c_void_p),
     "dnnl_post_ops_create": _HANDLE,
     "dnnl_post_ops_destroy": _HANDLE,

@@ -25,7 +25,7 @@ DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
 # ... what can be queried ...
 WEIGHTS_LAYOUT, DIFF_WEIGHTS_LAYOUT, SCRATCHPAD_LAYOUT = 131, 132, 136
 # ... and the rest.
-_FLOAT32, _OURS = 3, 1
+_FLOAT32, _OURS, _ALLOW_BF16 = 3, 1, 1
 _ANY_TAG: Any = 1
 
 #: Instead of strides: the library chooses the layout.
@@ -70,12 +70,16 @@ class Primitive:
         library: The library.
         kind: E.g. ``'matmul'``.
         arguments: Those of the function that makes the descriptor.
+
+    Attributes:
+        implementation: The name of the code that does it.
     """
 
     def __init__(self, library: Library, kind: str, *arguments: Any) -> None:
         self._library = library
         self.description = library.describe(kind, *arguments)
-        if library.implementation(self.description).startswith("ref"):
+        self.implementation = library.implementation(self.description)
+        if self.implementation.startswith("ref"):
             raise UnsupportedError(f"oneDNN has no fast code for this {kind}")
 
     @functools.cached_property
@@ -94,6 +98,7 @@ class Primitives:
     Args:
         library: None: only what needs no primitive can be built.
         threads: How many threads calls may use.
+        is_half: Whether factors of products are rounded to bfloat16; sums stay in float32.
         forget: Called when calls that were built are out of date.
 
     Attributes:
@@ -103,8 +108,15 @@ class Primitives:
         packed: See `brainstorm.handlers.native.products`.
     """
 
-    def __init__(self, library: Library | None, threads: int, forget: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        library: Library | None,
+        threads: int,
+        is_half: bool = False,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
         self._loaded, self.threads, self.forget = library, threads, forget
+        self._is_half = is_half
         self.team = threads
         self.workspace = Workspace(forget)
         self.packed: dict[Hashable, Any] = {}
@@ -163,6 +175,8 @@ class Primitives:
         library = self.library
         attributes = library.create("dnnl_primitive_attr")
         library.check("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OURS)
+        if self._is_half:
+            library.check("dnnl_primitive_attr_set_fpmath_mode", attributes, _ALLOW_BF16)
         after = library.create("dnnl_post_ops")
         if add:
             library.check("dnnl_post_ops_append_sum", after, 1.0, 0, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.native.calls import Call
-from brainstorm.handlers.native.library import UnsupportedError
+from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import (
     ANY,
     BIAS,
@@ -33,6 +33,7 @@ __all__ = [
     "build_dot",
     "build_pack",
     "build_packed",
+    "has_half_products",
 ]
 
 _RELU, _TANH, _ELU, _SOFTPLUS, _HARD_SIGMOID = 0x20, 0x21, 0x22, 0x27, 0x28
@@ -68,6 +69,16 @@ def activation_number(name: str) -> tuple[int, float, float] | None:
     if name not in ACTIVATIONS:
         raise UnsupportedError(f"oneDNN has no {name}")
     return ACTIVATIONS[name]
+
+
+def has_half_products(library: Library) -> bool:
+    """Return whether the library has other code for factors in bfloat16 than for float32."""
+    shapes, strides = ((64, 64),) * 3, ((64, 1),) * 3
+    found = [
+        _product(Primitives(library, 1, is_half), shapes, (*strides, None), False, None)
+        for is_half in (False, True)
+    ]
+    return found[0].implementation != found[1].implementation
 
 
 def build_dot(

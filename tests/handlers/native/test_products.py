@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.native import products as native_products
 from brainstorm.testing.handler_arguments import Arguments, Call
 
 REFERENCE = NumpyHandler(np.float64, seed=1)
@@ -246,3 +249,60 @@ def test_same_bits(native):
         handler.dot_add_packed(a, b, out)
         found.append(out)
     assert all(np.array_equal(found[0], out) for out in found)
+
+
+# -- bfloat16 --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def half(native):
+    """A handler that rounds factors to bfloat16."""
+    if not native_products.has_half_products(native._library):
+        pytest.skip("THIS CPU HAS NO PRODUCTS IN BFLOAT16: THEY ARE NOT TESTED")
+    return NativeHandler(seed=1, compute="bf16")
+
+
+def test_random_products_in_bfloat16(half):
+    """Each factor is off by up to one part in 2 ** 8, each sum by as much as float32 allows."""
+    for seed in range(200):
+        a, b, _, out, transa, transb = operands(seed)
+        a, b = a.astype(np.float32), b.astype(np.float32)
+        out[...] = 0
+        half.dot_mm(a, b, out, transa, transb)
+        left, right = (a.T if transa else a), (b.T if transb else b)
+        expected = left.astype(np.float64) @ right
+        largest = np.abs(left).astype(np.float64) @ np.abs(right)
+        np.testing.assert_array_less(np.abs(out - expected), 2**-7 * largest + 1e-6)
+
+
+def test_bfloat16_is_another_product_and_keeps_the_memory_in_float32(half, native):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 128, 128), np.float32)
+    exact, rounded = np.zeros((2, 128, 128), np.float32)
+    native.dot_mm(a, b, exact)
+    half.dot_mm(a, b, rounded)
+    assert 1e-4 < np.abs(exact - rounded).max() < 0.5
+    assert half.info()["compute"] == "bf16"
+    again = create_from_description(get_description(half))
+    assert again.info()["compute"] == "bf16"
+
+
+def test_where_bfloat16_is_refused(without, monkeypatch):
+    with pytest.raises(
+        HandlerValidationError,
+        match=r"^NativeHandler\(compute\): expected 'float32' or 'bf16', got 'fp8'$",
+    ):
+        NativeHandler(compute="fp8")
+    with pytest.raises(
+        HandlerValidationError,
+        match=r"float32, but BRAINSTORM_ONEDNN is off\. Use compute='float32'\.$",
+    ):
+        NativeHandler(compute="bf16")
+    with pytest.raises(HandlerValidationError, match="but the dtype is float64"):
+        NativeHandler(np.float64, compute="bf16")
+
+
+def test_a_cpu_without_bfloat16(native, monkeypatch):
+    monkeypatch.setattr(native_products, "has_half_products", lambda library: False)
+    with pytest.raises(HandlerValidationError, match=r"has no code for it on this CPU \(AMX, "):
+        NativeHandler(compute="bf16")
