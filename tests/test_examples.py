@@ -40,7 +40,11 @@ def test_all_examples_are_tested_here_and_documented():
         "custom_layer",
         "digits_cnn",
         "digits_mlp",
+        "exchange_weights",
         "expression_layer",
+        "grid_search",
+        "lbfgs",
+        "onnx_models",
         "resume",
         "xor",
     }
@@ -71,6 +75,27 @@ def test_custom_layer(load, capsys):
 def test_expression_layer(load, capsys):
     assert load("expression_layer").main() > 0.95
     assert "backward pass: ['tanh_1', 'sig_2']" in capsys.readouterr().out
+
+
+def test_onnx_models(load, capsys):
+    difference, before, after = load("onnx_models", EPOCHS=2).main()
+    assert difference < 1e-5
+    assert 0.8 < before < after
+    assert "'Transpose': 2" in capsys.readouterr().out
+
+
+def test_exchange_weights(load, capsys):
+    assert load("exchange_weights").main()
+    assert "no layer for: ['unrelated.weight']" in capsys.readouterr().out
+
+
+def test_grid_search(load):
+    assert load("grid_search", EPOCHS=20, SPECS=["F10", "F20 D0.2"]).main() > 0.9
+
+
+def test_lbfgs(load):
+    lbfgs, adam = load("lbfgs", PASSES=200, STEPS=5).main()
+    assert lbfgs < 0.1 * adam
 
 
 def test_digits_cnn(load, tmp_path):

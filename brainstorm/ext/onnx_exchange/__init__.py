@@ -1,0 +1,118 @@
+"""Networks as ONNX models, and back.
+
+    save_onnx(net, "net.onnx")      # what net.predict computes, for any runtime
+    same = load_onnx("net.onnx")    # a Network; also of models that were made elsewhere
+    model = to_onnx(net)            # the same in memory, as onnx.ModelProto
+    same = from_onnx(model)
+
+An exported model takes and gives what `Network.predict` does: arrays (T, B, features...) in
+float32, where T and B may be different in every call. Layers that ONNX has an operator for become
+that operator; images are transposed to (N, C, H, W) once, and not between two layers. Layers made
+of several operators become functions, which runtimes expand and `from_onnx` recognizes. What has no
+counterpart is an error that names the layer or the node.
+
+An imported network has the layers whose outputs the model computes, with channels last. A softmax
+at the end becomes a `SoftmaxCE` with a `Loss`, so the network can be trained at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register functions)
+    _body,
+    _export,
+    _export_layers,
+    _export_sequences,
+    _import,
+    _import_arithmetic,
+    _import_features,
+    _import_recurrence,
+    _import_views,
+    _import_weights,
+)
+from brainstorm.files import PathLike, format_errors, intact
+from brainstorm.handlers import Handler
+from brainstorm.network import Network
+from brainstorm.optional import require
+from brainstorm.utils import atomic_file
+
+__all__ = ["from_onnx", "load_onnx", "save_onnx", "to_onnx"]
+
+
+def to_onnx(net: Network, output_name: str | None = None) -> Any:
+    """Return what `net.predict` computes as an ONNX model (opset 21, IR 10).
+
+    Args:
+        net: The network.
+        output_name: As in `Network.predict`.
+
+    Returns:
+        An ``onnx.ModelProto``, which has been checked. Its inputs are those data that the output
+        depends on, under their names; its output is called like ``'Output.predictions'``.
+
+    Raises:
+        MissingDependencyError: onnx is not installed.
+        NetworkValidationError: ONNX has no counterpart of a layer or of an option.
+    """
+    _body.onnx()
+    return _export.Exporter(net, output_name).write()
+
+
+def save_onnx(net: Network, filename: PathLike, output_name: str | None = None) -> None:
+    """Write the model of `to_onnx`; the file appears whole under its name or not at all."""
+    content = to_onnx(net, output_name).SerializeToString()
+    with atomic_file(filename) as temporary:
+        temporary.write_bytes(content)
+
+
+def from_onnx(
+    model: Any, axes: Mapping[str, str] | None = None, handler: Handler | None = None
+) -> Network:
+    """Return the network that an ONNX model describes.
+
+    Args:
+        model: An ``onnx.ModelProto``.
+        axes: Name of an input or output to one letter for each of its axes: T, B, C for channels
+            (which are last in the network), others for other features, e.g. ``{'x': 'BHWC'}``.
+            Inputs that are not named are taken as (B, F), (B, C, L), (B, C, H, W) or (B, C, D, H,
+            W); in models with a recurrent operator as (T, B, F), or (B, T, F) if they are
+            transposed. Outputs have their channels where the inputs have them.
+        handler: Computes everything; `None` takes the default handler.
+
+    Returns:
+        The network. Its data are (T, B, features...) with T = 1 where the model has none; they have
+        the names of the model's inputs, or ``'default'`` where there is one. Constants that are
+        combined with data become parameters.
+
+    Raises:
+        MissingDependencyError: onnx is not installed.
+        NetworkValidationError: No layer computes what a node does; the text names it.
+    """
+    _body.onnx()
+    importer = _import.Importer(model, axes or {})
+    importer.read()
+    return importer.build(handler)
+
+
+def load_onnx(
+    filename: PathLike, axes: Mapping[str, str] | None = None, handler: Handler | None = None
+) -> Network:
+    """Return the network in a file; see `from_onnx`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FileFormatError: It is truncated, or no ONNX model.
+    """
+    library = _body.onnx()
+    decode_error = require("google.protobuf.message", "onnx").DecodeError
+    with format_errors(filename, "model in ONNX"):
+        try:
+            model = library.load(os.fspath(filename))
+            library.checker.check_model(model)
+        except (decode_error, library.checker.ValidationError) as error:
+            raise ValueError(str(error).strip()) from error
+    with intact(repr(os.fspath(filename)), "network"):
+        return from_onnx(model, axes, handler)

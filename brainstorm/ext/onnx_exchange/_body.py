@@ -1,0 +1,99 @@
+"""Lists of ONNX nodes in the making: the main graph, and the bodies of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.optional import require
+
+__all__ = [
+    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "INT64", "IR_VERSION", "OPSET", "TIME", "Body",
+    "onnx",
+]  # fmt: skip
+
+#: Newer versions are refused by runtimes that are in use; functions with metadata need IR 10.
+OPSET, IR_VERSION = 21, 10
+
+#: The domain of the functions that stand for whole layers, and what their metadata are called.
+DOMAIN, ENTRY = "brainstorm", "brainstorm.layer"
+
+#: Types of elements, as numbered by TensorProto.
+FLOAT, INT64, BOOL = 1, 7, 9
+
+#: Sizes that stand for T and B where shapes are computed with: such as no other dimension has.
+TIME, BATCH = 32749, 65521
+
+
+def onnx() -> Any:
+    """Return the library.
+
+    Raises:
+        MissingDependencyError: onnx is not installed.
+    """
+    return require("onnx", "onnx")
+
+
+class Body:
+    """Nodes in the order of their execution.
+
+    Args:
+        scope: Start of the names of all nodes and tensors.
+        shared: Whether constants are shared through `initializers`; else they are nodes, as in the
+            body of a function.
+    """
+
+    def __init__(self, scope: str = "", shared: bool = False) -> None:
+        self.scope = scope
+        self.shared = shared
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, np.ndarray] = {}
+        self._counts: dict[str, int] = {}
+
+    def op(
+        self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **options: Any
+    ) -> Any:
+        """Add a node and return the name of its output, or the names of several.
+
+        Args:
+            kind: The operator.
+            *inputs: Names of tensors, ``''`` for those left out.
+            outputs: Number of outputs.
+            domain: Of the operator; the standard one is ``''``.
+            **options: Attributes.
+        """
+        name = self._unique(f"{self.scope}/{kind}" if self.scope else kind)
+        names = [name] if outputs == 1 else [f"{name}:{i}" for i in range(outputs)]
+        node = onnx().helper.make_node(kind, inputs, names, name, domain=domain, **options)
+        self.nodes.append(node)
+        return name if outputs == 1 else names
+
+    def constant(self, values: Any, name: str = "") -> str:
+        """Return the name of a tensor with these values; whole numbers are shapes and axes."""
+        array = np.asarray(values)
+        array = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
+        array = array.reshape(np.shape(values))  # ascontiguousarray gives scalars an axis
+        if not self.shared:
+            return self.op("Constant", value=onnx().numpy_helper.from_array(array))
+        for known, other in self.initializers.items():
+            same = other.shape == array.shape and other.dtype == array.dtype
+            if same and array.size <= 8 and not name and np.array_equal(other, array):
+                return known
+        name = self._unique(name or "constant")
+        self.initializers[name] = array
+        return name
+
+    def reshape(self, tensor: str, shape: Sequence[int]) -> str:
+        """Add a Reshape; 0 keeps a size, -1 takes what is left."""
+        return self.op("Reshape", tensor, self.constant(list(shape)))
+
+    def reserve(self, name: str) -> str:
+        """Let no node or tensor be called so, and return the name."""
+        self._counts[name] = 1
+        return name
+
+    def _unique(self, name: str) -> str:
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return name if count == 1 else f"{name}_{count}"

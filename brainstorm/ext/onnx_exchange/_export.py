@@ -1,0 +1,296 @@
+"""Networks as ONNX graphs: the tensors of a graph in the making, and where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import get_description
+from brainstorm.errors import NetworkValidationError
+from brainstorm.ext.onnx_exchange._body import DOMAIN, ENTRY, IR_VERSION, OPSET, Body, onnx
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.expression_layer import ExpressionLayer
+from brainstorm.network import Network
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.prediction import find_prediction
+from brainstorm.utils import get_by_path
+
+__all__ = ["Exporter", "Writer", "writes"]
+
+#: Adds the nodes of a layer.
+Writer = Callable[["Exporter", Any], None]
+
+#: Layer type to its writer, and to the inputs that count (empty: all of them).
+_writers: dict[str, tuple[Writer, tuple[str, ...]]] = {}
+
+
+def writes(*type_names: str, ports: tuple[str, ...] = ()) -> Callable[[Writer], Writer]:
+    """Register a function that adds the nodes of layers of these types.
+
+    Args:
+        *type_names: The types.
+        ports: The inputs that it uses; by default all.
+    """
+
+    def register(function: Writer) -> Writer:
+        _writers.update(dict.fromkeys(type_names, (function, ports)))
+        return function
+
+    return register
+
+
+def _writer_of(layer: Any) -> tuple[Writer, tuple[str, ...]]:
+    if layer.type_name in _writers:
+        return _writers[layer.type_name]
+    if isinstance(layer, (ExpressionLayer, FormulaLayer)):
+        return _writers["Expression"]
+    raise NetworkValidationError(
+        f"layer {layer.name!r} ({layer.type_name}): ONNX has no counterpart of this layer. There "
+        f"is one of formulas and of {', '.join(sorted(_writers))}."
+    )
+
+
+class Exporter:
+    """A graph in the making.
+
+    Every output of a layer has one or two tensors: in the layout of this library, (T, B,
+    features...), and with the channels first, (T * B, C, ...), as images are in ONNX. The second
+    one is made from the first, or the first from the second, when it is asked for; so between two
+    layers for images there is no transposition.
+
+    Args:
+        net: The network.
+        output_name: Path of the output; see `find_prediction`.
+    """
+
+    def __init__(self, net: Network, output_name: str | None) -> None:
+        self.net = net
+        self.output = find_prediction(net.layers, output_name or net.output_name)
+        self.body = Body(shared=True)
+        self.functions: list[Any] = []
+        self.layer: Any = None
+        self._plain: dict[str, str] = {}
+        self._first: dict[str, str] = {}
+        self._joined: dict[str, tuple[int, ...]] = {}
+        self._inputs: list[str] = []
+        self._time_and_batch = ""
+
+    # -- tensors of outputs -----------------------------------------------------------------------
+
+    def plain(self, path: str) -> str:
+        """Return the tensor (T, B, features...) of an output such as ``'Hidden.default'``."""
+        if path not in self._plain:
+            features = self._features(path)
+            spatial = range(2, len(features) + 1)
+            tensor = self._first[path]
+            if spatial:
+                tensor = self.body.op("Transpose", tensor, perm=[0, *spatial, 1])
+            shape = self.body.op(
+                "Concat", self._sizes(), self.body.constant(list(features)), axis=0
+            )
+            self._plain[path] = self.body.op("Reshape", tensor, shape)
+        return self._plain[path]
+
+    def first(self, path: str) -> str:
+        """Return the tensor (T * B, C, ...) of an output."""
+        if path not in self._first:
+            features = self._features(path)
+            tensor = self.body.reshape(self._plain[path], [-1, *features])
+            if len(features) > 1:
+                last = len(features)
+                tensor = self.body.op("Transpose", tensor, perm=[0, last, *range(1, last)])
+            self._first[path] = tensor
+        return self._first[path]
+
+    def _features(self, path: str) -> tuple[int, ...]:
+        if path in self._joined:
+            return self._joined[path]
+        layer, _, output = path.partition(".")
+        return self.net.layers[layer].get_shape(f"outputs.{output}").feature_shape
+
+    def _sizes(self) -> str:
+        """Return the tensor that holds T and B."""
+        if not self._time_and_batch:
+            scope, self.body.scope = self.body.scope, ""
+            self._time_and_batch = self.body.op("Shape", self._inputs[0], start=0, end=2)
+            self.body.scope = scope
+        return self._time_and_batch
+
+    # -- for the functions that write layers ------------------------------------------------------
+
+    def source(self, port: str = "default") -> str:
+        """Return the path of what is connected to an input; several outputs are joined."""
+        manager = self.net._buffer_manager
+        node = get_by_path(manager.layout, f"{self.layer.name}.inputs.{port}")
+        ends = [c for c in self.layer.incoming if c.input_name == port]
+        paths = node.get("@copy_of", node.get("@sources", ()))
+        if len(ends) == 1:
+            return f"{ends[0].start_layer}.{ends[0].output_name}"
+        joined = f"{self.layer.name} inputs.{port}"
+        self._joined[joined] = self.layer.in_shapes[port].feature_shape
+        self._join([path.replace(".outputs.", ".") for path in paths], joined)
+        return joined
+
+    def _join(self, paths: Sequence[str], joined: str) -> None:
+        """Concatenate channels, in the layout that all of them have."""
+        is_first = all(path in self._first for path in paths)
+        known, get, axis = (
+            (self._first, self.first, 1) if is_first else (self._plain, self.plain, -1)
+        )
+        known[joined] = self.body.op("Concat", *map(get, paths), axis=axis)
+
+    def x(self, port: str = "default") -> str:
+        """Return the tensor (T, B, features...) of an input."""
+        return self.plain(self.source(port))
+
+    def flat(self, port: str = "default") -> str:
+        """Return the tensor (T, B, n) of an input."""
+        shape = self.layer.in_shapes[port].feature_shape
+        return self.x(port) if len(shape) == 1 else self.body.reshape(self.x(port), [0, 0, -1])
+
+    def images(self, port: str = "default") -> str:
+        """Return the tensor (T * B, C, ...) of an input."""
+        return self.first(self.source(port))
+
+    def either(self, write: Callable[..., str]) -> None:
+        """Add what works element by element, in the layout that all inputs have."""
+        paths = [self.source(port) for port in self.layer.in_shapes]
+        if all(path in self._first for path in paths):
+            self.put_images(write(*map(self.first, paths)))
+        else:
+            self.put(write(*map(self.plain, paths)))
+
+    def merge(self) -> None:
+        """Add the concatenation of all inputs."""
+        paths = [self.source(port) for port in self.layer.in_shapes]
+        self._join(paths, f"{self.layer.name}.default")
+
+    def put(self, tensor: str, output: str = "default") -> None:
+        """Give the tensor (T, B, features...) of an output."""
+        self._plain[f"{self.layer.name}.{output}"] = tensor
+
+    def put_images(self, tensor: str, output: str = "default") -> None:
+        """Give the tensor (T * B, C, ...) of an output."""
+        self._first[f"{self.layer.name}.{output}"] = tensor
+
+    def values(self, name: str) -> np.ndarray:
+        """Return the values of a parameter, or of an internal such as ``'internals.x'``."""
+        path = name if "." in name else f"parameters.{name}"
+        return self.net.get(f"{self.layer.name}.{path}")
+
+    def parameter(self, name: str, change: Callable[[np.ndarray], np.ndarray] | None = None) -> str:
+        """Return the tensor of a parameter or internal, changed to the layout of ONNX."""
+        values = self.values(name)
+        label = f"{self.layer.name}.{name.rpartition('.')[2]}"
+        return self.body.constant(values if change is None else change(values), label)
+
+    def function(self, write: Callable[[Body, Mapping[str, str]], Sequence[str]]) -> None:
+        """Add the layer as a call of a function of its own, which importing recognizes.
+
+        Args:
+            write: Adds the nodes of the function to a body; called with the tensors by the names of
+                the inputs and parameters; returns those of the outputs.
+        """
+        layer, helper, body = self.layer, onnx().helper, Body()
+        names = [*layer.in_shapes, *layer.parameter_shapes]
+        results = write(body, {name: name for name in names})
+        results = [body.op("Identity", x) if x in names else x for x in results]
+        kind = f"{layer.type_name}_{layer.name}"
+        imports = [helper.make_opsetid("", OPSET)]
+        function = helper.make_function(DOMAIN, kind, names, list(results), body.nodes, imports)
+        outputs = {name: x.feature_shape for name, x in layer.out_shapes.items()}
+        described = {"@type": layer.type_name, "@outputs": outputs, **get_description(layer.kwargs)}
+        entry = function.metadata_props.add()
+        entry.key, entry.value = ENTRY, json.dumps(described)
+        self.functions.append(function)
+        given = [self.x(port) for port in layer.in_shapes]
+        given += [self.parameter(name) for name in layer.parameter_shapes]
+        tensors = self.body.op(kind, *given, outputs=len(results), domain=DOMAIN)
+        tensors = tensors if isinstance(tensors, list) else [tensors]
+        for output, tensor in zip(layer.out_shapes, tensors, strict=True):
+            self.put(tensor, output)
+
+    def fail(self, why: str) -> NetworkValidationError:
+        """Return the error that says why the present layer cannot be exported."""
+        return NetworkValidationError(f"{self.where}: {why}")
+
+    @property
+    def where(self) -> str:
+        """The present layer, for messages."""
+        return f"layer {self.layer.name!r} ({self.layer.type_name})"
+
+    # -- the whole --------------------------------------------------------------------------------
+
+    def write(self) -> Any:
+        """Return the model."""
+        name, _, output = self.output.partition(".outputs.")
+        needed = self._needed_outputs(name, output)
+        for member, layer in self.net.layers.items():
+            self.layer, self.body.scope = layer, member
+            if member == INPUT:
+                self._inputs = sorted(needed.get(INPUT, ()))
+                for port in self._inputs:
+                    self._check(layer.out_shapes[port])
+                    self.put(self.body.reserve(port), port)
+            elif member in needed:
+                for structure in layer.in_shapes.values():
+                    self._check(structure)
+                for port in needed[member]:
+                    self._check(layer.get_shape(f"outputs.{port}"))
+                _writer_of(layer)[0](self, layer)
+        self.layer, path = self.net.layers[name], f"{name}.{output}"
+        if path not in self._plain and path not in self._first:
+            raise self.fail(f"ONNX has no counterpart of its output {output!r}.")
+        self.body.scope = name
+        return self._model(path, self.plain(path))
+
+    def _needed_outputs(self, last: str, output: str) -> dict[str, set[str]]:
+        """Return the layers that have to be exported, and which outputs of them others use."""
+        needed = {last: {output}}
+        for name in reversed(list(self.net.layers)):
+            layer = self.net.layers[name]
+            if name in needed and name != INPUT:
+                ports = _writer_of(layer)[1] or tuple(layer.in_shapes)
+                for connection in layer.incoming:
+                    if connection.output_name.startswith(".."):
+                        self.layer = layer
+                        raise self.fail(f"ONNX has no counterpart of connection {connection}.")
+                    if connection.input_name in ports:
+                        outputs = needed.setdefault(connection.start_layer, set())
+                        outputs.add(connection.output_name)
+        return needed
+
+    def _check(self, structure: BufferStructure) -> None:
+        if not structure.scales_with_time:
+            raise self.fail(f"expected data ('T', 'B', ...), got {structure.shape}.")
+
+    def _model(self, path: str, tensor: str) -> Any:
+        helper, numpy_helper = onnx().helper, onnx().numpy_helper
+        nodes = [*self.body.nodes, helper.make_node("Identity", [tensor], [path], path)]
+        shapes = self.net.layers[INPUT].out_shapes
+        float32 = onnx().TensorProto.FLOAT
+        inputs = [
+            helper.make_tensor_value_info(name, float32, ["T", "B", *shapes[name].feature_shape])
+            for name in self._inputs
+        ]
+        output = helper.make_tensor_value_info(path, float32, ["T", "B", *self._features(path)])
+        constants = [
+            numpy_helper.from_array(array, name) for name, array in self.body.initializers.items()
+        ]
+        graph = helper.make_graph(nodes, "network", inputs, [output], constants)
+        imports = [helper.make_opsetid("", OPSET)]
+        if self.functions:
+            imports.append(helper.make_opsetid(DOMAIN, 1))
+        model = helper.make_model(
+            graph,
+            opset_imports=imports,
+            functions=self.functions,
+            ir_version=IR_VERSION,
+            producer_name="brainstorm",
+        )
+        onnx().checker.check_model(model, full_check=True)
+        return model

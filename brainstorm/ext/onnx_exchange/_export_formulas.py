@@ -1,0 +1,136 @@
+"""Op-trees as ONNX nodes: one entry per operator that has a counterpart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.ext.onnx_exchange._body import BATCH, BOOL, FLOAT, INT64, TIME, Body
+from brainstorm.optree import OpTreeNode, linearise
+from brainstorm.optree.activations import activation
+from brainstorm.optree.nodes import Variable
+from brainstorm.optree.program import Step
+
+__all__ = ["activate", "compute"]
+
+#: Operators that ONNX has under another name.
+_NAMES = {
+    "abs": "Abs", "add": "Add", "div": "Div", "dot": "MatMul", "erf": "Erf", "exp": "Exp",
+    "log": "Log", "maximum": "Max", "minimum": "Min", "mul": "Mul", "neg": "Neg", "pow": "Pow",
+    "relu": "Relu", "rint": "Round", "sgn": "Sign", "sig": "Sigmoid", "softplus": "Softplus",
+    "sqrt": "Sqrt", "sub": "Sub", "tanh": "Tanh",
+}  # fmt: skip
+
+_COMPARISONS = {
+    "eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less",
+}  # fmt: skip
+
+_REDUCTIONS = {
+    "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "logsumexp": "ReduceLogSumExp",
+}  # fmt: skip
+
+_INDEXED = {"take": "Gather", "gather": "GatherElements"}
+
+_ONE_AXIS = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
+
+#: Operators that follow from others.
+_COMPOSED: dict[str, Callable[..., str]] = {
+    "sqr": lambda body, x: body.op("Mul", x, x),
+    "expm1": lambda body, x: body.op("Sub", body.op("Exp", x), body.constant(1.0)),
+    "log1p": lambda body, x: body.op("Log", body.op("Add", x, body.constant(1.0))),
+    "exp2": lambda body, x: body.op("Pow", body.constant(2.0), x),
+    "ne": lambda body, x, y: body.op("Cast", body.op("Not", body.op("Equal", x, y)), to=FLOAT),
+    "erfc": lambda body, x: body.op("Sub", body.constant(1.0), body.op("Erf", x)),
+}
+
+
+def compute(
+    body: Body, where: str, formula: Callable[..., Any], operands: Sequence[Variable],
+    names: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """Add the nodes of a formula and return the names of its values.
+
+    Args:
+        body: Takes the nodes.
+        where: Whose formula it is, for messages.
+        formula: From expressions to one tree or several.
+        operands: Their shapes begin with `TIME` and `BATCH` where they have T and B.
+        names: The tensors with their values.
+
+    Raises:
+        NetworkValidationError: ONNX lacks one of its operators.
+    """
+    found: Any = formula(*operands)
+    if isinstance(found, OpTreeNode | Variable):
+        trees = [found]
+    else:
+        trees = list(found.values() if isinstance(found, dict) else found)
+    program = linearise(trees, inputs=list(operands))
+    by_identity = {x.identity: name for x, name in zip(operands, names, strict=True)}
+    values = [by_identity[x.identity] for x in program.inputs]
+    for step in program.steps:
+        arguments = [
+            values[x] if isinstance(x, int) else body.constant(float(x.value))
+            for x in step.operands
+        ]
+        values.append(_apply(body, where, step, arguments))
+    return [values[number] for number in program.outputs]
+
+
+def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
+    name, params = step.operator.name, step.params
+    if name in _NAMES:
+        return body.op(_NAMES[name], *arguments)
+    if name in _COMPOSED:
+        return _COMPOSED[name](body, *arguments)
+    if name in _COMPARISONS:
+        return body.op("Cast", body.op(_COMPARISONS[name], *arguments), to=FLOAT)
+    if name == "where":
+        condition = body.op("Cast", arguments[0], to=BOOL)
+        return body.op("Where", condition, *arguments[1:])
+    axes = list(params.get("axis", ())) if isinstance(params.get("axis"), tuple) else []
+    if name in _REDUCTIONS:
+        return body.op(
+            _REDUCTIONS[name], arguments[0], body.constant(axes), keepdims=int(params["keepdims"])
+        )
+    if name in _ONE_AXIS and len(axes) == 1:
+        return body.op(_ONE_AXIS[name], arguments[0], axis=axes[0])
+    if name in _INDEXED:
+        indices = body.op("Cast", arguments[1], to=INT64)
+        return body.op(_INDEXED[name], arguments[0], indices, axis=params["axis"])
+    if name == "transpose":
+        return body.op("Transpose", arguments[0], perm=list(params["axes"]))
+    if name == "reshape" and step.shape[:2] == (TIME, BATCH):
+        return body.reshape(arguments[0], [0, 0, *step.shape[2:]])
+    raise NetworkValidationError(f"{where}: ONNX has no counterpart of {name} in its formula.")
+
+
+# -- activations ----------------------------------------------------------------------------------
+
+#: Name to operator and attributes; others are exported as the formulas that they are.
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sigmoid": ("Sigmoid", {}),
+    "rel": ("Relu", {}),
+    "tanh": ("Tanh", {}),
+    "el": ("Elu", {}),
+    "softplus": ("Softplus", {}),
+    "leaky_rel": ("LeakyRelu", {"alpha": 0.01}),
+    "gelu": ("Gelu", {}),
+    "hard_sigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "exp": ("Exp", {}),
+}
+
+
+def activate(body: Body, where: str, name: str, tensor: str) -> str:
+    """Add the nodes of an activation function and return the name of its value."""
+    function = activation(name)
+    if function.name == "linear":
+        return tensor
+    if function.name in _ACTIVATIONS:
+        operator, attributes = _ACTIVATIONS[function.name]
+        return body.op(operator, tensor, **attributes)
+    x = Variable((TIME, BATCH), np.float32, "x")
+    return compute(body, where, function, [x], [tensor])[0]

@@ -1,0 +1,311 @@
+"""What each layer is in ONNX; those for sequences are in `_export_sequences`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._body import BATCH, FLOAT, INT64, TIME, Body
+from brainstorm.ext.onnx_exchange._export import Exporter, writes
+from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
+from brainstorm.layers.expression_layer import ExpressionLayer
+from brainstorm.optree import Variable
+
+__all__: list[str] = []
+
+
+def _sizes(value: int | Sequence[int], axes: int) -> list[int]:
+    return [value] * axes if isinstance(value, int) else list(value)
+
+
+def _channels_first(W: np.ndarray) -> np.ndarray:
+    return np.moveaxis(W, -1, 1)
+
+
+# -- matrices -------------------------------------------------------------------------------------
+
+
+@writes("FullyConnected", "TiedFullyConnected")
+def _fully_connected(e: Exporter, layer: Any) -> None:
+    W = e.parameter("W", np.transpose if layer.type_name == "FullyConnected" else None)
+    y = e.body.op("Add", e.body.op("MatMul", e.flat(), W), e.parameter("bias"))
+    y = activate(e.body, e.where, layer.activation, y)
+    shape = layer.get_shape("outputs.default").feature_shape
+    e.put(y if len(shape) == 1 else e.body.reshape(y, [0, 0, *shape]))
+
+
+@writes("Embedding")
+def _embedding(e: Exporter, layer: Any) -> None:
+    indices = e.body.op("Cast", e.x(), to=INT64)
+    if layer.in_shapes["default"].feature_size == 1:
+        indices = e.body.op("Squeeze", indices, e.body.constant([2]))
+    e.put(e.body.op("Gather", e.parameter("W"), indices))
+
+
+# -- images ---------------------------------------------------------------------------------------
+
+
+@writes("Convolution1D", "Convolution2D", "Convolution3D")
+def _convolution(e: Exporter, layer: Any) -> None:
+    options, axes = layer.kwargs, len(layer.in_shapes["default"].feature_shape) - 1
+    y = e.body.op(
+        "Conv",
+        e.images(),
+        e.parameter("W", _channels_first),
+        e.parameter("bias"),
+        kernel_shape=_sizes(options["kernel_size"], axes),
+        strides=_sizes(options.get("stride", 1), axes),
+        pads=_sizes(options.get("padding", 0), 2 * axes),
+        dilations=_sizes(options.get("dilation", 1), axes),
+        group=options.get("groups", 1),
+    )
+    e.put_images(activate(e.body, e.where, layer.activation, y))
+
+
+@writes("ConvolutionTranspose2D")
+def _convolution_transpose(e: Exporter, layer: Any) -> None:
+    options = layer.kwargs
+    y = e.body.op(
+        "ConvTranspose",
+        e.images(),
+        e.parameter("W", _channels_first),
+        e.parameter("bias"),
+        kernel_shape=list(options["kernel_size"]),
+        strides=_sizes(options.get("stride", 1), 2),
+        pads=_sizes(options.get("padding", 0), 4),
+        output_padding=_sizes(options.get("output_padding", 0), 2),
+    )
+    e.put_images(activate(e.body, e.where, layer.activation, y))
+
+
+@writes("Pooling2D")
+def _pooling(e: Exporter, layer: Any) -> None:
+    if layer.padding >= min(layer.kernel_size):
+        raise e.fail(
+            f"ONNX wants a padding smaller than the window {layer.kernel_size}, got "
+            f"{layer.padding}."
+        )
+    y = e.body.op(
+        "MaxPool" if layer.type == "max" else "AveragePool",
+        e.images(),
+        kernel_shape=list(layer.kernel_size),
+        strides=list(layer.stride),
+        pads=[layer.padding] * 4,
+    )
+    e.put_images(y)
+
+
+@writes("GlobalPooling2D")
+def _global_pooling(e: Exporter, layer: Any) -> None:
+    kind = "GlobalMaxPool" if layer.kwargs.get("type", "max") == "max" else "GlobalAveragePool"
+    e.put_images(e.body.op("Flatten", e.body.op(kind, e.images())))
+
+
+@writes("Crop")
+def _crop(e: Exporter, layer: Any) -> None:
+    size, given = (
+        layer.out_shapes["default"].feature_shape,
+        layer.in_shapes["default"].feature_shape,
+    )
+    offset = layer.kwargs.get("offset")
+    if offset is None:
+        offset = [(given[i] - size[i]) // 2 for i in range(2)]
+    ends = [offset[i] + size[i] for i in range(2)]
+    e.put(_sliced(e, e.x(), list(offset), ends, [2, 3]))
+
+
+# -- normalizations -------------------------------------------------------------------------------
+
+
+@writes("BatchNorm")
+def _batch_norm(e: Exporter, layer: Any) -> None:
+    names = ("gamma", "beta", "internals.running_mean", "internals.running_var")
+    e.put_images(
+        e.body.op(
+            "BatchNormalization",
+            e.images(),
+            *map(e.parameter, names),
+            epsilon=layer.kwargs.get("epsilon", 1e-5),
+            momentum=layer.kwargs.get("decay", 0.9),
+        )
+    )
+
+
+@writes("GroupNorm")
+def _group_norm(e: Exporter, layer: Any) -> None:
+    e.put_images(
+        e.body.op(
+            "GroupNormalization",
+            e.images(),
+            e.parameter("gamma"),
+            e.parameter("beta"),
+            epsilon=layer.kwargs.get("epsilon", 1e-5),
+            num_groups=layer.kwargs["num_groups"],
+        )
+    )
+
+
+@writes("LayerNorm")
+def _layer_norm(e: Exporter, layer: Any) -> None:
+    gamma, beta = e.parameter("gamma"), e.parameter("beta")
+    epsilon = layer.kwargs.get("epsilon", 1e-5)
+    e.put(e.body.op("LayerNormalization", e.x(), gamma, beta, axis=2, epsilon=epsilon))
+
+
+@writes("LocalResponseNormalization")
+def _local_response_normalization(e: Exporter, layer: Any) -> None:
+    given = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **layer.kwargs}
+    if given["size"] % 2 == 0:
+        raise e.fail(f"ONNX wants an odd size, got {given['size']}.")
+    spatial = layer.in_shapes["default"].feature_shape[:-1]
+    x = e.body.reshape(e.images(), [0, 0, -1, 1])  # runtimes take images only
+    alpha, beta, k = (given[name] for name in ("alpha", "beta", "k"))
+    y = e.body.op("LRN", x, size=given["size"], alpha=alpha, beta=beta, bias=k)
+    e.put_images(e.body.reshape(y, [0, 0, *spatial]))
+
+
+# -- element by element ---------------------------------------------------------------------------
+
+
+@writes("NoOp", "DeltasScaling")
+def _copy(e: Exporter, layer: Any) -> None:
+    e.either(lambda x: x)
+
+
+@writes("Elementwise")
+def _elementwise(e: Exporter, layer: Any) -> None:
+    e.either(lambda x: activate(e.body, e.where, layer.kwargs.get("activation", "rel"), x))
+
+
+@writes("Dropout")
+def _dropout(e: Exporter, layer: Any) -> None:
+    probability = float(layer.kwargs.get("drop_prob", 0.5))
+    e.either(lambda x: e.body.op("Dropout", x, e.body.constant(probability)))
+
+
+@writes("Add")
+def _add(e: Exporter, layer: Any) -> None:
+    e.either(lambda *x: e.body.op("Sum", *x))
+
+
+@writes("Multiply")
+def _multiply(e: Exporter, layer: Any) -> None:
+    e.either(lambda *x: functools.reduce(lambda a, b: e.body.op("Mul", a, b), x))
+
+
+@writes("SoftmaxCE", "CTC", ports=("default",))
+def _softmax(e: Exporter, layer: Any) -> None:
+    e.put(e.body.op("Softmax", e.x(), axis=-1), "predictions")
+
+
+@writes("SigmoidCE", ports=("default",))
+def _sigmoid(e: Exporter, layer: Any) -> None:
+    e.put(e.body.op("Sigmoid", e.x()), "predictions")
+
+
+@writes("HingeLoss", "SquaredError", ports=("default",))
+def _predictions(e: Exporter, layer: Any) -> None:
+    e.put(e.x(), "predictions")
+
+
+@writes("GLU")
+def _glu(e: Exporter, layer: Any) -> None:
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        a, b = body.op("Split", given["default"], outputs=2, axis=-1, num_outputs=2)
+        return [body.op("Mul", a, activate(body, e.where, layer.activation, b))]
+
+    e.function(write)
+
+
+@writes("RMSNorm")
+def _rms_norm(e: Exporter, layer: Any) -> None:
+    axes = list(range(2, len(layer.in_shapes["default"].shape)))
+
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        x = given["default"]
+        square = body.op("ReduceMean", body.op("Mul", x, x), body.constant(axes), keepdims=1)
+        epsilon = body.constant(float(layer.kwargs.get("epsilon", 1e-5)))
+        sigma = body.op("Sqrt", body.op("Add", square, epsilon))
+        return [body.op("Mul", body.op("Div", x, sigma), given["gamma"])]
+
+    e.function(write)
+
+
+@writes("ChannelPooling")
+def _channel_pooling(e: Exporter, layer: Any) -> None:
+    size, features = layer.kwargs["group_size"], layer.out_shapes["default"].feature_shape
+    kind = "ReduceMax" if layer.kwargs.get("type", "max") == "max" else "ReduceMean"
+
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        groups = body.reshape(given["default"], [0, 0, *features, size])
+        return [body.op(kind, groups, body.constant([-1]), keepdims=0)]
+
+    e.function(write)
+
+
+@writes("Expression")
+def _formula(e: Exporter, layer: Any) -> None:
+    """Add a layer that is a formula, and as such says itself what it computes."""
+    if isinstance(layer, ExpressionLayer):
+        features, formula = {x: layer._features[x] for x in layer._names}, layer.formula
+    else:
+        features = {f"inputs.{p}": s.feature_shape for p, s in layer.in_shapes.items()}
+        formula = layer.formula()
+
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        operands, tensors = [], []
+        for path, shape in features.items():
+            kind, _, name = path.partition(".")
+            is_input, tensor = kind == "inputs", given[name]
+            if is_input and shape != layer.in_shapes[name].feature_shape:
+                tensor = body.reshape(tensor, [0, 0, *shape])
+            whole = (TIME, BATCH, *shape) if is_input else shape
+            operands.append(Variable(whole, np.float32, name))
+            tensors.append(tensor)
+        return compute(body, e.where, formula, operands, tensors)
+
+    e.function(write)
+
+
+# -- moving things --------------------------------------------------------------------------------
+
+
+@writes("Merge")
+def _merge(e: Exporter, layer: Any) -> None:
+    e.merge()
+
+
+@writes("Split")
+def _split(e: Exporter, layer: Any) -> None:
+    sizes = [structure.feature_shape[-1] for structure in layer.out_shapes.values()]
+    if len(sizes) == 1:
+        e.put(e.x(), "outputs_1")
+        return
+    parts = e.body.op("Split", e.x(), e.body.constant(sizes), outputs=len(sizes), axis=-1)
+    for output, part in zip(layer.out_shapes, parts, strict=True):
+        e.put(part, output)
+
+
+@writes("Slice")
+def _slice(e: Exporter, layer: Any) -> None:
+    rank = len(layer.in_shapes["default"].feature_shape)
+    axis = 2 + layer.kwargs.get("axis", -1) % rank
+    e.put(_sliced(e, e.x(), [layer.kwargs["start"]], [layer.kwargs["stop"]], [axis]))
+
+
+@writes("Reshape")
+def _reshape(e: Exporter, layer: Any) -> None:
+    e.put(e.body.reshape(e.x(), [0, 0, *layer.out_shapes["default"].feature_shape]))
+
+
+@writes("Argmax")
+def _argmax(e: Exporter, layer: Any) -> None:
+    e.put(e.body.op("Cast", e.body.op("ArgMax", e.x(), axis=-1), to=FLOAT))
+
+
+def _sliced(e: Exporter, x: str, *ends_and_axes: list[int]) -> str:
+    """Add a Slice, with starts, ends, axes and maybe steps."""
+    return e.body.op("Slice", x, *map(e.body.constant, ends_and_axes))

@@ -1,0 +1,189 @@
+"""What recurrent layers, attention and their like are in ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._body import BOOL, FLOAT, INT64, Body, onnx
+from brainstorm.ext.onnx_exchange._export import Exporter, writes
+from brainstorm.optree.activations import activation
+
+__all__: list[str] = []
+
+#: Activation to what recurrent operators call it. Those with arguments other than the default are
+#: left out: runtimes do not agree about which argument belongs to which function.
+_RECURRENT = {
+    "sigmoid": "Sigmoid",
+    "rel": "Relu",
+    "tanh": "Tanh",
+    "linear": "Affine",
+    "el": "Elu",
+    "leaky_rel": "LeakyRelu",
+    "softplus": "Softplus",
+}
+
+
+def _recurrent(
+    e: Exporter, layer: Any, kind: str, functions: str, tensors: dict[str, Any], **options: Any
+) -> None:
+    """Add a recurrent operator.
+
+    Args:
+        e: The graph.
+        layer: The layer.
+        kind: The operator.
+        functions: One letter per function: g is the layer's activation, f the sigmoid.
+        tensors: Weights W, R, biases B and peepholes P, where there are some.
+        **options: Attributes.
+    """
+    if "mask" in layer.in_shapes:
+        raise e.fail("ONNX has no recurrence that holds its state where a mask is 0.")
+    name = activation(layer.activation).name
+    if name not in _RECURRENT:
+        raise e.fail(f"ONNX has no recurrence with {name}, only with {', '.join(_RECURRENT)}.")
+    given = {
+        key: e.body.constant(array[None], f"{layer.name}.{key}") for key, array in tensors.items()
+    }
+    inputs = [given["W"], given["R"], given["B"]]
+    if "P" in given:
+        inputs += ["", "", "", given["P"]]  # no lengths, initial state and cell
+    y = e.body.op(
+        kind,
+        e.flat(),
+        *inputs,
+        hidden_size=layer.get_shape("outputs.default").feature_size,
+        activations=[_RECURRENT[name if letter == "g" else "sigmoid"] for letter in functions],
+        **options,
+    )
+    e.put(e.body.op("Squeeze", y, e.body.constant([1])))
+
+
+@writes("Recurrent")
+def _simple_recurrent(e: Exporter, layer: Any) -> None:
+    bias = e.values("bias")
+    biases = np.concatenate([bias, np.zeros_like(bias)])
+    _recurrent(e, layer, "RNN", "g", {"W": e.values("W"), "R": e.values("R"), "B": biases})
+
+
+@writes("Lstm")
+def _lstm(e: Exporter, layer: Any) -> None:
+    W, R, b = (np.concatenate([e.values(f"{kind}{gate}") for gate in "iofz"]) for kind in "WRb")
+    peepholes = np.concatenate([e.values(f"p{gate}")[0] for gate in "iof"])
+    tensors = {"W": W, "R": R, "B": np.concatenate([b, np.zeros_like(b)]), "P": peepholes}
+    _recurrent(e, layer, "LSTM", "fgg", tensors)
+
+
+@writes("Gru")
+def _gru(e: Exporter, layer: Any) -> None:
+    W, R, b = (np.concatenate([e.values(f"{kind}{gate}") for gate in "zrh"]) for kind in "WRb")
+    recurrent_bias = np.concatenate([np.zeros(2 * len(b) // 3), e.values("bRh")])
+    tensors = {"W": W, "R": R, "B": np.concatenate([b, recurrent_bias])}
+    _recurrent(e, layer, "GRU", "fg", tensors, linear_before_reset=1)
+
+
+@writes("Reverse")
+def _reverse(e: Exporter, layer: Any) -> None:
+    if "mask" in layer.in_shapes:
+        e.function(_reversed_within)
+    else:
+        ends = map(e.body.constant, ([-1], [np.iinfo(np.int64).min], [0], [-1]))
+        e.put(e.body.op("Slice", e.x(), *ends))
+
+
+def _reversed_within(body: Body, given: Mapping[str, str]) -> list[str]:
+    """Reverse each sequence up to the last step at which its mask is not 0."""
+    mask = body.op("Squeeze", given["mask"], body.constant([2]))
+    is_on = body.op("Cast", body.op("Cast", mask, to=BOOL), to=INT64)
+    one = body.constant([1])
+    count = body.op("Shape", mask, start=0, end=1)
+    first, last = (body.op("Squeeze", x) for x in (one, body.op("Add", count, one)))
+    numbers = body.op("Unsqueeze", body.op("Range", first, last, first), one)
+    lengths = body.op("ReduceMax", body.op("Mul", is_on, numbers), body.constant([0]), keepdims=0)
+    lengths = body.op("Max", lengths, one)
+    return [body.op("ReverseSequence", given["default"], lengths, time_axis=0, batch_axis=1)]
+
+
+@writes("MultiHeadSelfAttention")
+def _attention(e: Exporter, layer: Any) -> None:
+    size = layer.get_shape("outputs.default").feature_size
+    heads = layer.kwargs["num_heads"]
+
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        def projected(x: str, kind: str) -> str:
+            W = body.op("Transpose", given[f"W{kind}"], perm=[1, 0])
+            return body.op("Add", body.op("MatMul", x, W), given[f"b{kind}"])
+
+        def by_head(kind: str, perm: list[int]) -> str:
+            split = body.reshape(projected(x, kind), [0, 0, heads, size // heads])
+            return body.op("Transpose", split, perm=perm)
+
+        x = body.reshape(given["default"], [0, 0, -1])
+        scores = body.op("MatMul", by_head("q", [1, 2, 0, 3]), by_head("k", [1, 2, 3, 0]))
+        scores = body.op("Mul", scores, body.constant(float((size // heads) ** -0.5)))
+        keep = _seen_keys(body, layer.causal, x, given.get("mask"))
+        if keep is not None:
+            is_kept = body.op("Cast", keep, to=BOOL)
+            scores = body.op("Where", is_kept, scores, body.constant(-1e30))
+        P = body.op("Softmax", scores, axis=-1)
+        if keep is not None:  # where there is no key at all, everything is 0
+            P = body.op("Mul", P, keep)
+        found = body.op("Transpose", body.op("MatMul", P, by_head("v", [1, 2, 0, 3])),
+                        perm=[2, 0, 1, 3])  # fmt: skip
+        return [projected(body.reshape(found, [0, 0, -1]), "o")]
+
+    e.function(write)
+
+
+def _seen_keys(body: Body, causal: bool, x: str, mask: str | None) -> str | None:
+    """Return a tensor (B, 1, queries, keys), up to broadcasting: 1 for the keys that count."""
+    keep = None
+    if causal:
+        count = body.op("Shape", x, start=0, end=1)
+        ones = body.op("ConstantOfShape", body.op("Concat", count, count, axis=0),
+                       value=onnx().numpy_helper.from_array(np.ones(1, np.float32)))  # fmt: skip
+        keep = body.op("Trilu", ones, upper=0)
+    if mask is not None:
+        by_key = body.op(
+            "Unsqueeze", body.op("Transpose", mask, perm=[1, 2, 0]), body.constant([1])
+        )
+        on = body.op("Cast", body.op("Cast", by_key, to=BOOL), to=FLOAT)
+        keep = on if keep is None else body.op("Mul", keep, on)
+    return keep
+
+
+@writes("PositionalEncoding")
+def _positional_encoding(e: Exporter, layer: Any) -> None:
+    features = layer.in_shapes["default"].feature_size
+    rates = 10000.0 ** (-2.0 * np.arange((features + 1) // 2) / features)
+
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        count = body.op("Squeeze", body.op("Shape", given["default"], start=0, end=1))
+        zero, one = (body.op("Squeeze", body.constant([i])) for i in range(2))
+        steps = body.op("Cast", body.op("Range", zero, count, one), to=FLOAT)
+        steps = body.op("Unsqueeze", steps, body.constant([1]))
+        angles = body.op("Mul", steps, body.constant(rates))
+        waves = [body.op("Unsqueeze", body.op(kind, angles), body.constant([2]))
+                 for kind in ("Sin", "Cos")]  # fmt: skip
+        rows = body.reshape(body.op("Concat", *waves, axis=2), [0, -1])
+        ends = [body.constant([i]) for i in (0, features, 1)]
+        return [_added_to_steps(body, given["default"], body.op("Slice", rows, *ends))]
+
+    e.function(write)
+
+
+@writes("LearnedPositionalEncoding")
+def _learned_positional_encoding(e: Exporter, layer: Any) -> None:
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        count = body.op("Shape", given["default"], start=0, end=1)
+        zero = body.constant([0])
+        rows = body.op("Slice", given["W"], zero, count, zero)
+        return [_added_to_steps(body, given["default"], rows)]
+
+    e.function(write)
+
+
+def _added_to_steps(body: Body, x: str, rows: str) -> str:
+    return body.op("Add", x, body.op("Unsqueeze", rows, body.constant([1])))

@@ -1,0 +1,391 @@
+"""ONNX graphs as networks: node after node becomes layers, or another view of what is there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import NetworkValidationError, unknown
+from brainstorm.ext.onnx_exchange._body import BATCH, DOMAIN, ENTRY, TIME, onnx
+from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, readers
+from brainstorm.ext.onnx_exchange._values import Value
+from brainstorm.handlers import Handler
+from brainstorm.network import Network
+from brainstorm.optional import require
+from brainstorm.structure.architecture import INPUT
+
+__all__ = ["Importer"]
+
+#: FLOAT, FLOAT16 and DOUBLE of TensorProto.
+FLOATS = (1, 10, 11)
+
+
+class Importer:
+    """A network in the making.
+
+    T and B are known only when data come; until then they are `TIME` and `BATCH`, so that shapes
+    that the graph computes are numbers like all others.
+
+    Args:
+        model: The model.
+        layouts: Input name to the letters of its axes.
+    """
+
+    def __init__(self, model: Any, layouts: Mapping[str, str]) -> None:
+        self.graph = model.graph
+        self.functions = {f.name: f for f in model.functions if f.domain == DOMAIN}
+        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+        self.entries: dict[str, Entry] = {}
+        self.tensors: dict[str, Any] = {"": None}
+        self.uses = Counter(name for node in self.graph.node for name in node.input)
+        self.uses.update(output.name for output in self.graph.output)
+        self._shared: set[str] = set()
+        self.inputs: dict[str, tuple[Any, ...]] = {}
+        self.lead = {"T": TIME, "B": BATCH}
+        self.layouts = dict(layouts)
+        self._read_inputs()
+
+    # -- layers -----------------------------------------------------------------------------------
+
+    def add(
+        self,
+        node: Node,
+        kind: str,
+        inputs: Mapping[str, str],
+        features: Sequence[int],
+        arrays: Mapping[str, Any] | None = None,
+        output: str = "default",
+        **options: Any,
+    ) -> Value:
+        """Add a layer and return its output, with one axis of the tensor for each of its own.
+
+        Args:
+            node: The layer gets its name.
+            kind: Type of the layer.
+            inputs: Input name to the path of an output.
+            features: Feature shape of the output.
+            arrays: Values of parameters, and of internals as ``'internals.x'``.
+            output: Name of the output.
+            **options: Options of the layer.
+        """
+        name = self._unique(node.layer_name)
+        values = {
+            key if "." in key else f"parameters.{key}": np.asarray(array)
+            for key, array in (arrays or {}).items()
+        }
+        self.entries[name] = Entry(kind, options, dict(inputs), values)
+        sizes = (*self.lead.values(), *features)
+        return Value(f"{name}.{output}", sizes, tuple((i,) for i in range(len(sizes))))
+
+    def formula(self, node: Node, text: str, features: Sequence[int], **operands: Any) -> Value:
+        """Add an `Expression`; operands are paths of outputs, or arrays, which are parameters."""
+        inputs = {
+            "default" if name == "x" else name: operand
+            for name, operand in operands.items()
+            if isinstance(operand, str)
+        }
+        arrays = {name: array for name, array in operands.items() if not isinstance(array, str)}
+        shapes = {name: list(array.shape) for name, array in arrays.items()}
+        return self.add(
+            node, "Expression", inputs, features, arrays, formula=text, parameters=shapes
+        )
+
+    def add_loss(self, name: str, shape: Sequence[int]) -> None:
+        """Give a layer with a loss its targets and a `Loss`, so that it can be trained."""
+        targets = next(n for n in ("targets", f"{name}_targets") if n not in self.inputs)
+        self.inputs[targets] = ("T", "B", *shape)
+        self.entries[name].inputs["targets"] = f"{INPUT}.{targets}"
+        self.entries[self._unique("Loss")] = Entry("Loss", {}, {"default": f"{name}.loss"})
+
+    def count_uses(self, node: Node, value: Value) -> float:
+        """Return how many nodes use one of the inputs of a node, seen in whatever way."""
+        name = next(n for n, x in zip(node.names, node.inputs, strict=True) if x is value)
+        return math.inf if name in self._shared else self.uses[name]
+
+    def shown(self, shape: Sequence[int]) -> str:
+        """Return a shape for a message, with T and B."""
+        T, B = self.lead.values()
+        names = {T: "T", B: "B", T * B: "T*B"}
+        return f"({', '.join(str(names.get(int(size), int(size))) for size in shape)})"
+
+    def entry(self, value: Value) -> Any:
+        """Return the layer whose output a value is; `None` for data."""
+        return self.entries.get(value.path.partition(".")[0])
+
+    def arrange(
+        self, node: Node, value: Value, order: Sequence[int]
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return an output whose features are given axes of a tensor, and their sizes.
+
+        Args:
+            node: Who needs it.
+            value: The tensor.
+            order: All of its axes that are not made of T and B, in the order that is wanted.
+        """
+        if value.is_mixed:
+            raise node.fail("no layer takes T or B in one axis with features.")
+        shape = tuple(value.shape[i] for i in order) or (1,)
+        wanted = [i for axis in order for i in value.axes[axis] if value.sizes[i] != 1]
+        path, sizes = value.path, value.sizes
+        if wanted != sorted(wanted):
+            rest = [i for i in range(2, len(sizes)) if i not in wanted]
+            axes = (0, 1, *wanted, *rest)
+            sizes = tuple(sizes[i] for i in axes)
+            path = self.formula(node, f"transpose(x, axes={axes})", sizes[2:], x=path).path
+        if sizes[2:] != shape:
+            path = self.add(node, "Reshape", {"default": path}, shape, shape=list(shape)).path
+        return path, shape
+
+    def plain(self, node: Node, value: Value) -> tuple[str, tuple[int, ...]]:
+        """Return an output that has the features of a tensor in their order, and their sizes."""
+        return self.arrange(node, value, value.features)
+
+    def like(self, value: Value, order: Sequence[int], result: Value) -> Value:
+        """Return a layer's output as a tensor with the axes of its input.
+
+        Args:
+            value: The input.
+            order: Which of its axes the features of the output are.
+            result: The output.
+        """
+        axes = list(value.axes)
+        for place, axis in enumerate(order):
+            axes[axis] = (2 + place,)
+        return replace(result, axes=tuple(axes))
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def _read_inputs(self) -> None:
+        for tensor in self.graph.initializer:
+            self.tensors[tensor.name] = onnx().numpy_helper.to_array(tensor)
+        given = [i for i in self.graph.input if i.name not in self.tensors]
+        names = [info.name for info in (*given, *self.graph.output)]
+        for name in self.layouts:
+            if name not in names:
+                raise NetworkValidationError(f"axes: {unknown('input or output', name, names)}")
+        sizes = {}
+        for info in given:
+            letters = self.layouts[info.name] = self.layouts.get(info.name) or self._guess(info)
+            sizes[info.name] = self._sizes(info, letters)
+        for info in given:  # now the sizes of T and B are known
+            letters = self.layouts[info.name]
+            memory = ["T", "B", *[x for x in letters if x not in "TBC"], *["C"] * ("C" in letters)]
+            memory += [" "] * (len(memory) == 2)  # class indices: one feature without an axis
+            known = {**sizes[info.name], **self.lead}
+            shape = tuple(known.get(x, 1) for x in memory)
+            name = "default" if len(given) == 1 else re.sub(r"\W", "_", info.name)
+            self.inputs[name] = ("T", "B", *shape[2:])
+            axes = tuple((memory.index(letter),) for letter in letters)
+            self.tensors[info.name] = Value(f"{INPUT}.{name}", shape, axes)
+
+    def _sizes(self, info: Any, letters: str) -> dict[str, int]:
+        """Return the size of each axis of an input, and note those of T and B that are fixed."""
+        dims, where = info.type.tensor_type.shape.dim, f"ONNX input {info.name!r}"
+        if len(letters) != len(dims) or len(set(letters)) != len(letters):
+            raise NetworkValidationError(
+                f"{where}: expected a different letter for each of its {len(dims)} axes, got "
+                f"{letters!r}."
+            )
+        for letter, dim in zip(letters, dims, strict=True):
+            if letter in self.lead and dim.dim_value:
+                self.lead[letter] = dim.dim_value
+            elif letter not in self.lead and not dim.dim_value:
+                raise NetworkValidationError(
+                    f"{where}, axis {letter}: expected a size, got {dim.dim_param or 'none'!r}. "
+                    f"Only T and B may change from call to call; say which axes they are, e.g. "
+                    f"axes={{{info.name!r}: 'TBF'}}."
+                )
+        return {x: dim.dim_value for x, dim in zip(letters, dims, strict=True)}
+
+    def _guess(self, info: Any) -> str:
+        """Return the letters of the axes of an input, from its rank and from what follows."""
+        dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
+        if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # as exported here
+            return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
+        moves = [node for node in self.graph.node if node.op_type == "Transpose"]
+        perms = {tuple(get(node, "perm")) for node in moves if node.attribute}
+        first = {tuple(get(n, "perm")) for n in moves if n.attribute and info.name in n.input}
+        is_sequence = any(node.op_type in ("LSTM", "GRU", "RNN") for node in self.graph.node)
+        steps = "BT" if (1, 0, 2) in perms else "TB"
+        if is_sequence and len(dims) == 3:
+            return f"{steps}F"
+        is_class = info.type.tensor_type.elem_type != onnx().TensorProto.FLOAT
+        if is_sequence and len(dims) == 2 and is_class:
+            return steps
+        images = "BHWC" if (0, 3, 1, 2) in first else "BCHW"
+        layouts = {2: "BF", 3: "BCL", 4: images, 5: "BCDHW"}
+        if len(dims) not in layouts:
+            raise NetworkValidationError(
+                f"ONNX input {info.name!r}: what are its {len(dims)} axes? Say it with axes, e.g. "
+                f"axes={{{info.name!r}: 'TBF'}}: T, B, C for channels, other letters for others."
+            )
+        return layouts[len(dims)]
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Make layers of all nodes."""
+        outputs = {output.name for output in self.graph.output}
+        for proto in reversed(self.graph.node):
+            if proto.op_type == "Identity" and outputs & set(proto.output):
+                outputs.update(proto.input)
+        for proto in self.graph.node:
+            inputs = [self._tensor(name) for name in proto.input]
+            attributes = {a.name: onnx().helper.get_attribute_value(a) for a in proto.attribute}
+            first = proto.input[0] if proto.input else ""
+            node = Node(
+                proto.op_type,
+                proto.name or (proto.output[0] if proto.output else proto.op_type),
+                inputs,
+                attributes,
+                list(proto.input),
+                [self.uses[name] > 0 for name in proto.output],
+                alone=self.uses[first] == 1 and first not in self._shared,
+                is_last=bool(outputs & set(proto.output)),
+            )
+            if proto.domain == DOMAIN and proto.op_type in self.functions:
+                results = self._read_function(node, self.functions[proto.op_type])
+            elif proto.domain in ("", "ai.onnx"):
+                results = self._read_node(node, proto)
+            else:
+                raise node.fail(f"no layer computes operators of the domain {proto.domain!r}.")
+            self._store(proto, results if isinstance(results, list) else [results])
+
+    def _tensor(self, name: str) -> Any:
+        if name not in self.tensors:
+            raise NetworkValidationError(f"ONNX tensor {name!r} is used before it is computed.")
+        return self.tensors[name]
+
+    def _read_node(self, node: Node, proto: Any) -> Any:
+        is_known = not any(isinstance(tensor, Value) for tensor in node.inputs)
+        if is_known:
+            return self._fold(node, proto)
+        if node.kind not in readers:
+            raise node.fail(
+                f"no layer computes this operator. Those that can be read are: "
+                f"{', '.join(sorted(readers))}."
+            )
+        return readers[node.kind](self, node)
+
+    def _fold(self, node: Node, proto: Any) -> list[np.ndarray]:
+        """Compute what depends on constants alone."""
+        known = [tensor for tensor in node.inputs if tensor is not None]
+        if node.kind == "ConstantOfShape":  # maybe of T and B: not to be allocated
+            value = node.options.get("value")
+            number = (
+                np.zeros(1, np.float32) if value is None else onnx().numpy_helper.to_array(value)
+            )
+            return [np.broadcast_to(number, known[0])]
+        if node.kind == "Expand":
+            return [np.broadcast_to(known[0], np.broadcast_shapes(known[0].shape, known[1]))]
+        if sum(array.size for array in known) > LARGEST:
+            raise node.fail("its constants have more elements than can be computed with here.")
+        if node.kind == "Cast" and node.options["to"] in FLOATS and self._has_lead(known[0]):
+            raise node.fail("no layer computes with T or B as numbers.")
+        evaluator = require("onnx.reference", "onnx").ReferenceEvaluator(
+            proto, opsets={"": self.opset}
+        )
+        names = [name for name in proto.input if name]
+        return evaluator.run(None, dict(zip(names, known, strict=True)))
+
+    def _has_lead(self, array: np.ndarray) -> bool:
+        return bool(np.isin(array, (TIME, BATCH, TIME * BATCH)).any())
+
+    def _read_function(self, node: Node, function: Any) -> list[Value]:
+        """Make the layer of which the function is the export."""
+        described = {entry.key: entry.value for entry in function.metadata_props}
+        if ENTRY not in described:
+            raise node.fail("its function was not written by to_onnx.")
+        options = json.loads(described[ENTRY])
+        kind, outputs = options.pop("@type"), options.pop("@outputs")
+        given = dict(zip(function.input, node.inputs, strict=True))
+        inputs = {n: self.plain(node, x)[0] for n, x in given.items() if isinstance(x, Value)}
+        arrays = {name: x for name, x in given.items() if isinstance(x, np.ndarray)}
+        first, *_ = outputs
+        made = self.add(node, kind, inputs, outputs[first], arrays, first, **options)
+        layer = made.path.partition(".")[0]
+        sizes = [(*self.lead.values(), *shape) for shape in outputs.values()]
+        return [
+            Value(f"{layer}.{output}", shape, tuple((i,) for i in range(len(shape))))
+            for output, shape in zip(outputs, sizes, strict=True)
+        ]
+
+    def _store(self, proto: Any, results: Sequence[Any]) -> None:
+        paths = {
+            self.tensors[name].path: name
+            for name in proto.input
+            if isinstance(self.tensors[name], Value)
+        }
+        for name, result in zip(proto.output, results, strict=False):
+            self.tensors[name] = result
+            seen = paths.get(result.path) if isinstance(result, Value) else None
+            if seen is not None and (self.uses[seen] > 1 or seen in self._shared):
+                self._shared.add(name)
+
+    # -- the network ------------------------------------------------------------------------------
+
+    def build(self, handler: Handler | None) -> Network:
+        """Return the network of all that was read."""
+        paths = [self._finish(output.name) for output in self.graph.output]
+        architecture: dict[str, dict[str, Any]] = {
+            name: {"@type": entry.kind, "@outgoing_connections": {}, **entry.options}
+            for name, entry in self.entries.items()
+        }
+        shapes = {"out_shapes": self.inputs}
+        architecture[INPUT] = {"@type": INPUT, "@outgoing_connections": {}, **shapes}
+        for name, entry in self.entries.items():
+            for port, path in entry.inputs.items():
+                source, _, output = path.partition(".")
+                outgoing = architecture[source]["@outgoing_connections"]
+                outgoing.setdefault(output, []).append(f"{name}.{port}")
+        net = Network.from_architecture(architecture, handler=handler)
+        for name, entry in self.entries.items():
+            for path, array in entry.arrays.items():
+                buffer = net.buffer[f"{name}.{path}"]
+                if tuple(buffer.shape) != array.shape:
+                    raise NetworkValidationError(
+                        f"layer {name!r} ({entry.kind}), {path}: expected shape "
+                        f"{tuple(buffer.shape)}, got {array.shape} from the ONNX model."
+                    )
+                net.handler.set_from_numpy(buffer, array)
+        if len(paths) == 1:
+            net.output_name = paths[0].replace(".", ".outputs.", 1)
+        return net
+
+    def _finish(self, name: str) -> str:
+        """Return the path of an output of the graph."""
+        value = self._tensor(name)
+        node = Node("output", name, [value], {}, [name], [True], False, True)
+        value = node.value()
+        order = self._output_order(name, value)
+        path, sizes = self.arrange(node, value, order)
+        if path.startswith(f"{INPUT}."):
+            path = self.add(node, "NoOp", {"default": path}, sizes).path
+        return path
+
+    def _output_order(self, name: str, value: Value) -> list[int]:
+        """Return the features of an output in the order that they are to have: channels last."""
+        rank, features = len(value.axes), list(value.features)
+        letters = self.layouts.get(name, "")
+        if not letters and len(value.lead) == 1:
+            is_first = "BCL" in self.layouts.values() if rank == 3 else not self._channels_last()
+            letters = "BC" if rank > 2 and is_first else ""
+        channels = letters.find("C")
+        return sorted(features, key=lambda i: i == channels)
+
+    def _channels_last(self) -> bool:
+        return any(len(x) > 3 and x.endswith("C") for x in self.layouts.values())
+
+    def _unique(self, name: str) -> str:
+        if name not in self.entries and name != INPUT:
+            return name
+        return next(n for i in itertools.count(2) if (n := f"{name}_{i}") not in self.entries)

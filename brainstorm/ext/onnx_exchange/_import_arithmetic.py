@@ -1,0 +1,228 @@
+"""ONNX operators that work element by element, on one tensor or on two."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._import import Importer
+from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._values import LEAD, Value
+
+__all__: list[str] = []
+
+# -- element by element ---------------------------------------------------------------------------
+
+#: Layers that have an activation of their own, and a bias.
+_ACTIVATED = (
+    "FullyConnected", "Convolution1D", "Convolution2D", "Convolution3D", "ConvolutionTranspose2D",
+)  # fmt: skip
+
+#: Operator to activation; and the attributes that it must have.
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Sigmoid": ("sigmoid", {}),
+    "Relu": ("rel", {}),
+    "Tanh": ("tanh", {}),
+    "Elu": ("el", {"alpha": 1.0}),
+    "Softplus": ("softplus", {}),
+    "LeakyRelu": ("leaky_rel", {"alpha": 0.01}),
+    "Gelu": ("gelu", {"approximate": b"none"}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "Exp": ("exp", {}),
+}
+
+#: Operator to a formula of x; what stands in braces are attributes with their defaults.
+_FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
+    "Abs": ("abs(x)", {}),
+    "Elu": ("relu(x) + {alpha} * expm1(minimum(x, 0))", {"alpha": 1.0}),
+    "Erf": ("erf(x)", {}),
+    "HardSigmoid": ("clip({alpha} * x + {beta}, 0, 1)", {"alpha": 0.2, "beta": 0.5}),
+    "LeakyRelu": ("relu(x) + {alpha} * minimum(x, 0)", {"alpha": 0.01}),
+    "Log": ("log(x)", {}),
+    "Neg": ("-x", {}),
+    "Reciprocal": ("1 / x", {}),
+    "Sqrt": ("sqrt(x)", {}),
+}
+
+
+def _is_linear(entry: Any) -> bool:
+    """Return whether a layer has an activation which has not been chosen yet."""
+    return (
+        entry is not None and entry.kind in _ACTIVATED and entry.options["activation"] == "linear"
+    )
+
+
+def _activated(imp: Importer, node: Node, value: Value, name: str) -> Value:
+    """Give a layer its activation; or add one that has nothing else."""
+    entry = imp.entry(value)
+    if node.alone and _is_linear(entry):
+        entry.options["activation"] = name
+        return value
+    made = imp.add(node, "Elementwise", {"default": value.path}, value.sizes[2:], activation=name)
+    return replace(made, axes=value.axes)
+
+
+@reads(*_ACTIVATIONS, *_FORMULAS)
+def _unary(imp: Importer, node: Node) -> Value:
+    value = node.value()
+    activation, wanted = _ACTIVATIONS.get(node.kind, ("", {}))
+    text, defaults = _FORMULAS.get(node.kind, ("", {}))
+    options = {**wanted, **defaults, **node.options}
+    if activation and all(_is_near(options[key], value) for key, value in wanted.items()):
+        return _activated(imp, node, value, activation)
+    if not text:
+        raise node.fail(f"expected {wanted}, got {node.options}.")
+    return _of_elements(imp, node, value, text.format(**options))
+
+
+def _is_near(given: Any, wanted: Any) -> bool:
+    return given == wanted if isinstance(wanted, bytes) else abs(given - wanted) < 1e-6
+
+
+def _of_elements(imp: Importer, node: Node, value: Value, text: str, **operands: Any) -> Value:
+    """Add a formula of each element x."""
+    made = imp.formula(node, text, value.sizes[2:], x=value.path, **operands)
+    return replace(made, axes=value.axes)
+
+
+@reads("Clip")
+def _clip(imp: Importer, node: Node) -> Value:
+    ends = [
+        node.constant(place, node.options.get(name)) for place, name in ((1, "min"), (2, "max"))
+    ]
+    text = "x"
+    for function, end in zip(("maximum", "minimum"), ends, strict=True):
+        text = text if end is None else f"{function}({text}, {float(end)!r})"
+    return _of_elements(imp, node, node.value(), text)
+
+
+@reads("Dropout")
+def _dropout(imp: Importer, node: Node) -> Value:
+    value = node.value()
+    probability = float(node.constant(1, node.options.get("ratio", 0.5)))
+    made = imp.add(
+        node, "Dropout", {"default": value.path}, value.sizes[2:], drop_prob=round(probability, 6)
+    )
+    return replace(made, axes=value.axes)
+
+
+# -- two operands ---------------------------------------------------------------------------------
+
+_SIGNS = {"Add": "+", "Sum": "+", "Mul": "*", "Sub": "-", "Div": "/", "Pow": "**"}
+_CALLS = {"Max": "maximum", "Min": "minimum"}
+
+
+@reads(*_SIGNS, *_CALLS)
+def _arithmetic(imp: Importer, node: Node) -> Any:
+    result, *others = node.inputs
+    if not others:
+        return result
+    for place, other in enumerate(others):
+        step = replace(node, alone=node.alone and place == 0)
+        result = _two(imp, step, result, other)
+    return result
+
+
+def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:
+    if isinstance(a, Value) and isinstance(b, Value):
+        return _two_values(imp, node, a, b)
+    if isinstance(a, Value):
+        return _with_constant(imp, node, a, b, "x {} c")
+    if isinstance(b, Value):
+        step = replace(node, alone=imp.count_uses(node, b) == 1)
+        return _with_constant(imp, step, b, a, "c {} x")
+    raise node.fail("expected at most one constant in front.")
+
+
+def _text(node: Node, pattern: str) -> str:
+    """Return a formula: ``x {} y`` with the operator of a node."""
+    if node.kind in _SIGNS:
+        return pattern.format(_SIGNS[node.kind])
+    left, right = pattern.split(" {} ")
+    return f"{_CALLS[node.kind]}({left}, {right})"
+
+
+def _with_constant(
+    imp: Importer, node: Node, value: Value, constant: np.ndarray, pattern: str
+) -> Value:
+    if constant.size == 1:
+        if constant.ndim > len(value.axes):
+            raise node.fail("no layer has an output with more axes than its input.")
+        text = _text(node, pattern.replace("c", repr(float(constant.item()))))
+        return _of_elements(imp, node, value, text)
+    array = _in_memory(imp, node, value, node.bounded(constant))
+    entry = imp.entry(value)
+    if node.kind == "Add" and node.alone and _is_linear(entry) and array.size == array.shape[-1]:
+        entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
+        return value
+    return _of_elements(imp, node, value, _text(node, pattern), c=array)
+
+
+def _in_memory(imp: Importer, node: Node, value: Value, constant: np.ndarray) -> np.ndarray:
+    """Return a constant with one axis for each feature of the output that it is combined with."""
+    rank = len(value.axes)
+    shape = (1,) * (rank - constant.ndim) + constant.shape
+    sizes: list[int] = []
+    order: list[int] = []
+    for axis, group in enumerate(value.axes):
+        if shape[axis] != 1 and set(group) & set(LEAD):
+            raise node.fail("no layer has constants for each time step or sequence.")
+        if shape[axis] not in (1, value.shape[axis]) or len(shape) > rank:
+            raise node.fail(f"{imp.shown(shape)} does not fit {imp.shown(value.shape)}.")
+        kept = [i for i in group if i not in LEAD]
+        order += kept
+        sizes += [value.sizes[i] if shape[axis] != 1 else 1 for i in kept]
+    missing = [i for i in range(2, len(value.sizes)) if i not in order]
+    result = constant.reshape([*sizes, *[1] * len(missing)])
+    order += missing
+    return result.transpose([order.index(i) for i in range(2, len(value.sizes))])
+
+
+def _two_values(imp: Importer, node: Node, a: Value, b: Value) -> Value:
+    if node.kind == "Mul":
+        for x, gate in ((a, b), (b, a)):
+            if _is_gate(imp, node, x, gate):
+                return _silu(imp, node, x, gate)
+    rank = max(len(a.axes), len(b.axes))
+    a, b = (replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in (a, b))
+    whole = a if math.prod(a.shape) >= math.prod(b.shape) else b
+    order = whole.memory_order(whole.features)
+    (first, shape), (second, other) = (imp.arrange(node, _as_in(v, whole), order) for v in (a, b))
+    sizes = np.broadcast_shapes(shape, other)
+    if node.kind in ("Add", "Sum", "Mul") and shape == other:
+        kind = "Multiply" if node.kind == "Mul" else "Add"
+        made = imp.add(node, kind, {"inputs_1": first, "inputs_2": second}, sizes)
+    else:
+        made = imp.formula(node, _text(node, "x {} y"), sizes, x=first, y=second)
+    return imp.like(whole, order, made)
+
+
+def _is_gate(imp: Importer, node: Node, x: Value, gate: Value) -> bool:
+    """Return whether a tensor is the sigmoid of another one, and used for nothing else."""
+    entry = imp.entry(gate)
+    return (
+        entry is not None
+        and (entry.kind, entry.options.get("activation")) == ("Elementwise", "sigmoid")
+        and (entry.inputs["default"], gate.axes) == (x.path, x.axes)
+        and imp.count_uses(node, gate) == 1
+    )
+
+
+def _silu(imp: Importer, node: Node, x: Value, gate: Value) -> Value:
+    """Make x times its sigmoid one activation, that of a layer if nothing else uses x."""
+    entry, source = imp.entry(gate), imp.entry(x)
+    if imp.count_uses(node, x) == 2 and _is_linear(source):
+        del imp.entries[gate.path.partition(".")[0]]
+        source.options["activation"] = "silu"
+        return x
+    entry.options["activation"] = "silu"
+    return gate
+
+
+def _as_in(value: Value, whole: Value) -> Value:
+    """Return a tensor with its T and B, where it has none, where another one has them."""
+    axes = [whole.axes[i] if i in whole.lead and not g else g for i, g in enumerate(value.axes)]
+    return replace(value, axes=tuple(axes))

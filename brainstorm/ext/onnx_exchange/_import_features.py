@@ -1,0 +1,161 @@
+"""ONNX operators over features: normalizations, softmax and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._import import Importer
+from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._values import Value
+
+__all__: list[str] = []
+
+# -- normalizations -------------------------------------------------------------------------------
+
+
+def _channels_last(imp: Importer, node: Node) -> tuple[Value, list[int], str, tuple[int, ...]]:
+    """Return an input (N, C, ...), the order of its features here, and an output in this order."""
+    value = node.value()
+    if value.lead != (0,):
+        raise node.fail(f"expected (N, C, ...), got {imp.shown(value.shape)}.")
+    order = [i for i in value.memory_order(value.features) if i != 1] + [1]
+    path, sizes = imp.arrange(node, value, order)
+    return value, order, path, sizes
+
+
+def _of_channels(
+    imp: Importer, node: Node, kind: str, names: Sequence[str], **options: Any
+) -> Value:
+    """Add a layer for (N, C, ...) whose arrays are the inputs behind the first one."""
+    value, order, path, sizes = _channels_last(imp, node)
+    arrays = {name: node.constant(1 + place) for place, name in enumerate(names)}
+    return imp.like(value, order, imp.add(node, kind, {"default": path}, sizes, arrays, **options))
+
+
+def _epsilon(node: Node) -> float:
+    return round(node.options.get("epsilon", 1e-5), 12)
+
+
+@reads("BatchNormalization")
+def _batch_norm(imp: Importer, node: Node) -> Value:
+    names = ("gamma", "beta", "internals.running_mean", "internals.running_var")
+    if node.options.get("training_mode"):
+        raise node.fail("expected a model for inference, got training_mode=1.")
+    decay = round(node.options.get("momentum", 0.9), 6)
+    return _of_channels(imp, node, "BatchNorm", names, epsilon=_epsilon(node), decay=decay)
+
+
+@reads("GroupNormalization")
+def _group_norm(imp: Importer, node: Node) -> Value:
+    groups, scale = node.options["num_groups"], node.constant(1)
+    if len(scale) != node.value().shape[1]:
+        raise node.fail("expected one scale per channel (opset 21), got one per group.")
+    names = ("gamma", "beta")
+    return _of_channels(imp, node, "GroupNorm", names, num_groups=groups, epsilon=_epsilon(node))
+
+
+@reads("InstanceNormalization")
+def _instance_norm(imp: Importer, node: Node) -> Value:
+    channels, names = node.value().shape[1], ("gamma", "beta")
+    return _of_channels(imp, node, "GroupNorm", names, num_groups=channels, epsilon=_epsilon(node))
+
+
+@reads("LRN")
+def _local_response_normalization(imp: Importer, node: Node) -> Value:
+    options = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **node.options}
+    if options["size"] % 2 == 0:
+        raise node.fail("expected an odd size; in even windows the layer's centre is another.")
+    numbers = {key: round(options[name], 9) for key, name in
+               (("alpha", "alpha"), ("beta", "beta"), ("k", "bias"))}  # fmt: skip
+    return _of_channels(
+        imp, node, "LocalResponseNormalization", (), size=options["size"], **numbers
+    )
+
+
+@reads("LayerNormalization")
+def _layer_norm(imp: Importer, node: Node) -> Value:
+    value, rank = node.value(), len(node.value().axes)
+    first = node.options.get("axis", -1) % rank
+    axes = list(range(first, rank))
+    if any(value.shape[i] != 1 and i not in axes for i in value.features):
+        raise node.fail("no layer normalizes some of the features: it takes all, or channels.")
+    order = value.memory_order(axes)
+    arrays = {"gamma": node.constant(1), "beta": node.constant(2, np.zeros(1))}
+    shape = [value.shape[i] for i in axes]
+    arrays = {
+        name: np.broadcast_to(array, shape).transpose([axes.index(i) for i in order])
+        for name, array in arrays.items()
+    }
+    single = replace(value, axes=tuple(g for i, g in enumerate(value.axes)
+                                       if i in value.lead or i in axes))  # fmt: skip
+    shift = rank - len(single.axes)
+    path, sizes = imp.arrange(node, single, [i - shift for i in order])
+    made = imp.add(node, "LayerNorm", {"default": path}, sizes, arrays, epsilon=_epsilon(node))
+    return imp.like(value, order, made)
+
+
+# -- softmax and reductions -----------------------------------------------------------------------
+
+
+@reads("Softmax", "LogSoftmax")
+def _softmax(imp: Importer, node: Node) -> Value:
+    value = node.value()
+    axis = node.options.get("axis", -1) % len(value.axes)
+    order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
+    if axis not in value.features:
+        raise node.fail("no layer has a softmax over time steps or sequences.")
+    path, sizes = imp.arrange(node, value, order)
+    if node.kind == "Softmax" and node.is_last:
+        made = imp.add(node, "SoftmaxCE", {"default": path}, sizes, output="predictions")
+        imp.add_loss(made.path.partition(".")[0], (*sizes[:-1], 1))
+    else:
+        name = "softmax" if node.kind == "Softmax" else "log_softmax"
+        made = imp.formula(node, f"{name}(x, axis=-1)", sizes, x=path)
+    return imp.like(value, order, made)
+
+
+_REDUCTIONS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min"}
+
+
+@reads(*_REDUCTIONS)
+def _reduction(imp: Importer, node: Node) -> Value:
+    value, axes = node.value(), node.axes()
+    rank = len(value.axes)
+    axes = list(value.features) if axes is None else [i % rank for i in axes]
+    if not set(axes) <= set(value.features):
+        raise node.fail("no layer reduces time steps or sequences.")
+    keeps, images = node.options.get("keepdims", 1), len(value.features) == 3
+    kind = {"ReduceMean": "avg", "ReduceMax": "max"}.get(node.kind)
+    rest = [i for i in value.memory_order(value.features) if i not in axes]
+    if images and len(axes) == 2 and kind:
+        path, sizes = imp.arrange(node, value, [*axes, *rest])
+        made = imp.add(node, "GlobalPooling2D", {"default": path}, sizes[2:], type=kind)
+        groups = {rest[0]: (2,)}
+    else:
+        order = [*rest, *axes]
+        path, sizes = imp.arrange(node, value, order)
+        reduced = tuple(range(2 + len(rest), 2 + len(order)))
+        text = f"{_REDUCTIONS[node.kind]}(x, axis={reduced}, keepdims=True)"
+        made = imp.formula(node, text, [*sizes[: len(rest)], *[1] * len(axes)], x=path)
+        groups = {axis: (2 + place,) for place, axis in enumerate(rest)}
+    kept = [i for i in range(rank) if keeps or i not in axes]
+    return replace(made, axes=tuple(
+        value.axes[i] if i in value.lead else groups.get(i, ()) for i in kept))  # fmt: skip
+
+
+@reads("ArgMax")
+def _argmax(imp: Importer, node: Node) -> Value:
+    value = node.value()
+    axis = node.options.get("axis", 0) % len(value.axes)
+    if axis not in value.features or node.options.get("select_last_index"):
+        raise node.fail("no layer has an argmax over time steps or sequences, or the last one.")
+    order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
+    path, sizes = imp.arrange(node, value, order)
+    made = imp.like(value, order, imp.add(node, "Argmax", {"default": path}, [*sizes[:-1], 1]))
+    if node.options.get("keepdims", 1):
+        return made
+    return replace(made, axes=tuple(g for i, g in enumerate(made.axes) if i != axis))

@@ -1,0 +1,113 @@
+"""The recurrent ONNX operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._import import Importer
+from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._values import Value
+
+__all__: list[str] = []
+
+_ACTIVATIONS = {
+    "Sigmoid": "sigmoid", "Relu": "rel", "Tanh": "tanh", "Affine": "linear", "Elu": "el",
+    "LeakyRelu": "leaky_rel", "Softplus": "softplus",
+}  # fmt: skip
+
+#: Operator to layer, to its gates in the order of ONNX, and to the activations of one direction.
+_RECURRENT = {
+    "RNN": ("Recurrent", "_", ["Tanh"]),
+    "GRU": ("Gru", "zrh", ["Sigmoid", "Tanh"]),
+    "LSTM": ("Lstm", "iofz", ["Sigmoid", "Tanh", "Tanh"]),
+}
+
+
+@reads(*_RECURRENT)
+def _recurrence(imp: Importer, node: Node) -> list[Any]:
+    _check_recurrence(node)
+    value = node.value()
+    if len(value.axes) != 3 or value.axes[:2] != ((0,), (1,)):
+        raise node.fail(f"expected (T, B, features), got {imp.shown(value.shape)}.")
+    direction = node.options.get("direction", b"forward").decode()
+    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    permutation, size = value.permutation(2), node.constant(2).shape[-1]
+    made = []
+    for number, is_backward in enumerate(backwards):
+        path, features = value.path, value.sizes[2:]
+        if is_backward:
+            path = imp.add(node, "Reverse", {"default": path}, features).path
+        options = {"size": size, "activation": _activation(node, number)}
+        arrays = _weights(node, number, permutation)
+        kind = _RECURRENT[node.kind][0]
+        one = imp.add(node, kind, {"default": path}, [size], arrays, **options)
+        made.append(imp.add(node, "Reverse", {"default": one.path}, [size]) if is_backward else one)
+    if len(made) == 1:
+        return [replace(made[0], axes=((0,), (), (1,), (2,))), None, None]
+    ports = {f"inputs_{i + 1}": one.path for i, one in enumerate(made)}
+    merged = imp.add(node, "Merge", ports, [2 * size])
+    both = imp.add(node, "Reshape", {"default": merged.path}, [2, size], shape=[2, size])
+    return [replace(both, axes=((0,), (2,), (1,), (3,))), None, None]
+
+
+def _check_recurrence(node: Node) -> None:
+    options = node.options
+    if any(node.used[1:]):
+        raise node.fail("no layer gives its last state alone. Use the output of all steps (Y).")
+    if node.get(4) is not None:
+        raise node.fail("no layer takes the lengths of sequences; ours take masks.")
+    for state in node.inputs[5:7]:
+        # What is broadcast is all zero if one element of it is.
+        if state is not None and (isinstance(state, Value) or _corner(state).any()):
+            raise node.fail("no layer takes its first state as an input; it must be zero.")
+    if any(options.get(name) for name in ("clip", "input_forget", "layout")):
+        raise node.fail("no layer has clip, input_forget or layout=1.")
+    if node.kind == "GRU" and not options.get("linear_before_reset"):
+        raise node.fail(
+            "its reset gate acts on the state, that of the layer Gru on the recurrent product "
+            "(linear_before_reset=1, as in PyTorch and cuDNN)."
+        )
+
+
+def _corner(array: np.ndarray) -> np.ndarray:
+    """Return the elements of an array without those that are repetitions by broadcasting."""
+    return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
+
+
+def _activation(node: Node, number: int) -> str:
+    """Return the activation of one direction."""
+    usual = _RECURRENT[node.kind][2]
+    given = [name.decode() for name in node.options.get("activations", [])] or usual * (number + 1)
+    first, *others = given[number * len(usual) : (number + 1) * len(usual)]
+    gate, functions = ("Sigmoid", {first}) if not others else (first, set(others))
+    name = next(iter(functions))
+    if gate != "Sigmoid" or len(functions) > 1 or name not in _ACTIVATIONS:
+        raise node.fail(f"no layer has the activations {given}.")
+    return _ACTIVATIONS[name]
+
+
+def _weights(node: Node, number: int, permutation: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the parameters of one direction."""
+    layer, gates, _ = _RECURRENT[node.kind]
+    W, R = (node.constant(place)[number] for place in (1, 2))
+    inputs = np.empty_like(W)
+    inputs[:, permutation] = W
+    biases = np.split(node.constant(3, np.zeros((number + 1, 2 * len(W))))[number], 2)
+    arrays = {}
+    if layer == "Gru":  # the recurrent bias of its candidate is inside of the reset gate
+        size = len(W) // 3
+        arrays["bRh"] = biases[1][2 * size :]
+        biases[1] = np.concatenate([biases[1][: 2 * size], np.zeros(size)])
+    parts = {"W": inputs, "R": R, "bias" if layer == "Recurrent" else "b": sum(biases)}
+    for start, stacked in parts.items():
+        for gate, part in zip(gates, np.split(stacked, len(gates)), strict=True):
+            arrays[f"{start}{gate.strip('_')}"] = part
+    if layer == "Lstm":
+        size = len(W) // 4
+        peepholes = node.constant(7, np.zeros((number + 1, 3 * size)))[number]
+        for gate, part in zip("iof", np.split(peepholes, 3), strict=True):
+            arrays[f"p{gate}"] = part[None]
+    return arrays

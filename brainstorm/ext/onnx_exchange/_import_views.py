@@ -1,0 +1,155 @@
+"""ONNX operators that only rearrange: other views of an output, parts of it, and joined ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._import import Importer
+from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._values import LEAD, Value, regroup
+
+__all__ = ["slice_axis"]
+
+# -- other views of the same output ---------------------------------------------------------------
+
+
+@reads("Identity", "Cast")
+def _identity(imp: Importer, node: Node) -> Value:
+    return node.value()
+
+
+@reads("Shape")
+def _shape(imp: Importer, node: Node) -> np.ndarray:
+    shape = node.value().shape
+    return np.array(shape[node.options.get("start", 0) : node.options.get("end", len(shape))])
+
+
+@reads("Transpose")
+def _transpose(imp: Importer, node: Node) -> Value:
+    value = node.value()
+    perm = node.options.get("perm", range(len(value.axes))[::-1])
+    return replace(value, axes=tuple(value.axes[i] for i in perm))
+
+
+@reads("Squeeze")
+def _squeeze(imp: Importer, node: Node) -> Value:
+    value, axes, rank = node.value(), node.axes(), len(node.value().axes)
+    if axes is None:
+        axes = [i for i, size in enumerate(value.shape) if size == 1]
+    axes = [i % rank for i in axes]
+    if any(value.shape[i] != 1 for i in axes):
+        raise node.fail(f"expected axes of size 1, got {[value.shape[i] for i in axes]}.")
+    return replace(value, axes=tuple(group for i, group in enumerate(value.axes) if i not in axes))
+
+
+@reads("Unsqueeze")
+def _unsqueeze(imp: Importer, node: Node) -> Value:
+    value, axes = node.value(), node.axes() or []
+    rank = len(value.axes) + len(axes)
+    groups, places = iter(value.axes), {i % rank for i in axes}
+    return replace(value, axes=tuple(() if i in places else next(groups) for i in range(rank)))
+
+
+@reads("Flatten")
+def _flatten(imp: Importer, node: Node) -> Value:
+    value = node.value()
+    axis = node.options.get("axis", 1)
+    axis += len(value.axes) * (axis < 0)
+    merged = [tuple(i for g in part for i in g) for part in (value.axes[:axis], value.axes[axis:])]
+    return replace(value, axes=tuple(merged))
+
+
+@reads("Reshape")
+def _reshape(imp: Importer, node: Node) -> Value:
+    value, shape = node.value(), [int(size) for size in node.constant(1)]
+    if not node.options.get("allowzero"):
+        shape = [value.shape[i] if size == 0 else size for i, size in enumerate(shape)]
+    if -1 in shape:
+        shape[shape.index(-1)] = math.prod(value.shape) // math.prod(x for x in shape if x != -1)
+    axes = regroup(value.sizes, value.flat, shape)
+    if axes is not None:
+        return replace(value, axes=axes)
+    # Axes are cut: T and B must remain in front, and the features get the new shape.
+    flat = [i for i in value.flat if value.sizes[i] != 1 or i in LEAD]
+    lead, rest = ([i for i in flat if (i in LEAD) == is_lead] for is_lead in (True, False))
+    total = math.prod(value.sizes[i] for i in lead)
+    count = next((n for n in range(len(shape)) if math.prod(shape[:n]) == total), 0)
+    groups = regroup(value.sizes, lead, shape[:count])
+    if flat != lead + rest or groups is None:
+        raise node.fail(f"no layer makes {imp.shown(shape)} of {imp.shown(value.shape)}.")
+    single = replace(value, axes=tuple((i,) for i in flat))
+    path, _ = imp.arrange(node, single, range(len(lead), len(flat)))
+    made = imp.add(node, "Reshape", {"default": path}, shape[count:], shape=shape[count:])
+    return replace(made, axes=(*groups, *made.axes[2:]))
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+@reads("Concat")
+def _concat(imp: Importer, node: Node) -> Value:
+    values = [node.value(place) for place in range(len(node.inputs))]
+    axis = node.options["axis"] % len(values[0].axes)
+    if axis in values[0].lead:
+        raise node.fail("no layer joins time steps or sequences.")
+    order = [i for i in values[0].memory_order(values[0].features) if i != axis] + [axis]
+    path, sizes = imp.arrange(node, values[0], order)
+    made = Value(path, (*imp.lead.values(), *sizes), ())
+    for value in values[1:]:
+        other, more = imp.arrange(node, value, order)
+        sizes = (*sizes[:-1], sizes[-1] + more[-1])
+        made = imp.add(node, "Merge", {"inputs_1": made.path, "inputs_2": other}, sizes)
+    return imp.like(values[0], order, made)
+
+
+def slice_axis(imp: Importer, node: Node, value: Value, axis: int, start: int, stop: int) -> Value:
+    """Return the indices ``start <= i < stop`` of an axis of a tensor."""
+    if (start, stop) == (0, value.shape[axis]):
+        return value
+    if axis not in value.features:
+        raise node.fail("no layer takes some of the time steps or sequences.")
+    order = value.memory_order(value.features)
+    path, sizes = imp.arrange(node, value, order)
+    place = order.index(axis)
+    sizes = (*sizes[:place], stop - start, *sizes[place + 1 :])
+    made = imp.add(node, "Slice", {"default": path}, sizes, start=start, stop=stop, axis=place)
+    return imp.like(value, order, made)
+
+
+@reads("Slice")
+def _slice(imp: Importer, node: Node) -> Value:
+    value, options = node.value(), node.options
+    starts, ends = (node.axes(place, name) or [] for place, name in ((1, "starts"), (2, "ends")))
+    axes = node.axes(3) or list(range(len(starts)))
+    steps = node.axes(4, "steps") or [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis %= len(value.axes)
+        size = value.shape[axis]
+        first, last, _ = slice(start, end, step).indices(size)
+        if step == -1 and (first, last) == (size - 1, -1) and value.axes[axis] == (0,):
+            made = imp.add(node, "Reverse", {"default": value.path}, value.sizes[2:])
+            value = replace(made, axes=value.axes)
+        elif step != 1 or last <= first:
+            raise node.fail(f"expected steps of 1 and something left, got {options or steps}.")
+        else:
+            value = slice_axis(imp, node, value, axis, first, last)
+    return value
+
+
+@reads("Split")
+def _split(imp: Importer, node: Node) -> list[Value]:
+    value = node.value()
+    axis = node.options.get("axis", 0) % len(value.axes)
+    sizes = node.axes(1, "split")
+    if sizes is None:
+        count = len(node.used)
+        size = -(-value.shape[axis] // count)
+        sizes = [min(size, value.shape[axis] - i * size) for i in range(count)]
+    ends = np.cumsum(sizes).tolist()
+    return [
+        slice_axis(imp, node, value, axis, end - size, end)
+        for size, end in zip(sizes, ends, strict=True)
+    ]

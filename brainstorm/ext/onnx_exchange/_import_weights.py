@@ -1,0 +1,227 @@
+"""ONNX operators with weights, and those that pool images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._import import Importer
+from brainstorm.ext.onnx_exchange._import_views import slice_axis
+from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._values import Value
+
+__all__: list[str] = []
+
+# -- matrices -------------------------------------------------------------------------------------
+
+
+def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.ndarray) -> Value:
+    """Add a layer of which the last axis of a tensor is the input; W is (in, out)."""
+    axis, out = len(value.axes) - 1, W.shape[1]
+    if value.shape[-1] != len(W) or axis in value.lead or value.is_mixed:
+        raise node.fail(f"no layer multiplies {imp.shown(value.shape)} and {W.shape}.")
+    order = value.memory_order(value.features[:-1])
+    if all(value.shape[i] == 1 for i in order):
+        weights = np.empty_like(W.T)
+        weights[:, value.permutation(axis)] = W.T
+        made = imp.add(node, "FullyConnected", {"default": value.path}, [out],
+                       {"W": weights, "bias": bias}, size=out, activation="linear")  # fmt: skip
+        return replace(made, axes=(*value.axes[:-1], (2,)))
+    if len(order) > 3:
+        raise node.fail("no layer multiplies a matrix with the last of more than four features.")
+    order = [*order, axis]
+    path, sizes = imp.arrange(node, value, order)
+    ones = [1] * (len(order) - 1)
+    arrays = {"W": W.T.reshape(out, *ones, len(W)), "bias": bias}
+    kind = f"Convolution{len(ones)}D"
+    window = ones if len(ones) > 1 else 1
+    made = imp.add(node, kind, {"default": path}, [*sizes[:-1], out], arrays, num_filters=out,
+                   kernel_size=window, activation="linear")  # fmt: skip
+    return imp.like(value, order, made)
+
+
+@reads("MatMul")
+def _matmul(imp: Importer, node: Node) -> Value:
+    value = node.value()
+    if isinstance(node.get(1), Value):
+        raise node.fail("no layer multiplies two computed matrices.")
+    W = node.constant(1)
+    if W.ndim != 2:
+        raise node.fail(f"expected a matrix as constant, got shape {W.shape}.")
+    return _linear(imp, node, value, W, np.zeros(W.shape[1]))
+
+
+@reads("Gemm")
+def _gemm(imp: Importer, node: Node) -> Value:
+    options = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **node.options}
+    if options["transA"]:
+        raise node.fail("no layer multiplies with the transpose of its input.")
+    W = node.constant(1) * options["alpha"]
+    W = W.T if options["transB"] else W
+    bias = np.broadcast_to(np.ravel(node.constant(2, 0.0)) * options["beta"], W.shape[1])
+    return _linear(imp, node, node.value(), W, bias)
+
+
+@reads("Gather")
+def _gather(imp: Importer, node: Node) -> Value:
+    if isinstance(node.get(0), Value):
+        return _pick(imp, node)
+    table, value, axis = node.constant(0), node.value(1), node.options.get("axis", 0)
+    if table.ndim != 2 or axis != 0:
+        raise node.fail("expected a table with one row per class, and axis 0.")
+    path, sizes = imp.plain(node, value)
+    one = sizes == (1,)
+    features = [table.shape[1]] if one else [*sizes, table.shape[1]]
+    if len(sizes) > 1:
+        raise node.fail("no layer looks up classes with several feature dimensions.")
+    made = imp.add(node, "Embedding", {"default": path}, features, {"W": table},
+                   vocabulary_size=table.shape[0], size=table.shape[1])  # fmt: skip
+    axes = [() if one and i in value.features else group for i, group in enumerate(value.axes)]
+    if not one:
+        axes[value.features[0]] = (2,)
+    return replace(made, axes=(*axes, (len(features) + 1,)))
+
+
+def _pick(imp: Importer, node: Node) -> Value:
+    """Take one index of an axis, which vanishes."""
+    value, index = node.value(), node.constant(1)
+    axis = node.options.get("axis", 0) % len(value.axes)
+    if index.ndim:
+        raise node.fail("no layer takes several indices of what is computed.")
+    start = int(index) % value.shape[axis]
+    part = slice_axis(imp, node, value, axis, start, start + 1)
+    return replace(part, axes=tuple(g for i, g in enumerate(part.axes) if i != axis))
+
+
+# -- images ---------------------------------------------------------------------------------------
+
+
+def _padding(node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Any) -> int:
+    """Return the padding on all sides, which are alike in the layers."""
+    auto = node.options.get("auto_pad", b"NOTSET")
+    pads = list(node.options.get("pads", [0]))
+    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+        if any(stride != 1 for stride in strides):
+            raise node.fail("auto_pad with strides depends on the size. Export it with pads.")
+        extents = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
+        pads = [e // 2 for e in extents] + [e - e // 2 for e in extents]
+    if len(set(pads)) > 1:
+        raise node.fail(f"expected the same padding on all sides, got pads {pads}.")
+    return int(pads[0])
+
+
+def _images(imp: Importer, node: Node, axes: int) -> tuple[Value, list[int], str, tuple[int, ...]]:
+    """Return an input (N, C, ...), the order of its features here, and an output in this order."""
+    value = node.value()
+    if len(value.axes) != axes + 2 or value.lead != (0,):
+        raise node.fail(f"expected (N, C, {axes} more), got {imp.shown(value.shape)}.")
+    order = [*range(2, axes + 2), 1]
+    path, sizes = imp.arrange(node, value, order)
+    return value, order, path, sizes
+
+
+def _number(values: Sequence[int]) -> Any:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _window_sizes(
+    sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    padding: int,
+) -> list[int]:  # fmt: skip
+    return [
+        (size + 2 * padding - d * (k - 1) - 1) // s + 1
+        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=False)
+    ]
+
+
+@reads("Conv")
+def _convolution(imp: Importer, node: Node) -> Value:
+    W = node.constant(1)
+    filters, axes, kernel = W.shape[0], W.ndim - 2, list(W.shape[2:])
+    if not 1 <= axes <= 3:
+        raise node.fail(f"no layer convolves over {axes} axes.")
+    strides = node.options.get("strides", [1] * axes)
+    dilations = node.options.get("dilations", [1] * axes)
+    padding = _padding(node, kernel, strides, dilations)
+    value, order, path, sizes = _images(imp, node, axes)
+    made = imp.add(
+        node,
+        f"Convolution{axes}D",
+        {"default": path},
+        [*_window_sizes(sizes, kernel, strides, dilations, padding), filters],
+        {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(filters))},
+        num_filters=filters,
+        kernel_size=_number(kernel),
+        stride=_number(strides),
+        padding=padding,
+        dilation=_number(dilations),
+        groups=node.options.get("group", 1),
+        activation="linear",
+    )
+    return imp.like(value, order, made)
+
+
+@reads("ConvTranspose")
+def _convolution_transpose(imp: Importer, node: Node) -> Value:
+    W, options = node.constant(1), node.options
+    strides, extra = options.get("strides", [1, 1]), options.get("output_padding", [0, 0])
+    plain = {"group": 1, "dilations": [1, 1], "auto_pad": b"NOTSET"}
+    for name, wanted in plain.items():
+        if options.get(name, wanted) != wanted or "output_shape" in options or W.ndim != 4:
+            raise node.fail("expected two axes, no groups, no dilation, and pads.")
+    if len(set(extra)) > 1:
+        raise node.fail(f"expected the same output_padding for both axes, got {extra}.")
+    kernel = list(W.shape[2:])
+    padding = _padding(node, kernel, strides, [1, 1])
+    value, order, path, sizes = _images(imp, node, 2)
+    rows = [(size - 1) * s - 2 * padding + k + extra[0]
+            for size, s, k in zip(sizes, strides, kernel, strict=False)]  # fmt: skip
+    made = imp.add(
+        node,
+        "ConvolutionTranspose2D",
+        {"default": path},
+        [*rows, W.shape[1]],
+        {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(W.shape[1]))},
+        num_filters=W.shape[1],
+        kernel_size=kernel,
+        stride=list(strides),
+        padding=padding,
+        output_padding=extra[0],
+        activation="linear",
+    )
+    return imp.like(value, order, made)
+
+
+@reads("MaxPool", "AveragePool")
+def _pooling(imp: Importer, node: Node) -> Value:
+    kernel = list(node.options["kernel_shape"])
+    strides = list(node.options.get("strides", [1] * len(kernel)))
+    if len(kernel) != 2:
+        raise node.fail(f"no layer pools over {len(kernel)} axes.")
+    padding = _padding(node, kernel, strides, [1, 1])
+    if node.options.get("ceil_mode") or set(node.options.get("dilations", [1])) != {1}:
+        raise node.fail("no layer pools with ceil_mode or dilations.")
+    if node.kind == "AveragePool" and padding and node.options.get("count_include_pad"):
+        raise node.fail("no layer counts the cells of the padding (count_include_pad).")
+    if any(node.used[1:]):
+        raise node.fail("no layer gives the indices of the maxima.")
+    value, order, path, sizes = _images(imp, node, 2)
+    features = [*_window_sizes(sizes, kernel, strides, [1, 1], padding), sizes[-1]]
+    kind = "max" if node.kind == "MaxPool" else "avg"
+    made = imp.add(node, "Pooling2D", {"default": path}, features, kernel_size=kernel, type=kind,
+                   stride=strides, padding=padding)  # fmt: skip
+    return imp.like(value, order, made)
+
+
+@reads("GlobalMaxPool", "GlobalAveragePool")
+def _global_pooling(imp: Importer, node: Node) -> Value:
+    return _pool_images(imp, node, "max" if node.kind == "GlobalMaxPool" else "avg")
+
+
+def _pool_images(imp: Importer, node: Node, kind: str) -> Value:
+    value, _, path, sizes = _images(imp, node, 2)
+    made = imp.add(node, "GlobalPooling2D", {"default": path}, sizes[2:], type=kind)
+    return replace(made, axes=(value.axes[0], (2,), (), ()))

@@ -1,0 +1,119 @@
+"""Nodes of a graph that is read, layers in the making, and the table of those who read nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.ext.onnx_exchange._values import Value
+from brainstorm.utils import is_valid_layer_name
+
+__all__ = ["LARGEST", "Entry", "Node", "Reader", "readers", "reads"]
+
+#: Most elements of constants that a model computes, and not merely holds.
+LARGEST = 2**26
+
+
+@dataclass
+class Node:
+    """A node of the graph, with what its inputs are.
+
+    Attributes:
+        kind: The operator.
+        name: Name of the node, for messages and layers.
+        inputs: Its inputs; `None` where one is left out.
+        options: Its attributes.
+        names: The names of these tensors.
+        used: Whether something uses each of its outputs.
+        alone: Whether nothing but this node uses its first input.
+        is_last: Whether its output is one of the graph.
+    """
+
+    kind: str
+    name: str
+    inputs: list[Any]
+    options: dict[str, Any]
+    names: list[str]
+    used: list[bool]
+    alone: bool
+    is_last: bool
+
+    @property
+    def layer_name(self) -> str:
+        """Return the name of a node without its operator, as an identifier."""
+        parts = [part for part in self.name.split("/") if part]
+        if len(parts) > 1 and re.fullmatch(rf"{re.escape(self.kind)}(_\d+)?", parts[-1]):
+            del parts[-1]
+        name = re.sub(r"\W+", "_", "_".join(parts), flags=re.ASCII).strip("_")
+        return name if is_valid_layer_name(name) else f"{self.kind}_{name}".strip("_")
+
+    def fail(self, why: str) -> NetworkValidationError:
+        """Return the error that says why this node is no layer."""
+        return NetworkValidationError(f"ONNX node {self.name!r} ({self.kind}): {why}")
+
+    def value(self, place: int = 0) -> Value:
+        """Return an input that is computed."""
+        found = self.get(place)
+        if not isinstance(found, Value):
+            raise self.fail(f"expected input {place} to be computed by the graph, got a constant.")
+        return found
+
+    def constant(self, place: int, otherwise: Any = None) -> Any:
+        """Return an input that is known, or `otherwise` where it is left out."""
+        found = self.get(place)
+        if isinstance(found, Value):
+            raise self.fail(f"expected input {place} to be a constant, got one that is computed.")
+        return otherwise if found is None else self.bounded(found)
+
+    def bounded(self, array: np.ndarray) -> np.ndarray:
+        """Return an array, which must not be a small one that the graph says to be huge."""
+        if 0 in array.strides and array.size > LARGEST:
+            raise self.fail(f"expected a constant of at most {LARGEST} elements, got {array.size}.")
+        return array
+
+    def get(self, place: int) -> Any:
+        """Return an input; `None` where it is left out."""
+        return self.inputs[place] if place < len(self.inputs) else None
+
+    def axes(self, place: int = 1, option: str = "axes") -> list[int] | None:
+        """Return the axes that are an input, or an attribute in older models."""
+        found = self.constant(place, self.options.get(option))
+        return None if found is None else np.ravel(found).astype(int).tolist()
+
+
+@dataclass
+class Entry:
+    """A layer in the making.
+
+    Attributes:
+        kind: Its type.
+        options: Its options.
+        inputs: Input name to the path of the output that is connected to it.
+        arrays: Values of parameters and running statistics, e.g. ``'parameters.W'``.
+    """
+
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+#: From an `Importer` and a node to its outputs.
+Reader = Callable[[Any, Node], Any]
+
+readers: dict[str, Reader] = {}
+
+
+def reads(*kinds: str) -> Callable[[Reader], Reader]:
+    """Register a function that makes layers of nodes of these kinds."""
+
+    def register(function: Reader) -> Reader:
+        readers.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register

@@ -1,0 +1,96 @@
+"""Tensors of a graph as views of layers' outputs: which axis of theirs is which axis of ours.
+
+A graph may hold images as (N, C, H, W), sequences as (B, T, F), and flatten, split and permute
+their axes. None of this moves data in a network: a `Value` says how the tensor is seen in the
+output of a layer, (T, B, features...), and only where a layer must have its input in another form
+is there a layer that rearranges it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["LEAD", "Value", "regroup"]
+
+#: The axes of a layer's output that are T and B.
+LEAD = (0, 1)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph.
+
+    Attributes:
+        path: The output of a layer, such as ``'Hidden.default'``.
+        sizes: Its shape (T, B, features...).
+        axes: For each axis of the tensor the axes of the output that it consists of, outer ones
+            first; none for an axis of size 1. Axes that occur nowhere have size 1.
+    """
+
+    path: str
+    sizes: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor."""
+        return tuple(math.prod(self.sizes[i] for i in group) for group in self.axes)
+
+    @property
+    def flat(self) -> tuple[int, ...]:
+        """The axes of the output in the order in which the tensor has them."""
+        return tuple(i for group in self.axes for i in group)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The axes of the tensor that consist of T and B."""
+        return tuple(i for i, group in enumerate(self.axes) if group and set(group) <= set(LEAD))
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        """All other axes of the tensor."""
+        return tuple(i for i in range(len(self.axes)) if i not in self.lead)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether T or B are in one axis with features."""
+        return any(set(group) & set(LEAD) for group in (self.axes[i] for i in self.features))
+
+    def memory_order(self, axes: Sequence[int]) -> list[int]:
+        """Return axes of the tensor in the order in which they lie in memory."""
+        return sorted(axes, key=lambda i: self.axes[i] or (len(self.sizes),))
+
+    def permutation(self, axis: int) -> np.ndarray:
+        """Return, for each index of an axis, the index among the features of the output."""
+        group = self.axes[axis]
+        numbers = np.arange(math.prod(self.sizes[2:])).reshape(self.sizes[2:])
+        kept = [i for i in range(2, len(self.sizes)) if i in group]
+        numbers = numbers.reshape([self.sizes[i] for i in kept])
+        return numbers.transpose([kept.index(i) for i in group]).ravel()
+
+
+def regroup(
+    sizes: Sequence[int], flat: Sequence[int], shape: Sequence[int]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Return which of the axes make up those of a new shape; `None` if one would be cut.
+
+    Args:
+        sizes: Sizes of all axes.
+        flat: The axes in their order.
+        shape: The new shape, of as many elements.
+    """
+    groups, left = [], list(flat)
+    for size in shape:
+        group: list[int] = []
+        found = 1
+        while left and (found < size or (size == 1 and not group and sizes[left[0]] == 1)):
+            group.append(left.pop(0))
+            found *= sizes[group[-1]]
+        if found != size:
+            return None
+        groups.append(tuple(group))
+    return None if any(sizes[i] != 1 for i in left) else tuple(groups)

@@ -1,0 +1,105 @@
+"""Batch optimisers of SciPy as steppers: L-BFGS over the flat buffer of all parameters.
+
+    trainer = Trainer(LbfgsStepper(iterations=20))
+    trainer.train(net, Undivided(default=x, targets=t))
+
+They expect the loss to be a function of the parameters, so give them all data at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import TrainingError
+from brainstorm.optional import require
+from brainstorm.training.steppers import Range, TrainingStepper
+
+__all__ = ["LbfgsStepper"]
+
+AT_LEAST_ONE = Range(1.0, math.inf)
+
+
+class LbfgsStepper(TrainingStepper):
+    """Limited-memory BFGS with a line search (Byrd et al. 1995; `scipy.optimize.minimize`).
+
+    One step is a whole minimisation on the present batch, of so many iterations, which begins with
+    no knowledge of the curvature. So nothing is kept from step to step: a run that is resumed
+    between two steps goes on exactly. SciPy computes in float64; the parameters and the gradients
+    are copied to and fro.
+
+    Args:
+        iterations: Most iterations of a step; each takes one or a few passes.
+        history: How many changes of the gradients the curvature is estimated from.
+
+    Attributes:
+        message: Why the last step ended, as SciPy says.
+        passes: How many forward and backward passes the last step has taken.
+    """
+
+    __undescribed__ = {"message": "", "passes": 0}
+
+    hyperparameters = {"iterations": AT_LEAST_ONE, "history": AT_LEAST_ONE}
+
+    def __init__(self, iterations: int = 20, history: int = 10) -> None:
+        self.iterations = iterations
+        self.history = history
+        self.message = ""
+        self.passes = 0
+
+    def start(self, net: Any) -> None:
+        """Take over a network.
+
+        Raises:
+            MissingDependencyError: SciPy is not installed.
+            TrainingError: The loss or the gradients are not those of a function: there is dropout,
+                a gradient modifier, a limit of their norm or a scale.
+        """
+        require("scipy.optimize", "scipy")
+        for name, layer in net.layers.items():
+            if layer.type_name == "Dropout":
+                raise TrainingError(
+                    f"LbfgsStepper.start, layer {name!r}: with Dropout the loss is another "
+                    f"function in every pass. Take the layer out, or another stepper."
+                )
+        if net.gradient_modifiers:
+            raise TrainingError(
+                f"LbfgsStepper.start: expected gradients of the loss, got gradient modifiers of "
+                f"{', '.join(net.gradient_modifiers)}. Wire penalties as layers: layer - "
+                f"'..parameters.W' >> L2Decay() - 'loss' >> Loss()."
+            )
+        if self.max_gradient_norm is not None or self.loss_scaling is not None:
+            raise TrainingError(
+                "LbfgsStepper.start: expected neither max_gradient_norm nor loss_scaling: the line "
+                "search needs the gradients as they are."
+            )
+        super().start(net)
+
+    def run(self) -> None:
+        """Minimise the loss on the data that the network holds."""
+        self.steps += 1
+        self.passes = 0
+        result = require("scipy.optimize", "scipy").minimize(
+            self._loss_and_gradients,
+            self.handler.get_numpy_copy(self.parameters).astype(np.float64),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": int(self.iterations), "maxcor": int(self.history)},
+        )
+        self.message = str(result.message)
+        self._loss_and_gradients(result.x)  # the last point that was tried need not be the best
+
+    def step(self) -> None:
+        """Do both passes; SciPy says where."""
+        self.net.forward_pass(training_pass=True)
+        self.net.backward_pass()
+
+    def _loss_and_gradients(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the loss and a copy of the gradients at a point."""
+        self.passes += 1
+        self.handler.set_from_numpy(self.parameters, parameters)
+        self._plans.run(self.net, self.step, self._record)
+        gradients = self.handler.get_numpy_copy(self.gradients)
+        return self.net.get_loss_values()["total_loss"], gradients.astype(np.float64)

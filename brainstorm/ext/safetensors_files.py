@@ -1,0 +1,117 @@
+"""Networks as safetensors files: named arrays that any framework reads, without code in them.
+
+    save_safetensors(net, "net.safetensors")
+    same = load_safetensors("net.safetensors")
+
+A file has one tensor for each parameter and running statistic, under its path
+(``Hidden.parameters.W``), and the description of the network as JSON in its metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import FileFormatError
+from brainstorm.files import NetworkFile, PathLike, format_errors
+from brainstorm.handlers import Handler
+from brainstorm.network import Network
+from brainstorm.optional import require
+from brainstorm.utils import atomic_file, check_nesting
+
+__all__ = ["load_safetensors", "save_safetensors"]
+
+#: The entry of the metadata that holds the description of the network.
+ENTRY = "brainstorm.network"
+
+
+def save_safetensors(net: Network, filename: PathLike) -> None:
+    """Write the description, all parameters and running statistics of a network.
+
+    The file appears whole under its name or not at all.
+
+    Raises:
+        MissingDependencyError: safetensors is not installed.
+    """
+    numpy = require("safetensors.numpy", "safetensors")
+    description = json.dumps(net.__describe__(), allow_nan=False)
+    # What is not contiguous would be written in a wrong order, without an error.
+    tensors = {path: np.ascontiguousarray(net.get(path)) for path in _tensor_paths(net)}
+    with atomic_file(filename) as temporary:
+        numpy.save_file(tensors, temporary, {"format": "np", ENTRY: description})
+
+
+def load_safetensors(filename: PathLike, handler: Handler | None = None) -> Network:
+    """Return the network in a file that `save_safetensors` wrote.
+
+    Args:
+        filename: The file.
+        handler: Use this handler instead of the one that the file names.
+
+    Raises:
+        MissingDependencyError: safetensors is not installed.
+        FileNotFoundError: There is no such file.
+        FileFormatError: The file is truncated, foreign, or does not fit its own description.
+        UnknownTypeError: It needs a class that has not been imported.
+    """
+    safetensors = require("safetensors", "safetensors")
+    with format_errors(filename, "safetensors file of a network"):
+        try:
+            description, tensors = _read(safetensors, filename)
+        except safetensors.SafetensorError as error:
+            raise ValueError(error) from error
+    persistent = {path: array for path, array in tensors.items() if not _is_parameter(path)}
+    # The named parameters follow: their order in the flat array is known only to the network.
+    size = sum(array.size for path, array in tensors.items() if _is_parameter(path))
+    content = NetworkFile(description, np.zeros(size, np.float32), persistent, "")
+    net = Network.from_file_content(content, filename, handler)
+    _set_parameters(net, tensors, filename)
+    return net
+
+
+def _read(safetensors: Any, filename: PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the description and all tensors."""
+    with safetensors.safe_open(filename, "np") as file:
+        metadata = file.metadata() or {}
+        if ENTRY not in metadata:
+            raise FileFormatError(
+                f"{os.fspath(filename)!r} was not written by save_safetensors. Build the network, "
+                f"and take the tensors with brainstorm.ext.state_dicts.load_state_dict."
+            )
+        description = json.loads(metadata[ENTRY])
+        check_nesting(ENTRY, description)
+        return description, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def _set_parameters(net: Network, tensors: Mapping[str, np.ndarray], filename: PathLike) -> None:
+    paths = filter(_is_parameter, _tensor_paths(net))
+    expected = {path: tuple(net.buffer[path].shape) for path in paths}
+    found = {path: array.shape for path, array in tensors.items() if _is_parameter(path)}
+    if found != expected:
+        wrong = sorted(p for p in {**found, **expected} if found.get(p) != expected.get(p))
+        differences = ", ".join(
+            f"{p} (expected {expected.get(p, 'none')}, got {found.get(p, 'none')})" for p in wrong
+        )
+        raise FileFormatError(
+            f"{os.fspath(filename)!r}: its tensors do not fit its description: {differences}."
+        )
+    for path in expected:
+        net.handler.set_from_numpy(net.buffer[path], tensors[path])
+
+
+def _is_parameter(path: str) -> bool:
+    return path.split(".")[1:2] == ["parameters"]
+
+
+def _tensor_paths(net: Network) -> Iterator[str]:
+    """Yield the paths of all parameters that no other layer owns, and of running statistics."""
+    for name, layer in net.layers.items():
+        owned = (p for p in layer.parameter_shapes if p not in layer.shared_parameters)
+        yield from (f"{name}.parameters.{parameter}" for parameter in owned)
+        for internal, structure in layer.internal_shapes.items():
+            if structure.persistent:
+                yield f"{name}.internals.{internal}"

@@ -1,0 +1,44 @@
+"""A small regression with L-BFGS of SciPy: on all data at once, and much nearer to the minimum.
+
+Shows a stepper that is a whole optimiser of another library, over the flat buffer of all parameters
+and of all gradients.
+
+    pip install 'brainstorm[scipy]'
+    python examples/lbfgs.py
+"""
+
+import numpy as np
+
+import brainstorm as bs
+from brainstorm.data_iterators import Undivided
+from brainstorm.ext.optimize import LbfgsStepper
+from brainstorm.hooks import StopAfterEpoch
+from brainstorm.training import AdamStepper
+
+STEPS = 10
+PASSES = 500
+x = np.linspace(-3, 3, 200)[None, :, None]
+DATA = {"default": x, "targets": np.sin(2 * x)}
+
+
+def train(stepper, epochs):
+    """Return the last loss of a new network, always from the same start."""
+    bs.global_rnd.set_seed(42)
+    net = bs.tools.create_net_from_spec("regression", 1, 1, "Ft20")
+    trainer = bs.Trainer(stepper, verbose=False)
+    trainer.add_hook(StopAfterEpoch(epochs))
+    trainer.train(net, Undivided(**DATA))
+    return trainer.logs["rolling_training.total_loss"][-1]
+
+
+def main():
+    """Compare with Adam, and return both losses."""
+    lbfgs = train(LbfgsStepper(iterations=PASSES // STEPS), epochs=STEPS)
+    adam = train(AdamStepper(0.01), epochs=PASSES)
+    print(f"L-BFGS, {STEPS} steps of at most {PASSES // STEPS} iterations: loss {lbfgs:.6f}")
+    print(f"Adam, {PASSES} passes:                     loss {adam:.6f}")
+    return lbfgs, adam
+
+
+if __name__ == "__main__":
+    main()

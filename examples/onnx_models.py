@@ -1,0 +1,76 @@
+"""A network as an ONNX model that any runtime can compute, and an ONNX model as a network.
+
+A small convolutional network learns the handwritten digits and is written as ONNX. The reference
+runtime of onnx computes the same with it; read again it is a network that can learn on.
+
+    pip install 'brainstorm[examples,onnx]'
+    python examples/onnx_models.py
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+from sklearn.datasets import load_digits
+
+import brainstorm as bs
+from brainstorm.data_iterators import Minibatches
+from brainstorm.ext.onnx_exchange import load_onnx, save_onnx
+from brainstorm.hooks import StopAfterEpoch
+from brainstorm.scorers import Accuracy
+from brainstorm.training import AdamStepper
+
+EPOCHS = 3
+MODEL = Path("output") / "digits.onnx"
+
+
+def load_data():
+    """Return (training, test) as dicts of arrays (T=1, B, features)."""
+    digits = load_digits()
+    images = (digits.images / 16.0).astype(np.float32)[None, ..., None]
+    images, targets = bs.tools.shuffle_data(images, digits.target[None, :, None], seed=7)
+    parts = bs.tools.split(images, targets, ratios=(1500, 297))
+    return [{"default": x, "targets": y} for x, y in zip(*parts, strict=True)]
+
+
+def train(net, data):
+    """Show the data to a network a few times."""
+    trainer = bs.Trainer(AdamStepper(0.005), verbose=False)
+    trainer.add_hook(StopAfterEpoch(EPOCHS))
+    trainer.train(net, Minibatches(50, **data))
+
+
+def accuracy(net, data):
+    """Return the fraction of right answers."""
+    return bs.tools.evaluate(net, Minibatches(100, **data), [Accuracy()])["Accuracy"]
+
+
+def main():
+    """Train, write, run elsewhere, read, train on; return the largest difference and accuracies."""
+    bs.global_rnd.set_seed(42)
+    training, test = load_data()
+    spec = "C8:3p1 B Pm2s2 C16:3p1 Pm2s2 F50 D0.2"
+    net = bs.tools.create_net_from_spec("classification", (8, 8, 1), 10, spec)
+    train(net, training)
+
+    MODEL.parent.mkdir(exist_ok=True)
+    save_onnx(net, MODEL)
+    model = onnx.load(MODEL)
+    print(Counter(node.op_type for node in model.graph.node))
+    elsewhere = ReferenceEvaluator(model).run(None, {"default": test["default"]})[0]
+    difference = np.abs(elsewhere - net.predict(test["default"])).max()
+    print(f"largest difference of the probabilities elsewhere: {difference:.1e}")
+
+    same = load_onnx(MODEL)
+    print(same)
+    before = accuracy(same, test)
+    train(same, training)
+    after = accuracy(same, test)
+    print(f"accuracy {before:.2%}, and {after:.2%} after more training")
+    return difference, before, after
+
+
+if __name__ == "__main__":
+    main()

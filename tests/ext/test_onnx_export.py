@@ -1,0 +1,414 @@
+"""Networks as ONNX models: every layer, against two runtimes, and back again."""
+
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import brainstorm as bs
+from brainstorm import layers as bl
+from brainstorm.errors import FileFormatError, MissingDependencyError, NetworkValidationError
+from brainstorm.ext.onnx_exchange import from_onnx, load_onnx, save_onnx, to_onnx
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.network import Network
+from brainstorm.optree import functions as fn
+from brainstorm.structure import ConstructionWrapper
+from tests.layers.cases import CASES
+
+T, B = 4, 3
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+
+#: Cases that ONNX has no counterpart of, and what is said about them.
+REFUSED = {
+    **dict.fromkeys(
+        ("Merge per sequence", "Merge constants"), r"expected data \('T', 'B', ...\), got \("
+    ),
+    **dict.fromkeys(
+        (f"Pooling2D {kind} (1, 2) stride (2, 1) padding 2" for kind in ("max", "avg")),
+        r"layer 'Pooling2D' \(Pooling2D\): ONNX wants a padding smaller than the window \(1, 2\)",
+    ),
+    **dict.fromkeys(
+        (f"{kind} {a}" for kind in ("Recurrent", "Lstm", "Gru") for a in ("gelu", "silu")),
+        "ONNX has no recurrence with (gelu|silu), only with sigmoid, rel, tanh",
+    ),
+    **dict.fromkeys(
+        (f"{kind} masked" for kind in ("Recurrent", "Lstm", "Gru")),
+        "ONNX has no recurrence that holds its state where a mask is 0",
+    ),
+    **dict.fromkeys(
+        (
+            f"{kind}{masked}"
+            for kind in ("Clockwork", "ClockworkLstm")
+            for masked in ("", " masked")
+        ),
+        r"layer 'Clockwork(Lstm)?' .*: ONNX has no counterpart of this layer. There is one of",
+    ),
+    "LocalResponseNormalization of 4": "ONNX wants an odd size, got 4",
+}
+
+#: What the reference evaluator of onnx computes wrongly, or not at all.
+NOT_IN_REFERENCE = {
+    *(f"{kind} {a}" for kind in ("Recurrent", "Lstm", "Gru") for a in ("sigmoid", "rel")),
+    *(f"LocalResponseNormalization of {size}" for size in (1, 5)),
+    "GLU gelu",
+}
+
+
+def has_output(case):
+    """Return whether a layer has an output beside a loss, and can stand alone."""
+    kind = case.create().layer.layer_type
+    without = {"Accuracy", "BinaryAccuracy", "Loss", "L1Decay", "L2Decay", "TiedFullyConnected"}
+    return kind not in without
+
+
+EXPORTED = [case for case in CASES if has_output(case)]
+
+
+def build(case):
+    """Return a network of one layer, data for it, and the path of its first output."""
+    inp, layer = bl.Input(dict(case.in_shapes)), case.create()
+    for port in case.in_shapes:
+        inp - port >> port - layer
+    net = Network.from_layer(layer, handler=NumpyHandler(np.float32))
+    rnd = np.random.RandomState(0)
+    parameters = rnd.normal(size=net.parameters_size) * 0.5
+    net.handler.set_from_numpy(net.buffer.parameters, parameters)
+    for internal in ("running_mean", "running_var"):
+        if internal in net.layers[layer.layer.name].internal_shapes:
+            buffer = net.buffer[layer.layer.name].internals[internal]
+            net.handler.set_from_numpy(buffer, rnd.uniform(0.5, 2, buffer.shape))
+    data = {}
+    for port, shape in case.in_shapes.items():
+        sizes = tuple({"T": T, "B": B}.get(size, size) for size in shape)
+        draw = case.inputs.get(port, lambda shape, rnd: rnd.normal(size=shape))
+        data[port] = draw(sizes, rnd).astype(np.float32)
+    output = next(iter(net.layers[layer.layer.name].out_shapes))
+    return net, data, f"{layer.layer.name}.outputs.{output}"
+
+
+def run(model, data):
+    feed = {info.name: data[info.name] for info in model.graph.input}
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, feed)[0]
+
+
+def run_reference(model, data):
+    feed = {info.name: data[info.name] for info in model.graph.input}
+    return ReferenceEvaluator(model).run(None, feed)[0]
+
+
+def check_everywhere(net, data, output=None):
+    """Compare with both runtimes and with the imported network, and return model and network."""
+    model = to_onnx(net, output)
+    expected = net.predict(data, output)
+    np.testing.assert_allclose(run(model, data), expected, **TOLERANCE)
+    np.testing.assert_allclose(run_reference(model, data), expected, **TOLERANCE)
+    return model, check_return(model, data, expected)
+
+
+def check_return(model, data, expected):
+    back = from_onnx(model, handler=NumpyHandler(np.float32))
+    names = [info.name for info in model.graph.input]
+    renamed = {"default": data[names[0]]} if len(names) == 1 else data
+    np.testing.assert_allclose(back.predict(renamed), expected, **TOLERANCE)
+    return back
+
+
+# -- every layer ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", EXPORTED, ids=lambda case: case.name)
+def test_a_layer_computes_the_same_elsewhere_and_comes_back(case):
+    net, data, output = build(case)
+    if case.name in REFUSED:
+        with pytest.raises(NetworkValidationError, match=REFUSED[case.name]):
+            to_onnx(net, output)
+        return
+    model = to_onnx(net, output)
+    expected = net.predict(data, output)
+    np.testing.assert_allclose(run(model, data), expected, **TOLERANCE)
+    if case.name not in NOT_IN_REFERENCE:
+        np.testing.assert_allclose(run_reference(model, data), expected, **TOLERANCE)
+    check_return(model, data, expected)
+
+
+def test_versions_and_names():
+    net, _, output = build(next(case for case in CASES if case.name == "SoftmaxCE"))
+    model = to_onnx(net, output)
+    assert model.ir_version == 10
+    assert [(o.domain, o.version) for o in model.opset_import] == [("", 21)]
+    assert [info.name for info in model.graph.input] == ["default"]  # no targets
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in dims] == ["T", "B", 4]
+    assert [info.name for info in model.graph.output] == ["SoftmaxCE.predictions"]
+
+
+@pytest.mark.parametrize("activation", sorted(set(bs.optree.activations.ACTIVATIONS)))
+def test_activations(activation):
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> bl.FullyConnected(4, activation, name="First") >> bl.Elementwise(activation)
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
+    net.initialize(Gaussian(0.5), seed=1)
+    data = {"default": np.random.RandomState(0).normal(size=(T, B, 3)).astype(np.float32)}
+    _, back = check_everywhere(net, data)
+    kinds = [(la.type_name, la.kwargs.get("activation")) for la in back.layers.values()]
+    name = bs.optree.activations.activation(activation).name
+    second = [] if name == "linear" else [("Elementwise", name)]
+    assert kinds == [("Input", None), ("FullyConnected", name), *second]
+
+
+# -- wiring ---------------------------------------------------------------------------------------
+
+
+def random_net(layer):
+    net = Network.from_layer(layer, handler=NumpyHandler(np.float32))
+    net.initialize(Gaussian(0.4), seed=1)
+    return net
+
+
+def numbers(*shape):
+    return {"default": np.random.RandomState(0).normal(size=shape).astype(np.float32)}
+
+
+def operators(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def kinds(net):
+    return sorted(layer.type_name for layer in net.layers.values())
+
+
+def test_images_are_transposed_once():
+    spec = "C4:3p1 B Pm2s2 D C6:3 Pa2 F20"
+    net = bs.tools.create_net_from_spec("classification", (8, 8, 3), 5, spec)
+    net.set_handler(NumpyHandler(np.float32))
+    model, back = check_everywhere(net, numbers(2, 3, 8, 8, 3))
+    assert operators(model).count("Transpose") == 2
+    assert operators(model)[:3] == ["Reshape", "Transpose", "Conv"]
+    assert kinds(back) == kinds(net)
+    assert back.layers["Convolution2D_1"].kwargs["activation"] == "rel"
+    assert back.input_names == ("default", "targets")
+    assert back.output_name == "Output.outputs.predictions"
+
+
+def test_a_residual_network_stays_in_one_layout():
+    inp = bl.Input({"default": ("T", "B", 6, 6, 2)})
+    first = bl.Convolution2D(4, (3, 3), padding=1, name="First")
+    second = bl.Convolution2D(4, (3, 3), padding=1, activation="linear", name="Second")
+    both = bl.Add()
+    inp >> first >> second >> "inputs_1" - both
+    first >> "inputs_2" - both >> bl.Elementwise("silu") >> bl.GlobalPooling2D("avg")
+    model, back = check_everywhere(random_net(inp), numbers(T, B, 6, 6, 2))
+    assert operators(model).count("Transpose") == 1
+    assert kinds(back) == [
+        *("Add", "Convolution2D", "Convolution2D", "Elementwise", "GlobalPooling2D", "Input"),
+    ]
+
+
+def test_joined_inputs():
+    inp = bl.Input({"default": ("T", "B", 5, 5, 2)})
+    parts = [bl.Convolution2D(n, (3, 3), name=name) for n, name in ((2, "Z"), (3, "A"))]
+    last = bl.Convolution2D(4, (1, 1), name="Last")
+    for part in parts:
+        inp >> part >> last
+    model, _ = check_everywhere(random_net(inp), numbers(T, B, 5, 5, 2))
+    assert operators(model).count("Transpose") == 2
+
+    inp = bl.Input({"default": ("T", "B", 5, 5, 2)})
+    last = bl.FullyConnected(3, name="Last")
+    for name in "BA":
+        inp >> bl.Convolution2D(2, (3, 3), name=name) >> last
+    check_everywhere(random_net(inp), numbers(T, B, 5, 5, 2))
+
+    inp = bl.Input({"default": ("T", "B", 4)})
+    a, b, c = (bl.FullyConnected(n, "tanh", name=x) for n, x in ((3, "A"), (5, "B"), (2, "C")))
+    end = bl.FullyConnected(3, "linear", name="End")
+    inp >> a >> c
+    inp >> b >> c >> end
+    a >> end
+    b >> end
+    check_everywhere(random_net(inp), numbers(T, B, 4))
+
+
+def test_shapes_and_tied_weights():
+    inp = bl.Input({"default": ("T", "B", 3, 2)})
+    encoder = bl.FullyConnected((2, 2), "tanh", name="Encoder")
+    inp >> encoder >> bl.Reshape(4) >> bl.TiedFullyConnected(encoder, "linear")
+    _, back = check_everywhere(random_net(inp), numbers(T, B, 3, 2))
+    assert "TiedFullyConnected" not in kinds(back)  # it has weights of its own there
+
+
+def test_text_is_read_in_both_directions():
+    inp = bl.Input({"default": ("T", "B", 1)})
+    last = inp >> bl.Embedding(7, 6) >> bl.PositionalEncoding()
+    last = last >> bl.BidirectionalWrapper(bl.Gru, 4) >> bl.MultiHeadSelfAttention(2, causal=True)
+    last >> bl.LayerNorm() >> bl.SwiGLU() >> bl.FullyConnected(7, "linear")
+    net = random_net(inp)
+    classes = np.random.RandomState(0).randint(0, 7, (6, 2, 1)).astype(np.float32)
+    model, back = check_everywhere(net, {"default": classes})
+    assert kinds(back) == kinds(net)
+    other = classes[:3, :1]
+    np.testing.assert_allclose(run(model, {"default": other}), net.predict(other), **TOLERANCE)
+
+
+class SquashLayerImpl(bl.ExpressionLayer):
+    """A layer of a user."""
+
+    parameters = {"slope": ("...",)}
+
+    def formula(self, x, slope):
+        return fn.tanh(x * slope) + (x > 0)
+
+
+def test_formulas_of_users_are_exported_too():
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> ConstructionWrapper.create(SquashLayerImpl) >> bl.FullyConnected(2)
+    net = random_net(inp)
+    model, back = check_everywhere(net, numbers(T, B, 3))
+    assert kinds(back) == kinds(net)
+    body = model.functions[0]
+    assert [node.op_type for node in body.node] == ["Mul", "Tanh", "Constant", "Greater", "Cast",
+                                                    "Add"]  # fmt: skip
+
+
+class PolarLayerImpl(bl.ExpressionLayer):
+    """A layer of a user, with two outputs."""
+
+    def formula(self, x, y):
+        square = x * x + y * y
+        return {"radius": fn.sqrt(square), "height": y / (1 + square)}
+
+
+def test_formulas_with_several_outputs():
+    inp = bl.Input({"default": ("T", "B", 6)})
+    parts, polar, both = bl.Split((3, 3)), ConstructionWrapper.create(PolarLayerImpl), bl.Merge()
+    inp >> parts - "outputs_1" >> polar
+    (
+        parts - "outputs_2"
+        >> "y" - polar - "height"
+        >> bl.Split(3) - "outputs_1"
+        >> ("inputs_1" - both)
+    )
+    polar - "radius" >> "inputs_2" - both
+    check_everywhere(random_net(inp), numbers(T, B, 6))
+
+
+def test_what_was_imported_can_be_exported():
+    inp = bl.Input({"default": ("T", "B", 6, 6, 2)})
+    last = inp >> bl.Convolution2D(4, (3, 3), activation="silu") >> bl.LayerNorm()
+    last >> bl.Crop((2, 3)) >> bl.FullyConnected(3, "gelu") >> bl.Expression("softmax(2 * x)")
+    net, data = random_net(inp), numbers(T, B, 6, 6, 2)
+    again = from_onnx(to_onnx(net), handler=NumpyHandler(np.float32))
+    model = to_onnx(again)
+    np.testing.assert_allclose(run(model, data), net.predict(data), **TOLERANCE)
+
+
+def test_only_what_the_output_needs_is_exported():
+    inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
+    out, mask = bl.SoftmaxCE(name="Out"), bl.Mask()
+    inp >> bl.FullyConnected(4, name="Last") >> out - "loss" >> mask >> bl.Loss()
+    inp - "targets" >> bl.Clockwork(1) >> "targets" - out  # would be refused
+    inp - "mask" >> "mask" - mask
+    model = to_onnx(random_net(inp))
+    assert [info.name for info in model.graph.input] == ["default"]
+    assert operators(model) == ["MatMul", "Add", "Relu", "Softmax", "Identity"]
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def test_outputs_without_a_counterpart_are_named():
+    inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1)})
+    out = bl.SoftmaxCE(name="Out")
+    inp >> out
+    inp - "targets" >> "targets" - out
+    with pytest.raises(NetworkValidationError, match=r"'Out' \(SoftmaxCE\): ONNX has .* 'loss'"):
+        to_onnx(random_net(inp), "Out.outputs.loss")
+
+
+def test_parameters_as_inputs_are_refused():
+    inp, merge = bl.Input({"default": ("T", "B", 3)}), bl.Merge()
+    first = inp >> bl.FullyConnected(3, name="First")
+    first - "..parameters.W" >> "inputs_1" - merge
+    first - "..parameters.W" >> "inputs_2" - merge
+    with pytest.raises(
+        NetworkValidationError,
+        match=r"^layer 'Merge' \(Merge\): ONNX has no counterpart of connection First...param",
+    ):
+        to_onnx(random_net(inp), "Merge.outputs.default")
+
+
+def test_operators_without_a_counterpart_are_named():
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> bl.Expression("binarize(x)", name="Binary")
+    with pytest.raises(
+        NetworkValidationError,
+        match=r"^layer 'Binary' \(Expression\): ONNX has no counterpart of binarize in its formula",
+    ):
+        to_onnx(random_net(inp))
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_files(tmp_path):
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> bl.FullyConnected(4, "tanh", name="Hidden")
+    net, data, path = random_net(inp), numbers(T, B, 3), tmp_path / "net.onnx"
+    save_onnx(net, path)
+    onnx.checker.check_model(path, full_check=True)
+    handler = NumpyHandler(np.float64)
+    same = load_onnx(path, handler=handler)
+    assert same.handler is handler
+    np.testing.assert_array_equal(same.get("Hidden.parameters.W"), net.get("Hidden.parameters.W"))
+    np.testing.assert_allclose(same.predict(data), net.predict(data), **TOLERANCE)
+    assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", None])
+def test_broken_files_are_refused(tmp_path, content):
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> bl.FullyConnected(4)
+    path = tmp_path / "net.onnx"
+    save_onnx(random_net(inp), path)
+    path.write_bytes(path.read_bytes()[:-20] if content is None else content)
+    with pytest.raises(
+        FileFormatError, match=r"net.onnx' cannot be read as a model in ONNX: it is"
+    ):
+        load_onnx(path)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_onnx(tmp_path / "other")
+
+
+def test_functions_with_senseless_options_are_refused(tmp_path):
+    inp = bl.Input({"default": ("T", "B", 4)})
+    inp >> bl.GLU()
+    model, path = to_onnx(random_net(inp)), tmp_path / "net.onnx"
+    for text in ("", "[]", '{"@type": "GLU", "@outputs": 3}', '{"@type": "GLU", "@outputs": {}}'):
+        model.functions[0].metadata_props[0].value = text
+        path.write_bytes(model.SerializeToString())
+        with pytest.raises(FileFormatError, match=r"net.onnx' holds no network: "):
+            load_onnx(path)
+    del model.functions[0].metadata_props[:]
+    with pytest.raises(NetworkValidationError, match="its function was not written by to_onnx"):
+        from_onnx(model)
+
+
+def test_onnx_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> bl.FullyConnected(4)
+    net = random_net(inp)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for attempt in (
+        lambda: to_onnx(net),
+        lambda: from_onnx(None),
+        lambda: save_onnx(net, tmp_path / "x"),
+        lambda: load_onnx(tmp_path / "x"),
+    ):
+        with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[onnx\]'"):
+            attempt()
+    assert list(tmp_path.iterdir()) == []

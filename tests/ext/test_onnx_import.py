@@ -1,0 +1,624 @@
+"""ONNX models made elsewhere, as networks: written by hand here, computed by onnxruntime."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import brainstorm as bs
+from brainstorm.errors import NetworkValidationError, UnknownPathError
+from brainstorm.ext.onnx_exchange import from_onnx, to_onnx
+from brainstorm.handlers import NumpyHandler
+from brainstorm.training import AdamStepper, Trainer
+
+RND = np.random.RandomState(0)
+HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
+
+
+def model_of(text, **weights):
+    """Return the model with a graph as text, and weights: arrays, or shapes of random ones."""
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    for name, given in weights.items():
+        array = RND.normal(size=given) * 0.5 if isinstance(given, tuple) else np.asarray(given)
+        array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def run(model, *arrays):
+    names = [info.name for info in model.graph.input]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, dict(zip(names, arrays, strict=True)))[0]
+
+
+def numbers(*shape):
+    return RND.normal(size=shape).astype(np.float32)
+
+
+def check(text, x, to_net, from_net, axes=None, **weights):
+    """Compare a model with the network that it becomes, also exported again; return this."""
+    model = model_of(text, **weights)
+    net = from_onnx(model, axes, NumpyHandler(np.float32))
+    expected = run(model, x)
+    data = {"default": np.ascontiguousarray(to_net(x), np.float32)}
+    np.testing.assert_allclose(from_net(net.predict(data)), expected, 1e-5, 1e-5)
+    again = run(to_onnx(net), data["default"])
+    np.testing.assert_allclose(from_net(again), expected, 1e-5, 1e-5)
+    return net
+
+
+def with_steps(x):
+    return x[None]
+
+
+def without_steps(y):
+    return y[0]
+
+
+def as_is(x):
+    return x
+
+
+def swapped(x):
+    return x.swapaxes(0, 1)
+
+
+def nhwc(x):
+    return x.transpose(0, 2, 3, 1)[None]
+
+
+def nchw(y):
+    return y[0].transpose(0, 3, 1, 2)
+
+
+def kinds(net):
+    """Return (type, activation) of the layers but Input, in their order."""
+    layers = [la for la in net.layers.values() if la.type_name != "Input"]
+    return [(la.type_name, la.kwargs["activation"]) if "activation" in la.kwargs
+            else la.type_name for la in layers]  # fmt: skip
+
+
+# -- dense ----------------------------------------------------------------------------------------
+
+
+def test_gemm_with_and_without_transposition():
+    net = check(
+        """mlp (float[N, 4] x) => (float[N, 3] y) {
+            a = Gemm <transB = 1> (x, W1, b1)
+            b = Tanh(a)
+            c = Gemm <alpha = 2.0, beta = 0.5> (b, W2, b2)
+            y = LeakyRelu(c)
+        }""",
+        numbers(5, 4), with_steps, without_steps,
+        W1=(6, 4), b1=(6,), W2=(6, 3), b2=(1, 3),
+    )  # fmt: skip
+    assert kinds(net) == [("FullyConnected", "tanh"), ("FullyConnected", "leaky_rel")]
+
+
+def test_matmul_and_add():
+    net = check(
+        """mlp (float[N, 4] x) => (float[N, 3] y) {
+            a = MatMul(x, W1)
+            b = Add(a, b1)
+            c = Relu(b)
+            d = Identity(c)
+            e = Dropout(d)
+            f = MatMul(e, W2)
+            y = Add(b2, f)
+        }""",
+        numbers(5, 4), with_steps, without_steps, W1=(4, 6), b1=(6,), W2=(6, 3), b2=(3,),
+    )  # fmt: skip
+    assert kinds(net) == [("FullyConnected", "rel"), "Dropout", ("FullyConnected", "linear")]
+
+
+def test_what_two_nodes_use_is_not_changed_by_one_of_them():
+    net = check(
+        """twice (float[N, 4] x) => (float[N, 5] y) {
+            a = MatMul(x, W)
+            b = Relu(a)
+            c = Add(a, v)
+            d = Flatten(a)
+            e = Tanh(d)
+            f = Sum(b, c, e)
+            y = Sub(f, a)
+        }""",
+        numbers(3, 4), with_steps, without_steps, W=(4, 5), v=(5,),
+    )  # fmt: skip
+    assert kinds(net)[0] == ("FullyConnected", "linear")
+    assert kinds(net).count("Add") == 2
+
+
+def test_a_softmax_at_the_end_can_be_trained():
+    model = model_of(
+        """classifier (float[N, 2] pixels) => (float[N, 3] y) {
+            a = Gemm(pixels, W, b)
+            s = Softmax(a)
+            y = Identity(s)
+        }""",
+        W=(2, 3), b=(3,),
+    )  # fmt: skip
+    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    assert net.input_names == ("default", "targets")
+    x = numbers(1, 60, 2)
+    np.testing.assert_allclose(net.predict(x)[0], run(model, x[0]), 1e-5)
+    targets = (x[..., :1] > 0) + (x[..., 1:] > 0).astype(float)
+    trainer = Trainer(AdamStepper(0.1), verbose=False)
+    trainer.add_hook(bs.hooks.StopAfterEpoch(30))
+    trainer.train(net, bs.data_iterators.Undivided(default=x, targets=targets))
+    losses = trainer.logs["rolling_training.total_loss"]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_softmax_inside():
+    net = check(
+        """gates (float[N, 4] x) => (float[N, 4] y) {
+            s = Softmax(x)
+            t = LogSoftmax(x)
+            y = Mul(s, t)
+        }""",
+        numbers(5, 4), with_steps, without_steps,
+    )  # fmt: skip
+    assert kinds(net) == ["Expression", "Expression", "Multiply"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "layers"),
+    [
+        ("y = Elu <alpha = 0.5> (x)", ["Expression"]),
+        ("y = Elu(x)", [("Elementwise", "el")]),
+        ("y = LeakyRelu <alpha = 0.2> (x)", ["Expression"]),
+        ("y = HardSigmoid(x)", ["Expression"]),
+        ("y = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x)", [("Elementwise", "hard_sigmoid")]),
+        ("a = Abs(x) b = Sqrt(a) c = Neg(b) y = Exp(c)", None),
+        ("a = Erf(x) b = Add(a, two) c = Reciprocal(b) y = Log(c)", None),
+        ("a = Sigmoid(x) y = Mul(x, a)", [("Elementwise", "silu")]),
+        ("a = Sub(x, two) b = Div(two, a) c = Mul(b, v) y = Sub(v, c)", None),
+        ("a = Max(x, v) b = Min(a, two) y = Pow(b, two)", None),
+        ("low = Constant <value = float {-0.5}> () y = Clip(x, low)", ["Expression"]),
+        ("y = Gelu(x)", [("Elementwise", "gelu")]),
+        ("a = ReduceMean <keepdims = 1> (x, one) y = Sub(x, a)", None),
+        ("a = ReduceMax <keepdims = 0> (x, one) b = Unsqueeze(a, one) y = Sub(x, b)", None),
+        ("a, b = Split <axis = 1> (x, halves) y = Concat <axis = -1> (b, a)", None),
+        ("a = Slice(x, one, two_, one) y = Mul(x, a)", None),
+        ("a = Gather <axis = 1> (x, zero) b = Unsqueeze(a, one) y = Mul(b, x)", None),
+        ("a = Unsqueeze(x, one) b = Squeeze(a) y = Sum(b)", ["NoOp"]),
+        ("a, b = Split <axis = 1, num_outputs = 2> (x) y = Concat <axis = 1> (b, a)", None),
+        (
+            "i = ArgMax <axis = 1, keepdims = 0> (x) f = Cast <to = 1> (i) u = Unsqueeze(f, one) "
+            "y = Add(x, u)",
+            None,
+        ),
+        ("a = LayerNormalization(x, v) y = Relu(a)", ["LayerNorm", ("Elementwise", "rel")]),
+        ("a = BatchNormalization(x, v, v, v, w) y = Tanh(a)", None),
+        ("a = Cast <to = 1> (x) b = Shape(a) c = Reshape(x, b) y = Softplus(c)", None),
+        ("i = ArgMax <axis = 1> (x) f = Cast <to = 1> (i) y = Add(x, f)", None),
+    ],
+)
+def test_operators_on_features(nodes, layers):
+    net = check(
+        f"features (float[N, 4] x) => (float[N, 4] y) {{ {nodes} }}",
+        numbers(5, 4), with_steps, without_steps,
+        two=np.float32(2.0), v=(4,), w=np.arange(1.0, 5), one=[1], two_=[2], halves=[1, 3],
+        zero=np.int64(0),
+    )  # fmt: skip
+    assert layers is None or kinds(net) == layers
+
+
+# -- images ---------------------------------------------------------------------------------------
+
+
+def test_a_convolutional_network():
+    net = check(
+        """cnn (float[N, 2, 8, 8] x) => (float[N, 5] y) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, W1, b1)
+            b = BatchNormalization <epsilon = 0.001> (a, one, v, v, one)
+            c = Relu(b)
+            d = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c)
+            e = Conv <strides = [1, 2], auto_pad = "VALID"> (d, W2)
+            f = Sigmoid(e)
+            g = Mul(e, f)
+            h = AveragePool <kernel_shape = [2, 1]> (g)
+            i = Flatten(h)
+            y = Gemm <transB = 1> (i, W3, b3)
+        }""",
+        numbers(3, 2, 8, 8), nhwc, without_steps,
+        W1=(4, 2, 3, 3), b1=(4,), one=np.arange(1.0, 5), v=(4,), W2=(6, 4, 3, 2), W3=(5, 12),
+        b3=(5,),
+    )  # fmt: skip
+    assert kinds(net) == [
+        ("Convolution2D", "linear"), "BatchNorm", ("Elementwise", "rel"), "Pooling2D",
+        ("Convolution2D", "silu"), "Pooling2D", ("FullyConnected", "linear"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", ["N", "1"])
+def test_flattened_by_shape_arithmetic(size):
+    check(
+        f"""cnn (float[{size}, 2, 4, 4] x) => (float[{size}, 5] y) {{
+            a = Conv(x, W1, b1)
+            s = Shape(a)
+            n = Gather(s, zero)
+            u = Unsqueeze(n, first)
+            t = Concat <axis = 0> (u, rest)
+            f = Reshape(a, t)
+            y = MatMul(f, W2)
+        }}""",
+        numbers(1, 2, 4, 4), nhwc, without_steps,
+        W1=(3, 2, 3, 3), b1=(3,), zero=np.int64(0), first=[0], rest=[-1], W2=(12, 5),
+    )  # fmt: skip
+
+
+def test_residual_connections_and_channels():
+    net = check(
+        """residual (float[N, 3, 6, 6] x) => (float[N, 2] y) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, W1)
+            b = Relu(a)
+            c = Add(b, x)
+            d = Concat <axis = 1> (c, x)
+            e = Mul(d, scale)
+            g = GlobalAveragePool(e)
+            h = Conv(g, W2)
+            i = Sigmoid(h)
+            j = Mul(i, e)
+            k = ReduceMean <keepdims = 0> (j, spatial)
+            y = Gemm(k, W3)
+        }""",
+        numbers(2, 3, 6, 6), nhwc, without_steps,
+        W1=(3, 3, 3, 3), scale=(6, 1, 1), W2=(6, 6, 1, 1), spatial=[2, 3], W3=(6, 2),
+    )  # fmt: skip
+    assert kinds(net).count("GlobalPooling2D") == 2
+    assert "Add" in kinds(net)
+
+
+def test_images_come_out_with_their_channels_last():
+    check(
+        """segmentation (float[N, 2, 4, 4] x) => (float[N, 3, 8, 8] y) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, W1)
+            b = InstanceNormalization(a, v, v)
+            c = GroupNormalization <num_groups = 2> (b, v, v)
+            d = LRN <size = 3> (c)
+            y = ConvTranspose <strides = [2, 2]> (d, W2, b2)
+        }""",
+        numbers(2, 2, 4, 4), nhwc, nchw, W1=(4, 2, 3, 3), v=(4,), W2=(4, 3, 2, 2), b2=(3,),
+    )  # fmt: skip
+
+
+def test_an_image_made_of_a_vector():
+    net = check(
+        """decoder (float[N, 5] x) => (float[N, 1, 4, 4] y) {
+            a = Gemm(x, W1)
+            b = Reshape(a, shape)
+            y = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (b, W2)
+        }""",
+        numbers(2, 5), with_steps, nchw, W1=(5, 12), shape=[-1, 3, 2, 2], W2=(3, 1, 2, 2),
+    )  # fmt: skip
+    assert kinds(net)[1:3] == ["Reshape", "Expression"]  # channels go last
+
+
+def test_images_with_their_channels_last():
+    check(
+        """nhwc (float[N, 4, 6, 2] x) => (float[N, 4, 6, 3] y) {
+            a = Transpose <perm = [0, 3, 1, 2]> (x)
+            b = Conv <auto_pad = "SAME_UPPER"> (a, W)
+            y = Transpose <perm = [0, 2, 3, 1]> (b)
+        }""",
+        numbers(2, 4, 6, 2), with_steps, without_steps, W=(3, 2, 3, 3),
+    )  # fmt: skip
+
+
+def test_one_and_three_dimensions():
+    check(
+        """one (float[N, 2, 9] x) => (float[N, 3, 4] y) {
+            y = Conv <strides = [2], group = 1> (x, W)
+        }""",
+        numbers(2, 2, 9), lambda x: x.transpose(0, 2, 1)[None], lambda y: y[0].swapaxes(1, 2),
+        W=(3, 2, 3),
+    )  # fmt: skip
+    check(
+        """three (float[N, 2, 3, 4, 5] x) => (float[N, 4, 2, 3, 3] y) {
+            y = Conv <dilations = [1, 1, 1], strides = [1, 1, 1], group = 2> (x, W)
+        }""",
+        numbers(2, 2, 3, 4, 5), lambda x: x.transpose(0, 2, 3, 4, 1)[None],
+        lambda y: y[0].transpose(0, 4, 1, 2, 3), W=(4, 1, 2, 2, 3),
+    )  # fmt: skip
+
+
+def test_a_matrix_for_each_pixel():
+    net = check(
+        """pixels (float[N, 4, 6, 2] x) => (float[N, 4, 6, 3] y) {
+            a = MatMul(x, W)
+            b = Add(a, v)
+            y = Relu(b)
+        }""",
+        numbers(2, 4, 6, 2), with_steps, without_steps, {"x": "BHWC"}, W=(2, 3), v=(3,),
+    )  # fmt: skip
+    assert kinds(net) == [("Convolution2D", "rel")]
+
+
+# -- sequences ------------------------------------------------------------------------------------
+
+RECURRENT = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_sequences_with_time_first(kind):
+    gates = RECURRENT[kind]
+    options = ", linear_before_reset = 1" if kind == "GRU" else ""
+    net = check(
+        f"""recurrent (float[T, B, 4] x) => (float[T, B, 2] y) {{
+            h = {kind} <hidden_size = 3{options}> (x, W, R, b)
+            s = Squeeze(h, one)
+            m = MatMul(s, V)
+            y = Add(m, c)
+        }}""",
+        numbers(6, 2, 4), as_is, as_is,
+        W=(1, 3 * gates, 4), R=(1, 3 * gates, 3), b=(1, 6 * gates), one=[1], V=(3, 2), c=(2,),
+    )  # fmt: skip
+    names = {"RNN": "Recurrent", "GRU": "Gru", "LSTM": "Lstm"}
+    assert kinds(net) == [(names[kind], "tanh"), ("FullyConnected", "linear")]
+
+
+@pytest.mark.parametrize("zeros", ["ConstantOfShape(z)", "Expand(null, z)"])
+@pytest.mark.parametrize("sizes", ["B, T", "2, 6"])
+def test_both_directions_with_the_batch_first_and_a_state_of_zeros(sizes, zeros):
+    net = check(
+        f"""tagger (float[{sizes}, 4] x) => (float[{sizes}, 3] y) {{
+            t = Transpose <perm = [1, 0, 2]> (x)
+            s = Shape(t)
+            n = Slice(s, one, two)
+            z = Concat <axis = 0> (two, n, three)
+            zero = {zeros}
+            h, i, c = LSTM <hidden_size = 3, direction = "bidirectional"> (t, W, R, b, , zero, zero)
+            p = Transpose <perm = [0, 2, 1, 3]> (h)
+            q = Reshape(p, joined)
+            r = Transpose <perm = [1, 0, 2]> (q)
+            y = MatMul(r, V)
+        }}""",
+        numbers(2, 6, 4), swapped, swapped,
+        W=(2, 12, 4), R=(2, 12, 3), b=(2, 24), one=[1], two=[2], three=[3], joined=[0, 0, -1],
+        V=(6, 3), null=np.float32(0),
+    )  # fmt: skip
+    assert [kind for kind in kinds(net) if kind[0] == "Lstm"] == [("Lstm", "tanh")] * 2
+    assert "Merge" in kinds(net)
+
+
+def test_peepholes_activations_and_the_other_direction():
+    net = check(
+        """reverse (float[T, B, 4] x) => (float[T, B, 3] y) {
+            h = LSTM <hidden_size = 3, direction = "reverse",
+                activations = ["Sigmoid", "Relu", "Relu"]> (x, W, R, b, , , , P)
+            y = Squeeze(h, one)
+        }""",
+        numbers(6, 2, 4), as_is, as_is,
+        W=(1, 12, 4), R=(1, 12, 3), b=(1, 24), P=(1, 9), one=[1],
+    )  # fmt: skip
+    assert kinds(net) == ["Reverse", ("Lstm", "rel"), "Reverse"]
+
+
+@pytest.mark.parametrize("is_batch_first", [False, True])
+def test_words(is_batch_first):
+    first, steps = ("N, S", "t = Transpose <perm = [1, 0, 2]> (e)") if is_batch_first else (
+        "S, N", "t = Identity(e)")  # fmt: skip
+    last = "y = Transpose <perm = [1, 0, 2]> (s)" if is_batch_first else "y = Identity(s)"
+    swap = swapped if is_batch_first else as_is
+    net = check(
+        f"""words (int64[{first}] x) => (float[{first}, 3] y) {{
+            e = Gather(table, x)
+            {steps}
+            h = RNN <hidden_size = 3> (t, W, R)
+            s = Squeeze(h, one)
+            {last}
+        }}""",
+        RND.randint(0, 9, (2, 5)), lambda x: swap(x)[:, :, None], swap,
+        table=(9, 4), W=(1, 3, 4), R=(1, 3, 3), one=[1],
+    )  # fmt: skip
+    assert kinds(net) == ["Embedding", ("Recurrent", "tanh")]
+
+
+def test_several_columns_of_classes():
+    net = check(
+        """columns (int64[N, 3] x) => (float[N, 2] y) {
+            e = Gather(table, x)
+            f = Flatten(e)
+            y = MatMul(f, W)
+        }""",
+        RND.randint(0, 9, (5, 3)), with_steps, without_steps, table=(9, 4), W=(12, 2),
+    )  # fmt: skip
+    assert net.layers["Embedding" if "Embedding" in net.layers else "e"].type_name == "Embedding"
+
+
+def test_several_inputs_and_outputs():
+    model = model_of(
+        """two (float[N, 3] a, float[N, 4] b.c) => (float[N, 5] s, float[N, 7] t) {
+            p = MatMul(a, W1)
+            q = MatMul(b.c, W2)
+            s = Add(p, q)
+            t = Concat <axis = 1> (a, b.c)
+        }""".replace("b.c", "b"),
+        W1=(3, 5), W2=(4, 5),
+    )  # fmt: skip
+    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    assert net.input_names == ("a", "b")
+    a, b = numbers(2, 3), numbers(2, 4)
+    data = {"a": a[None], "b": b[None]}
+    np.testing.assert_allclose(net.predict(data, "s.outputs.default")[0], run(model, a, b), 1e-5)
+    joined = net.predict(data, "t.outputs.default")[0]
+    np.testing.assert_array_equal(joined, np.concatenate([a, b], axis=1))
+
+
+@pytest.mark.parametrize("sizes", [("N", "2"), ("2", "N")])
+def test_a_batch_that_one_of_two_inputs_fixes(sizes):
+    model = model_of(
+        f"""two (float[{sizes[0]}, 3] a, float[{sizes[1]}, 3] b) => (float[2, 3] y) {{
+            c = Mul(a, b)
+            s = Shape(b)
+            y = Reshape(c, s)
+        }}"""
+    )
+    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    a, b = numbers(2, 3), numbers(2, 3)
+    found = net.predict({"a": a[None], "b": b[None]})[0]
+    np.testing.assert_allclose(found, run(model, a, b), 1e-6)
+
+
+def test_what_comes_in_can_go_out():
+    check("same (float[N, 3] x) => (float[N, 3] y) { y = Identity(x) }", numbers(2, 3), with_steps,
+          without_steps)  # fmt: skip
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+F4 = "(float[N, 4] x) => (float[N, M] y)"
+IMAGE = "(float[N, 2, 6, 6] x) => (float[N, 2, H, W] y)"
+SIX = "(float[N, 2, 2, 2, 2, 4] x) => (float[N, A, B, C, D, E] y)"
+STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
+
+
+@pytest.mark.parametrize(
+    ("signature", "nodes", "message"),
+    [
+        (F4, "y = CumSum(x, i0)", r"^ONNX node 'y' \(CumSum\): no layer computes this operator. .*"
+         r"are: Abs, Add, ArgMax, AveragePool, "),
+        (F4, "a = Tanh(x) t = Transpose(a) y = MatMul(x, t)", "'y' .MatMul.: no layer multiplies "
+         "two computed matrices"),
+        (F4, "y = Mod <fmod = 1> (x, v)", "no layer computes this operator"),
+        (F4, "y = MatMul(V3, x)", "expected input 0 to be computed by the graph, got a constant"),
+        (F4, "y = Gemm <transA = 1> (x, V)", "no layer multiplies with the transpose of its input"),
+        (F4, "y = Softmax <axis = 0> (x)", "no layer has a softmax over time steps or sequences"),
+        (F4, "y = ReduceMean(x, i00)", "no layer reduces time steps or sequences"),
+        (F4, "y = Concat <axis = 0> (x, x)", "no layer joins time steps or sequences"),
+        (F4, "y = Slice(x, i11, i22, i00)", "no layer takes some of the time steps or sequences"),
+        (F4, "y = Slice(x, i00, i44, i11, i22)", r"expected steps of 1 and something left"),
+        (F4, "y = Gelu <approximate = \"tanh\"> (x)", r"'y' .Gelu.: expected .*approximate.*tanh"),
+        (F4, "s = Shape(x) f = Cast <to = 1> (s) y = Mul(x, f)", "computes with T or B as numbers"),
+        (F4, "y = Gather <axis = 1> (x, i22)", "no layer takes several indices of what"),
+        (F4, "y = Reshape(x, half)", r"'y' .Reshape.: no layer makes \(.*\) of \(B, 4\)"),
+        (IMAGE, "y = Conv <pads = [0, 1, 0, 1]> (x, K)", r"the same padding on all sides, got pads "
+         r"\[0, 1, 0, 1\]"),
+        (IMAGE, "y = Conv <auto_pad = \"SAME_UPPER\", strides = [2, 2]> (x, K)", "auto_pad with"),
+        (IMAGE, "y = MaxPool <kernel_shape = [2, 2], ceil_mode = 1> (x)", "ceil_mode or dilations"),
+        (IMAGE, "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], "
+         "count_include_pad = 1> (x)", "no layer counts the cells of the padding"),
+        (IMAGE, "y, i = MaxPool <kernel_shape = [2, 2]> (x) z = Cast <to = 1> (i)", "the indices"),
+        (IMAGE, "y = LRN <size = 2> (x)", "expected an odd size"),
+        (IMAGE, "y = ConvTranspose <group = 2> (x, K)", "no groups, no dilation"),
+        (STEPS, "h = GRU <hidden_size = 3> (x, W3, R3) y = Squeeze(h, i11)", "its reset gate acts"),
+        (STEPS, "a, y = RNN <hidden_size = 3> (x, W, R)", "no layer gives its last state alone"),
+        (STEPS, "h = RNN <hidden_size = 3> (x, W, R, , , ones) y = Squeeze(h, i11)", "first state"),
+        (STEPS, "h = RNN <hidden_size = 3, clip = 1.0> (x, W, R) y = Squeeze(h, i11)", "has clip"),
+        (STEPS, "h = RNN <hidden_size = 3, activations = [\"Softsign\"]> (x, W, R) "
+         "y = Squeeze(h, i11)", r"no layer has the activations \['Softsign'\]"),
+        (STEPS, "l = Constant <value = int32[2] {1, 2}> () h = RNN <hidden_size = 3> (x, W, R, , "
+         "l) y = Squeeze(h, i11)", "no layer takes the lengths of sequences; ours take masks"),
+        (F4, "f = Reshape(x, all) y = Softmax(f)", "no layer takes T or B in one axis with feat"),
+        (F4, "y = BatchNormalization(x, v3, v3, v3, v3)", r"gamma: expected shape \(4,\), got "
+         r"\(3,\) from the ONNX model"),
+        (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
+        (F4, "y = Sum(v, v, x)", "expected at most one constant in front"),
+        (F4, "y = Add(x, cube)", "no layer has an output with more axes than its input"),
+        (F4, "y = Add(x, v3)", r"\(1, 3\) does not fit \(B, 4\)"),
+        (F4, "y = ArgMax <axis = 0> (x)", "no layer has an argmax over time steps or sequences"),
+        (F4, "y = Squeeze(x, i11)", r"expected axes of size 1, got \[4\]"),
+        (F4, "y = MatMul(x, V3)", r"no layer multiplies \(B, 4\) and \(3, 3\)"),
+        (F4, "y = MatMul(x, K)", r"expected a matrix as constant, got shape \(2, 2, 3, 3\)"),
+        (F4, "y = Gemm(x, V, x)", "expected input 2 to be a constant, got one that is computed"),
+        (F4, "i = Cast <to = 7> (x) y = Gather <axis = 1> (V, i)", "one row per class, and axis 0"),
+        (IMAGE, "i = Cast <to = 7> (x) y = Gather(V, i)", "classes with several feature dim"),
+        (IMAGE, "y = GroupNormalization <num_groups = 1> (x, one, one)", "one scale per channel"),
+        (IMAGE, "y = LayerNormalization <axis = -1> (x, one)", "normalizes some of the features"),
+        (IMAGE, "y = ConvTranspose <output_padding = [0, 1]> (x, K)", "same output_padding"),
+        (IMAGE, "y = MaxPool <kernel_shape = [2]> (x)", "no layer pools over 1 axes"),
+        (IMAGE, "y = Conv(x, K4)", "no layer convolves over 4 axes"),
+        (SIX, "y = MatMul(x, V)", "with the last of more than four features"),
+        (STEPS, "y = BatchNormalization(x, v, v, v, v)", r"expected \(N, C, ...\), got \(T, B"),
+        (STEPS, "y = Conv(x, K1)", r"expected \(N, C, 1 more\), got \(T, B, 4\)"),
+        (STEPS, "t = Transpose <perm = [1, 0, 2]> (x) h = RNN <hidden_size = 3> (t, W, R) "
+         "y = Squeeze(h, i11)", r"expected \(T, B, features\), got \(B, T, 4\)"),
+        (STEPS, "y = Add(x, steps)", "no layer has constants for each time step or sequence"),
+    ],
+)  # fmt: skip
+def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
+    model = onnx.parser.parse_model(f"{HEADER} refused {signature} {{ {nodes} }}")
+    weights = {
+        "V": (4, 4), "V3": (3, 3), "v": (4,), "K": (2, 2, 3, 3), "W": (1, 3, 4), "R": (1, 3, 3),
+        "W3": (1, 9, 4), "R3": (1, 9, 3), "ones": np.ones((1, 2, 3)), "i0": np.int64(0),
+        "i00": [0], "i11": [1], "i22": [2], "i44": [4], "half": [-1, 2], "steps": (5, 1, 4),
+        "all": [-1], "v3": (3,), "cube": (1, 1, 1), "one": (1,), "K4": (2, 2, 1, 1, 1, 1),
+        "K1": (2, 4, 3),
+    }  # fmt: skip
+    used = {name for node in model.graph.node for name in node.input}
+    for name, given in weights.items():
+        if name in used:
+            array = np.ones(given) if isinstance(given, tuple) else np.asarray(given)
+            array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    axes = {STEPS: {"x": "TBF"}, SIX: {"x": "Babcde"}}.get(signature)
+    with pytest.raises(NetworkValidationError, match=message):
+        from_onnx(model, axes)
+
+
+def test_foreign_domains_are_named():
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21, "com.other" : 1]> '
+        f"refused {F4} {{ y = com.other.Magic(x) }}"
+    )
+    with pytest.raises(NetworkValidationError, match="operators of the domain 'com.other'"):
+        from_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "message"),
+    [
+        ("A, B, C, D, E, F", None, r"ONNX input 'x': what are its 6 axes\? Say it with axes"),
+        (
+            "N, K",
+            None,
+            r"ONNX input 'x', axis F: expected a size, got 'K'. Only T and B may change",
+        ),
+        ("N, 4", {"x": "BFC"}, "expected a different letter for each of its 2 axes, got 'BFC'"),
+        ("N, 4", {"x": "BB"}, "expected a different letter for each of its 2 axes, got 'BB'"),
+        ("N, 4", {"z": "BF"}, "axes: unknown input or output 'z'. Choices are: x, y"),
+    ],
+)
+def test_axes_that_are_not_clear_are_asked_for(shape, axes, message):
+    model = onnx.parser.parse_model(
+        f"{HEADER} refused (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}"
+    )
+    with pytest.raises(NetworkValidationError, match=message):
+        from_onnx(model, axes)
+
+
+def test_tensors_that_nobody_computes_are_named():
+    model = onnx.parser.parse_model(f"{HEADER} refused {F4} {{ y = Add(x, z) }}")
+    with pytest.raises(NetworkValidationError, match="tensor 'z' is used before it is computed"):
+        from_onnx(model)
+
+
+def test_constants_that_are_huge_are_refused():
+    model = model_of(
+        f"""huge {F4} {{
+            W = ConstantOfShape(size)
+            y = MatMul(x, W)
+        }}""",
+        size=[4, 2**30],
+    )  # fmt: skip
+    with pytest.raises(NetworkValidationError, match=r"at most 67108864 elements, got 4294967296"):
+        from_onnx(model)
+    model = model_of(
+        f"""huge {F4} {{
+            W = ConstantOfShape(size)
+            V = Tanh(W)
+            y = MatMul(x, V)
+        }}""",
+        size=[4, 2**30],
+    )  # fmt: skip
+    with pytest.raises(NetworkValidationError, match="more elements than can be computed with"):
+        from_onnx(model)
+
+
+def test_an_output_can_be_left_to_choose():
+    model = model_of(f"one {F4} {{ y = MatMul(x, W) }}", W=(4, 4))
+    with pytest.raises(UnknownPathError):
+        from_onnx(model).predict(numbers(1, 2, 4), "nowhere.outputs.default")

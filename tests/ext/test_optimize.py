@@ -1,0 +1,117 @@
+"""Batch optimisers of SciPy as steppers."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm import layers as bl
+from brainstorm.data_iterators import Undivided
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import MissingDependencyError, TrainingError
+from brainstorm.ext.optimize import LbfgsStepper
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import SaveCheckpoint, StopAfterEpoch
+from brainstorm.initializers import Gaussian
+from brainstorm.training import Trainer
+from brainstorm.value_modifiers import L2Decay
+
+RND = np.random.RandomState(0)
+X = RND.normal(size=(1, 40, 3))
+TARGETS = X @ [[1.0], [2.0], [-3.0]] + 0.5
+
+
+def make_net(*hidden, dtype=np.float64):
+    inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1)})
+    out, last = bl.SquaredError(name="Output"), inp
+    for layer in hidden:
+        last >>= layer
+    last >> bl.FullyConnected(1, "linear", name="Last") >> out - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - out
+    net = bs.Network.from_layer(inp, handler=NumpyHandler(dtype))
+    net.initialize(Gaussian(0.5), seed=1)
+    return net
+
+
+def train(net, epochs, stepper, *hooks):
+    trainer = Trainer(stepper, verbose=False)
+    for hook in (*hooks, StopAfterEpoch(epochs)):
+        trainer.add_hook(hook)
+    trainer.train(net, Undivided(default=X, targets=TARGETS))
+    return trainer
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_linear_problem_is_solved_in_one_step(dtype):
+    net, stepper = make_net(dtype=dtype), LbfgsStepper(30)
+    trainer = train(net, 1, stepper)
+    tolerance = 1e-3 if dtype == np.float32 else 1e-4
+    np.testing.assert_allclose(net.get("Last.parameters.W"), [[1, 2, -3]], atol=tolerance)
+    np.testing.assert_allclose(net.get("Last.parameters.bias"), [0.5], atol=tolerance)
+    assert trainer.logs["rolling_training.total_loss"][-1] < 1e-6
+    assert 2 < stepper.passes < 40
+    assert stepper.message
+
+
+def test_losses_and_gradients_are_those_of_the_result():
+    net = make_net(bl.FullyConnected(4, "tanh"))
+    trainer = train(net, 2, LbfgsStepper(iterations=3))
+    logged, gradients = trainer.logs["rolling_training.total_loss"][-1], net.get("gradients")
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    assert net.get_loss_values()["total_loss"] == logged
+    np.testing.assert_array_equal(net.get("gradients"), gradients)
+
+
+def test_more_iterations_come_further_than_fewer():
+    losses = [
+        train(make_net(bl.FullyConnected(4, "tanh")), 1, LbfgsStepper(n)).logs[
+            "rolling_training.total_loss"
+        ][-1]
+        for n in (1, 5, 25)
+    ]
+    assert losses[0] > losses[1] > losses[2]
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
+    def run(epochs, *hooks):
+        net = make_net(bl.FullyConnected(4, "tanh"))
+        return train(net, epochs, LbfgsStepper(2, history=3), *hooks).net.get("parameters")
+
+    whole = run(4)
+    run(2, SaveCheckpoint(tmp_path / "run.hdf5", interval=1))
+    trainer = Trainer.resume(tmp_path / "run.hdf5")
+    assert isinstance(trainer.stepper, LbfgsStepper)
+    trainer.hooks["StopAfterEpoch"].max_epochs = 4
+    trainer.train(trainer.net, Undivided(default=X, targets=TARGETS))
+    np.testing.assert_array_equal(trainer.net.get("parameters"), whole)
+
+
+def test_it_can_be_described():
+    description = get_description(LbfgsStepper(7, history=3))
+    assert description == {"@type": "LbfgsStepper", "iterations": 7, "history": 3}
+    assert create_from_description(description).iterations == 7
+    with pytest.raises(
+        TrainingError, match=r"LbfgsStepper.iterations: expected a finite number >="
+    ):
+        LbfgsStepper(0)
+
+
+def test_what_is_no_function_of_the_parameters_is_refused():
+    with pytest.raises(TrainingError, match="layer 'Dropout': with Dropout the loss is another"):
+        train(make_net(bl.Dropout()), 1, LbfgsStepper())
+    net = make_net()
+    net.set_gradient_modifiers(Last=L2Decay(0.1))
+    with pytest.raises(TrainingError, match=r"got gradient modifiers of Last\. Wire penalties"):
+        train(net, 1, LbfgsStepper())
+    stepper = LbfgsStepper()
+    stepper.max_gradient_norm = 1.0
+    with pytest.raises(TrainingError, match="expected neither max_gradient_norm nor loss_scaling"):
+        train(make_net(), 1, stepper)
+
+
+def test_scipy_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[scipy\]'"):
+        train(make_net(), 1, LbfgsStepper())

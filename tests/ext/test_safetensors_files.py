@@ -1,0 +1,132 @@
+"""Networks as safetensors files."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from brainstorm import layers as bl
+from brainstorm.errors import FileFormatError, MissingDependencyError, UnknownTypeError
+from brainstorm.ext.safetensors_files import ENTRY, load_safetensors, save_safetensors
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.network import Network
+from brainstorm.value_modifiers import ClipValues
+
+X = np.random.RandomState(0).normal(size=(2, 3, 4)).astype(np.float32)
+
+
+@pytest.fixture
+def net():
+    inp = bl.Input({"default": ("T", "B", 4)})
+    first = bl.FullyConnected(6, name="First")
+    inp >> first >> bl.BatchNorm() >> bl.TiedFullyConnected(first, name="Back") >> bl.Lstm(3)
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
+    net.initialize(Gaussian(0.5))
+    net.set_weight_modifiers(First=ClipValues(-2, 2))
+    net.provide_external_data({"default": X})
+    net.forward_pass(training_pass=True)
+    return net
+
+
+def test_a_network_comes_back_as_it_was(net, tmp_path):
+    save_safetensors(net, tmp_path / "net.safetensors")
+    same = load_safetensors(tmp_path / "net.safetensors")
+    assert same.__describe__() == net.__describe__()
+    np.testing.assert_array_equal(same.get("parameters"), net.get("parameters"))
+    np.testing.assert_array_equal(same.predict(X), net.predict(X))
+    assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+def test_others_find_named_tensors(net, tmp_path):
+    save_safetensors(net, tmp_path / "net.safetensors")
+    tensors = safetensors.numpy.load_file(tmp_path / "net.safetensors")
+    assert len(tensors) == 2 + 4 + 1 + 15  # W of First is not there twice
+    assert {"BatchNorm.internals.running_mean", "Back.parameters.bias"} <= set(tensors)
+    for path, array in tensors.items():
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, net.get(path))
+
+
+def test_another_handler_can_be_used(net, tmp_path):
+    save_safetensors(net, tmp_path / "net.safetensors")
+    handler = NumpyHandler(np.float64)
+    same = load_safetensors(tmp_path / "net.safetensors", handler)
+    assert same.handler is handler
+    np.testing.assert_allclose(same.predict(X), net.predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, 2000, -1])
+def test_a_truncated_file_is_refused(net, tmp_path, size):
+    whole = tmp_path / "net.safetensors"
+    save_safetensors(net, whole)
+    whole.write_bytes(whole.read_bytes()[:size])
+    with pytest.raises(FileFormatError, match=r"net.safetensors' cannot be read as a safe.*: it"):
+        load_safetensors(whole)
+
+
+def test_what_is_no_file_of_this_kind_is_refused(net, tmp_path):
+    path = tmp_path / "other"
+    with pytest.raises(FileNotFoundError, match="there is no file '.*other'"):
+        load_safetensors(path)
+    safetensors.numpy.save_file({"fc.weight": np.zeros(3)}, path)
+    with pytest.raises(
+        FileFormatError, match=r"was not written by save_safetensors.*load_state_dict"
+    ):
+        load_safetensors(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as a safetensors file of a network: it is truncated or of another"),
+        ("[" * 999, "cannot be read as a safetensors file of a network: it is truncated or of"),
+        ("[]", "net' holds no network"),
+        ("{}", "net' holds no network: KeyError.'handler'.*"),
+    ],
+)
+def test_metadata_that_describe_no_network_are_refused(tmp_path, text, message):
+    safetensors.numpy.save_file({"a": np.zeros(3)}, tmp_path / "net", {ENTRY: text})
+    with pytest.raises(FileFormatError, match=message):
+        load_safetensors(tmp_path / "net")
+
+
+def test_a_missing_layer_type_is_named(net, tmp_path):
+    description = net.__describe__()
+    description["architecture"]["First"]["@type"] = "Unheard"
+    safetensors.numpy.save_file(
+        {"a": np.zeros(3)}, tmp_path / "net", {ENTRY: json.dumps(description)}
+    )
+    with pytest.raises(UnknownTypeError, match="unknown layer type 'Unheard'"):
+        load_safetensors(tmp_path / "net")
+
+
+def test_tensors_that_do_not_fit_are_named(net, tmp_path):
+    path = tmp_path / "net"
+    save_safetensors(net, path)
+    tensors = safetensors.numpy.load_file(path)
+    tensors["Lstm.parameters.W"] = tensors.pop("Lstm.parameters.Wz")
+    tensors["First.parameters.bias"] = np.zeros((2, 3), np.float32)
+    safetensors.numpy.save_file(tensors, path, {ENTRY: json.dumps(net.__describe__())})
+    with pytest.raises(
+        FileFormatError,
+        match=(
+            r"do not fit its description: First.parameters.bias \(expected \(6,\), got \(2, 3\)\), "
+            r"Lstm.parameters.W \(expected none, got \(3, 4\)\), "
+            r"Lstm.parameters.Wz \(expected \(3, 4\), got none\)\.$"
+        ),
+    ):
+        load_safetensors(path)
+
+
+def test_the_library_is_named_where_it_is_missing(net, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    for function in (save_safetensors, lambda *args: load_safetensors(args[1])):
+        with pytest.raises(
+            MissingDependencyError, match=r"pip install 'brainstorm\[safetensors\]'"
+        ):
+            function(net, tmp_path / "net")
+    assert list(tmp_path.iterdir()) == []

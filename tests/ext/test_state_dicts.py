@@ -1,0 +1,119 @@
+"""Weights by a map of names: what is refused. That the numbers are right is tested in peers."""
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.errors import NetworkValidationError, UnknownPathError
+from brainstorm.ext.state_dicts import load_state_dict
+from brainstorm.network import Network
+
+
+@pytest.fixture
+def net():
+    inp = bl.Input({"default": ("T", "B", 4)})
+    inp >> bl.FullyConnected(3, name="First") >> bl.Gru(2, name="Gru") >> bl.Clockwork(2, name="C")
+    net = Network.from_layer(inp)
+    net.initialize(0.25)
+    return net
+
+
+def gru(**changes):
+    shapes = {"weight_ih": (6, 3), "weight_hh": (6, 2), "bias_ih": (6,), "bias_hh": (6,)}
+    return {f"rnn.{name}_l0": np.ones(changes.get(name, shape)) for name, shape in shapes.items()}
+
+
+LINEAR = {"fc.weight": np.arange(12.0).reshape(3, 4), "fc.bias": [1, 2, 3]}
+
+
+def test_what_is_not_named_stays_and_what_is_not_used_is_returned(net):
+    unused = load_state_dict(net, {**LINEAR, **gru(), "head.weight": 1}, {"First": "fc"})
+    assert unused == ["head.weight", *sorted(gru())]
+    np.testing.assert_array_equal(net.get("First.parameters.W"), LINEAR["fc.weight"])
+    np.testing.assert_array_equal(net.get("First.parameters.bias"), [1, 2, 3])
+    assert (net.get("Gru.parameters.Wr") == 0.25).all()
+
+
+def test_gates_are_taken_apart(net):
+    state = gru()
+    state["rnn.weight_ih_l0"][2:4] = 7  # r, z, n
+    state["rnn.bias_hh_l0"][4:] = 5
+    assert load_state_dict(net, state, {"Gru": "rnn"}) == []
+    values = {name: np.unique(array) for name, array in net.buffer.Gru.parameters.items()}
+    assert values.pop("Wz") == 7
+    assert values.pop("bRh") == 5
+    assert (values.pop("br"), values.pop("bz")) == (2, 2)  # both biases
+    assert values.pop("bh") == 1
+    assert set(values) == {"Wr", "Wh", "Rh", "Rr", "Rz"}
+    assert all(value == 1 for value in values.values())
+
+
+def test_a_star_stands_for_the_names_of_tensors(net):
+    state = {name.replace("rnn.", "").replace("_l0", "_l1"): array for name, array in gru().items()}
+    assert load_state_dict(net, state, {"Gru": "*_l1"}) == []
+    assert (net.get("Gru.parameters.Rz") == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("state", "names", "message"),
+    [
+        ({}, {"First": "fc"}, r"First \(fc\): unknown tensor 'fc.weight'. There are none"),
+        (
+            {"fc.weigth": 1},
+            {"First": "fc"},
+            r"unknown tensor 'fc.weight'. Choices are: fc.weigth. Did you mean 'fc.weigth'\?",
+        ),
+        (
+            {"fc.weight": np.ones((3, 5)), "fc.bias": np.ones(2)},
+            {"First": "fc"},
+            r"First.parameters.W: expected shape \(3, 4\), got \(3, 5\); First.parameters.bias: "
+            r"expected shape \(3,\), got \(2,\)\.$",
+        ),
+        ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale has no place in it"),
+        ({**LINEAR, "fc.bias": [1, [2]]}, {"First": "fc"}, r"load_state_dict: First \(fc\): "),
+        (gru(weight_ih=(7, 3)), {"Gru": "rnn"}, r"Gru \(rnn\): array split does not result"),
+        (
+            {},
+            {"C": "rnn"},
+            r"C: no module of PyTorch for Clockwork, only for BatchNorm, Convolution1D.*, RMSNorm, "
+            r"Recurrent\.$",
+        ),
+        (
+            {},
+            {"First": "fc", "Gru": "rnn"},
+            r"^load_state_dict: First \(fc\): .*; Gru \(rnn\): unknown tensor 'rnn.bias_ih_l0'|"
+            r"Gru \(rnn\): unknown tensor 'rnn.weight_ih_l0'",
+        ),
+    ],
+)
+def test_differences_are_listed_and_nothing_is_changed(net, state, names, message):
+    before = net.get("parameters")
+    with pytest.raises(NetworkValidationError, match=message):
+        load_state_dict(net, state, names)
+    np.testing.assert_array_equal(net.get("parameters"), before)
+
+
+def test_nothing_is_changed_where_one_of_two_layers_does_not_fit(net):
+    with pytest.raises(NetworkValidationError, match="Gru"):
+        load_state_dict(net, LINEAR, {"First": "fc", "Gru": "rnn"})
+    assert (net.get("First.parameters.W") == 0.25).all()
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (bl.Lstm(2, "rel"), r"its activation is 'rel', that of PyTorch 'tanh'\.$"),
+        (bl.Gru(2, "el"), r"its activation is 'el', that of PyTorch 'tanh'\.$"),
+        (bl.Recurrent(2, "el"), r"is 'el', that of PyTorch 'tanh' or 'rel' or 'relu'\.$"),
+    ],
+)
+def test_formulas_that_pytorch_lacks_are_refused(layer, message):
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> layer
+    with pytest.raises(NetworkValidationError, match=message):
+        load_state_dict(Network.from_layer(inp), gru(), {layer.layer.name: "rnn"})
+
+
+def test_unknown_layers_are_named(net):
+    with pytest.raises(UnknownPathError, match="unknown layer 'Firts'.*Did you mean 'First'"):
+        load_state_dict(net, LINEAR, {"Firts": "fc"})
