@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest test-peers bench measure clean
+.PHONY: demo test lint types rooms pytest test-numpy test-peers test-crash test-long fuzz bench
+.PHONY: bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -23,15 +24,38 @@ rooms: $(VENV)/.test
 pytest: $(VENV)/.test
 	$(BIN)/python -m pytest
 
+# The same tests with every native piece switched off.
+test-numpy: $(VENV)/.test
+	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(BIN)/python -m pytest
+
 # Layers against PyTorch: see tests/peers/README.md.
 test-peers: $(VENV)/.peers
 	$(BIN)/python -m pytest tests/peers
 
+# Training processes that are killed hundreds of times, and a million updates: docs/reliability.md.
+test-crash: $(VENV)/.test
+	$(BIN)/python -m tests.crash
+
+test-long: $(VENV)/.test
+	$(BIN)/python -m tests.long
+
+# A hundred thousand damaged and hostile inputs: see tests/fuzz/README.md.
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.fuzz
+
 bench: $(VENV)/.bench
-	$(BIN)/python -m benchmarks.steps
+	@mkdir -p output/bench
+	$(BIN)/python -m benchmarks.memory --json output/bench/memory.json
+	$(BIN)/python -m benchmarks.steps --memory output/bench/memory.json --json output/bench/steps.json
+	$(BIN)/python -m benchmarks.growth --json output/bench/growth.json
+	$(BIN)/python -m benchmarks.steady
 	$(BIN)/python -m benchmarks.import_time
 	$(BIN)/python -m benchmarks.layout_time
 	$(BIN)/python -m benchmarks.optrees
+
+# The tables and plots of docs/performance.md, from what `make bench` measured.
+bench-report: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.report
 
 # A marker file per set of extras: made once, and again when the metadata changes.
 $(VENV)/.%: pyproject.toml
@@ -43,6 +67,7 @@ $(VENV)/.%: pyproject.toml
 EXTRAS_examples := examples,plot
 EXTRAS_test := test
 EXTRAS_bench := bench
+EXTRAS_fuzz := fuzz
 EXTRAS_peers := test,peers
 
 clean:

@@ -15,13 +15,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from brainstorm.errors import DescriptionError, UnknownTypeError, unknown
+from brainstorm.errors import (
+    MALFORMED,
+    BrainstormError,
+    DescriptionError,
+    UnknownTypeError,
+    unknown,
+)
 
 __all__ = ["Describable", "Registry", "create_from_description", "get_description"]
 
@@ -107,9 +114,18 @@ class Describable:
         for name, value in description.items():
             if name != "@type":
                 with _located(f"[{cls.__name__}.{name}]"):
+                    cls._check_attribute(name)
                     setattr(new, name, create_from_description(value))
         new.__init_from_description__(description)
         return new
+
+    @classmethod
+    def _check_attribute(cls, name: str) -> None:
+        """Refuse attributes that would take the place of methods, or change what the object is."""
+        known = inspect.getattr_static(cls, name, None)
+        is_method = callable(known) or hasattr(known, "__get__")
+        if name != "__name__" and (name.startswith("__") or is_method):
+            raise DescriptionError(": no description can set this")
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         """Finish an object whose attributes have been restored; override where needed."""
@@ -175,14 +191,26 @@ def create_from_description(description: Any) -> Any:
 
     Raises:
         UnknownTypeError: ``'@type'`` names no registered class.
-        DescriptionError: The description holds something that no description can hold.
+        DescriptionError: The description holds something that no description can hold, or not what
+            an object of the class needs.
     """
     if isinstance(description, Mapping):
         if "@type" in description and isinstance(description["@type"], str):
-            return _classes.get(description["@type"]).__new_from_description__(description)
+            return _create(_classes.get(description["@type"]), description)
         return {key: create_from_description(item) for key, item in description.items()}
     if isinstance(description, (list, tuple)):
         return [create_from_description(item) for item in description]
     if description is None or isinstance(description, (bool, int, float, str)):
         return description
     raise DescriptionError(f": a {type(description).__name__} is no description")
+
+
+def _create(cls: type[Describable], description: Mapping[str, Any]) -> Any:
+    try:
+        return cls.__new_from_description__(description)
+    except BrainstormError:
+        raise
+    except MALFORMED as error:
+        raise DescriptionError(
+            f": a {cls.__name__} cannot be made of {', '.join(map(repr, description))}: {error!r}"
+        ) from error

@@ -109,6 +109,10 @@ class MissingDependencyError(BrainstormError, ImportError):
     """An optional library is not installed; the message names the extra that brings it."""
 
 
+#: What code that trusts its data raises where these make no sense.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 def unknown(kind: str, name: object, choices: Iterable[object]) -> str:
     """Say that `name` is no known `kind`; list the choices and the nearest of them.
 

@@ -6,26 +6,34 @@ data set for each path of running statistics.
 
 A *run file* ("Run file v1.0") is that, and data sets ``trainer`` (its description, JSON) and
 ``state`` (JSON): nested dicts of all that changes while training. What is an array there lies below
-``arrays``, under its dotted path. Reading builds no object.
+``arrays``, under its dotted path. Reading builds no object, and does not call libhdf5: see
+`brainstorm.hdf5`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import h5py
 import numpy as np
 
-from brainstorm.errors import FileFormatError, TrainingError
-from brainstorm.utils import atomic_file, get_brainstorm_info
+from brainstorm.errors import MALFORMED, BrainstormError, FileFormatError, TrainingError
+from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
+from brainstorm.utils import atomic_file, check_nesting, get_brainstorm_info
 
 __all__ = [
     "NetworkFile",
     "PathLike",
     "RunFile",
+    "format_errors",
+    "hdf5_file",
+    "intact",
+    "read_file",
     "read_network_file",
     "read_run_file",
     "write_network_file",
@@ -35,7 +43,7 @@ __all__ = [
 PathLike = str | os.PathLike[str]
 
 #: Kind of file to the major version that is written, the newest that is read.
-VERSIONS = {"Network file": 2, "Run file": 1}
+VERSIONS = {"Network file": 2, "Run file": 1, "Logs file": 1}
 
 #: Lists of floats or ints that are longer than this are written as arrays.
 LONG_LIST = 64
@@ -66,9 +74,30 @@ class RunFile(NamedTuple):
     state: dict[str, Any]
 
 
+@contextlib.contextmanager
+def hdf5_file(filename: PathLike, **options: Any) -> Iterator[Any]:
+    """Yield an HDF5 file that appears as `filename` at the end, whole or not at all.
+
+    It is put together in memory: what the HDF5 library cannot write to a full disk it never lets
+    go, and the process that goes on nevertheless crashes when it ends.
+
+    Args:
+        filename: The file.
+        **options: Of `h5py.File`.
+
+    Raises:
+        OSError: The file cannot be written; what was there before is still there.
+    """
+    content = io.BytesIO()
+    with h5py.File(content, "w", **options) as file:
+        yield file
+    with atomic_file(filename) as temporary:
+        temporary.write_bytes(content.getbuffer())
+
+
 def write_network_file(filename: PathLike, content: NetworkFile) -> None:
     """Write a network file; under its final name it is there whole or not at all."""
-    with atomic_file(filename) as temporary, h5py.File(temporary, "w") as file:
+    with hdf5_file(filename) as file:
         _write_network(file, "Network file", content, compression="gzip")
 
 
@@ -80,7 +109,7 @@ def write_run_file(filename: PathLike, content: RunFile) -> None:
     """
     arrays: dict[str, np.ndarray] = {}
     state = _pack(content.state, "", arrays)
-    with atomic_file(filename) as temporary, h5py.File(temporary, "w") as file:
+    with hdf5_file(filename) as file:
         _write_network(file, "Run file", content.network)
         file["trainer"] = json.dumps(content.trainer, allow_nan=False).encode()
         file["state"] = json.dumps(state).encode()
@@ -108,7 +137,7 @@ def read_network_file(filename: PathLike) -> NetworkFile:
         FileNotFoundError: There is no such file.
         FileFormatError: It is no HDF5 file, truncated, no network file, or of a newer version.
     """
-    return _read(filename, ("Network file", "Run file"), _network_content)
+    return read_file(filename, ("Network file", "Run file"), _network_content)
 
 
 def read_run_file(filename: PathLike) -> RunFile:
@@ -118,40 +147,80 @@ def read_run_file(filename: PathLike) -> RunFile:
         FileNotFoundError: There is no such file.
         FileFormatError: It is no HDF5 file, truncated, no run file, or of a newer version.
     """
-    return _read(filename, ("Run file",), _run_content)
+    return read_file(filename, ("Run file",), _run_content)
 
 
-def _read(filename: PathLike, kinds: tuple[str, ...], content: Callable[[Any], T]) -> T:
+@contextlib.contextmanager
+def format_errors(filename: PathLike, kind: str) -> Iterator[None]:
+    """Turn what goes wrong when a file is read into an error that names it.
+
+    Args:
+        filename: The file.
+        kind: What it should be, e.g. ``'run file'``.
+    """
     if not os.path.exists(filename):
         raise FileNotFoundError(f"there is no file {os.fspath(filename)!r}")
     try:
-        with h5py.File(filename, "r") as file:
-            _check_format(filename, _text(file.attrs.get("format", "")), kinds)
-            return content(file)
+        yield
     except FileFormatError:
         raise
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise FileFormatError(
-            f"{os.fspath(filename)!r} cannot be read as a {kinds[0].lower()}: it is truncated or "
-            f"of another kind ({error})."
+            f"{os.fspath(filename)!r} cannot be read as a {kind}: it is truncated or of another "
+            f"kind ({error})."
         ) from error
 
 
-def _network_content(file: Any) -> NetworkFile:
+@contextlib.contextmanager
+def intact(where: str, what: str) -> Iterator[None]:
+    """Turn what goes wrong with senseless content into an error of the file.
+
+    Args:
+        where: The file, for the message.
+        what: What it does not hold, e.g. ``'run that can be continued'``.
+    """
+    try:
+        yield
+    except BrainstormError:
+        raise
+    except MALFORMED as error:
+        raise FileFormatError(f"{where} holds no {what}: {error!r}.") from error
+
+
+def read_file(filename: PathLike, kinds: tuple[str, ...], content: Callable[[Group], T]) -> T:
+    """Return the content of a file of this package.
+
+    Args:
+        filename: The file.
+        kinds: What it may be, see `VERSIONS`.
+        content: Makes the content of the root group.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FileFormatError: It is of another kind or of a newer version, or damaged.
+    """
+    with format_errors(filename, kinds[0].lower()), open_hdf5(filename) as file:
+        _check_format(filename, file.attrs.get("format", ""), kinds)
+        return content(file)
+
+
+def _network_content(file: Group) -> NetworkFile:
     return NetworkFile(
-        description=json.loads(_text(file["description"][()])),
-        parameters=file["parameters"][()],
+        description=_read_description(file, "description"),
+        parameters=_read_array("parameters", file["parameters"]),
         persistent=_read_arrays(file.get("persistent", {})),
-        comment=_text(file.attrs.get("comment", "")),
+        comment=file.attrs.get("comment", ""),
     )
 
 
-def _run_content(file: Any) -> RunFile:
+def _run_content(file: Group) -> RunFile:
     arrays = _read_arrays(file.get("arrays", {}))
+    state = json.loads(_read_text("state", file["state"]))
+    check_nesting("state", state)
     return RunFile(
         network=_network_content(file),
-        trainer=json.loads(_text(file["trainer"][()])),
-        state=_unpack(json.loads(_text(file["state"][()])), arrays),
+        trainer=_read_description(file, "trainer"),
+        state=_unpack(state, arrays),
     )
 
 
@@ -171,11 +240,36 @@ def _check_format(filename: PathLike, text: str, kinds: tuple[str, ...]) -> None
 
 
 def _read_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {path: dataset[()] for path, dataset in group.items()}
+    return {path: _read_array(path, item) for path, item in group.items()}
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+def _read_array(path: str, item: Any) -> np.ndarray:
+    if not isinstance(item, DataSet) or item.dtype is None or item.dtype.kind == "S":
+        raise MalformedError(f"{path}: expected an array of numbers")
+    return item.read()
+
+
+def _read_text(path: str, item: Any) -> str:
+    if not isinstance(item, DataSet) or item.shape or item.dtype is not None:
+        raise MalformedError(f"{path}: expected a text")
+    return item.read()
+
+
+def _read_description(file: Group, path: str) -> dict[str, Any]:
+    """Return a description: strict JSON, and no number that takes more than 64 bits."""
+
+    def refuse(text: str) -> Any:
+        raise MalformedError(f"{path}: {text} is no number that a description can hold")
+
+    def whole(text: str) -> int:
+        return int(text) if len(text) < 20 else refuse(f"{text[:20]}...")
+
+    text = _read_text(path, file[path])
+    description = json.loads(text, parse_constant=refuse, parse_int=whole)
+    if not isinstance(description, dict):
+        raise MalformedError(f"{path}: expected a dict")
+    check_nesting(path, description)
+    return description
 
 
 # -- nested state as JSON and arrays --------------------------------------------------------------
@@ -220,15 +314,15 @@ def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
     return name
 
 
-def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def _unpack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, list):
         return [_unpack(item, arrays) for item in value]
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
-        return arrays[value[ARRAY]]
+        return arrays.pop(value[ARRAY])  # each is used once: no list grows from many references
     if LIST in value:
-        return arrays[value[LIST]].tolist()
+        return arrays.pop(value[LIST]).tolist()
     if TUPLE in value:
         return tuple(_unpack(item, arrays) for item in value[TUPLE])
     return {key: _unpack(item, arrays) for key, item in value.items()}

@@ -14,12 +14,11 @@ import numpy as np
 from brainstorm import references
 from brainstorm.describable import Describable, create_from_description, get_description
 from brainstorm.errors import (
+    DescriptionError,
     FileFormatError,
     NetworkValidationError,
-    UnknownPathError,
-    unknown,
 )
-from brainstorm.files import NetworkFile, PathLike, read_network_file, write_network_file
+from brainstorm.files import NetworkFile, PathLike, intact, read_network_file, write_network_file
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.plan import Plan, Recorder, Watched
@@ -37,15 +36,12 @@ from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.external_data import check_external_data, split_batch
+from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.passes import Passes
 from brainstorm.structure.planning import Plans
-from brainstorm.structure.prediction import (
-    check_zeros_do_no_harm,
-    find_ancestors,
-    find_prediction,
-)
+from brainstorm.structure.prediction import Prediction
 from brainstorm.structure.recording import RecordedNetwork
 from brainstorm.structure.summary import summarize
 from brainstorm.structure.topology import check_topology
@@ -60,6 +56,10 @@ __all__ = ["Network"]
 
 Data = Mapping[str, Array]
 Modifiers = dict[str, dict[str, list[Any]]]
+
+#: Values that do not grow with T and B (parameters, gradients, statistics, what is derived from
+#: them) to those in the network's file, and how many more a layer may need.
+MOST_TIMES_HELD, MOST_BESIDE_HELD = 4, 2**22
 
 
 class Network(Seedable, Describable):
@@ -110,6 +110,7 @@ class Network(Seedable, Describable):
         self._keep_input_deltas = False
         self._passes = Passes(self.layers, buffer_manager, keep_input_deltas=False)
         self._plans = Plans()
+        self._predictions: dict[Any, Prediction] = {}
         self.set_handler(buffer_manager.handler if handler is None else handler)
 
     @classmethod
@@ -145,10 +146,28 @@ class Network(Seedable, Describable):
             LayerValidationError: Options or shapes do not fit a layer.
             UnknownTypeError: A layer type does not exist.
         """
+        return cls._build(architecture, seed, handler, memory)
+
+    @classmethod
+    def _build(
+        cls,
+        architecture: Architecture,
+        seed: int | None,
+        handler: Handler | None,
+        memory: str,
+        held: int | None = None,
+    ) -> Network:
+        """Build a network; if a file holds `held` values for it, only one of about that size."""
         seed = RandomState(seed).get_seed()
         layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
         check_topology(layers)
         hubs, layout = plan_memory(layers, strategy=memory)
+        needed = sum(hub.get_size(0, 0) for hub in hubs)
+        if held is not None and needed > MOST_TIMES_HELD * held + MOST_BESIDE_HELD:
+            raise FileFormatError(
+                f"the file holds {held} values for a network whose description needs memory for "
+                f"{needed}."
+            )
         manager = BufferManager(layout, hubs, handler or get_default_handler())
         return cls(layers, manager, architecture, seed)
 
@@ -383,7 +402,23 @@ class Network(Seedable, Describable):
             self._keep_input_deltas = keep
             hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
             self._buffer_manager.set_layout(layout, hubs)
+            scale = self.loss_scale
             self._passes = Passes(self.layers, self._buffer_manager, keep)
+            self._passes.loss_scale = scale
+
+    @property
+    def loss_scale(self) -> Array | None:
+        """What deltas are multiplied with on their way: a one-element array, or `None` for 1.
+
+        The gradients of a backward pass are divided by it at its end, before the modifiers.
+        """
+        return self._passes.loss_scale
+
+    @loss_scale.setter
+    def loss_scale(self, scale: Array | None) -> None:
+        self._passes.loss_scale = scale
+        for name in self.loss_layers:
+            self.layers[name].loss_scale = scale
 
     def provide_external_data(self, data: Data, all_inputs: bool = True) -> None:
         """Copy a batch into the outputs of the Input layer, after making room for its T and B.
@@ -413,9 +448,10 @@ class Network(Seedable, Describable):
 
     def _set_input(self, name: str, array: Array) -> None:
         target = self.buffer.Input.outputs[name]
-        if isinstance(array, self.handler.array_type):
+        is_on_handler = isinstance(array, self.handler.array_type)
+        if is_on_handler and not isinstance(array, np.ndarray):
             self.handler.copy_to(array, target)
-        else:
+        else:  # every batch is another array: nothing that could be prepared for the next one
             self.handler.set_from_numpy(target, np.asarray(array))
 
     def forward_pass(
@@ -534,20 +570,14 @@ class Network(Seedable, Describable):
         Returns:
             Array (T, N, features...).
         """
-        path = find_prediction(self.layers, output_name or self.output_name)
-        layer, _, port = path.partition(".")
-        structure = self.layers[layer].get_shape(port)
         if not isinstance(data, Mapping):
             names = self.input_names
             data = {names[0] if len(names) == 1 else "default": np.asarray(data)}
-        given = {name: array for name, array in data.items() if name in self.input_names}
-        if not given:
-            raise UnknownPathError(unknown("input", next(iter(data), ""), self.input_names))
-        missing = [name for name in self.input_names if name not in given]
-        needed = find_ancestors(self.layers, layer)
-        check_zeros_do_no_harm(self.layers, needed, missing)
+        prediction = self._find_prediction(output_name, tuple(data))
+        path, structure, needed, given, missing = prediction
+        given_data = {name: data[name] for name in given}
         parts = []
-        for batch in split_batch(given, self.layers[INPUT].out_shapes, batch_size):
+        for batch in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
             self.provide_external_data(batch, all_inputs=False)
             for name in missing:
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
@@ -559,7 +589,15 @@ class Network(Seedable, Describable):
             )
             values = self.handler.get_numpy_copy(self.buffer[path])
             parts.append(values[: self.time_size] if structure.scales_with_time else values)
+        if len(parts) == 1:
+            return parts[0]
         return np.concatenate(parts, axis=max(structure.first_feature_dim - 1, 0))
+
+    def _find_prediction(self, output_name: str | None, names: tuple[str, ...]) -> Prediction:
+        key = output_name or self.output_name, names
+        if key not in self._predictions:
+            self._predictions[key] = Prediction.of(self.layers, *key)
+        return self._predictions[key]
 
     # -- files and descriptions -----------------------------------------------------------------
 
@@ -595,8 +633,10 @@ class Network(Seedable, Describable):
     ) -> Network:
         """Return the network of `get_file_content`; `filename` is for messages, see `from_hdf5`."""
         filename = os.fspath(filename)
-        net = cls._from_description(content.description, handler)
         arrays = {"parameters": content.parameters, **content.persistent}
+        held = sum(array.size for array in arrays.values())
+        with intact(repr(filename), "network"):
+            net = cls._from_description(content.description, handler, held)
         expected = {"parameters", *net._buffer_manager.persistent_paths}
         if set(arrays) != expected:
             raise FileFormatError(
@@ -611,6 +651,14 @@ class Network(Seedable, Describable):
         for path, values in arrays.items():
             net.handler.set_from_numpy(net.buffer[path], values)
         return net
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as through a file, and with the states of all random numbers."""
+        states = get_generator_states(self)
+        return (
+            _copy_network,
+            (type(self), self.get_file_content(), states, self.keep_input_deltas),
+        )
 
     def __describe__(self) -> dict[str, Any]:
         return {
@@ -633,11 +681,13 @@ class Network(Seedable, Describable):
 
     @classmethod
     def _from_description(
-        cls, description: Mapping[str, Any], handler: Handler | None = None
+        cls, description: Mapping[str, Any], handler: Handler | None = None, held: int | None = None
     ) -> Network:
         handler = handler or create_from_description(description["handler"])
+        if not isinstance(handler, Handler):
+            raise DescriptionError(f"[handler]: expected a handler, got {handler!r}")
         memory = description.get("memory", "inspectable")
-        net = cls.from_architecture(description["architecture"], handler=handler, memory=memory)
+        net = cls._build(description["architecture"], None, handler, memory, held)
         net.initializers = description.get("initializers", {})
         weights, gradients = (
             create_from_description(description.get(kind, {}))
@@ -647,6 +697,16 @@ class Network(Seedable, Describable):
         net.set_gradient_modifiers(gradients)
         net.output_name = description.get("output_name")
         return net
+
+
+def _copy_network(
+    cls: type[Network], content: NetworkFile, generators: dict[str, Any], keep_input_deltas: bool
+) -> Network:
+    where = "a copied network"
+    net = cls.from_file_content(content, where)
+    net.keep_input_deltas = keep_input_deltas
+    set_generator_states(net, generators, where)
+    return net
 
 
 def _each_modifier(modifiers: Modifiers) -> Iterable[tuple[str, str, Any]]:

@@ -16,7 +16,6 @@ The functions here are pure. `Structure` maps each layer to the names of its par
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -146,8 +145,18 @@ def resolve_modifiers(
 
 
 def _matches(key: str, name: str) -> bool:
-    pattern = r"[A-Za-z0-9_]*".join(re.escape(part) for part in key.split("*"))
-    return re.fullmatch(pattern, name) is not None
+    first, *parts = key.split("*")
+    if not parts:
+        return key == name
+    # The earliest place for each part leaves most room for the others. (A regular expression may
+    # take time that is exponential in the number of stars.)
+    position = len(first)
+    for part in parts[:-1]:
+        found = name.find(part, position)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return name.startswith(first) and name[position:].endswith(parts[-1])
 
 
 def _prepared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import math
 import os
 import re
@@ -25,6 +26,11 @@ from brainstorm.errors import (
     unknown,
 )
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = [
     "NAME_BLACKLIST",
     "PYTHON_IDENTIFIER",
@@ -36,6 +42,7 @@ __all__ = [
     "StructureValidationError",
     "ValidationError",
     "atomic_file",
+    "check_nesting",
     "convert_to_nested_indices",
     "flatten",
     "flatten_all_but_last",
@@ -53,6 +60,7 @@ __all__ = [
     "progress_bar",
     "silence",
     "sort_by_index_key",
+    "sync_folder",
 ]
 
 #: An array of whatever type the handler in use works on.
@@ -117,6 +125,39 @@ def sort_by_index_key(item: tuple[str, Any]) -> int:
     """Sort key for ``(name, node)`` pairs of a layout: the node's ``@index``, else -1."""
     node = item[1]
     return node.get("@index", -1) if isinstance(node, Mapping) else -1
+
+
+#: Lists and dicts in lists and dicts, in descriptions and states.
+MOST_NESTED = 64
+
+#: How many lists and dicts a description or state may consist of.
+MOST_CONTAINERS = 1_000_000
+
+
+def check_nesting(name: str, value: Any) -> None:
+    """Check that nested dicts and lists do not contain themselves, and end soon.
+
+    Raises:
+        ValidationError: They are nested too deeply, or there are too many of them.
+    """
+    level, containers = [value], 0
+    for _ in range(MOST_NESTED):
+        level = [item for item in level if isinstance(item, (Mapping, list, tuple))]
+        containers += len(level)
+        if not level or containers > MOST_CONTAINERS:
+            break
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, Mapping) else container)
+        ]
+    else:
+        raise ValidationError(
+            f"{name}: expected at most {MOST_NESTED} levels of lists and dicts, got more. Does one "
+            f"contain itself?"
+        )
+    if containers > MOST_CONTAINERS:
+        raise ValidationError(f"{name}: expected at most {MOST_CONTAINERS} lists and dicts.")
 
 
 def get_by_path(mapping: Mapping[str, Any], path: str) -> Any:
@@ -199,16 +240,20 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; what was written there becomes `path` at the end.
 
     The file is flushed to the disk before it is renamed, so that `path` holds either its old
-    or its new content, whole, whenever the machine stops. On an error nothing is left behind.
+    or its new content, whole, whenever the machine stops. On an error nothing is left behind; what
+    a process left behind that was killed is removed when `path` is written again.
+
+    Whoever opens the temporary path with h5py says ``locking=False``: it is locked already.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     target = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    os.close(handle)
-    temporary = Path(name)
+    _remove_abandoned(target)
+    handle, temporary = _locked_temporary(target)
     try:
         yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
+        os.fsync(handle)
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
@@ -216,11 +261,45 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
     finally:
-        os.close(directory)
+        os.close(handle)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush to the disk which files a folder has."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked_temporary(target: Path) -> tuple[int, Path]:
+    """Return a new temporary file, open, that is locked while its process lives."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        with contextlib.suppress(OSError):  # a file system without locks
+            # Shared, as readers that ask for a lock of their own may come before it is closed.
+            _flock(handle, exclusive=False)
+        if os.path.exists(name):  # nobody took it for abandoned before it was locked
+            return handle, Path(name)
+        os.close(handle)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove the temporary files of `target` whose processes have ended."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
+        with contextlib.suppress(OSError), path.open("rb+") as file:  # it is locked, or gone
+            _flock(file.fileno(), exclusive=True)
+            path.unlink()
+
+
+def _flock(handle: int, exclusive: bool) -> None:
+    if fcntl is None:
+        raise OSError("there are no locks")
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    fcntl.flock(handle, kind | fcntl.LOCK_NB)
 
 
 # -- texts ---------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 
+import h5py
 import numpy as np
 
 import brainstorm as bs
@@ -22,6 +24,7 @@ from brainstorm.data_iterators import (
     Undivided,
 )
 from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import (
     EarlyStopper,
     Hook,
@@ -46,7 +49,14 @@ from brainstorm.layers import (
 )
 from brainstorm.scorers import Accuracy as AccuracyScorer
 from brainstorm.training import Exponential, MomentumStepper
-from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, FreezeValues, L2Decay
+from brainstorm.value_modifiers import (
+    ClipValues,
+    ConstrainL2Norm,
+    FreezeValues,
+    L1Decay,
+    L2Decay,
+    MaskValues,
+)
 
 RND = np.random.RandomState(0)
 T, N = 5, 11
@@ -61,6 +71,11 @@ IMAGES = {
     "default": RND.random_sample((1, N, 4, 4, 2)),
     "targets": RND.randint(0, 2, (1, N, 1)),
 }
+
+
+ON_DISK = h5py.File(io.BytesIO(), "w")
+for _name, _array in SEQUENCES.items():
+    ON_DISK[_name] = _array
 
 
 class RandomRows(DataIterator):
@@ -89,6 +104,8 @@ ITERATORS = {
     "minibatches": lambda: Minibatches(3, **SEQUENCES),
     "in order": lambda: Minibatches(3, shuffle=False, **SEQUENCES),
     "neighbours": lambda: Minibatches(2, shuffle="batches", **SEQUENCES),
+    "hdf5": lambda: Minibatches(3, **ON_DISK),
+    "hdf5 neighbours": lambda: Minibatches(2, shuffle="batches", **ON_DISK),
     "cut": lambda: Minibatches(3, cut_according_to=LENGTHS, **SEQUENCES),
     "online": lambda: Online(**SEQUENCES),
     "chunks": lambda: SequenceChunks(2, 3, cut_according_to=LENGTHS, **SEQUENCES),
@@ -119,12 +136,23 @@ HIDDEN = {
         BatchNorm(),
         Dropout(0.1, name="First"),
     ],
+    "compact": lambda: [Lstm(4), FullyConnected(6, name="Hidden"), BatchNorm(), Gru(3)],
+    "modified": lambda: [FullyConnected(3, "tanh", name="Hidden"), Dropout(0.1, name="First")],
+}
+
+MODIFIERS = {  # of the hidden layer called so: of values, of gradients
+    "modified": (
+        {"W": MaskValues(np.eye(3)), "bias": FreezeValues()},
+        {"W": [L1Decay(0.02), L2Decay(0.01)], "bias": ClipValues(-0.1, 0.1)},
+    ),
 }
 
 HANDLERS = {
     "float32": lambda: NumpyHandler(np.float32, seed=5),
     "float64": lambda: NumpyHandler(np.float64, seed=5),
     "debug": lambda: DebugHandler(NumpyHandler(np.float64, seed=5)),
+    "native": lambda: NativeHandler(np.float32, seed=5),
+    "native float64": lambda: NativeHandler(np.float64, threads=2, seed=5),
 }
 
 
@@ -140,11 +168,15 @@ def make_network(hidden="dense", handler="float32", features=(3,)):
     projection >> count
     inp - "targets" >> "targets" - out
     inp - "targets" >> "targets" - count
-    net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[handler]())
+    memory = "compact" if hidden == "compact" else "inspectable"
+    net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[handler](), memory=memory)
     net.output_name = "Out.outputs.predictions"
     net.initialize(bs.initializers.Gaussian(0.5), seed=2)
-    net.set_weight_modifiers({"Hidden": ConstrainL2Norm(2.0), "Projection": {"W": Jitter()}})
-    net.set_gradient_modifiers({"Projection": [L2Decay(0.01), ClipValues(-1, 1)]})
+    values, gradients = MODIFIERS.get(hidden, (ConstrainL2Norm(2.0), {}))
+    net.set_weight_modifiers({"Hidden": values, "Projection": {"W": Jitter()}})
+    net.set_gradient_modifiers(
+        {"Projection": [L2Decay(0.01), ClipValues(-1, 1)], "Hidden": gradients}
+    )
     return net
 
 
@@ -167,6 +199,8 @@ class WatchBits(Hook):
         paths = ["parameters", "Dropout.internals.mask", "Input.outputs.default"]
         if update_nr == 0:
             return None
+        if net._buffer_manager.strategy == "compact":
+            paths = paths[:1]  # the memory of the others is used again
         sums = {path.replace(".", "_"): zlib.crc32(net.get(path).tobytes()) for path in paths}
         handler = net.handler  # of which the handler's own stream is asked for numbers, too
         noise = handler.zeros((3,))

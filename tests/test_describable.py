@@ -213,3 +213,54 @@ def test_an_empty_registry_says_so():
         UnknownTypeError, match=r"^unknown thing 'x'\. There are none\. Import it\.$"
     ):
         Registry("thing", "Import it.").get("x")
+
+
+# -- hostile descriptions -------------------------------------------------------------------------
+
+
+class Guarded(Describable):
+    limit = 5
+
+    def __init__(self, name):
+        self.name = name
+        self.half = name[:2]
+
+    def __init_from_description__(self, description):
+        self.half = self.name[:2]
+
+    def run(self):
+        return self.name
+
+    @property
+    def loud(self):
+        return self.name.upper()
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "loud", "__class__", "__dict__", "__init__", "__describe__"]
+)
+def test_no_description_replaces_what_a_class_defines(name):
+    with pytest.raises(
+        DescriptionError, match=rf"^\[Guarded.{name}\]: no description can set this$"
+    ):
+        create_from_description({"@type": "Guarded", "name": "abc", name: {"a": 1}})
+
+
+def test_values_on_the_class_and_names_may_be_set():
+    made = create_from_description({"@type": "Guarded", "name": "abc", "limit": 6, "__name__": "x"})
+    assert (made.limit, made.__name__, made.half) == (6, "x", "ab")
+
+
+def test_a_description_that_lacks_what_an_object_needs():
+    with pytest.raises(
+        DescriptionError,
+        match=r"a Guarded cannot be made of '@type': AttributeError\(.*'name'",
+    ):
+        create_from_description([{"x": {"@type": "Guarded"}}])
+
+
+def test_a_description_without_end():
+    endless = {"@type": "Guarded"}
+    endless["name"] = endless
+    with pytest.raises(DescriptionError, match="RecursionError"):
+        create_from_description(endless)

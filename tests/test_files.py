@@ -256,3 +256,62 @@ def test_older_minor_versions_and_newer_ones(tmp_path):
     for read in (read_run_file, read_network_file):
         with pytest.raises(FileFormatError, match="version 2.0 is newer than the 1.x that this"):
             read(path)
+
+
+# -- hostile content ------------------------------------------------------------------------------
+
+
+def _replace(name, value):
+    def change(file):
+        del file[name]
+        file[name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("description", b'{"x": NaN}', "description: NaN is no number that a description can hold"),
+        ("description", b'{"x": 123456789012345678901}', "description: 12345678901234567890... is"),
+        ("description", b"[]", "description: expected a dict"),
+        ("description", b"[" * 100_000, "recursion"),
+        (
+            "description",
+            b'{"a":' * 99 + b"0" + b"}" * 99,
+            "description: expected at most 64 levels",
+        ),
+        ("description", np.arange(3), "description: expected a text"),
+        ("description", b"\xff", "can't decode byte"),
+        ("parameters", b"text", "parameters: expected an array of numbers"),
+        ("parameters/x", 5, "parameters: expected an array of numbers"),
+        ("parameters", h5py.SoftLink("/persistent"), "a group has links to other places"),
+        ("parameters", h5py.ExternalLink("/etc/passwd", "/"), "is a link to another place or file"),
+    ],
+)
+def test_hostile_content_is_refused(file, name, value, text):
+    with h5py.File(file, "r+") as opened:
+        if "/" in name:
+            del opened["parameters"]
+            opened[name] = value
+        else:
+            _replace(name, value)(opened)
+    with pytest.raises(FileFormatError, match=re.escape(text)):
+        read_network_file(file)
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (b'{"a": {"@array": "x"}, "b": {"@array": "x"}}', "'x'"),
+        (b'{"a": [{"@list": "x"}, {"@list": "x"}]}', "'x'"),
+        (b'{"a": {"@array": []}}', "unhashable"),
+        (b'{"a": {"@tuple": 5}}', "not iterable"),
+    ],
+)
+def test_references_to_arrays_that_make_no_sense(tmp_path, state, text):
+    through_file(tmp_path, {"x": np.arange(100)})
+    path = tmp_path / "run.hdf5"
+    _change(path, _replace("state", state))
+    with pytest.raises(FileFormatError, match=re.escape(text)):
+        read_run_file(path)

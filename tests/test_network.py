@@ -1,11 +1,14 @@
 """The network: passes, gradients over every kind of wiring, inspection, files."""
 
+import re
+
 import h5py
 import numpy as np
 import pytest
 
 import brainstorm as bs
 from brainstorm.errors import (
+    BrainstormError,
     FileFormatError,
     HandlerValidationError,
     InitializationError,
@@ -16,6 +19,7 @@ from brainstorm.errors import (
     OutOfMemoryError,
     UnknownPathError,
 )
+from brainstorm.files import write_network_file
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian, Orthogonal, Uniform
 from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss, Lstm, Recurrent
@@ -687,3 +691,30 @@ def test_recurrent_layers_start_from_zero_without_context():
         net.forward_pass()
         values.append(net.get_loss_values()["total_loss"])
     assert values[0] == values[1]
+
+
+# -- files that do not make sense -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda d: d.pop("architecture"), "holds no network: KeyError('architecture')."),
+        (lambda d: d.update(handler=5), "[handler]: expected a handler, got 5"),
+        (lambda d: d["handler"].update(dtype=-1), "a NumpyHandler cannot be made of"),
+        (lambda d: d.update(weight_modifiers={"Hidden": 5}), "expected a ValueModifier, got 5"),
+        (
+            lambda d: d["architecture"]["Hidden"].update(size=10**6),
+            "values for a network whose description needs memory for",
+        ),
+    ],
+)
+def test_a_description_that_fits_no_network(tmp_path, change, text):
+    hidden = FullyConnected(3, name="Hidden")
+    Input({"default": ("T", "B", 100)}) >> hidden
+    net = Network.from_layer(hidden, handler=NumpyHandler())
+    content = net.get_file_content()
+    change(content.description)
+    write_network_file(tmp_path / "net.hdf5", content)
+    with pytest.raises(BrainstormError, match=re.escape(text)):
+        Network.from_hdf5(tmp_path / "net.hdf5")

@@ -317,3 +317,12 @@ def test_users_modifier_needs_no_constructor():
             pass
 
     assert modifiers({"Lstm": {"bz": Double()}})["Lstm"]["bz"][0].view_name == "bz"
+
+
+def test_many_stars_take_no_time():
+    names = {"a" * 60: ["W"]}
+    given = {"*a" * 25 + "*b": 1.0, "default": 2.0}
+    with pytest.raises(NetworkValidationError, match="unknown layer"):
+        resolve_initializers(names, given, lambda value: value)
+    found = resolve_initializers(names, {"*a" * 25 + "*": 1.0}, lambda value: value)
+    assert found == {"a" * 60: {"W": (1.0, None)}}

@@ -302,3 +302,9 @@ def test_a_picture_is_drawn_from_the_same_text(small, tmp_path, monkeypatch):
     draw_network(small, "net.svg")
     draw_network(small, tmp_path / "net.dot")
     assert fake.rendered == {"net.svg": ((tmp_path / "net.dot").read_text(), True)}
+
+
+@pytest.mark.parametrize("spec", ["Dr", "D0.5l", "Dm5"])
+def test_a_letter_in_place_of_a_probability(spec):
+    with pytest.raises(NetworkValidationError, match="expected (a number|no more after)"):
+        create_net_from_spec("regression", 3, 2, spec)

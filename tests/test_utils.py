@@ -3,6 +3,9 @@
 import os
 import re
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,6 +202,56 @@ def test_a_crash_while_renaming_leaves_no_temporary(tmp_path):
     with pytest.raises(IsADirectoryError), atomic_file(tmp_path / "taken") as temporary:
         temporary.write_text("x")
     assert os.listdir(tmp_path) == ["taken"]
+
+
+def test_what_killed_processes_left_behind_is_removed(tmp_path):
+    """But nothing that a living process, or this one, still writes, nor other files."""
+    left, other = tmp_path / ".file.txt.12345678.tmp", tmp_path / ".file.txt.mine.tmp"
+    for path in (left, other):
+        path.write_text("half of the n")
+    code = (
+        "import sys\nfrom brainstorm.utils import atomic_file\n"
+        f"with atomic_file({str(tmp_path / 'file.txt')!r}) as temporary:\n"
+        "    print(temporary, flush=True)\n    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        theirs = Path(process.stdout.readline().strip())
+        assert not left.exists()
+        with atomic_file(tmp_path / "file.txt") as ours, atomic_file(tmp_path / "file.txt"):
+            assert ours.exists()
+            assert theirs.exists()
+        process.kill()
+    assert theirs.exists()
+    with atomic_file(tmp_path / "file.txt"):
+        assert not theirs.exists()
+    assert sorted(os.listdir(tmp_path)) == [other.name, "file.txt"]
+
+
+def test_a_temporary_that_is_taken_for_abandoned_is_made_anew(tmp_path, monkeypatch):
+    real, removed = utils._flock, []
+
+    def remove_first(handle, exclusive):
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].unlink()
+        real(handle, exclusive)
+
+    monkeypatch.setattr(utils, "_flock", remove_first)
+    with atomic_file(tmp_path / "file.txt") as temporary:
+        temporary.write_text("new")
+    assert removed != [temporary]
+    assert (tmp_path / "file.txt").read_text() == "new"
+
+
+def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(utils, "fcntl", None)
+    left = tmp_path / ".file.txt.12345678.tmp"
+    left.write_text("half of the n")
+    with atomic_file(tmp_path / "file.txt") as temporary:
+        temporary.write_text("new")
+    assert sorted(os.listdir(tmp_path)) == [left.name, "file.txt"]
 
 
 # -- texts --------------------------------------------------------------------------------------

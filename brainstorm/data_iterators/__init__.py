@@ -9,6 +9,7 @@ from brainstorm.data_iterators.augmentation import (
 )
 from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
 from brainstorm.data_iterators.batches import Minibatches, Online, Undivided
+from brainstorm.data_iterators.data_files import load_data
 from brainstorm.data_iterators.encoding import MultiHot, OneHot
 from brainstorm.data_iterators.sequences import Chunk, SequenceChunks
 
@@ -27,4 +28,5 @@ __all__ = [
     "SequenceChunks",
     "Undivided",
     "Wrapper",
+    "load_data",
 ]

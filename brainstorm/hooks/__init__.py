@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.hooks.base import Hook
+from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import InfoUpdater, ModifyStepperAttribute
 from brainstorm.hooks.monitors import (
     MonitorLayerDeltas,
@@ -12,7 +13,8 @@ from brainstorm.hooks.monitors import (
     MonitorLoss,
     MonitorScores,
 )
-from brainstorm.hooks.savers import SaveBestNetwork, SaveCheckpoint, SaveLogs, SaveNetwork
+from brainstorm.hooks.returning import ReturnToCheckpoint
+from brainstorm.hooks.savers import SaveBestNetwork, SaveLogs, SaveNetwork
 from brainstorm.hooks.stoppers import (
     EarlyStopper,
     StopAfterEpoch,
@@ -36,6 +38,7 @@ __all__ = [
     "MonitorLoss",
     "MonitorScores",
     "ProgressBar",
+    "ReturnToCheckpoint",
     "SaveBestNetwork",
     "SaveCheckpoint",
     "SaveLogs",

@@ -22,9 +22,12 @@ class ModifyStepperAttribute(Hook):
         interval: Change every so many epochs or updates.
         name: The name in the logs.
         verbose: Whether the hook prints; `None` does as the trainer does.
+
+    Attributes:
+        factor: What the values are multiplied with; `ReturnToCheckpoint` makes it smaller.
     """
 
-    __default_values__ = {"attr_name": "learning_rate"}
+    __default_values__ = {"attr_name": "learning_rate", "factor": 1.0}
 
     role = "editor"
     idempotent = True
@@ -43,6 +46,7 @@ class ModifyStepperAttribute(Hook):
             raise self.fail("schedule", "a schedule or a function", schedule)
         self.schedule = schedule
         self.attr_name = attr_name
+        self.factor = 1.0
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
@@ -62,7 +66,7 @@ class ModifyStepperAttribute(Hook):
         value = self.schedule(
             epoch_nr, update_nr, self.timescale, self.interval, net, stepper, logs
         )
-        setattr(stepper, self.attr_name, value)
+        setattr(stepper, self.attr_name, value if self.factor == 1.0 else self.factor * value)
 
 
 class InfoUpdater(Hook):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import number
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -41,6 +44,9 @@ class LossLayerImpl(Layer):
     needs_in_backward = ()
     can_overwrite = ("input_deltas",)
 
+    #: What the deltas are multiplied with, in memory; set by ``Network.loss_scale``.
+    loss_scale: Array = None
+
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
@@ -62,7 +68,19 @@ class LossLayerImpl(Layer):
             return
         dx = buffers.input_deltas.default
         factor = self._factor(buffers.inputs.default)
-        if self.overwrites("input_deltas.default"):
+        if self.loss_scale is not None:
+            adds = not self.overwrites("input_deltas.default")
+            program = _scaled(factor, tuple(dx.shape))
+            self.handler.compute(program, [self.loss_scale], [dx], accumulate=adds)
+        elif self.overwrites("input_deltas.default"):
             self.handler.fill(dx, factor)
         else:
             self.handler.add_st(factor, dx, dx)
+
+
+@functools.cache
+def _scaled(factor: float, shape: tuple[int, ...]) -> Formula:
+    """Return the formula of deltas that are all ``scale * factor``."""
+    return formula(
+        lambda scale: fn.broadcast_to(fn.reshape(scale * factor, (1,) * len(shape)), shape)
+    )

@@ -15,7 +15,7 @@ from brainstorm.errors import NetworkValidationError, ValidationError, unknown
 from brainstorm.randomness import RandomState
 from brainstorm.structure.buffer_structure import BufferStructure, combine_buffer_structures
 from brainstorm.structure.construction import ConstructionWrapper, LayerDetails
-from brainstorm.utils import is_valid_layer_name
+from brainstorm.utils import check_nesting, is_valid_layer_name
 
 __all__ = [
     "Connection",
@@ -40,6 +40,12 @@ layer_registry: Registry[Any] = Registry(
 )
 
 INPUT = "Input"
+
+#: What every layer is given beside its options.
+RESERVED = frozenset(
+    ("self", "name", "in_shapes", "incoming_connections", "outgoing_connections", "rnd",
+     "shared_structures")
+)  # fmt: skip
 
 
 class Connection(NamedTuple):
@@ -121,11 +127,13 @@ def validate_architecture(architecture: Architecture) -> None:
     Raises:
         NetworkValidationError: Names, types, connections or the Input layer are not in order,
             or the connections form a loop.
+        ValidationError: Options are nested without end.
     """
     if not isinstance(architecture, Mapping) or not architecture:
         raise NetworkValidationError(
             f"architecture: expected a dict of layers, got {type(architecture).__name__}."
         )
+    check_nesting("architecture", architecture)
     for name, layer in architecture.items():
         _validate_entry(name, layer)
     for connection in collect_all_connections(architecture):
@@ -157,6 +165,12 @@ def _validate_entry(name: Any, layer: Any) -> None:
     if not isinstance(layer, Mapping) or not isinstance(layer.get("@type"), str):
         raise NetworkValidationError(
             f"layer {name!r}: expected a dict whose '@type' is the name of a layer type."
+        )
+    if not all(isinstance(key, str) for key in layer):
+        raise NetworkValidationError(f"layer {name!r}: expected texts as keys, got {list(layer)}.")
+    if taken := sorted(RESERVED.intersection(layer)):
+        raise NetworkValidationError(
+            f"layer {name!r}: no option can be called {' or '.join(map(repr, taken))}."
         )
     shared = layer.get("@shared_parameters", {})
     paths = shared.values() if isinstance(shared, Mapping) else [shared]

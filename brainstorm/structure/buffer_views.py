@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from brainstorm.errors import NullBufferError, UnknownPathError, unknown
 from brainstorm.utils import Array, format_bytes
 
 __all__ = ["BufferView", "NullBuffer", "find_array"]
+
+Snapshot: TypeAlias = "list[tuple[BufferView, list[Any], dict[str, Any]]]"
 
 
 class NullBuffer:
@@ -112,6 +115,19 @@ class BufferView(list[Any]):
         self[:] = buffers
         self._set(names, full_buffer, joints, lives)
         return self
+
+    def snapshot(self) -> Snapshot:
+        """Return what this view and those below it point to."""
+        own = (self, list(self), dict(self.__dict__))
+        below = [child.snapshot() for child in self if isinstance(child, BufferView)]
+        return [own, *itertools.chain.from_iterable(below)]
+
+    @staticmethod
+    def restore(snapshot: Snapshot) -> None:
+        """Let views point to what they pointed to when `snapshot` was called."""
+        for view, children, attributes in snapshot:
+            view[:] = children
+            view.__dict__.update(attributes)
 
     def joint(self, *names: str) -> Array:
         """Return one array over several children that the layer declared as ``joint_buffers``.

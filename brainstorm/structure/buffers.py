@@ -9,7 +9,7 @@ import numpy as np
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.structure.buffer_views import BufferView, find_array
+from brainstorm.structure.buffer_views import BufferView, Snapshot, find_array
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes
@@ -17,6 +17,9 @@ from brainstorm.structure.view_tree import create_buffer_views_from_layout
 from brainstorm.utils import Array, format_bytes, get_by_path
 
 __all__ = ["BufferManager", "create_buffer_views_from_layout", "get_total_size_slices_and_shapes"]
+
+#: For how many T and B the views are kept; as many as plans, which hold the same arrays.
+MOST_SIZES = 64
 
 
 class BufferManager:
@@ -46,6 +49,7 @@ class BufferManager:
         self.capacities = [0, 0, 0]
         self.buffers: list[Array] = []
         self._views: BufferView | None = None
+        self._known_sizes: dict[tuple[int, int], tuple[list[Array], Snapshot]] = {}
         self._carried: list[Array | None] | None = None
         self._place(0, 0)
         self._fill_persistent()
@@ -87,6 +91,19 @@ class BufferManager:
         return self.views
 
     def _place(self, time: int, batch: int) -> None:
+        """Let the buffers and views have other sizes, made anew or as they were before."""
+        key = (time, batch)
+        if key in self._known_sizes:
+            self.buffers, snapshot = self._known_sizes[key]
+            BufferView.restore(snapshot)
+        else:
+            self._place_anew(time, batch)
+            if len(self._known_sizes) >= MOST_SIZES:
+                self._known_sizes.clear()
+            self._known_sizes[key] = self.buffers, self.views.snapshot()
+        self.time_size, self.batch_size, self.position = time, batch, None
+
+    def _place_anew(self, time: int, batch: int) -> None:
         totals, slices, shapes = get_total_size_slices_and_shapes(
             self.hubs, time, batch, self.item_size
         )
@@ -95,7 +112,6 @@ class BufferManager:
             self.full_buffers[hub.buffer_type][start:stop].reshape(shape)
             for hub, (start, stop), shape in zip(self.hubs, slices, shapes, strict=True)
         ]
-        self.time_size, self.batch_size, self.position = time, batch, None
         self._views = create_buffer_views_from_layout(
             self.layout, self.buffers, self.hubs, self.handler, self._views
         )
@@ -109,8 +125,9 @@ class BufferManager:
                 continue
             try:
                 grown = self.handler.allocate((needed,))
-            except MemoryError as error:
+            except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, for 2^63 and more
                 raise OutOfMemoryError(self._out_of_memory_text(time, batch)) from error
+            self._known_sizes.clear()
             self.full_buffers[buffer_type] = grown
             self.capacities[buffer_type] = needed
 
@@ -210,6 +227,7 @@ class BufferManager:
         """Forget all memory; the next `resize` allocates again."""
         self.full_buffers = [None, None, None]
         self.capacities = [0, 0, 0]
+        self._known_sizes.clear()
         self.time_size = self.batch_size = 0
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brainstorm.errors import HandlerValidationError, NetworkValidationError
+from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager, last_axis_slice
@@ -14,6 +15,18 @@ from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
 from brainstorm.utils import Array
 
 __all__ = ["Passes"]
+
+
+@formula
+def scaled(g: Any, scale: Any) -> Any:
+    """What has been accumulated so far, like what is added."""
+    return g * scale
+
+
+@formula
+def unscaled(g: Any, scale: Any) -> Any:
+    """The gradients of the loss itself."""
+    return g / scale
 
 
 class Passes:
@@ -30,6 +43,8 @@ class Passes:
     ) -> None:
         self.layers = layers
         self.manager = manager
+        #: What the Loss layers multiply their deltas with, in memory; gradients are divided by it.
+        self.loss_scale: Array = None
         needed = find_needed_deltas(layers, keep_input_deltas)
         self._backward_plans = {
             accumulate: plan_backward_pass(layers, manager.layout, needed, accumulate)
@@ -97,8 +112,13 @@ class Passes:
         """
         self._bind()
         self.manager.begin_pass(len(self.layers))
+        gradients = self.manager.views.gradients if self.loss_scale is not None else None
+        if gradients is not None and accumulate:
+            self.manager.handler.compute(scaled, [gradients, self.loss_scale], [gradients])
         for step in self._backward_plans[accumulate]:
             self._backward_step(step)
+        if gradients is not None:
+            self.manager.handler.compute(unscaled, [gradients, self.loss_scale], [gradients])
         self.manager.position = 2 * len(self.layers) - 1
 
     def _backward_step(self, step: BackwardStep) -> None:

@@ -139,7 +139,11 @@ class _LayerSpec:
         return int(self.arguments.pop(0))
 
     def optional_number(self, default: float) -> float:
-        return float(self.arguments.pop(0)) if self.arguments else default
+        if not self.arguments:
+            return default
+        if self.arguments[0].isalpha():
+            raise self.fail("a number")
+        return float(self.arguments.pop(0))
 
     def marked_integer(self, mark: str, default: int) -> int:
         if self.arguments and self.arguments[0] == mark:

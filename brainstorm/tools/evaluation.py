@@ -133,7 +133,10 @@ def extract_and_save(
     Raises:
         NetworkValidationError: As `extract`; the file is not touched then.
     """
-    with atomic_file(file_name) as temporary, h5py.File(temporary, "w") as out:
+    with (
+        atomic_file(file_name) as temporary,
+        h5py.File(temporary, "w", locking=False) as out,
+    ):
         out.attrs["info"] = get_brainstorm_info()
         out.attrs["format"] = b"Buffers file v1.0"
         for batch in _extract_batches(network, iter, buffer_names):

@@ -10,6 +10,7 @@ from brainstorm.training.adaptive_steppers import (
     RMSPropStepper,
 )
 from brainstorm.training.logs import Logs
+from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.schedules import (
     Cosine,
     DecreaseAfterEpoch,
@@ -39,6 +40,7 @@ __all__ = [
     "ForwardStepper",
     "Linear",
     "Logs",
+    "LossScaling",
     "MomentumStepper",
     "MultiStep",
     "NesterovStepper",

@@ -7,7 +7,6 @@ gathered so far.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections import OrderedDict
@@ -17,16 +16,19 @@ from typing import Any
 import numpy as np
 
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import BrainstormError, FileFormatError, TrainingError
-from brainstorm.files import PathLike, RunFile, read_run_file, write_run_file
+from brainstorm.errors import FileFormatError, TrainingError
+from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState, global_rnd
+from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools import run_network
 from brainstorm.utils import Array
 
 __all__ = ["DataProgress", "load_run", "save_run"]
 
 TRAINING = "training_data_iter"
+
+RUN = "run that can be continued"
 
 State = dict[str, Any]
 
@@ -79,6 +81,13 @@ class DataProgress:
             self._ahead.extend(itertools.islice(self._batches, 1))
         return bool(self._ahead)
 
+    def restart_sequences(self) -> None:
+        """Set the state that recurrent layers carry to the next batch to zero."""
+        self.net.leave_batch()
+        for array in self._carried:
+            if array is not None:
+                self.net.handler.fill(array, 0.0)
+
     def goes_on(self) -> bool:
         """Return whether the epoch has a further batch; `get_state` stays at the present one."""
         self._iter_states = _get_iter_states(self.iters)
@@ -108,7 +117,7 @@ class DataProgress:
             IteratorValidationError: An iterator is of another kind or for other data.
             FileFormatError: The position is none.
         """
-        with _intact("the run file"):
+        with intact("the run file", RUN):
             self._set_state(state)
 
     def _set_state(self, state: Mapping[str, Any]) -> None:
@@ -140,38 +149,6 @@ def _get_iter_states(iters: Mapping[str, Any]) -> State:
     return {name: it.get_state() for name, it in iters.items() if hasattr(it, "get_state")}
 
 
-# -- random numbers -------------------------------------------------------------------------------
-
-
-def _generators(net: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, `RandomState` or stream of a handler) of all that a network draws from."""
-    yield "network", net.rnd
-    yield "handler", net.handler.rnd
-    yield "handler.stream", net.handler.stream
-    for layer_name, layer in net.layers.items():
-        for attribute, value in vars(layer).items():
-            is_stream = hasattr(value, "get_state") and hasattr(value, "set_state")
-            if isinstance(value, RandomState) or is_stream:
-                yield f"layers.{layer_name}.{attribute}", value
-    for kind in ("weight_modifiers", "gradient_modifiers"):
-        for layer_name, parameters in getattr(net, kind).items():
-            for parameter, modifiers in parameters.items():
-                for number, modifier in enumerate(modifiers):
-                    yield f"{kind}.{layer_name}.{parameter}.{number}", modifier.rnd
-
-
-def _get_generator(generator: Any) -> State:
-    own = isinstance(generator, RandomState)  # its get_state is NumPy's, and lacks the seed
-    return generator.__getstate__() if own else generator.get_state()
-
-
-def _set_generator(generator: Any, state: Any) -> None:
-    if isinstance(generator, RandomState):
-        generator.__setstate__(state)
-    else:
-        generator.set_state(state)
-
-
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -186,7 +163,7 @@ def save_run(filename: PathLike, trainer: Any, progress: DataProgress) -> None:
     state = {
         "trainer": trainer.get_state(),
         "data": progress.get_state(),
-        "generators": {name: _get_generator(rnd) for name, rnd in _generators(net)},
+        "generators": get_generator_states(net),
         "global_rnd": global_rnd.__getstate__(),
         "keep_input_deltas": net.keep_input_deltas,
     }
@@ -210,7 +187,7 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
     content, where = read_run_file(filename), repr(os.fspath(filename))
     kept = global_rnd.__getstate__()
     try:
-        with _intact(where):
+        with intact(where, RUN):
             net = Network.from_file_content(content.network, filename, handler)
             trainer = create_from_description(content.trainer)
             if not isinstance(trainer, cls):
@@ -225,24 +202,6 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
 
 def _restore(where: str, trainer: Any, net: Any, state: State) -> None:
     net.keep_input_deltas = state["keep_input_deltas"]
-    generators = dict(_generators(net))
-    if generators.keys() != state["generators"].keys():
-        raise FileFormatError(
-            f"{where}: expected the generators {', '.join(generators)} of its network, got "
-            f"{', '.join(state['generators'])}."
-        )
-    for name, generator in generators.items():
-        _set_generator(generator, state["generators"][name])
+    set_generator_states(net, state["generators"], where)
     trainer.set_state(state["trainer"])
     RandomState(0).__setstate__(state["global_rnd"])  # refuse now what is none
-
-
-@contextlib.contextmanager
-def _intact(where: str) -> Iterator[None]:
-    """Turn what goes wrong with senseless content into an error of the file."""
-    try:
-        yield
-    except BrainstormError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FileFormatError(f"{where} holds no run that can be continued: {error!r}.") from error

@@ -17,8 +17,11 @@ from urllib.parse import unquote
 import h5py
 import numpy as np
 
-from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.files import hdf5_file, read_file
+from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import find_log
+from brainstorm.training.columns import BLOCK, Column
 from brainstorm.utils import atomic_file, flatten_keys, get_brainstorm_info
 
 __all__ = ["Logs"]
@@ -29,7 +32,8 @@ FORMAT = "Logs file v1.0"
 class Logs(dict[str, Any]):
     """Nested dicts whose leaves are lists: one value per time that something was recorded.
 
-    ``logs['validation']['Accuracy']`` and ``logs['validation.Accuracy']`` are the same list.
+    ``logs['validation']['Accuracy']`` and ``logs['validation.Accuracy']`` are the same list. Of
+    4096 floats or ints a list becomes a `Column`, which can be read in the same ways.
     """
 
     def __missing__(self, path: str) -> Any:
@@ -62,6 +66,15 @@ class Logs(dict[str, Any]):
         """Return copies of all lists from entry `start` up to, not including, `stop`."""
         return Logs(_map_lists(self, lambda values: values[start:stop]))
 
+    def get_state(self) -> dict[str, Any]:
+        """Return copies of all lists, as arrays where they have become columns."""
+        return _map_lists(self, lambda v: np.asarray(v) if isinstance(v, Column) else list(v))
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Logs:
+        """Return logs from what `get_state` returned."""
+        return cls(_map_lists(state, lambda v: Column(v) if isinstance(v, np.ndarray) else list(v)))
+
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
         """Return the logs as strict JSON (NaN and infinity as null); also write it to `file`."""
         text = json.dumps(_map_lists(self, _jsonable), indent=2, allow_nan=False)
@@ -84,7 +97,7 @@ class Logs(dict[str, Any]):
         Raises:
             TrainingError: A list holds what no data set can; the message names it.
         """
-        with atomic_file(file) as temporary, h5py.File(temporary, "w", track_order=True) as out:
+        with hdf5_file(file, track_order=True) as out:
             out.attrs["info"] = get_brainstorm_info()
             out.attrs["format"] = FORMAT.encode()
             _write_group(out, self, "")
@@ -94,18 +107,10 @@ class Logs(dict[str, Any]):
         """Read a file of `save_as_hdf5`.
 
         Raises:
-            FileFormatError: The file is broken or no logs file of this version.
+            FileNotFoundError: There is no such file.
+            FileFormatError: It is damaged, no logs file, or of a newer version.
         """
-        try:
-            with h5py.File(file, "r") as source:
-                _check_format(file, source.attrs.get("format", "none"))
-                return cls(_read_group(source))
-        except (FileFormatError, FileNotFoundError):
-            raise
-        except (OSError, RuntimeError, KeyError, ValueError) as error:
-            raise FileFormatError(
-                f"{os.fspath(file)}: it is truncated or no HDF5 file ({error})."
-            ) from error
+        return cls(read_file(file, ("Logs file",), _read_group))
 
 
 def _append(logs: dict[str, Any], name: str, entry: Any, path: str) -> None:
@@ -124,7 +129,18 @@ def _append(logs: dict[str, Any], name: str, entry: Any, path: str) -> None:
             _append(below, str(key), value, f"{path}.{key}")
     else:
         value = entry.item() if isinstance(entry, np.generic) else entry
-        logs.setdefault(name, []).append(value)
+        _append_value(logs, name, value)
+
+
+def _append_value(logs: dict[str, Any], name: str, value: Any) -> None:
+    values = logs.setdefault(name, [])
+    try:
+        values.append(value)
+    except (TypeError, OverflowError):  # it does not fit into a column
+        values = logs[name] = [*values, value]
+    if len(values) == BLOCK and type(values) is list:
+        with contextlib.suppress(TypeError, OverflowError):
+            logs[name] = Column(values)
 
 
 def _map_lists(logs: Mapping[str, Any], function: Any) -> dict[str, Any]:
@@ -137,7 +153,7 @@ def _map_lists(logs: Mapping[str, Any], function: Any) -> dict[str, Any]:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _jsonable(value.tolist())
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, Column)):
         return [_jsonable(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -176,21 +192,14 @@ def _as_array(values: list[Any], path: str) -> np.ndarray:
     return array
 
 
-def _read_group(group: Any) -> dict[str, Any]:
+def _read_group(group: Group) -> dict[str, Any]:
     logs: dict[str, Any] = {}
     for name, item in group.items():
-        if isinstance(item, h5py.Group):
+        if isinstance(item, Group):
             logs[unquote(name)] = _read_group(item)
+        elif item.shape and (item.dtype is None or item.dtype.kind in "biuf"):
+            values = item.read()
+            logs[unquote(name)] = values if item.dtype is None else values.tolist()
         else:
-            is_text = h5py.check_string_dtype(item.dtype) is not None
-            logs[unquote(name)] = (item.asstr()[()] if is_text else item[()]).tolist()
+            raise MalformedError(f"{name}: expected a list of numbers or texts")
     return logs
-
-
-def _check_format(file: str | os.PathLike[str], found: str | bytes) -> None:
-    text = found.decode() if isinstance(found, bytes) else str(found)
-    if text != FORMAT:
-        raise FileFormatError(
-            f"{os.fspath(file)}: expected the format {FORMAT!r}, got {text!r}. Was it written by "
-            f"Logs.save_as_hdf5?"
-        )

@@ -36,7 +36,9 @@ from brainstorm.errors import TrainingError
 from brainstorm.handlers.plan import StandIn
 from brainstorm.hooks.base import is_number
 from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.planning import Plans
+from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.utils import Array
 
 __all__ = [
@@ -66,9 +68,21 @@ class Range(NamedTuple):
 
 
 NON_NEGATIVE = Range(0.0, math.inf)
+POSITIVE = Range(np.finfo(np.float32).tiny.item(), math.inf)
 FRACTION = Range(0.0, 1.0)
 
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
+
+
+@formula
+def within_norm(g: Any, limit: Any) -> Any:
+    """The gradients, scaled to a norm of `limit` if theirs is larger.
+
+    They are divided by the largest before they are squared, which could overflow.
+    """
+    largest = fn.maximum(fn.max(fn.absolute(g)), np.finfo(np.float32).tiny.item())
+    norm = largest * fn.sqrt(fn.sum(fn.square(g / largest)))
+    return g * (limit / fn.maximum(norm, limit))  # exactly g * 1 within the limit
 
 
 class TrainingStepper(Describable):
@@ -86,6 +100,10 @@ class TrainingStepper(Describable):
             parameters and the new state.
         state_names: Arrays with one value per parameter that are kept from step to step.
         scratch_names: The same, but without a meaning between two steps; for `update`.
+        max_gradient_norm: If the Euclidean norm of all gradients together is larger, they are
+            scaled to it, after the gradient modifiers (Pascanu et al., arXiv:1211.5063); `None`
+            lets them be.
+        loss_scaling: A `LossScaling`; `None` is none. Set it before the training.
         net: The network; set by `start`.
         steps: How many times `run` was called since `start`.
         state: The arrays of ``state_names`` on the network's handler; zero after `start`.
@@ -102,7 +120,12 @@ class TrainingStepper(Describable):
         "_all_numbers": None,
         "_restored": None,
         "_plans": None,
+        "_limit": None,
     }
+    __default_values__ = {"max_gradient_norm": None, "loss_scaling": None}
+
+    max_gradient_norm: float | None = None
+    loss_scaling: LossScaling | None = None
 
     hyperparameters: dict[str, Range] = {}
     rule: Formula | None = None
@@ -115,11 +138,16 @@ class TrainingStepper(Describable):
     scratch: Mapping[str, Array] = _NOTHING
     numbers: Mapping[str, Array] = _NOTHING
     _all_numbers: Array = None
+    _limit: Array = None
     _plans: Plans = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         allowed = self.hyperparameters.get(name)
+        if name == "max_gradient_norm" and value is not None:
+            allowed = POSITIVE
+        if name in ("max_gradient_norm", "loss_scaling") and self._plans is not None:
+            super().__setattr__("_plans", Plans())  # a step consists of other operations now
         if allowed is not None and value not in allowed:
             raise TrainingError(f"{type(self).__name__}.{name}: expected {allowed}, got {value!r}.")
         super().__setattr__(name, value)
@@ -156,9 +184,19 @@ class TrainingStepper(Describable):
         names = tuple(self.scalars())
         self._all_numbers = self.handler.zeros((len(names),))
         self.numbers = {name: self._all_numbers[i : i + 1] for i, name in enumerate(names)}
+        self._limit = self.handler.zeros((1,))
         if self._restored is not None:
             self._restore(self._restored, shape)
             self._restored = None
+        scale = None
+        if self.loss_scaling is not None:
+            scale = self.loss_scaling.start(self.handler, self._changed())
+        if scale is not getattr(net, "loss_scale", None):
+            net.loss_scale = scale
+
+    def _changed(self) -> list[Array]:
+        """Return the arrays that a step changes."""
+        return [self.parameters, *self.state.values()]
 
     def run(self) -> None:
         """Do one step on the data that the network holds, by plan where that can be done.
@@ -174,13 +212,25 @@ class TrainingStepper(Describable):
         values = self.scalars()
         if values:
             self.handler.set_from_numpy(self._all_numbers, np.array(list(values.values())))
+        if self.max_gradient_norm is not None:
+            self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))
 
     def step(self) -> None:
         """Do what can be recorded and replayed: both passes, and handler operations."""
+        scaling = self.loss_scaling
+        if scaling is not None:
+            scaling.keep(self.handler, self._changed())
         self.look_ahead()
         self.net.forward_pass(training_pass=True)
         self.net.backward_pass()
+        if scaling is not None:
+            scaling.judge(self.handler, self.gradients)
+        if self.max_gradient_norm is not None:
+            g = self.gradients
+            self.handler.compute(within_norm, [g, self._limit], [g])
         self.update()
+        if scaling is not None:
+            scaling.finish(self.handler, self._changed())
 
     def _record(self, recorded_net: Any) -> None:
         """Do `step` with a recorded network; what `refresh` has written must not be looked at."""
@@ -215,9 +265,11 @@ class TrainingStepper(Describable):
 
         Returns:
             ``'steps'``, the hyperparameters, and one NumPy array per name in ``state_names``
-            (these only once `start` was called).
+            (these only once `start` was called); and the state of the loss scaling.
         """
         values = {name: getattr(self, name) for name in self.hyperparameters}
+        if self.loss_scaling is not None:
+            values["loss_scaling"] = self.loss_scaling.get_state()
         if self._restored is not None:  # and not started since
             return {**self._restored, **values}
         arrays = {name: self.handler.get_numpy_copy(a) for name, a in self.state.items()}
@@ -230,6 +282,8 @@ class TrainingStepper(Describable):
             TrainingError: The names are not those of this stepper.
         """
         expected = {"steps", *self.hyperparameters}
+        state = dict(state)
+        scaling = state.pop("loss_scaling", None) if self.loss_scaling is not None else None
         if set(state) not in (expected, expected.union(self.state_names)):
             wanted = ", ".join(sorted(expected.union(self.state_names)))
             raise TrainingError(
@@ -238,7 +292,9 @@ class TrainingStepper(Describable):
             )
         for name in self.hyperparameters:
             setattr(self, name, state[name])
-        self._restored = dict(state)
+        self._restored = state
+        if self.loss_scaling is not None and scaling is not None:
+            self.loss_scaling.set_state(scaling)
 
     def _restore(self, saved: Mapping[str, Any], shape: tuple[int, ...]) -> None:
         for name in set(self.state_names).intersection(saved):

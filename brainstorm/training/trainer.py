@@ -16,7 +16,7 @@ from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, write_line
-from brainstorm.hooks.savers import SaveCheckpoint
+from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, gather_losses_and_scores
 from brainstorm.training.checkpoint import DataProgress, load_run, save_run
@@ -290,6 +290,11 @@ class Trainer(Describable):
             self._record(INTERRUPTED, f"received {signal}", self.logs, self.verbose)
         return bool(signal)
 
+    def restart_sequences(self) -> None:
+        """Let recurrent layers begin anew where the next batch goes on with long sequences."""
+        if self._progress is not None:
+            self._progress.restart_sequences()
+
     # -- state ------------------------------------------------------------------------------------
 
     def save_run(self, filename: PathLike) -> None:
@@ -338,7 +343,7 @@ class Trainer(Describable):
         return {
             "current_epoch_nr": self.current_epoch_nr,
             "current_update_nr": self.current_update_nr,
-            "logs": dict(self.logs.sliced()),
+            "logs": self.logs.get_state(),
             "stepper": self.stepper.get_state(),
             "hooks": {name: hook.get_state() for name, hook in self.hooks.items()},
         }
@@ -347,7 +352,7 @@ class Trainer(Describable):
         """Take over what `get_state` returned; hooks that are unknown here are passed over."""
         self.current_epoch_nr = int(state["current_epoch_nr"])
         self.current_update_nr = int(state["current_update_nr"])
-        self.logs = Logs(state["logs"]).sliced()
+        self.logs = Logs.from_state(state["logs"])
         self.stepper.set_state(state["stepper"])
         for name, hook_state in state["hooks"].items():
             if name in self.hooks:

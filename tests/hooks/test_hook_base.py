@@ -25,6 +25,7 @@ EXAMPLES = {
     "MonitorLoss": lambda: hooks.MonitorLoss("valid"),
     "MonitorScores": lambda: hooks.MonitorScores("valid", []),
     "ProgressBar": lambda: hooks.ProgressBar(),
+    "ReturnToCheckpoint": lambda: hooks.ReturnToCheckpoint(0.1, 2, "a"),
     "SaveBestNetwork": lambda: hooks.SaveBestNetwork("valid.loss", criterion="min"),
     "SaveCheckpoint": lambda: hooks.SaveCheckpoint("run.hdf5", keep=2, best="valid.loss"),
     "SaveLogs": lambda: hooks.SaveLogs("logs.hdf5"),

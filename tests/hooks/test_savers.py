@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -261,6 +264,24 @@ def test_a_file_system_without_links(train, tmp_path, monkeypatch):
     assert updates_in(tmp_path) == {"run.hdf5": 4, "run-4.hdf5": 4}
 
 
+@pytest.mark.parametrize("step", ["whole", "copy"])
+def test_what_was_cut_short_is_tidied_up(train, tmp_path, monkeypatch, step):
+    real = Path.replace
+
+    def killed(self, target):
+        if self.name == f".run.hdf5.{step}.tmp":
+            raise KeyboardInterrupt
+        real(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=1)
+    assert f".run.hdf5.{step}.tmp" in files_in(tmp_path)
+    train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=2)
+    assert files_in(tmp_path) == ["run-4.hdf5", "run-8.hdf5", "run.hdf5"]
+
+
 def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(net, batches, tmp_path):
     def attempt(hook, iterator=batches, file="run.hdf5"):
         trainer = Trainer(SgdStepper(), verbose=False)
@@ -309,3 +330,114 @@ def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batc
 def test_bad_options_of_a_checkpoint(options, text):
     with pytest.raises(TrainingError, match=re.escape(text)):
         SaveCheckpoint("run.hdf5", **options)
+
+
+# -- disks that are full ---------------------------------------------------------------------------
+
+
+class Disk:
+    """Lets files be written but in some epochs."""
+
+    def __init__(self, monkeypatch, *bad_epochs):
+        self.bad_epochs, self.epoch, self.fsync = bad_epochs, 0, os.fsync
+        monkeypatch.setattr("os.fsync", self)
+
+    def __call__(self, handle):
+        if self.epoch in self.bad_epochs:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.fsync(handle)
+
+
+class Calendar(Hook):
+    __undescribed__ = {"disk": None}
+
+    def __init__(self, disk):
+        super().__init__()
+        self.disk = disk
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.disk.epoch = epoch_nr
+        return 5 - epoch_nr  # a log of which the last value is the best
+
+
+def logged_epochs(file):
+    return len(Logs.load_hdf5(file)["Calendar"])
+
+
+SAVERS = {
+    "network": lambda file: SaveNetwork(file),
+    "best": lambda file: SaveBestNetwork("Calendar", file, "min"),
+    "logs": lambda file: SaveLogs(file),
+    "run": lambda file: SaveCheckpoint(file),
+}
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_disk_that_is_full_for_a_while(train, tmp_path, monkeypatch, caplog, kind):
+    hook = SAVERS[kind](tmp_path / "file.hdf5")
+    trainer = train(Calendar(Disk(monkeypatch, 2, 3)), hook, epochs=4)
+    assert trainer.current_epoch_nr == 4
+    assert len(caplog.records) == 2
+    assert re.fullmatch(
+        rf"hook '(\w+)' \(\1\): {tmp_path}/file.hdf5 could not be written, and will be tried again "
+        rf"when it is due: \[Errno 28\] No space left on device",
+        caplog.records[0].getMessage(),
+    )
+    assert files_in(tmp_path) == ["file.hdf5"]
+    if kind == "logs":
+        assert logged_epochs(hook.filename) == 5
+    else:
+        saved = bs.Network.from_hdf5(hook.filename).get("parameters")
+        np.testing.assert_array_equal(saved, trainer.net.get("parameters"))
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, monkeypatch, kind):
+    hook = SAVERS[kind](tmp_path / "file.hdf5")
+    trainer = Trainer(SgdStepper(), verbose=False)
+    for each in (Calendar(Disk(monkeypatch, 3)), hook, bs.hooks.StopAfterEpoch(3)):
+        trainer.add_hook(each)
+    with pytest.raises(
+        TrainingError,
+        match=rf"hook '(\w+)' \(\1\): expected to write {tmp_path}/file.hdf5, got: \[Errno 28\] No "
+        r"space left on device. Under this name is what could be written before, if anything",
+    ) as caught:
+        trainer.train(net, batches)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert trainer.current_epoch_nr == 3
+    assert files_in(tmp_path) == ["file.hdf5"]
+    if kind == "run":
+        assert Trainer.resume(hook.filename).current_epoch_nr == 2
+    elif kind == "logs":
+        assert logged_epochs(hook.filename) == 3
+    monkeypatch.undo()
+    trainer.hooks["StopAfterEpoch"].max_epochs = 5
+    trainer.train(net, batches)  # and now there is space
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_an_error_of_the_training_comes_first(net, batches, tmp_path, monkeypatch, kind):
+    class Failing(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            if epoch_nr == 3:
+                raise RuntimeError("lost")
+
+    trainer = Trainer(SgdStepper(), verbose=False)
+    for hook in (Calendar(Disk(monkeypatch, 2, 3)), SAVERS[kind](tmp_path / "file"), Failing()):
+        trainer.add_hook(hook)
+    with pytest.raises(RuntimeError, match="lost"):
+        trainer.train(net, batches)
+
+
+def test_what_a_checkpoint_keeps_while_the_disk_is_full(train, tmp_path, monkeypatch):
+    hook = SaveCheckpoint(tmp_path / "run", keep=2, best="Calendar")
+    train(Calendar(Disk(monkeypatch, 3)), hook, epochs=4)
+    assert updates_in(tmp_path) == {"run": 16, "run-8": 8, "run-16": 16, "run-best": 16}
+    assert hook.kept == [str(tmp_path / "run-8"), str(tmp_path / "run-16")]
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_folder_that_cannot_be_written(train, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(TrainingError, match="expected a file in a folder that exists and can be w"):
+        train(SAVERS[kind](tmp_path / "file.hdf5"))

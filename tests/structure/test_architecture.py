@@ -1,8 +1,15 @@
 """Architecture dictionaries: both connection forms, order, and the text of every refusal."""
 
+import re
+
 import pytest
 
-from brainstorm.errors import LayerValidationError, NetworkValidationError, UnknownTypeError
+from brainstorm.errors import (
+    LayerValidationError,
+    NetworkValidationError,
+    UnknownTypeError,
+    ValidationError,
+)
 from brainstorm.layers import (
     Dropout,
     FullyConnected,
@@ -19,6 +26,7 @@ from brainstorm.structure.architecture import (
     collect_all_connections,
     generate_architecture,
     get_canonical_layer_order,
+    instantiate_layers_from_architecture,
     parse_connection,
 )
 from brainstorm.structure.construction import ConstructionWrapper
@@ -272,3 +280,36 @@ def test_unknown_wired_type():
     inp >> ConstructionWrapper.create("NoSuchLayerImpl")
     with pytest.raises(TypeError, match="unknown layer type 'NoSuch'"):
         Network.from_layer(inp)
+
+
+# -- hostile architectures ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rnd": 1}, "layer 'Input': no option can be called 'rnd'."),
+        ({"self": 1, "name": 2}, "layer 'Input': no option can be called 'name' or 'self'."),
+        ({5: 1}, "layer 'Input': expected texts as keys, got ['@type', 'out_shapes', 5]."),
+    ],
+)
+def test_options_that_no_layer_can_have(options, text):
+    entry = {"@type": "Input", "out_shapes": {"default": ("T", "B", 3)}, **options}
+    with pytest.raises(NetworkValidationError, match=f"^{re.escape(text)}$"):
+        instantiate_layers_from_architecture({"Input": entry})
+
+
+def test_an_architecture_that_contains_itself():
+    entry = {"@type": "Input", "out_shapes": {"default": ("T", "B", 3)}}
+    entry["again"] = entry
+    with pytest.raises(ValidationError, match="architecture: expected at most 64 levels of lists"):
+        instantiate_layers_from_architecture({"Input": entry})
+
+
+def test_an_architecture_that_would_unfold_to_billions():
+    lists = [0]
+    for _ in range(40):
+        lists = [lists] * 10
+    entry = {"@type": "Input", "out_shapes": lists}
+    with pytest.raises(ValidationError, match="architecture: expected at most 1000000 lists and"):
+        instantiate_layers_from_architecture({"Input": entry})

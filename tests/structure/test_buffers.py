@@ -5,6 +5,8 @@ import pytest
 
 from brainstorm.errors import NetworkValidationError, NullBufferError, OutOfMemoryError
 from brainstorm.handlers import NumpyHandler
+from brainstorm.layers import FullyConnected, Input
+from brainstorm.network import Network
 from brainstorm.structure.buffers import BufferManager, last_axis_slice
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes
@@ -160,6 +162,35 @@ def test_memory_only_grows():
     assert address(manager.buffers[2]) == first[2]
 
 
+def test_sizes_that_come_again_have_their_views_again(manager, monkeypatch):
+    """But for memory that has grown since, and for the oldest of many sizes."""
+
+    def views():
+        found = manager.views
+        everything = found.L.outputs.y, found["Input.outputs.x"], found.L.parameters[0]
+        return [*everything, *found.L.parameters, *manager.buffers]
+
+    tree, seen = manager.views, {}
+    for size in ((5, 3), (2, 2), (1, 3)):
+        manager.resize(*size)
+        seen[size] = views()
+    for size, expected in seen.items():
+        manager.resize(*size)
+        assert all(a is b for a, b in zip(views(), expected, strict=True))
+        assert (manager.time_size, manager.batch_size) == size
+        assert manager.views is tree
+        assert manager.views.L.outputs.y.shape == (size[0] + 2, size[1], 4)
+    manager.resize(9, 9)
+    manager.resize(2, 2)
+    assert np.shares_memory(manager.views.L.outputs.y, manager.full_buffers[2])
+    monkeypatch.setattr("brainstorm.structure.buffers.MOST_SIZES", 2)
+    before = manager.views.L.outputs.y
+    for size in ((3, 2), (2, 2)):
+        manager.resize(*size)
+    assert manager.views.L.outputs.y is not before
+    assert manager.views.L.outputs.y.shape == (4, 2, 4)
+
+
 def test_parameters_and_statistics_stay_where_they_are(manager):
     manager.views.parameters[:] = np.arange(8)
     places = [address(b) for b in manager.buffers[:2]]
@@ -285,3 +316,10 @@ def test_a_foreign_context_is_refused(manager, spoil, got):
         ),
     ):
         manager.apply_context(spoil(manager.get_context()))
+
+
+def test_more_memory_than_numpy_can_count():
+    layer = FullyConnected(2**40)
+    Input({"default": ("T", "B", 2**40)}) >> layer
+    with pytest.raises(OutOfMemoryError, match="cannot allocate"):
+        Network.from_layer(layer, handler=NumpyHandler())

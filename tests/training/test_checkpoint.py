@@ -58,8 +58,9 @@ FLAT = [name for name in HIDDEN if name != "conv"]
 CASES = [
     *zip(cycle(FLAT), [n for n in ITERATORS if n != "images"], cycle(HANDLERS)),
     ("conv", "images", "float32"),
-    ("conv", "images", "float64"),
-    *((hidden, "chunks", handler) for hidden in FLAT for handler in HANDLERS),
+    ("conv", "images", "native"),
+    *(("lstm", "chunks", handler) for handler in HANDLERS),
+    *((hidden, "chunks", "native") for hidden in FLAT),
 ]
 CASES = [(*case, "MomentumStepper") for case in CASES]
 CASES += [("lstm", "chunks", "float32", stepper.__name__) for stepper in STEPPERS]
@@ -295,12 +296,17 @@ def replace(name, value):
             UnknownTypeError,
             "unknown class in '@type' 'Nothing'",
         ),
-        (replace("trainer", b"[1]"), FileFormatError, "expected a Trainer, got a list."),
+        (replace("trainer", b"[1]"), FileFormatError, "(trainer: expected a dict)"),
         (change_state("global_rnd/seed", None), FileFormatError, "continued: KeyError('seed')"),
         (
             change_state("generators/network/state/state/pos", 1 << 20),
             ValidationError,
             "RandomState: expected a position from 0 to 624, got 1048576",
+        ),
+        (
+            change_state("generators/handler.stream/buffer_pos", -5),
+            ValidationError,
+            "NumpyStream: expected a position from 0 to 4, got -5",
         ),
         (change_state("trainer", None), FileFormatError, "that can be continued: KeyError"),
         (change_state("data", None), FileFormatError, "that can be continued: KeyError"),

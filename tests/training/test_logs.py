@@ -12,6 +12,7 @@ import pytest
 
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.training import Logs
+from brainstorm.training.columns import BLOCK, Column
 
 
 @pytest.fixture
@@ -149,13 +150,71 @@ def test_broken_and_foreign_files(logs, tmp_path):
     content = (tmp_path / "whole").read_bytes()
     (tmp_path / "half").write_bytes(content[: len(content) // 2])
     for name in ("text", "half"):
-        with pytest.raises(FileFormatError, match=rf"{name}: it is truncated or no HDF5 file"):
+        with pytest.raises(
+            FileFormatError, match=rf"{name}' cannot be read as a logs file: it is trun"
+        ):
             Logs.load_hdf5(tmp_path / name)
     with h5py.File(tmp_path / "other", "w") as file:
         file.attrs["format"] = b"Network file v1.0"
     with pytest.raises(
-        FileFormatError, match=r"expected the format 'Logs file v1.0', got 'Network file v1.0'"
+        FileFormatError, match=r"other': expected a 'Logs file', got 'Network file v1.0'"
     ):
         Logs.load_hdf5(tmp_path / "other")
     with pytest.raises(FileNotFoundError):
         Logs.load_hdf5(tmp_path / "nothing")
+
+
+def test_long_logs_become_columns_and_read_the_same(tmp_path):
+    logs, numbers = Logs(), [i / 3 for i in range(2 * BLOCK)]
+    for number in numbers:
+        logs.append("long", {"numbers": number, "mixed": number, "counts": 1})
+    logs.append("long", {"mixed": "text", "counts": 1 << 70})
+    logs.append("texts", "a")
+    assert type(logs["long.numbers"]) is Column
+    assert logs["long"]["numbers"] == numbers
+    assert logs["long.mixed"] == [*numbers, "text"]
+    assert logs["long.counts"] == [1] * 2 * BLOCK + [1 << 70]
+    assert type(logs["long.mixed"]) is type(logs["long.counts"]) is list
+    again = Logs.from_state(logs.get_state())
+    assert again == logs
+    again.append("long", {"numbers": 1.0})
+    again.append("texts", "b")
+    assert len(logs["long.numbers"]) == len(numbers)
+    assert logs["texts"] == ["a"]
+    assert json.loads(logs.to_json())["long"]["numbers"] == numbers
+    logs.to_csv(tmp_path / "logs.csv")
+    rows = list(csv.reader((tmp_path / "logs.csv").read_text().splitlines()))
+    assert [float(row[0]) for row in rows[1 : len(numbers) + 1]] == numbers
+    del logs["long"]["mixed"], logs["long"]["counts"]
+    logs.save_as_hdf5(tmp_path / "logs.hdf5")
+    assert Logs.load_hdf5(tmp_path / "logs.hdf5") == logs
+
+
+def test_what_is_mixed_from_the_beginning_stays_a_list():
+    logs = Logs()
+    for number in range(2 * BLOCK):
+        logs.append("a", number if number % 2 else 0.5)
+    assert type(logs["a"]) is list
+    assert len(logs["a"]) == 2 * BLOCK
+
+
+def test_older_minor_versions_are_read_and_newer_major_ones_refused(logs, tmp_path):
+    path = tmp_path / "logs.hdf5"
+    logs.save_as_hdf5(path)
+    for version, is_read in (("1.0", True), ("1.9", True), ("2.0", False)):
+        with h5py.File(path, "r+") as file:
+            file.attrs["format"] = f"Logs file v{version}".encode()
+        if is_read:
+            assert Logs.load_hdf5(path).paths() == logs.paths()
+            continue
+        with pytest.raises(FileFormatError, match=r"version 2.0 is newer than the 1.x that this"):
+            Logs.load_hdf5(path)
+
+
+@pytest.mark.parametrize("value", [5.0, "text", [b"a", b"b"], [1j]])
+def test_what_is_no_list_of_numbers_or_texts(tmp_path, value):
+    with h5py.File(tmp_path / "logs.hdf5", "w") as file:
+        file.attrs["format"] = b"Logs file v1.0"
+        file["loss"] = np.array(value) if isinstance(value, list) else value
+    with pytest.raises(FileFormatError, match="loss: expected a list of numbers or texts"):
+        Logs.load_hdf5(tmp_path / "logs.hdf5")

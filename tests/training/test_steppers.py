@@ -29,6 +29,7 @@ from brainstorm.training import (
     SgdStepper,
     TrainingStepper,
 )
+from brainstorm.training.steppers import within_norm
 
 STEPS = 12
 
@@ -509,3 +510,48 @@ def test_every_stepper_is_tested_here():
     assert public == {TrainingStepper, ForwardStepper, *UPDATING}
     with pytest.raises(NotImplementedError, match="TrainingStepper defines neither rule nor upd"):
         TrainingStepper().update()
+
+
+# -- the norm of all gradients --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0.5, 1e30])
+def test_gradients_are_scaled_to_the_largest_norm(limit):
+    stepper, net = SgdStepper(1.0), QuadraticNet()
+    stepper.max_gradient_norm = limit
+    stepper.start(net)
+    before = net.start.copy()
+    gradient = net.gradient(before)
+    stepper.run()
+    step = before - net.handler.get_numpy_copy(net.buffer.parameters)
+    factor = min(1.0, limit / np.linalg.norm(gradient))
+    np.testing.assert_allclose(step, factor * gradient, rtol=1e-12)
+
+
+def test_a_large_gradient_does_not_overflow():
+    handler = NumpyHandler(np.float32)
+    g, limit = (handler.create_from_numpy(np.array(a, np.float32)) for a in ([3e30, -4e30], [5.0]))
+    handler.compute(within_norm, [g, limit], [g])
+    np.testing.assert_allclose(handler.get_numpy_copy(g), [3.0, -4.0], rtol=1e-6)
+    g = handler.zeros((2,))
+    handler.compute(within_norm, [g, limit], [g])
+    assert handler.get_numpy_copy(g).tolist() == [0.0, 0.0]
+
+
+def test_the_largest_norm_may_change_while_training():
+    stepper, net = SgdStepper(1.0), QuadraticNet()
+    stepper.start(net)
+    for limit in (None, 0.25, 0.125, None):
+        stepper.max_gradient_norm = limit
+        before = net.handler.get_numpy_copy(net.buffer.parameters)
+        gradient = net.gradient(before)
+        stepper.run()
+        step = before - net.handler.get_numpy_copy(net.buffer.parameters)
+        wanted = np.linalg.norm(gradient) if limit is None else limit
+        np.testing.assert_allclose(np.linalg.norm(step), wanted)
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.inf, math.nan, "x"])
+def test_a_senseless_largest_norm(bad):
+    with pytest.raises(TrainingError, match=r"SgdStepper.max_gradient_norm: expected a finite num"):
+        SgdStepper(1.0).max_gradient_norm = bad

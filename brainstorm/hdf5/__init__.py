@@ -1,0 +1,19 @@
+"""Reading HDF5 without libhdf5, which crashes on damaged and hostile files.
+
+Only what h5py writes by default is understood: groups, data sets of numbers and texts (in one
+piece, or in chunks with or without gzip and shuffle), and texts as attributes of the root group.
+Links to other places and files, data in other files, virtual data sets, other filters (which may
+be plugins) and second names of one object are refused. Nothing is believed: every address and size
+is checked against the file, and all that is read together may be a few times the file at most, so
+that neither cycles nor bombs take more time or memory than the file's size allows for.
+
+The format: "HDF5 File Format Specification Version 3.0", The HDF Group.
+"""
+
+from __future__ import annotations
+
+from brainstorm.hdf5.data_sets import DataSet
+from brainstorm.hdf5.parts import MalformedError
+from brainstorm.hdf5.reader import Group, open_hdf5
+
+__all__ = ["DataSet", "Group", "MalformedError", "open_hdf5"]

@@ -1,0 +1,167 @@
+"""Checkpoints: the hook that saves whole runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brainstorm.describable import get_description
+from brainstorm.errors import UnknownPathError
+from brainstorm.hooks.base import find_log, is_number
+from brainstorm.hooks.savers import FileSaver, is_better
+from brainstorm.utils import sync_folder
+
+__all__ = ["SaveCheckpoint"]
+
+
+class SaveCheckpoint(FileSaver):
+    """Save the whole run at intervals, so that `Trainer.resume` continues it exactly.
+
+    The file is written after everything else that belongs to an update (and to an epoch, where
+    the update is its last one), over the last one and whole or not at all. A signal that ends the
+    training (see `Trainer.train`) has it written too. The hook does nothing before the first
+    update.
+
+    Args:
+        filename: The file; it always holds the newest state.
+        name: The name in the logs.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Save every so many epochs or updates.
+        minutes: Save every so many minutes (at the end of an update) instead.
+        keep: How many states are kept. More than one: each is kept under a name of its own too,
+            with the number of updates: ``run-1200.hdf5`` beside ``run.hdf5``.
+        best: Dotted path of a log, e.g. ``'validation.total_loss'``: of all states that were saved,
+            the one where its last value was best is kept as ``run-best.hdf5``.
+        criterion: ``'min'`` or ``'max'``: which values of that log are better.
+
+    Attributes:
+        kept: Names of the kept files beside `filename`, the oldest first.
+        best_so_far: The best value at a save, `None` before the first.
+    """
+
+    __undescribed__ = {"kept": [], "best_so_far": None, "_saved_at": 0.0}
+    __default_values__ = {"minutes": None, "keep": 1, "best": None, "criterion": "min"}
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str],
+        name: str | None = None,
+        timescale: str = "epoch",
+        interval: int = 1,
+        minutes: float | None = None,
+        keep: int = 1,
+        best: str | None = None,
+        criterion: str = "min",
+    ) -> None:
+        super().__init__(filename, name, timescale, interval)
+        self.check_choice("criterion", criterion, ("min", "max"))
+        if minutes is not None and not (is_number(minutes) and 0 <= minutes < math.inf):
+            raise self.fail("minutes", "a number >= 0 or None", minutes)
+        if not is_number(keep) or not keep >= 1 or keep % 1 != 0:
+            raise self.fail("keep", "an integer >= 1", keep)
+        self.minutes = minutes
+        self.keep = int(keep)
+        self.best = best
+        self.criterion = criterion
+        self.kept: list[str] = []
+        self.best_so_far: float | None = None
+        self._saved_at = 0.0
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Check now, and not hours later, that the run can be saved.
+
+        Raises:
+            TrainingError: An iterator cannot tell its state, or the folder does not exist or
+                cannot be written.
+            DescriptionError: A hook, the stepper or a scorer cannot be described.
+        """
+        super().start(net, stepper, verbose, named_data_iters)
+        for name, iterator in named_data_iters.items():
+            if not (hasattr(iterator, "get_state") and hasattr(iterator, "resume_epoch")):
+                raise self.fail(name, "a DataIterator, which can be continued", iterator)
+        get_description(self.trainer)
+        self._saved_at = time.monotonic()
+
+    def is_due(self, epoch_nr: int, update_nr: int, epoch_ended: bool) -> bool:
+        """Return whether it is time to save.
+
+        Args:
+            epoch_nr: Epochs so far, the current one included.
+            update_nr: Updates so far.
+            epoch_ended: Whether the update is the last one of the epoch.
+        """
+        if self.minutes is not None:
+            return time.monotonic() - self._saved_at >= 60 * self.minutes
+        if self.timescale == "epoch":
+            return epoch_ended and epoch_nr % self.interval == 0
+        return update_nr % self.interval == 0
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Save the run now, and delete what is older than the last `keep` states."""
+        before = self.get_state()
+        # The file itself knows of the copies that are made of it: who goes on tidies them up.
+        copies = [self._name(update_nr)] if self.keep > 1 else []
+        self.kept = [name for name in self.kept if name not in copies] + copies
+        if self.best is not None and self._improves(epoch_nr, logs):
+            copies.append(self._name("best"))
+        if not self._attempt(lambda: self._save(copies)):
+            self.set_state(before)
+        self._saved_at = time.monotonic()
+
+    def _save(self, copies: list[str]) -> None:
+        if copies:
+            # The copies come first: what the file says about them is true from the beginning.
+            path = Path(self.filename)
+            whole, copy = (path.with_name(f".{path.name}.{name}.tmp") for name in ("whole", "copy"))
+            self.trainer.save_run(whole)
+            for target in copies:
+                _copy_file(whole, copy, target)
+            whole.replace(path)
+            sync_folder(path.parent)
+        else:
+            self.trainer.save_run(self.filename)
+        while len(self.kept) > self.keep:
+            Path(self.kept[0]).unlink(missing_ok=True)
+            del self.kept[0]
+
+    def _name(self, what: Any) -> str:
+        path = Path(self.filename)
+        return str(path.with_name(f"{path.stem}-{what}{path.suffix}"))
+
+    def _improves(self, epoch_nr: int, logs: Mapping[str, Any]) -> bool:
+        try:
+            value = find_log(logs, self.best or "")[-1]
+        except UnknownPathError:
+            if epoch_nr > 1:
+                raise
+            return False  # what is logged at the end of epochs is not there yet
+        better = is_better(value, self.best_so_far, self.criterion)
+        if better:
+            self.best_so_far = value
+        return better
+
+    def get_state(self) -> dict[str, Any]:
+        """Return which files are kept, and how good the best one is."""
+        return {"kept": list(self.kept), "best_so_far": self.best_so_far}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned."""
+        self.kept = list(state["kept"])
+        self.best_so_far = state["best_so_far"]
+
+
+def _copy_file(source: Path, temporary: Path, target: str) -> None:
+    """Make `target` hold what `source` holds, at once, and without taking space where possible."""
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, temporary)
+    temporary.replace(target)

@@ -1,0 +1,152 @@
+"""Returning to the last good checkpoint when numbers have gone wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import FileFormatError
+from brainstorm.files import RunFile, read_run_file
+from brainstorm.hooks.base import is_number
+from brainstorm.hooks.checkpoints import SaveCheckpoint
+from brainstorm.hooks.modifiers import ModifyStepperAttribute
+from brainstorm.hooks.stoppers import StopOnNan
+
+__all__ = ["ReturnToCheckpoint"]
+
+
+class ReturnToCheckpoint(StopOnNan):
+    """Go back to the last good checkpoint when parameters, loss or logs are NaN or infinite.
+
+    Parameters, running statistics and the stepper's state are taken from the newest file of the
+    trainer's `SaveCheckpoint` hook in which all parameters are finite, and the learning rate
+    becomes smaller, also that of schedules. Counts, logs and data go on; recurrent layers begin
+    anew. The training stops when that has happened too often, or if there is no good checkpoint.
+    What was wrong, the update that it went back to and the learning rate are logged as a text.
+
+    Args:
+        factor: What the learning rate is multiplied with, above 0 and at most 1.
+        most_returns: How many times it goes back, in the whole training.
+        logs_to_check: Dotted path or paths of logs whose last value is checked.
+        check_parameters: Whether to check all parameters.
+        check_training_loss: Whether to check the training loss, see `StopOnNan`.
+        name: The name in the logs.
+        timescale: ``'update'`` or ``'epoch'``.
+        interval: Look every so many updates or epochs.
+        verbose: Whether the hook prints; `None` does as the trainer does.
+
+    Attributes:
+        returns: How many times it has gone back.
+    """
+
+    __undescribed__ = {"returns": 0, "_foreign": {}}
+
+    role = "editor"
+
+    def __init__(
+        self,
+        factor: float = 0.5,
+        most_returns: int = 3,
+        logs_to_check: str | Sequence[str] = (),
+        check_parameters: bool = True,
+        check_training_loss: bool = True,
+        name: str | None = None,
+        timescale: str = "update",
+        interval: int = 1,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(
+            logs_to_check, check_parameters, check_training_loss, name, timescale, interval, verbose
+        )
+        if not is_number(factor) or not 0 < factor <= 1:
+            raise self.fail("factor", "a number above 0 and at most 1", factor)
+        if not is_number(most_returns) or not most_returns >= 1 or most_returns % 1 != 0:
+            raise self.fail("most_returns", "an integer >= 1", most_returns)
+        self.factor = factor
+        self.most_returns = int(most_returns)
+        self.returns = 0
+        self._foreign: dict[str, int] = {}  # files that were there before this run, and their times
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Check that there will be checkpoints, and a learning rate.
+
+        Raises:
+            TrainingError: The trainer has no `SaveCheckpoint`, or the stepper no learning rate.
+        """
+        super().start(net, stepper, verbose, named_data_iters)
+        if not self._savers():
+            raise self.fail("trainer", "one with a SaveCheckpoint hook", list(self.trainer.hooks))
+        if not hasattr(stepper, "learning_rate"):
+            raise self.fail("stepper", "one with a learning_rate", type(stepper).__name__)
+        begins = self.trainer.current_update_nr == 0
+        self._foreign = {name: _time_of(name) for name in self._files() if begins}
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Go back if something is not finite."""
+        try:
+            super().__call__(epoch_nr, update_nr, net, stepper, logs)
+        except StopIteration as reason:
+            if self.returns >= self.most_returns:
+                raise StopIteration(f"{reason}, after {self.returns} returns") from None
+            good = self._find_good()
+            if good is None:
+                raise StopIteration(f"{reason}, and there is no good checkpoint") from None
+            self.returns += 1
+            self._go_back(good, net, stepper)
+            found = good.state["trainer"]["current_update_nr"]
+            return f"{reason}: back to update {found}, learning rate {stepper.learning_rate:g}"
+        return None
+
+    def _savers(self) -> list[SaveCheckpoint]:
+        return [h for h in self.trainer.hooks.values() if isinstance(h, SaveCheckpoint)]
+
+    def _files(self) -> list[str]:
+        """Return the names of checkpoints, of each hook the newest first."""
+        return [name for h in self._savers() for name in (h.filename, *reversed(h.kept))]
+
+    def _find_good(self) -> RunFile | None:
+        """Return the newest checkpoint whose parameters are all finite."""
+        for name in self._files():
+            if self._foreign.get(name) == _time_of(name):
+                continue
+            try:
+                content = read_run_file(name)
+            except (FileNotFoundError, FileFormatError):
+                continue
+            if np.isfinite(content.network.parameters).all():
+                return content
+        return None
+
+    def _go_back(self, good: RunFile, net: Any, stepper: Any) -> None:
+        arrays = {"parameters": good.network.parameters, **good.network.persistent}
+        for path, values in arrays.items():
+            net.handler.set_from_numpy(net.buffer[path], values)
+        rate = stepper.learning_rate * self.factor
+        stepper.set_state(good.state["trainer"]["stepper"])
+        stepper.learning_rate = rate
+        stepper.start(net)
+        for hook in self.trainer.hooks.values():
+            if isinstance(hook, ModifyStepperAttribute) and hook.attr_name == "learning_rate":
+                hook.factor *= self.factor
+        self.trainer.restart_sequences()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return how many times the hook has gone back."""
+        return {"returns": self.returns}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned."""
+        self.returns = int(state["returns"])
+
+
+def _time_of(filename: str) -> int:
+    """Return when a file was written, in nanoseconds; -1 if there is none."""
+    try:
+        return os.stat(filename).st_mtime_ns
+    except OSError:
+        return -1

@@ -1,0 +1,57 @@
+"""The generators of random numbers in a network: where they are, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from brainstorm.errors import FileFormatError
+from brainstorm.randomness import RandomState
+
+__all__ = ["get_generator_states", "set_generator_states"]
+
+
+def get_generator_states(net: Any) -> dict[str, Any]:
+    """Return the states of all that a network draws from, by name."""
+    return {name: _get(generator) for name, generator in _generators(net)}
+
+
+def set_generator_states(net: Any, states: Mapping[str, Any], where: str) -> None:
+    """Set the states that `get_generator_states` returned; `where` is for messages.
+
+    Raises:
+        FileFormatError: They belong to another network.
+    """
+    generators = dict(_generators(net))
+    if generators.keys() != states.keys():
+        raise FileFormatError(
+            f"{where}: expected the generators {', '.join(generators)} of its network, got "
+            f"{', '.join(states)}."
+        )
+    for name, generator in generators.items():
+        if isinstance(generator, RandomState):
+            generator.__setstate__(states[name])
+        else:
+            generator.set_state(states[name])
+
+
+def _get(generator: Any) -> dict[str, Any]:
+    own = isinstance(generator, RandomState)  # its get_state is NumPy's, and lacks the seed
+    return generator.__getstate__() if own else generator.get_state()
+
+
+def _generators(net: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, `RandomState` or stream of a handler)."""
+    yield "network", net.rnd
+    yield "handler", net.handler.rnd
+    yield "handler.stream", net.handler.stream
+    for layer_name, layer in net.layers.items():
+        for attribute, value in vars(layer).items():
+            is_stream = hasattr(value, "get_state") and hasattr(value, "set_state")
+            if isinstance(value, RandomState) or is_stream:
+                yield f"layers.{layer_name}.{attribute}", value
+    for kind in ("weight_modifiers", "gradient_modifiers"):
+        for layer_name, parameters in getattr(net, kind).items():
+            for parameter, modifiers in parameters.items():
+                for number, modifier in enumerate(modifiers):
+                    yield f"{kind}.{layer_name}.{parameter}.{number}", modifier.rnd

@@ -1,0 +1,129 @@
+"""Loss scaling: small deltas survive arithmetic of low precision."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import TrainingError
+from brainstorm.hooks.base import is_number
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
+from brainstorm.utils import Array
+
+__all__ = ["LossScaling"]
+
+#: The scale stays between these: powers of two, by which numbers are multiplied exactly.
+SMALLEST, LARGEST = 1.0, 2.0**24
+
+
+class LossScaling(Describable):
+    """Multiplies the loss before the backward pass, and divides the gradients after it.
+
+        stepper = AdamStepper(0.001)
+        stepper.loss_scaling = LossScaling()
+
+    A step whose gradients are not finite changes neither parameters nor the stepper's state, and
+    halves the scale; so many good steps in a row double it. All of it happens in the handler's
+    memory, without looking at a value. Parameters keep the precision of the handler. (Micikevicius
+    et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2; defaults as in PyTorch.)
+
+    Args:
+        initial: The scale at the start, from 1 to 2^24; rounded to a power of two.
+        growth_interval: After how many good steps in a row the scale doubles.
+    """
+
+    __undescribed__ = {"_handler": None, "_numbers": None, "_kept": (), "_restored": None}
+
+    def __init__(self, initial: float = 2.0**16, growth_interval: int = 2000) -> None:
+        if not is_number(initial) or not SMALLEST <= initial <= LARGEST:
+            raise TrainingError(
+                f"LossScaling.initial: expected a number from 1 to 2^24, got {initial!r}."
+            )
+        if not is_number(growth_interval) or not growth_interval >= 1 or growth_interval % 1:
+            raise TrainingError(
+                f"LossScaling.growth_interval: expected an integer >= 1, got {growth_interval!r}."
+            )
+        self.initial = float(2.0 ** np.rint(np.log2(initial)))
+        self.growth_interval = int(growth_interval)
+        self._handler: Any = None
+        self._numbers: Array = None  # scale, good steps, whether the present step is good
+        self._kept: tuple[Array, ...] = ()
+        self._restored: Mapping[str, Any] | None = None
+
+    @property
+    def scale(self) -> float:
+        """The present scale."""
+        return float(self.get_state()["scale"])
+
+    def start(self, handler: Any, arrays: list[Array]) -> Array:
+        """Take over a handler and the arrays that a bad step must not change.
+
+        Returns:
+            The scale in memory, a one-element array.
+        """
+        state = self._restored or {"scale": self.initial, "good_steps": 0}
+        self._restored = None
+        self._handler = handler
+        self._numbers = handler.zeros((3,))
+        values = np.array([state["scale"], state["good_steps"], 1.0])
+        handler.set_from_numpy(self._numbers, values)
+        self._kept = tuple(handler.zeros(tuple(array.shape)) for array in arrays)
+        return self._numbers[0:1]
+
+    def keep(self, handler: Any, arrays: list[Array]) -> None:
+        """Remember the arrays before a step."""
+        for array, kept in zip(arrays, self._kept, strict=True):
+            handler.copy_to(array, kept)
+
+    def judge(self, handler: Any, gradients: Array) -> None:
+        """Look whether the step is good."""
+        handler.compute(are_finite, [gradients], [self._numbers[2:3]])
+
+    def finish(self, handler: Any, arrays: list[Array]) -> None:
+        """Undo the step if it was bad, and change the scale."""
+        scale, good, ok = (self._numbers[i : i + 1] for i in range(3))
+        for array, kept in zip(arrays, self._kept, strict=True):
+            handler.compute(chosen, [ok, array, kept], [array])
+        handler.compute(_next_scale(self.growth_interval), [ok, scale, good], [scale, good])
+
+    def get_state(self) -> dict[str, Any]:
+        """Return scale and number of good steps since it was changed."""
+        if self._numbers is None or self._restored is not None:
+            return dict(self._restored or {"scale": self.initial, "good_steps": 0})
+        scale, good, _ = self._handler.get_numpy_copy(self._numbers).tolist()
+        return {"scale": scale, "good_steps": int(good)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned, at the next `start`."""
+        self._restored = {"scale": float(state["scale"]), "good_steps": int(state["good_steps"])}
+
+
+@formula
+def are_finite(g: Any) -> Any:
+    """1 if all elements are finite, else 0."""
+    return fn.min(fn.finite(g))
+
+
+@formula
+def chosen(ok: Any, new: Any, old: Any) -> Any:
+    """The new values if all is well, else the old ones."""
+    return fn.where(ok, new, old)
+
+
+@functools.cache
+def _next_scale(growth_interval: int) -> Formula:
+    """Return the formula of the scale and the number of good steps after a step."""
+
+    @formula
+    def next_scale(ok: Any, scale: Any, good: Any) -> list[Any]:
+        count = ok * (good + 1)
+        full = fn.greater_equal(count, growth_interval)
+        changed = fn.where(ok, fn.where(full, 2 * scale, scale), 0.5 * scale)
+        return [fn.clip(changed, SMALLEST, LARGEST), fn.where(full, 0 * count, count)]
+
+    return next_scale

@@ -1,0 +1,31 @@
+"""A few kills; `make test-crash` does hundreds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.crash.harness import torment
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+def test_nothing_is_lost():
+    counts = torment(3, seed=1, per_run=1)
+    assert counts.losses == []
+    assert counts.kills == 3
+    assert counts.runs >= 3
+    assert min(counts.resumes, counts.while_writing, counts.short) > 0
+    assert counts.files > 20
+
+
+def test_what_is_lost_is_noticed(monkeypatch):
+    @contextlib.contextmanager
+    def in_place(path):
+        yield Path(path)
+
+    monkeypatch.setattr("brainstorm.files.atomic_file", in_place)
+    assert "cannot be read" in "".join(torment(100, seed=1).losses)

@@ -1,0 +1,50 @@
+"""Data files: what is given, and what the errors say."""
+
+from __future__ import annotations
+
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import Minibatches, load_data
+from brainstorm.errors import FileFormatError
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data.hdf5"
+    with h5py.File(path, "w") as file:
+        file["a/training/default"] = np.arange(60.0).reshape(2, 10, 3)
+        file.create_dataset(
+            "a/training/targets", data=np.ones((2, 10, 1), "u1"), compression="gzip"
+        )
+        file["top"] = np.zeros(3)
+    return path
+
+
+def test_the_arrays_of_a_group_feed_an_iterator(path):
+    data = load_data(path, "a/training")
+    assert list(data) == ["default", "targets"]
+    assert isinstance(data["default"], np.memmap)
+    batch = next(Minibatches(4, shuffle=False, **data)())
+    assert np.array_equal(batch["default"], np.arange(60.0).reshape(2, 10, 3)[:, :4])
+    assert list(load_data(path)) == ["top"]
+
+
+def test_what_is_not_there(path):
+    with pytest.raises(FileFormatError, match=re.escape(
+        "group 'a/trainin': unknown group 'trainin'. Choices are: training. Did you mean 'training'"
+    )):  # fmt: skip
+        load_data(path, "a/trainin")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_data(path.with_name("no.hdf5"))
+
+
+def test_a_damaged_file(path):
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(
+        FileFormatError, match="data.hdf5' cannot be read as a data file: it is trun"
+    ):
+        load_data(path)

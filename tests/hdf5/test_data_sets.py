@@ -1,0 +1,170 @@
+"""Data sets: every type of elements, every layout, and bombs."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.hdf5 import MalformedError, open_hdf5
+
+CODES = "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 S3"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file.hdf5"
+
+
+def read(path, mapped=False):
+    with open_hdf5(path) as root:
+        return root["x"].map() if mapped else root["x"].read()
+
+
+def equal(found, wanted):
+    return (
+        found.dtype == wanted.dtype
+        and found.shape == wanted.shape
+        and found.tobytes() == wanted.tobytes()
+    )
+
+
+@pytest.mark.parametrize("code", CODES.split())
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (2, 3, 4)])
+def test_all_types_and_shapes(path, code, order, shape):
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(order + code)
+    with h5py.File(path, "w") as file:
+        file["x"] = array
+    assert equal(read(path), array[()])
+    assert equal(read(path, mapped=True), array)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=3),
+    st.sampled_from([{}, {"compression": "gzip"}, {"shuffle": True},
+                     {"compression": 9, "shuffle": True}]),
+    st.sampled_from(["f4", ">i2", "c16", "?"]),
+)  # fmt: skip
+def test_chunks_of_all_sizes(tmp_path_factory, dims, options, code):
+    shape = tuple(size for size, _ in dims)
+    chunks = tuple(min(size, chunk) for size, chunk in dims)
+    array = (np.arange(np.prod(shape)).reshape(shape) % 7).astype(code)
+    path = tmp_path_factory.mktemp("chunks") / "file.hdf5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=array, chunks=chunks, **options)
+    assert equal(read(path), array)
+
+
+def test_many_chunks(path):
+    array = np.arange(5000.0).reshape(50, 100)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=array, chunks=(1, 7))
+    assert equal(read(path), array)
+
+
+def test_texts(path):
+    for value in ("größer", ["a", "", "längerer Text" * 50], [["a", "b"]]):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=value, dtype=h5py.string_dtype())
+        assert read(path) == value
+
+
+def test_a_mapped_array_is_read_only_and_outlives_the_file(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(12.0).reshape(3, 4)
+    array = read(path, mapped=True)
+    assert isinstance(array, np.memmap)
+    assert not array.flags.writeable
+    assert array[1].tolist() == [4.0, 5.0, 6.0, 7.0]
+
+
+def test_an_array_that_was_read_may_be_written_to(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(3.0)
+    read(path)[0] = 5.0
+
+
+def _terabytes(file):
+    file.create_dataset("x", (10**7, 10**7), "f4", chunks=(100, 100))
+
+
+def _written_terabytes(file):
+    file.create_dataset("x", (10**7, 10**7), "f4", chunks=(10, 10))[0, 0] = 1
+
+
+def _bomb(file):
+    file.create_dataset("x", (2**30,), "u1", chunks=(2**30,), compression="gzip")
+    file["x"].id.write_direct_chunk((0,), b"\x78\x9c" + b"\0" * 100)
+
+
+def _external(file):
+    file.create_dataset("x", (10,), "u1", external=[("/etc/passwd", 0, 10)])
+
+
+def _virtual(file):
+    layout = h5py.VirtualLayout((10,), "u1")
+    layout[:] = h5py.VirtualSource("/etc/passwd", "x", (10,))
+    file.create_virtual_dataset("x", layout)
+
+
+def _committed(file):
+    file["t"] = np.dtype("f8")
+    file.create_dataset("x", data=[1.0], dtype=file["t"])
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (_terabytes, "a data set lacks chunks, or has too many"),
+        (_written_terabytes, "a data set lacks chunks, or has too many"),
+        (_bomb, "a chunk has fewer bytes than its shape says"),
+        (_external, "a data set lies in other files"),
+        (_virtual, "a data set is virtual, or in pieces that are not understood"),
+        (_committed, "in other places|neither numbers nor texts|lacks its shape"),
+        (lambda f: f.create_dataset("x", data=np.arange(9), compression="lzf"), "filter 32000, no"),
+        (
+            lambda f: f.create_dataset("x", data=np.arange(9), fletcher32=True),
+            "passed filter 3, no",
+        ),
+        (lambda f: f.create_dataset("x", data=np.arange(9), scaleoffset=0), "passed filter 6, not"),
+        (lambda f: f.create_dataset("x", data=np.zeros(3, "i4,f8")), "neither numbers nor texts"),
+        (lambda f: f.create_dataset("x", data=[f.ref], dtype=h5py.ref_dtype), "neither numbers"),
+        (lambda f: f.create_dataset("x", data=h5py.Empty("f4")), "no shape that is understood"),
+    ],
+)
+def test_what_is_refused_without_taking_memory(path, make, text):
+    with h5py.File(path, "w") as file:
+        make(file)
+    tracemalloc.start()
+    with pytest.raises(MalformedError, match=text):
+        read(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_a_deflated_chunk_that_is_larger_than_its_shape(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.zeros(10**6, "u1"), chunks=(10**6,), compression="gzip")
+        _, packed = file["x"].id.read_direct_chunk((0,))
+        del file["x"]
+        file.create_dataset("x", (1000,), "u1", chunks=(1000,), compression="gzip")
+        file["x"].id.write_direct_chunk((0,), packed)
+    with pytest.raises(MalformedError, match="it is cut off|bytes in place of 1000"):
+        read(path)
+
+
+def test_a_damaged_chunk(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(1000), chunks=(1000,), compression="gzip")
+        _, packed = file["x"].id.read_direct_chunk((0,))
+    data = path.read_bytes()
+    middle = data.index(packed) + len(packed) // 2
+    path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    with pytest.raises(MalformedError, match="a chunk cannot be unpacked|bytes in place of"):
+        read(path)

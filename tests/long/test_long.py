@@ -1,0 +1,19 @@
+"""A short version of `make test-long`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.long.run import train
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="looks into /proc")
+def test_nothing_grows(tmp_path):
+    samples = train(tmp_path, 20_000)
+    assert [sample.updates for sample in samples] == list(range(0, 20_001, 2000))
+    # Of short logs, which are lists still, there are six of each update.
+    settled = samples[4:]
+    assert settled[-1].resident - settled[0].resident < 3_000_000
+    assert len({(sample.files, sample.threads) for sample in settled}) == 1

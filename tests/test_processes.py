@@ -1,0 +1,277 @@
+"""Networks in several threads and processes, and signals in the middle of compiled kernels."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.data_iterators import Minibatches
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
+from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Lstm
+from brainstorm.training import MomentumStepper, SgdStepper, Trainer
+
+HANDLERS = {
+    "numpy": lambda: NumpyHandler(np.float32, seed=5),
+    "numpy float64": lambda: NumpyHandler(np.float64, seed=5),
+    "native": lambda: NativeHandler(np.float32, threads=1, seed=5),
+    "native float64": lambda: NativeHandler(np.float64, threads=1, seed=5),
+}
+THREADED = {
+    **HANDLERS,
+    "native with threads": lambda: NativeHandler(np.float32, threads=2, seed=5),
+}
+RND = np.random.RandomState(0)
+DATA = {
+    "default": RND.normal(size=(4, 30, 3)).astype(np.float32),
+    "targets": RND.randint(0, 2, (4, 30, 1)),
+}
+
+
+def make_network(handler, seed=1):
+    inp, out = bs.tools.get_in_out_layers("classification", (3,), 2)
+    inp >> FullyConnected(8, "tanh") >> BatchNorm() >> Dropout(0.2) >> Lstm(5) >> out
+    net = bs.Network.from_layer(inp, seed=seed, handler=handler)
+    net.initialize(bs.initializers.Gaussian(0.5), seed=seed)
+    return net
+
+
+def make_batches(seed=1):
+    batches = Minibatches(4, **DATA)
+    batches.rnd.set_seed(seed)
+    return batches
+
+
+def train(net, epochs=2, seed=1, hooks=()):
+    """Train by plans; return the bits of all that is kept."""
+    trainer = Trainer(MomentumStepper(0.1, 0.9), verbose=False)
+    trainer.add_hook(MonitorLoss("valid", timescale="update", interval=5))
+    trainer.add_hook(StopAfterEpoch(epochs))
+    for hook in hooks:
+        trainer.add_hook(hook)
+    trainer.train(net, make_batches(seed), valid=make_batches(seed + 1))
+    content = net.get_file_content()
+    arrays = [content.parameters, *content.persistent.values()]
+    return b"".join(array.tobytes() for array in arrays) + repr(trainer.logs).encode()
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", THREADED)
+def test_networks_in_threads_of_their_own_compute_as_ever(kind):
+    seeds = [1, 2, 3]
+    expected = [train(make_network(THREADED[kind](), seed), seed=seed) for seed in seeds]
+    nets = [make_network(THREADED[kind](), seed) for seed in seeds]
+    found = [b""] * len(seeds)
+    together = threading.Barrier(len(seeds))
+
+    def run(number):
+        together.wait()
+        found[number] = train(nets[number], seed=seeds[number])
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(seeds))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected
+
+
+@pytest.mark.parametrize("kind", THREADED)
+def test_a_network_goes_on_in_another_thread(kind):
+    expected = make_network(THREADED[kind]())
+    bits = [train(expected), train(expected)]
+    net, found = make_network(THREADED[kind]()), [b""]
+    assert train(net) == bits[0]
+    thread = threading.Thread(target=lambda: found.append(train(net)))
+    thread.start()
+    thread.join()
+    assert found[1] == bits[1]
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+def in_a_fork(work):
+    """Return what a function of a forked process returns: bytes."""
+    end, begin = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads of BLAS
+        child = os.fork()
+    if child == 0:
+        try:
+            os.close(end)
+            with open(begin, "wb") as pipe:
+                pipe.write(work())
+        finally:
+            os._exit(0)
+    os.close(begin)
+    with open(end, "rb") as pipe:
+        result = pipe.read()
+    os.waitpid(child, 0)
+    return result
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", HANDLERS)
+def test_a_forked_process_trains_and_the_parent_goes_on(kind):
+    """With the same bits, by plans that were recorded before."""
+    expected = make_network(HANDLERS[kind]())
+    bits = [train(expected), train(expected)]
+    net = make_network(HANDLERS[kind]())
+    assert train(net) == bits[0]
+    assert in_a_fork(lambda: train(net)) == bits[1]
+    assert train(net) == bits[1]
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", HANDLERS)
+def test_a_plan_that_was_recorded_before_the_fork(kind):
+    def steps(net, stepper):
+        for _ in range(5):
+            stepper.run()
+        return net.get("parameters").tobytes()
+
+    def begin():
+        net, stepper = make_network(HANDLERS[kind]()), SgdStepper(0.1)
+        net.provide_external_data({name: array[:, :6] for name, array in DATA.items()})
+        stepper.start(net)
+        return net, stepper
+
+    expected = begin()
+    bits = [steps(*expected), steps(*expected)]
+    net, stepper = begin()
+    assert steps(net, stepper) == bits[0]
+    assert in_a_fork(lambda: steps(net, stepper)) == bits[1]
+    assert steps(net, stepper) == bits[1]
+
+
+@needs_fork
+def test_a_child_of_a_threaded_parent_uses_one_thread():
+    net = make_network(THREADED["native with threads"]())
+    train(net)
+    values = net.get("parameters")
+
+    def work():
+        threads = [net.handler.threads, NativeHandler(threads=4).threads]
+        train(net, epochs=1)
+        return repr([*threads, bool(np.isfinite(net.get("parameters")).all())]).encode()
+
+    assert in_a_fork(work) == b"[1, 1, True]"
+    assert net.handler.threads == 2
+    np.testing.assert_array_equal(net.get("parameters"), values)
+    train(net, epochs=1)
+
+
+@needs_fork
+def test_processes_save_runs_of_their_own(tmp_path):
+    net = make_network(HANDLERS["native"]())
+    names = ["child.hdf5", "parent.hdf5"]
+
+    def work(name):
+        return train(net, hooks=[SaveCheckpoint(tmp_path / name, timescale="update")])
+
+    assert in_a_fork(lambda: work(names[0])) == work(names[1])
+    runs = [Trainer.resume(tmp_path / name) for name in names]
+    assert runs[0].current_update_nr == runs[1].current_update_nr
+    np.testing.assert_array_equal(*(run.net.get("parameters") for run in runs))
+
+
+def train_and_tell(net, queue):
+    queue.put(train(net))
+
+
+@pytest.mark.parametrize("kind", HANDLERS)
+def test_a_spawned_process_gets_a_copy(kind):
+    expected, net = make_network(HANDLERS[kind]()), make_network(HANDLERS[kind]())
+    train(expected, epochs=1)
+    train(net, epochs=1)
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=train_and_tell, args=(net, queue))
+    process.start()
+    found = queue.get(timeout=60)
+    process.join()
+    bits = train(expected)
+    assert found == bits
+    assert train(net) == bits
+
+
+@pytest.mark.parametrize("kind", THREADED)
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda n: pickle.loads(pickle.dumps(n))])
+def test_copies_are_networks_of_their_own(kind, duplicate):
+    """With the same random numbers to come, but without the batch."""
+    net = make_network(THREADED[kind]())
+    train(net, epochs=1)
+    net.keep_input_deltas = True
+    other = duplicate(net)
+    assert other.keep_input_deltas
+    assert type(other.handler) is type(net.handler)
+    np.testing.assert_array_equal(other.get("parameters"), net.get("parameters"))
+    values = net.get("parameters")
+    bits = train(other)
+    np.testing.assert_array_equal(net.get("parameters"), values)
+    assert train(net) == bits
+
+
+# -- signals --------------------------------------------------------------------------------------
+
+
+class SlowSteps(SgdStepper):
+    """Has a signal sent to this process in the middle of the fifth step, which is a plan's."""
+
+    __undescribed__ = {"number": None, "durations": [], "sent": 0.0, "last": ()}
+
+    def __init__(self, number):
+        super().__init__(0.01)
+        self.number, self.durations, self.sent, self.last = number, [], 0.0, ()
+
+    def send(self):
+        self.sent = time.monotonic()
+        os.kill(os.getpid(), self.number)
+
+    def run(self):
+        if len(self.durations) == 4:
+            threading.Timer(0.2 * min(self.durations), self.send).start()
+        begin = time.monotonic()
+        super().run()
+        self.last = begin, time.monotonic()
+        self.durations = [*self.durations, self.last[1] - begin]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["numpy", "native"])
+def test_a_signal_in_a_long_kernel_ends_the_run_after_the_update(tmp_path, kind, number):
+    inp, out = bs.tools.get_in_out_layers("classification", (256,), 2)
+    inp >> FullyConnected(512, "tanh") >> FullyConnected(512, "tanh") >> out
+    net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[kind]())
+    net.initialize(bs.initializers.Gaussian(0.05), seed=1)
+    stepper = SlowSteps(number)
+    trainer = Trainer(stepper, verbose=False)
+    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5", interval=100))
+    trainer.add_hook(StopAfterEpoch(2))
+    x = RND.normal(size=(1, 16384, 256)).astype(np.float32)
+    y = RND.randint(0, 2, (1, 16384, 1))
+    trainer.train(net, Minibatches(2048, default=x, targets=y))
+    begin, end = stepper.last
+    assert begin < stepper.sent < end
+    assert trainer.logs["interrupted"] == [f"received {signal.Signals(number).name}"]
+    assert trainer.current_update_nr == 5
+    again = Trainer.resume(tmp_path / "run.hdf5")
+    assert again.current_update_nr == 5
+    np.testing.assert_array_equal(again.net.get("parameters"), net.get("parameters"))
