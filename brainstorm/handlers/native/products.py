@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from brainstorm.handlers.native.primitives import (
     address,
     check_arrays,
 )
+from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
 from brainstorm.handlers.numpy_memory import aligned_zeros
 from brainstorm.utils import Array
 
@@ -56,6 +58,9 @@ ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
 #: Rows of the result from which rearranging the second factor, if it is stored by rows or not,
 #: costs less than it gains (measured).
 MANY_ROWS, VERY_MANY_ROWS = 256, 1024
+
+#: Rows of the first factor that a matrix is packed for, when it is to be found out if it is small.
+FEW_ROWS = 8
 
 Strides = tuple[int, ...]
 
@@ -114,6 +119,10 @@ def _build(
     activation: tuple[int, float, float] | None,
 ) -> list[Call]:
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
+    plain = bias is None and activation is None and a.ndim == 2
+    if plain and is_small(*a.shape, b.shape[1], b.itemsize):
+        with contextlib.suppress(UnsupportedError):
+            return build_small(a, b, out, add)
     primitives.choose_team(2 * out.size * a.shape[-1], a.size + b.size + out.size)
     row = None if bias is None else bias.reshape((1, -1))
     shapes = a.shape, b.shape, out.shape
@@ -218,7 +227,6 @@ def _packed(primitives: Primitives, b: Array) -> tuple[_Packed, bool]:
     known = primitives.packed.get(key)
     if known is not None:
         return known[0], False
-    primitives.choose_team(2 * 32 * b.size, b.size)
     packed = _Packed(primitives, b)
 
     def gone(_: Any) -> None:
@@ -234,13 +242,25 @@ def _packed(primitives: Primitives, b: Array) -> tuple[_Packed, bool]:
 
 
 class _Packed:
-    """A matrix in the layout that the library wants, in memory of its own.
+    """A matrix in memory of its own: by rows if it is small, else as the library wants it.
 
     Attributes:
         copy: The call that copies what the matrix is now.
     """
 
     def __init__(self, primitives: Primitives, b: Array) -> None:
+        self._rows: Array | None = None
+        if is_small(FEW_ROWS, *b.shape, b.itemsize):
+            with contextlib.suppress(UnsupportedError):
+                rows = aligned_zeros(b.shape, b.dtype)
+                self.copy = build_transposed(b, rows)
+                self._rows = self._memory = rows
+        if self._rows is None:
+            self._copy_as_wanted(primitives, b)
+        self.copy.keep = (*self.copy.keep, self._memory)
+
+    def _copy_as_wanted(self, primitives: Primitives, b: Array) -> None:
+        primitives.choose_team(2 * 32 * b.size, b.size)
         # The library's choice does not depend on the number of rows of a.
         shapes, strides = ((32, b.shape[0]), b.shape, (32, b.shape[1])), _strides(b)
         rows = (b.shape[0], 1), ANY, (b.shape[1], 1), None
@@ -252,10 +272,17 @@ class _Packed:
         reorder = primitives.reorder(("packed", b.shape, strides), plain, layout)
         given = {SRC: (plain, address(b)), DST: (layout, address(self._memory))}
         self.copy = primitives.call("pack", reorder, given)
-        self.copy.keep = (*self.copy.keep, self._memory)
 
     def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         """Return the calls for ``out += a @ b``."""
+        if self._rows is not None:
+            calls = _build(primitives, a, self._rows, out, None, True, None)
+        else:
+            calls = [self._product_as_wanted(primitives, a, out)]
+        calls[-1].keep = (*calls[-1].keep, self._memory)
+        return calls
+
+    def _product_as_wanted(self, primitives: Primitives, a: Array, out: Array) -> Call:
         check_arrays((np.float32,), [out], [a])
         primitives.choose_team(2 * a.size * self._shape[1], a.size + out.size)
         strides = _strides(a), ANY, _strides(out), None
@@ -266,6 +293,4 @@ class _Packed:
             WEIGHTS: (self._layout, address(self._memory)),
             DST: (primitives.layout(out.shape, strides[2]), address(out)),
         }
-        call = primitives.call("product", product, given)
-        call.keep = (*call.keep, self._memory)
-        return [call]
+        return primitives.call("product", product, given)

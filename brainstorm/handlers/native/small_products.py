@@ -1,0 +1,124 @@
+"""Products of small matrices as a C kernel of our own: oneDNN takes a microsecond to begin.
+
+    out (+)= a @ b
+
+The rows of b and of out are contiguous and whole vectors of the processor; a has any strides. Four
+rows by four vectors of the result stay in registers while the sum runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import numpy as np
+
+from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native.calls import KERNEL, Call
+from brainstorm.handlers.native.library import UnsupportedError
+from brainstorm.handlers.native.primitives import address
+from brainstorm.utils import Array
+
+__all__ = ["MOST_FLOP", "build_small", "build_transposed", "is_small"]
+
+#: Multiplications and additions up to which this is faster than oneDNN (measured).
+MOST_FLOP = 300_000
+#: Whole vectors, whatever the processor: AVX-512's.
+VECTOR_BYTES = 64
+
+_SOURCE = """
+#include <stdint.h>
+const char *product_seal(void) { return "SEAL"; }
+typedef REAL real;
+typedef real vector __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
+enum { M, N, K, A_ROW, A_COLUMN, B_ROW, OUT_ROW, ADD, LANES = 64 / sizeof(real) };
+
+static inline __attribute__((always_inline)) void block(
+    const int rows, const int vectors, const real *restrict a, const real *restrict b,
+    real *restrict out, const int64_t *n) {
+  vector sum[4][4];
+  _Pragma("GCC unroll 4") for (int i = 0; i < rows; i++)
+    _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++)
+      sum[i][j] = n[ADD] ? *(const vector *)(out + i * n[OUT_ROW] + j * LANES) : (vector){0};
+  for (int64_t k = 0; k < n[K]; k++)
+    _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) {
+      const vector y = *(const vector *)(b + k * n[B_ROW] + j * LANES);
+      _Pragma("GCC unroll 4") for (int i = 0; i < rows; i++)
+        sum[i][j] += a[i * n[A_ROW] + k * n[A_COLUMN]] * y;
+    }
+  _Pragma("GCC unroll 4") for (int i = 0; i < rows; i++)
+    _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++)
+      *(vector *)(out + i * n[OUT_ROW] + j * LANES) = sum[i][j];
+}
+
+#define CASE(r, v) case 4 * r + v: block(r, v, left, right, at, n); break;
+#define CASES(r) CASE(r, 1) CASE(r, 2) CASE(r, 3) CASE(r, 4)
+
+void product(void *const *pointers, const int64_t *n) {
+  const real *a = pointers[0], *b = pointers[1];
+  real *out = pointers[2];
+  for (int64_t c = 0; c < n[N]; c += 4 * LANES)
+    for (int64_t p = 0; p < n[M]; p += 4) {
+      const int64_t rows = n[M] - p < 4 ? n[M] - p : 4, wide = (n[N] - c) / LANES;
+      const int64_t vectors = wide < 4 ? wide : 4;
+      const real *left = a + p * n[A_ROW], *right = b + c;
+      real *at = out + p * n[OUT_ROW] + c;
+      switch (4 * rows + vectors) { CASES(1) CASES(2) CASES(3) CASES(4) }
+    }
+}
+"""
+_TRANSPOSED = """
+#include <stdint.h>
+const char *transposed_seal(void) { return "SEAL"; }
+typedef REAL real;
+void transposed(void *const *pointers, const int64_t *n) {
+  const real *restrict b = pointers[0];
+  real *restrict out = pointers[1];
+  for (int64_t i = 0; i < n[0]; i++)
+    for (int64_t j = 0; j < n[1]; j++) out[i * n[1] + j] = b[i * n[2] + j * n[3]];
+}
+"""
+
+
+def is_small(m: int, k: int, n: int, itemsize: int) -> bool:
+    """Return whether `build_small` is the fastest for an (m, k) and a (k, n) matrix."""
+    return 2 * m * k * n <= MOST_FLOP and n * itemsize % VECTOR_BYTES == 0
+
+
+def build_small(a: Array, b: Array, out: Array, add: bool) -> list[Call]:
+    """Return the call for ``out (+)= a @ b``, which are of one type and do not overlap.
+
+    Raises:
+        UnsupportedError: There is no compiler, or rows of b or out are not contiguous.
+    """
+    size = a.itemsize
+    if b.strides[1] != size or out.strides[1] != size:
+        raise UnsupportedError("rows are not contiguous")
+    strides = [stride // size for stride in (*a.strides, b.strides[0], out.strides[0])]
+    numbers = [*out.shape, a.shape[1], *strides, add]
+    return [_call("product", _SOURCE, [a, b, out], numbers)]
+
+
+def build_transposed(b: Array, out: Array) -> Call:
+    """Return the call that copies b, of any strides, into contiguous memory of its shape."""
+    strides = [stride // b.itemsize for stride in b.strides]
+    return _call("transposed", _TRANSPOSED, [b, out], [*b.shape, *strides])
+
+
+def _call(name: str, source: str, arrays: list[Array], numbers: list[int]) -> Call:
+    pointers = np.array([address(array) for array in arrays], np.intp)
+    sizes = np.array(numbers, np.int64)
+    function = _kernel(name, source, arrays[0].dtype.name)
+    return Call(KERNEL, function, address(pointers), address(sizes), keep=(pointers, sizes))
+
+
+@functools.cache
+def _kernel(name: str, source: str, dtype: str) -> int:
+    real = {"float32": "float", "float64": "double"}[dtype]
+    text = source.replace("REAL", real)
+    try:
+        function = compiler.load(lambda seal: text.replace("SEAL", seal), name)
+    except MissingDependencyError as error:
+        raise UnsupportedError(str(error)) from None
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

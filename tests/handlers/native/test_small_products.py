@@ -1,0 +1,65 @@
+"""Products of small matrices: against NumPy, for every block of rows and vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.native.calls import KERNEL
+from brainstorm.handlers.native.library import UnsupportedError
+from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
+
+pytestmark = pytest.mark.skipif(
+    not compiler.is_available(), reason="WITHOUT A C COMPILER SMALL PRODUCTS ARE NOT TESTED"
+)
+LANES = {np.float32: 16, np.float64: 8}
+
+
+@pytest.mark.parametrize("dtype", LANES)
+def test_random_small_products(dtype):
+    rng = np.random.default_rng(0)
+    for seed in range(200):
+        m, k = (int(size) for size in rng.integers(1, 14, 2))
+        n = LANES[dtype] * int(rng.integers(1, 10))
+        a = rng.standard_normal((m, 2 * k))[:, ::2] if seed % 3 else rng.standard_normal((k, m)).T
+        b, wide = rng.standard_normal((k, n + 3))[:, 1:-2], rng.standard_normal((m, n + 4))
+        a, b, wide = (x.astype(dtype, order="K") for x in (a, b, wide))
+        b, out = np.ascontiguousarray(b) if seed % 2 else b, wide[:, 1:-3]
+        expected = wide.astype(np.float64)
+        expected[:, 1:-3] = (out if seed % 2 else 0) + a.astype(np.float64) @ b
+        assert is_small(m, k, n, a.itemsize)
+        (call,) = build_small(a, b, out, bool(seed % 2))
+        call()
+        np.testing.assert_allclose(wide, expected, 1e-5, 1e-5)
+
+
+def test_what_is_not_small():
+    assert not is_small(8, 32, 100, 4)  # not whole vectors
+    assert not is_small(32, 256, 1024, 4)  # oneDNN is faster
+    b, out = np.ones((16, 4), np.float32).T, np.ones((2, 16), np.float32)
+    with pytest.raises(UnsupportedError, match="rows are not contiguous"):
+        build_small(np.ones((2, 4), np.float32), b, out, False)
+
+
+def test_copies_of_any_strides():
+    b = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for source in (b, b.T, b[::2, 1::3]):
+        out = np.zeros(source.shape, np.float32)
+        build_transposed(source, out)()
+        np.testing.assert_array_equal(out, source)
+
+
+def test_the_handler_uses_them():
+    a, b, out = (np.ones(shape, np.float32) for shape in ((8, 32), (128, 32), (8, 128)))
+    handler = NativeHandler(seed=1)
+    handler.pack_m(b, transb=True)
+    for name, transb in (("dot_add_packed", True), ("dot_mm", False)):
+        right = b if transb else np.ones((32, 128), np.float32)
+        arguments = {"a": a, "b": right, "out": out, "transb": transb}
+        (call,) = handler._calls_for(name, arguments)
+        assert call.kind == KERNEL
+    b[...] = 2
+    handler.dot_add_packed(a, b, out, transb=True)
+    np.testing.assert_array_equal(out, np.full((8, 128), 33))  # b as it was when it was packed
