@@ -22,11 +22,11 @@ rooms: $(VENV)/.test
 	$(BIN)/lint-imports --no-cache > $(VENV)/rooms.log || { cat $(VENV)/rooms.log; exit 1; }
 
 pytest: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 # The same tests with every native piece switched off.
 test-numpy: $(VENV)/.test
-	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(BIN)/python -m pytest
+	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(BIN)/python -m pytest -n 2
 
 # Layers against PyTorch: see tests/peers/README.md.
 test-peers: $(VENV)/.peers

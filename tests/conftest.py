@@ -1,8 +1,14 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests, and how many threads they use."""
+
+import os
 
 import pytest
 
 from brainstorm.optree import activations
+
+# Tests take turns on the processors with each other and with other programs, where threads that
+# wait for each other cost a hundred times what they gain. Tests of threads say how many they want.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

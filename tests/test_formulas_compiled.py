@@ -81,7 +81,7 @@ def test_formulas_of_steppers(name: str) -> None:
     "modifier",
     [modifiers.ConstrainL2Norm(1.0), modifiers.ClipValues(-0.5, None), modifiers.ClipValues(),
      modifiers.L1Decay(0.1)],
-    ids=str,
+    ids=lambda modifier: type(modifier).__name__,
 )  # fmt: skip
 def test_formulas_of_modifiers(modifier: Any) -> None:
     handler, rnd = TwinHandler(), np.random.RandomState(0)

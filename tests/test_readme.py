@@ -42,7 +42,7 @@ def test_the_rooms_exist():
     rows = re.findall(r"^\| (`brainstorm.*?) \|", README, flags=re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(?:brainstorm)?\.(\w+)`", row)]
     packages = {path.stem for path in Path(bs.__file__).parent.iterdir()}
-    private = {"__init__", "__pycache__", "_version", "all", "py"}
+    private = {"__init__", "__main__", "__pycache__", "_version", "all", "py"}
     assert set(names) == packages - private
     assert len(names) == len(set(names))
     for name in names:

@@ -51,7 +51,7 @@ def _own_global_state():
 # -- the law --------------------------------------------------------------------------------------
 
 STEPPERS = sorted(
-    (c for c in get_inheritors(TrainingStepper) if c.__module__.startswith("brainstorm.")),
+    (c for c in get_inheritors(TrainingStepper) if c.__module__.startswith("brainstorm.training.")),
     key=lambda c: c.__name__,
 )
 FLAT = [name for name in HIDDEN if name != "conv"]

@@ -133,7 +133,7 @@ def test_hdf5_round_trip(logs, tmp_path):
     np.testing.assert_array_equal(again["validation.total_loss"], logs["validation.total_loss"])
 
 
-@pytest.mark.parametrize("values", [[1.0, "a"], [[1, 2], [3]], [1j], [object()]], ids=str)
+@pytest.mark.parametrize("values", [[1.0, "a"], [[1, 2], [3]], [1j], [object]], ids=str)
 def test_hdf5_names_the_log_that_cannot_be_saved(values, tmp_path):
     file = tmp_path / "logs.hdf5"
     file.write_bytes(b"old")
