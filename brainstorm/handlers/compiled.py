@@ -29,7 +29,7 @@ from brainstorm.utils import Array
 __all__ = ["CompiledProgram", "default_threads"]
 
 #: How many layouts, and how many sets of arrays, a program remembers per Python thread.
-MOST_LAYOUTS, MOST_CALLS = 32, 256
+MOST_LAYOUTS, MOST_CALLS = 32, 4096
 
 _Flags: TypeAlias = tuple[bool, ...]
 

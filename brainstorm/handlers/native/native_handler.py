@@ -18,7 +18,7 @@ from brainstorm.errors import HandlerValidationError, MissingDependencyError
 from brainstorm.handlers import compiled, compiler
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.compiled import CompiledProgram
-from brainstorm.handlers.native import convolutions, pooling, products
+from brainstorm.handlers.native import convolutions, pooling, products, rows
 from brainstorm.handlers.native.cache import CallCache
 from brainstorm.handlers.native.calls import KERNEL, Call, Replay
 from brainstorm.handlers.native.elementwise import ProgramOperations, affine_row
@@ -432,6 +432,9 @@ class NativeHandler(ProgramOperations):
         NumpyHandler.dot_add_packed
     )
     affine_mm = _native(products.build_affine, "a b bias out", "activation")(NumpyHandler.affine_mm)
+
+    take_rows_mv = _native(rows.build_take, "m v out")(NumpyHandler.take_rows_mv)
+    add_rows_mv = _native(rows.build_add, "m v out")(NumpyHandler.add_rows_mv)
 
     # -- images ------------------------------------------------------------------------------
 

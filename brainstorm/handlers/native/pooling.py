@@ -5,18 +5,15 @@ Channels lie side by side, so that the innermost loops run over them.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import MissingDependencyError
-from brainstorm.handlers import compiler
 from brainstorm.handlers.compiled_layout import PARALLEL_WORK
-from brainstorm.handlers.native.calls import KERNEL, Call
+from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.kernels import kernel_call
 from brainstorm.handlers.native.library import UnsupportedError
-from brainstorm.handlers.native.primitives import Primitives, address, check_arrays
+from brainstorm.handlers.native.primitives import Primitives, check_arrays
 from brainstorm.utils import Array
 
 __all__ = ["build_average", "build_average_deltas", "build_maximum", "build_maximum_deltas"]
@@ -25,11 +22,7 @@ __all__ = ["build_average", "build_average_deltas", "build_maximum", "build_maxi
 MOST_FLOAT32 = 2**24
 
 _HEAD = """
-#include <stdint.h>
-typedef REAL real;
-typedef INDEX whole;
 enum { THREADS, CHUNKS, CLEARS, N, H, W, C, OH, OW, KH, KW, PAD, SH, SW };
-const char *pool_seal(void) { return "SEAL"; }
 static inline int64_t lowest(int64_t corner) { return corner < 0 ? -corner : 0; }
 static inline int64_t highest(int64_t corner, int64_t window, int64_t size) {
   return size - corner < window ? size - corner : window;
@@ -160,25 +153,7 @@ def _build(primitives: Primitives, text: str, arrays: list[Array], first_output:
     n, *rest = images.shape
     chunks = 1 if n >= threads else min(threads, images.shape[-1])
     sizes = [n, *rest, *results.shape[1:3], *window]
-    numbers = np.array([threads, chunks, clears, *sizes, padding, *stride], np.int64)
-    pointers = np.array([address(array) for array in arrays], np.intp)
-    function = _kernel(text, images.dtype.name)
-    return [Call(KERNEL, function, address(pointers), address(numbers), keep=(pointers, numbers))]
-
-
-@functools.cache
-def _kernel(text: str, dtype: str) -> int:
-    """Return the address of a compiled kernel.
-
-    Raises:
-        UnsupportedError: There is no compiler.
-    """
-    real, whole = {"float32": ("float", "int32_t"), "float64": ("double", "int64_t")}[dtype]
-    head = _HEAD.replace("REAL", real).replace("INDEX", whole)
+    numbers = [threads, chunks, clears, *sizes, padding, *stride]
     opened = text.count("{") - text.count("}")
-    body = f"void pool(void *const *pointers, const int64_t *n) {{{text}{'}' * opened}}}\n"
-    try:
-        function = compiler.load(lambda seal: head.replace("SEAL", seal) + body, "pool")
-    except MissingDependencyError as error:
-        raise UnsupportedError(str(error)) from None
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    body = f"{_HEAD}void pool(void *const *pointers, const int64_t *n) {{{text}{'}' * opened}}}\n"
+    return [kernel_call("pool", body, arrays, numbers)]

@@ -120,7 +120,7 @@ def _build(
 ) -> list[Call]:
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
     plain = bias is None and activation is None and a.ndim == 2
-    if plain and is_small(*a.shape, b.shape[1], b.itemsize):
+    if plain and is_small(len(out), a.shape[1], out.shape[1], out.itemsize):
         with contextlib.suppress(UnsupportedError):
             return build_small(a, b, out, add)
     primitives.choose_team(2 * out.size * a.shape[-1], a.size + b.size + out.size)
@@ -250,7 +250,7 @@ class _Packed:
 
     def __init__(self, primitives: Primitives, b: Array) -> None:
         self._rows: Array | None = None
-        if is_small(FEW_ROWS, *b.shape, b.itemsize):
+        if is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize):
             with contextlib.suppress(UnsupportedError):
                 rows = aligned_zeros(b.shape, b.dtype)
                 self.copy = build_transposed(b, rows)

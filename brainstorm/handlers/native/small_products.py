@@ -8,16 +8,9 @@ rows by four vectors of the result stay in registers while the sum runs.
 
 from __future__ import annotations
 
-import ctypes
-import functools
-
-import numpy as np
-
-from brainstorm.errors import MissingDependencyError
-from brainstorm.handlers import compiler
-from brainstorm.handlers.native.calls import KERNEL, Call
+from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.kernels import kernel_call
 from brainstorm.handlers.native.library import UnsupportedError
-from brainstorm.handlers.native.primitives import address
 from brainstorm.utils import Array
 
 __all__ = ["MOST_FLOP", "build_small", "build_transposed", "is_small"]
@@ -28,9 +21,6 @@ MOST_FLOP = 300_000
 VECTOR_BYTES = 64
 
 _SOURCE = """
-#include <stdint.h>
-const char *product_seal(void) { return "SEAL"; }
-typedef REAL real;
 typedef real vector __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
 enum { M, N, K, A_ROW, A_COLUMN, B_ROW, OUT_ROW, ADD, LANES = 64 / sizeof(real) };
 
@@ -69,9 +59,6 @@ void product(void *const *pointers, const int64_t *n) {
 }
 """
 _TRANSPOSED = """
-#include <stdint.h>
-const char *transposed_seal(void) { return "SEAL"; }
-typedef REAL real;
 void transposed(void *const *pointers, const int64_t *n) {
   const real *restrict b = pointers[0];
   real *restrict out = pointers[1];
@@ -97,28 +84,10 @@ def build_small(a: Array, b: Array, out: Array, add: bool) -> list[Call]:
         raise UnsupportedError("rows are not contiguous")
     strides = [stride // size for stride in (*a.strides, b.strides[0], out.strides[0])]
     numbers = [*out.shape, a.shape[1], *strides, add]
-    return [_call("product", _SOURCE, [a, b, out], numbers)]
+    return [kernel_call("product", _SOURCE, [a, b, out], numbers)]
 
 
 def build_transposed(b: Array, out: Array) -> Call:
     """Return the call that copies b, of any strides, into contiguous memory of its shape."""
     strides = [stride // b.itemsize for stride in b.strides]
-    return _call("transposed", _TRANSPOSED, [b, out], [*b.shape, *strides])
-
-
-def _call(name: str, source: str, arrays: list[Array], numbers: list[int]) -> Call:
-    pointers = np.array([address(array) for array in arrays], np.intp)
-    sizes = np.array(numbers, np.int64)
-    function = _kernel(name, source, arrays[0].dtype.name)
-    return Call(KERNEL, function, address(pointers), address(sizes), keep=(pointers, sizes))
-
-
-@functools.cache
-def _kernel(name: str, source: str, dtype: str) -> int:
-    real = {"float32": "float", "float64": "double"}[dtype]
-    text = source.replace("REAL", real)
-    try:
-        function = compiler.load(lambda seal: text.replace("SEAL", seal), name)
-    except MissingDependencyError as error:
-        raise UnsupportedError(str(error)) from None
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    return kernel_call("transposed", _TRANSPOSED, [b, out], [*b.shape, *strides])

@@ -83,11 +83,11 @@ def test_indices_that_float32_cannot_hold():
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_without_a_compiler(monkeypatch, tmp_path, name):
-    from brainstorm.handlers.native import pooling
+    from brainstorm.handlers.native import kernels
 
     monkeypatch.setenv("CC", "no-such-compiler-here")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(pooling, "_kernel", pooling._kernel.__wrapped__)
+    monkeypatch.setattr(kernels, "_function", kernels._function.__wrapped__)
     handler = NativeHandler(seed=1)
     arguments = Arguments(name, 1, np.float32)
     call = Call(handler, arguments)

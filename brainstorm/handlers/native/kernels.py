@@ -1,0 +1,56 @@
+"""Kernels that are written by hand in C: compiled once per type of the arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native.calls import KERNEL, Call
+from brainstorm.handlers.native.library import UnsupportedError
+from brainstorm.handlers.native.primitives import address
+from brainstorm.utils import Array
+
+__all__ = ["kernel_call"]
+
+#: What the names stand for that a source may use: the type of the arrays, and one for indices that
+#: is as wide, so that loops over both become vectors.
+_TYPES = {
+    "float32": "typedef float real; typedef int32_t whole;",
+    "float64": "typedef double real; typedef int64_t whole;",
+}
+
+
+def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence[int]) -> Call:
+    """Return the call of ``void name(void *const *pointers, const int64_t *n)`` in C.
+
+    Args:
+        name: Of the function.
+        body: Its text, and what stands before it; it may use the types ``real`` and ``whole``.
+        arrays: What the pointers point to, all of one type.
+        numbers: What n holds.
+
+    Raises:
+        UnsupportedError: There is no compiler.
+    """
+    function = _function(name, body, arrays[0].dtype.name)
+    pointers = np.array([address(array) for array in arrays], np.intp)
+    sizes = np.array(numbers, np.int64)
+    return Call(KERNEL, function, address(pointers), address(sizes), keep=(pointers, sizes))
+
+
+@functools.cache
+def _function(name: str, body: str, dtype: str) -> int:
+    def source(seal: str) -> str:
+        head = f'const char *{name}_seal(void) {{ return "{seal}"; }}\n'
+        return f"#include <stdint.h>\n{_TYPES[dtype]}\n{head}{body}"
+
+    try:
+        function = compiler.load(source, name)
+    except MissingDependencyError as error:
+        raise UnsupportedError(str(error)) from None
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

@@ -1,0 +1,38 @@
+"""Rows of a table: against the reference, and numbers that are none of its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.testing.handler_arguments import Arguments, Call
+
+needs_compiler = pytest.mark.skipif(
+    not compiler.is_available(), reason="NO C COMPILER: ROWS ARE DONE BY NUMPY, WHICH IS TESTED"
+)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["take_rows_mv", "add_rows_mv"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_random_rows(name, dtype):
+    handler = NativeHandler(dtype, seed=1)
+    for seed in range(200):
+        arguments = Arguments(name, seed, dtype)
+        call = Call(handler, arguments, strided=bool(seed % 2))
+        assert handler._calls_for(name, call.values) is not None
+        call.run()
+        np.testing.assert_allclose(call.get("out"), arguments.expected()["out"], 1e-6, 1e-6)
+
+
+@needs_compiler
+def test_numbers_that_are_no_rows_touch_nothing_else():
+    table, out = np.arange(6, dtype=np.float32).reshape(3, 2), np.zeros((4, 2), np.float32)
+    numbers = np.array([[-7], [1e30], [np.nan], [1]], np.float32)
+    handler = NativeHandler(seed=1)
+    handler.take_rows_mv(table, numbers, out)
+    np.testing.assert_array_equal(out, table[[0, 2, 0, 1]])
+    handler.add_rows_mv(np.ones((4, 2), np.float32), numbers, table)
+    np.testing.assert_array_equal(table, [[0, 1], [3, 4], [4, 5]])
