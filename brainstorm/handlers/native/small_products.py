@@ -2,8 +2,8 @@
 
     out (+)= a @ b
 
-The rows of b and of out are contiguous and whole vectors of the processor; a has any strides. Four
-rows by four vectors of the result stay in registers while the sum runs.
+The rows of b and of out are contiguous; a has any strides. Four rows by four vectors of the result
+stay in registers while the sum runs; columns that do not fill a vector are done one by one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from brainstorm.utils import Array
 
 __all__ = ["MOST_FLOP", "build_small", "build_transposed", "is_small"]
 
-#: Multiplications and additions up to which this is faster than oneDNN (measured).
-MOST_FLOP = 300_000
-#: Whole vectors, whatever the processor: AVX-512's.
+#: Multiplications and additions up to which this is faster than oneDNN (measured): of all columns,
+#: and of those that do not fill a vector.
+MOST_FLOP, MOST_SINGLE_FLOP = 300_000, 10_000
+#: A vector, whatever the processor: AVX-512's.
 VECTOR_BYTES = 64
 
 _SOURCE = """
@@ -48,13 +49,21 @@ static inline __attribute__((always_inline)) void block(
 void product(void *const *pointers, const int64_t *n) {
   const real *a = pointers[0], *b = pointers[1];
   real *out = pointers[2];
-  for (int64_t c = 0; c < n[N]; c += 4 * LANES)
+  const int64_t filled = n[N] / LANES * LANES;
+  for (int64_t c = 0; c < filled; c += 4 * LANES)
     for (int64_t p = 0; p < n[M]; p += 4) {
-      const int64_t rows = n[M] - p < 4 ? n[M] - p : 4, wide = (n[N] - c) / LANES;
+      const int64_t rows = n[M] - p < 4 ? n[M] - p : 4, wide = (filled - c) / LANES;
       const int64_t vectors = wide < 4 ? wide : 4;
       const real *left = a + p * n[A_ROW], *right = b + c;
       real *at = out + p * n[OUT_ROW] + c;
       switch (4 * rows + vectors) { CASES(1) CASES(2) CASES(3) CASES(4) }
+    }
+  for (int64_t p = 0; p < n[M]; p++)
+    for (int64_t c = filled; c < n[N]; c++) {
+      real sum = n[ADD] ? out[p * n[OUT_ROW] + c] : 0;
+      for (int64_t k = 0; k < n[K]; k++)
+        sum += a[p * n[A_ROW] + k * n[A_COLUMN]] * b[k * n[B_ROW] + c];
+      out[p * n[OUT_ROW] + c] = sum;
     }
 }
 """
@@ -70,7 +79,8 @@ void transposed(void *const *pointers, const int64_t *n) {
 
 def is_small(m: int, k: int, n: int, itemsize: int) -> bool:
     """Return whether `build_small` is the fastest for an (m, k) and a (k, n) matrix."""
-    return 2 * m * k * n <= MOST_FLOP and n * itemsize % VECTOR_BYTES == 0
+    single = n % (VECTOR_BYTES // itemsize)
+    return 2 * m * k * n <= MOST_FLOP and 2 * m * k * single <= MOST_SINGLE_FLOP
 
 
 def build_small(a: Array, b: Array, out: Array, add: bool) -> list[Call]:

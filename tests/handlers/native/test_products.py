@@ -84,15 +84,16 @@ def refused():
     """Arguments that oneDNN does not get."""
     rng = np.random.default_rng(0)
     f = lambda *shape: rng.standard_normal(shape, np.float32)  # noqa: E731
-    square, wide = f(6, 6), f(12, 12)
+    n = 60  # what is smaller is not oneDNN's
+    square, wide = f(n, n), f(2 * n, 2 * n)
     yield "nothing to add up", (f(3, 0), f(0, 4), f(3, 4))
     yield "nothing to write", (f(0, 3), f(3, 4), f(0, 4))
-    yield "every second element", (wide[::2, ::2], f(6, 6), f(6, 6))
-    yield "backwards", (square[::-1], f(6, 6), f(6, 6))
-    yield "repeated rows", (np.broadcast_to(f(6), (6, 6)), f(6, 6), f(6, 6))
-    yield "another type", (f(6, 6).astype(np.float64), f(6, 6), f(6, 6))
-    yield "in place", (square, f(6, 6), square)
-    yield "overlapping", (wide[:6, :6], f(6, 6), wide[3:9, 3:9])
+    yield "every second element", (wide[::2, ::2], f(n, n), f(n, n))
+    yield "backwards", (square[::-1], f(n, n), f(n, n))
+    yield "repeated rows", (np.broadcast_to(f(n), (n, n)), f(n, n), f(n, n))
+    yield "another type", (f(n, n).astype(np.float64), f(n, n), f(n, n))
+    yield "in place", (square, f(n, n), square)
+    yield "overlapping", (wide[:n, :n], f(n, n), wide[3 : n + 3, 3 : n + 3])
 
 
 @pytest.mark.parametrize("case", [name for name, _ in refused()])
@@ -105,13 +106,12 @@ def test_what_numpy_does(native, case):
 
 
 def test_without_the_library(without):
-    a, b, out = np.eye(3, dtype=np.float32), np.full((3, 3), 2, np.float32), np.zeros((3, 3))
-    out = out.astype(np.float32)
+    a, b, out = (f((99, 99), np.float32) for f in (np.ones, np.ones, np.zeros))
     assert without._calls_for("dot_mm", {"a": a, "b": b, "out": out}) is None
     without.dot_mm(a, b, out)
     without.dot_add_mm(a, b, out)
     without.repeated_dot_add(b)(a, out)
-    np.testing.assert_array_equal(out, 3 * b)
+    np.testing.assert_array_equal(out, 3 * 99 * b)
 
 
 @pytest.mark.parametrize("fallback", [False, True])
@@ -221,9 +221,9 @@ def test_a_second_call_creates_nothing(native, counted):
 
 def test_primitives_are_shared_by_arrays_of_the_same_form(native, counted):
     for _ in range(3):
-        a, b, out = (np.ones((20, 20), np.float32) for _ in range(3))
+        a, b, out = (np.ones((99, 99), np.float32) for _ in range(3))
         native.dot_mm(a, b, out)
-        assert out[0, 0] == 20
+        assert out[0, 0] == 99
     assert counted.count("matmul") == counted.count("dnnl_primitive") == 1
 
 

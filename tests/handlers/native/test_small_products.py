@@ -22,7 +22,7 @@ def test_random_small_products(dtype):
     rng = np.random.default_rng(0)
     for seed in range(200):
         m, k = (int(size) for size in rng.integers(1, 14, 2))
-        n = LANES[dtype] * int(rng.integers(1, 10))
+        n = LANES[dtype] * int(rng.integers(10)) + int(rng.integers(6)) + 1
         a = rng.standard_normal((m, 2 * k))[:, ::2] if seed % 3 else rng.standard_normal((k, m)).T
         b, wide = rng.standard_normal((k, n + 3))[:, 1:-2], rng.standard_normal((m, n + 4))
         a, b, wide = (x.astype(dtype, order="K") for x in (a, b, wide))
@@ -36,7 +36,7 @@ def test_random_small_products(dtype):
 
 
 def test_what_is_not_small():
-    assert not is_small(8, 32, 100, 4)  # not whole vectors
+    assert not is_small(800, 32, 3, 4)  # no whole vector
     assert not is_small(32, 256, 1024, 4)  # oneDNN is faster
     b, out = np.ones((16, 4), np.float32).T, np.ones((2, 16), np.float32)
     with pytest.raises(UnsupportedError, match="rows are not contiguous"):
