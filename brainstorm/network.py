@@ -35,6 +35,7 @@ from brainstorm.structure.architecture import (
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.display import Tree
 from brainstorm.structure.external_data import check_external_data, split_batch
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.structure.lifetimes import plan_memory
@@ -43,7 +44,7 @@ from brainstorm.structure.passes import Passes
 from brainstorm.structure.planning import Plans
 from brainstorm.structure.prediction import Prediction
 from brainstorm.structure.recording import RecordedNetwork
-from brainstorm.structure.summary import summarize
+from brainstorm.structure.summary import network_tree, summarize
 from brainstorm.structure.topology import check_topology
 from brainstorm.utils import Array
 from brainstorm.value_modifiers import (
@@ -244,10 +245,24 @@ class Network(Seedable, Describable):
 
     def summary(self) -> None:
         """Print a table of the layers: shapes, parameters, characteristics."""
-        sys.stdout.write(f"{self!r}\n")
+        sys.stdout.write(f"Network of {len(self.layers)} layers\n{summarize(self.layers)}\n")
+
+    def tree(self) -> Tree:
+        """Return the tree of all layers, to be printed or to be shown by a notebook.
+
+        Each layer has its options, where its inputs come from, its outputs, parameters and
+        internals. ``repr(net)`` is this, folded where it is long.
+        """
+        return network_tree(self.layers, None if self._buffer_manager.is_closed else self.buffer)
 
     def __repr__(self) -> str:
-        return f"Network of {len(self.layers)} layers\n{summarize(self.layers)}"
+        return repr(self.tree().folded())
+
+    def _repr_html_(self) -> str:
+        return self.tree().folded()._repr_html_()
+
+    def __rich__(self) -> Any:
+        return self.tree().folded().__rich__()
 
     # -- life cycle -----------------------------------------------------------------------------
 

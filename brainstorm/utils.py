@@ -47,6 +47,7 @@ __all__ = [
     "flatten",
     "flatten_all_but_last",
     "flatten_features",
+    "flatten_items",
     "flatten_keys",
     "flatten_time",
     "flatten_time_and_features",
@@ -188,15 +189,18 @@ def get_normalized_path(*args: str) -> str:
     return ".".join(path)
 
 
-def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
-    """Return the dotted paths of all leaves of nested mappings."""
-    keys: list[str] = []
+def flatten_items(nested: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, leaf) of all leaves of nested mappings; paths begin with `start`."""
     for key, value in nested.items():
         if isinstance(value, Mapping):
-            keys.extend(f"{key}.{below}" for below in flatten_keys(value))
+            yield from flatten_items(value, f"{start}{key}.")
         else:
-            keys.append(key)
-    return keys
+            yield f"{start}{key}", value
+
+
+def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
+    """Return the dotted paths of all leaves of nested mappings."""
+    return [path for path, _ in flatten_items(nested)]
 
 
 # -- shapes: these use only `.shape` and `.reshape`, so they work on every handler's arrays ------

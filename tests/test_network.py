@@ -412,15 +412,39 @@ def test_losses():
 
 def test_summary_shows_layers_and_shapes(capsys):
     net = build("cnn")
-    text = repr(net)
-    assert text.startswith("Network of 7 layers\nlayer ")
     net.summary()
-    assert capsys.readouterr().out == f"{text}\n"
+    text = capsys.readouterr().out.removesuffix("\n")
+    assert text.startswith("Network of 7 layers\nlayer ")
     (row,) = (line for line in text.splitlines() if line.startswith("BatchNorm"))
     assert "(T, B, 2, 2, 3)" in row
     assert "depends_on_mode" in row
     assert row.endswith("internals")
     assert text.splitlines()[-1].split() == ["total", f"{net.parameters_size:,}"]
+
+
+def test_repr_is_the_tree_of_layers():
+    net = build("lstm")
+    lines = repr(net).split("\n")
+    assert lines[0] == f"Network of {len(net.layers)} layers, {net.parameters_size:,} parameters"
+    (number,) = (i for i, line in enumerate(lines) if line.startswith("  Lstm  Lstm(size="))
+    assert lines[number].endswith("  from Input")
+    assert lines[number + 1] == "    outputs"
+    assert lines[number + 2].split("  ")[3] == "default"
+    assert "(T+1, B, " in lines[number + 2]
+    assert not any(line.strip() in ("gradients", "inputs") for line in lines)
+    assert net._repr_html_() == net.tree()._repr_html_()
+    assert str(net.__rich__().label) == lines[0]
+    net.close()
+    assert repr(net).startswith(f"Network of {len(net.layers)} layers\n  Input  Input(")
+
+
+def test_repr_of_large_networks_is_short():
+    net = Network.from_layer(classifier(*(FullyConnected(2, "tanh") for _ in range(200))))
+    assert len(repr(net).split("\n")) < len(repr(net.tree()).split("\n")) / 10
+    long = {"default": ("T", "B", 4), **{f"a_long_name_{i}": ("T", "B", 4) for i in range(9)}}
+    inp = Input(long)
+    inp >> FullyConnected(2)
+    assert all(len(line) < 120 for line in repr(Network.from_layer(inp)).split("\n"))
 
 
 def test_closing():
@@ -442,6 +466,11 @@ def test_buffers_can_be_set_by_name():
     net.buffer.Projection.parameters.bias[:] = 7
     assert (net.get("Projection.parameters.bias") == 7).all()
     assert (net.get("parameters") == 7).sum() == 3
+    for path in net.buffer.paths("FullyConnected_*.parameters.*"):
+        net.buffer[path][...] = 0
+    assert np.count_nonzero(net.get("parameters")) == np.count_nonzero(
+        net.get("Projection.parameters.W")
+    ) + 3  # fmt: skip
 
 
 # -- parameters -----------------------------------------------------------------------------------

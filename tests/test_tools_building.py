@@ -1,7 +1,6 @@
 """Networks from a task and from a short text, and how networks are shown."""
 
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -9,12 +8,11 @@ import pytest
 import brainstorm as bs
 from brainstorm.errors import (
     LayerValidationError,
-    MissingDependencyError,
     NetworkValidationError,
     UnknownPathError,
     ValidationError,
 )
-from brainstorm.tools import create_net_from_spec, draw_network, get_in_out_layers
+from brainstorm.tools import create_net_from_spec, get_in_out_layers
 
 
 def net_from(spec, task="classification", in_shape=(8, 8, 1), out_shape=10, **kwargs):
@@ -230,78 +228,6 @@ def test_initialization():
     assert (net.get("Lstm.parameters.pi") != 0).all()
     again = bs.create_from_description(bs.get_description(net))
     assert again.get("parameters").shape == net.get("parameters").shape
-
-
-# -- showing --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small():
-    return net_from("Ft5", in_shape=3, out_shape=2)
-
-
-def test_the_info_names_layers_options_connections_and_parameters(small, capsys):
-    text = bs.tools.get_network_info(small)
-    assert text.startswith(repr(small))
-    assert "FullyConnected (FullyConnected) size=5, activation='tanh'" in text
-    assert "    from Input.default -> FullyConnected.default\n    W (5, 3)\n    bias (5,)\n" in text
-    bs.tools.print_network_info(small)
-    assert capsys.readouterr().out == text + "\n"
-
-
-def test_drawing_as_graphviz_text(small, tmp_path):
-    draw_network(small, tmp_path / "net.dot")
-    lines = (tmp_path / "net.dot").read_text().splitlines()
-    assert lines[0] == "digraph network {"
-    assert lines[-1] == "}"
-    assert (
-        r'  "FullyConnected" [label="FullyConnected\nFullyConnected\ndefault (T, B, 5)"];' in lines
-    )
-    assert '  "Input" -> "FullyConnected";' in lines
-    assert '  "Input" -> "Output" [label="targets > targets"];' in lines
-    assert '  "Output" -> "Loss" [label="loss > default"];' in lines
-    assert sum(" -> " in line for line in lines) == 5
-
-
-def test_drawing_a_picture_needs_an_extra(small, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "graphviz", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[draw\]'"):
-        draw_network(small, tmp_path / "net.png")
-    assert list(tmp_path.iterdir()) == []
-
-
-class FakeGraphviz:
-    """Stands in for the graphviz package."""
-
-    class ExecutableNotFound(Exception): ...  # noqa: N818  (its name in that package)
-
-    def __init__(self, has_program):
-        self.has_program = has_program
-        self.rendered = {}
-
-    def Source(self, text):
-        self.text = text
-        return self
-
-    def render(self, outfile, cleanup):
-        if not self.has_program:
-            raise self.ExecutableNotFound
-        self.rendered[outfile] = (self.text, cleanup)
-
-
-def test_drawing_a_picture_needs_the_program_dot(small, monkeypatch):
-    monkeypatch.setitem(sys.modules, "graphviz", FakeGraphviz(has_program=False))
-    message = "drawing 'net.png' needs the program 'dot' of Graphviz on the PATH. Install Graphviz"
-    with pytest.raises(MissingDependencyError, match=f"^{message}, or write the text with file_"):
-        draw_network(small, "net.png")
-
-
-def test_a_picture_is_drawn_from_the_same_text(small, tmp_path, monkeypatch):
-    fake = FakeGraphviz(has_program=True)
-    monkeypatch.setitem(sys.modules, "graphviz", fake)
-    draw_network(small, "net.svg")
-    draw_network(small, tmp_path / "net.dot")
-    assert fake.rendered == {"net.svg": ((tmp_path / "net.dot").read_text(), True)}
 
 
 @pytest.mark.parametrize("spec", ["Dr", "D0.5l", "Dm5"])

@@ -122,6 +122,11 @@ def test_normalized_paths(parts, path):
     assert get_normalized_path(*parts) == path
 
 
+def test_flatten_items_follows_the_order():
+    nested = {"b": [1], "a": {"x.y": None, "c": {"d": (2,)}}}
+    assert list(utils.flatten_items(nested)) == [("b", [1]), ("a.x.y", None), ("a.c.d", (2,))]
+
+
 def test_flatten_keys_names_every_leaf():
     assert utils.flatten_keys({"a": {"b": 1, "c": {"d": 2}}, "e": 3, "empty": {}}) == [
         "a.b",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from brainstorm.hooks.base import Hook
 from brainstorm.hooks.checkpoints import SaveCheckpoint
+from brainstorm.hooks.live_page import LivePage
 from brainstorm.hooks.modifiers import InfoUpdater, ModifyStepperAttribute
 from brainstorm.hooks.monitors import (
     MonitorLayerDeltas,
@@ -29,6 +30,7 @@ __all__ = [
     "EarlyStopper",
     "Hook",
     "InfoUpdater",
+    "LivePage",
     "LogPlotter",
     "ModifyStepperAttribute",
     "MonitorLayerDeltas",

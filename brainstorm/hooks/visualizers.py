@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
+import importlib
+import io
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from brainstorm import optional
-from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import Hook, find_log, write_line
-from brainstorm.utils import atomic_file
+from brainstorm import optional, tools
+from brainstorm.hooks.base import Hook, write_line
+from brainstorm.hooks.savers import Saver
+from brainstorm.utils import atomic_file, flatten_keys
 
 __all__ = ["BokehVisualizer", "LogPlotter", "ProgressBar"]
 
@@ -86,19 +89,21 @@ class _Line:
         write_line(f"{self.title}: {self.count} batches in {seconds:.2f} s")
 
 
-class LogPlotter(Hook):
-    """Draw logs as curves into a PNG file, each time anew. Needs the extra ``plot``.
+class LogPlotter(Saver):
+    """Draw logs as curves, each time anew. Needs the extra ``plot``.
+
+    In a notebook there is one picture below the cell, which changes; elsewhere a PNG file.
 
     Args:
-        log_names: Dotted path or paths of the logs.
-        filename: The file; `None` is the name of the hook with ``.png``.
+        log_names: Dotted path or paths of the logs, or patterns with ``*``.
+        filename: The file; `None` is the name of the hook with ``.png``, or none in a notebook.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Draw every so many epochs or updates.
         name: The name in the logs.
         verbose: Whether the hook prints; `None` does as the trainer does.
     """
 
-    role = "reader"
+    __undescribed__ = {"_shown": None}
 
     def __init__(
         self,
@@ -109,9 +114,9 @@ class LogPlotter(Hook):
         name: str | None = None,
         verbose: bool | None = None,
     ) -> None:
-        super().__init__(name, timescale, interval, verbose)
+        super().__init__(filename, name, timescale, interval, verbose)
         self.log_names = [log_names] if isinstance(log_names, str) else list(log_names)
-        self.filename = f"{self.__name__}.png" if filename is None else os.fspath(filename)
+        self._shown: Any = None  # the picture in a notebook
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
@@ -119,22 +124,36 @@ class LogPlotter(Hook):
         """Check that the drawing library is there."""
         super().start(net, stepper, verbose, named_data_iters)
         optional.require("matplotlib.figure", "plot")
+        self._shown = None
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Draw the curves; logs that are still missing before the training are left out."""
-        figure = optional.require("matplotlib.figure", "plot").Figure(figsize=(8, 5))
-        axes = figure.add_subplot(xlabel="entry")
-        for path in self.log_names:
-            try:
-                axes.plot(find_log(logs, path), label=path, marker=".")
-            except UnknownPathError:
-                if update_nr > 0:
-                    raise
-        if axes.lines:
-            axes.legend()
-        # A figure that is not made by pyplot draws with Agg: no display, no global state.
-        with atomic_file(self.filename) as temporary:
-            figure.savefig(temporary, format="png")
+        known = flatten_keys(logs)
+        names = [name for name in self.log_names if update_nr > 0 or fnmatch.filter(known, name)]
+        png = io.BytesIO()
+        tools.plot_logs(logs, names).savefig(png, format="png")
+        notebook = _find_notebook()
+        if notebook is not None:
+            self._show(notebook, png.getvalue())
+        if notebook is None or self.filename is not None:
+            self._attempt(lambda: self._write(png.getvalue()))
+
+    def _show(self, notebook: Any, png: bytes) -> None:
+        picture = notebook.Image(data=png)
+        if self._shown is None:
+            self._shown = notebook.display(picture, display_id=True)
+        else:
+            self._shown.update(picture)
+
+    def _write(self, png: bytes) -> None:
+        with atomic_file(self.filename or f"{self.__name__}.png") as temporary:
+            temporary.write_bytes(png)
+
+
+def _find_notebook() -> Any:
+    """Return what shows pictures in the notebook that this runs in; `None` elsewhere."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return importlib.import_module("IPython.display") if hasattr(shell, "kernel") else None
 
 
 #: The name of 2015, when a Bokeh server drew the curves.

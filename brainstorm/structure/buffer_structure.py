@@ -162,6 +162,13 @@ class BufferStructure(_Shape):
         """Number of dimensions, T and B included."""
         return len(self.shape)
 
+    @property
+    def template(self) -> str:
+        """The shape as text, with the context: ``(T+1, B, 8)``."""
+        time = f"T+{self.context_size}" if self.context_size else "T"
+        head = (time, *self.shape[1:]) if self.scales_with_time else self.shape
+        return format_shape(head)
+
     def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
         """Return the shape for `time` steps (the context is added) and `batch` sequences."""
         scaling = (), (batch,), (time + self.context_size, batch)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, TypeAlias
 
-from brainstorm.errors import NullBufferError, UnknownPathError, unknown
+from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError, unknown
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.display import Node, Statistics, Tree
 from brainstorm.utils import Array, format_bytes
 
-__all__ = ["BufferView", "NullBuffer", "find_array"]
+__all__ = ["BufferView", "NullBuffer", "Origin", "find_array"]
 
 Snapshot: TypeAlias = "list[tuple[BufferView, list[Any], dict[str, Any]]]"
 
@@ -51,6 +54,20 @@ class NullBuffer:
         return f"<NullBuffer {self.path}: {self.reason}>"
 
 
+class Origin(NamedTuple):
+    """Where a view of a network comes from.
+
+    Attributes:
+        path: Its dotted path; empty for the whole tree.
+        layout: The node of the layout that describes it.
+        handler: Computes on its arrays.
+    """
+
+    path: str
+    layout: Mapping[str, Any]
+    handler: Any
+
+
 class BufferView(list[Any]):
     """A node of the tree of buffers: an ordered collection of arrays or further views.
 
@@ -62,7 +79,7 @@ class BufferView(list[Any]):
         buffers: The children: arrays or views.
         full_buffer: One array over all children, where they are contiguous in memory.
         joints: Names of adjacent children to the one array over them.
-        lives: Names of children that share memory with others to when they hold their values.
+        origin: Where it comes from, if it is one of a network.
 
     Raises:
         ValueError: There are not as many names as buffers.
@@ -74,28 +91,30 @@ class BufferView(list[Any]):
         buffers: Iterable[Any],
         full_buffer: Array | None = None,
         joints: Mapping[tuple[str, ...], Array] | None = None,
-        lives: Mapping[str, str] | None = None,
+        origin: Origin | None = None,
     ) -> None:
         super().__init__(buffers)
-        self._set(buffer_names, full_buffer, joints, lives)
+        self._set(buffer_names, full_buffer, joints, origin)
 
     def _set(
         self,
         names: Sequence[str],
         full_buffer: Array | None,
         joints: Mapping[tuple[str, ...], Array] | None,
-        lives: Mapping[str, str] | None,
+        origin: Origin | None,
     ) -> None:
         if len(names) != len(self):
             raise ValueError(f"expected as many buffers as names {tuple(names)}, got {len(self)}")
         children = dict(zip(names, self, strict=True))
         self.__dict__.update({k: v for k, v in children.items() if not hasattr(BufferView, k)})
-        self._children = children
-        self._full_buffer = full_buffer
-        self._buffer_names = tuple(names)
-        self._keys = set(names)
-        self._joints = dict(joints or {})
-        self._lives = dict(lives or {})
+        self.__dict__.update(
+            _children=children,
+            _full_buffer=full_buffer,
+            _buffer_names=tuple(names),
+            _keys=set(names),
+            _joints=dict(joints or {}),
+            _origin=origin,
+        )
 
     def adjust(
         self,
@@ -103,7 +122,7 @@ class BufferView(list[Any]):
         buffers: Iterable[Any],
         full_buffer: Array | None = None,
         joints: Mapping[tuple[str, ...], Array] | None = None,
-        lives: Mapping[str, str] | None = None,
+        origin: Origin | None = None,
     ) -> BufferView:
         """Point to other buffers of the same names, in place, and return this view.
 
@@ -113,7 +132,7 @@ class BufferView(list[Any]):
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
         self[:] = buffers
-        self._set(names, full_buffer, joints, lives)
+        self._set(names, full_buffer, joints, origin)
         return self
 
     def snapshot(self) -> Snapshot:
@@ -175,6 +194,26 @@ class BufferView(list[Any]):
             raise AttributeError(name)
         raise AttributeError(unknown("buffer", name, self.__dict__.get("_buffer_names", ())))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_keys", ()) and not name.startswith("_"):
+            raise self._no_replacing(name)
+        super().__setattr__(name, value)
+
+    def __setitem__(self, item: Any, value: Any) -> None:
+        if isinstance(item, str):
+            raise self._no_replacing(item)
+        super().__setitem__(item, value)
+
+    def _no_replacing(self, name: str) -> NetworkValidationError:
+        path = self._path(name)
+        return NetworkValidationError(
+            f"buffer {path!r} cannot be replaced. Write into its memory: buffer[{path!r}][:] = ..."
+        )
+
+    def _path(self, name: str) -> str:
+        """Return the dotted path of a child, in the network that this is a view of."""
+        return f"{self._origin.path}.{name}".lstrip(".") if self._origin else name
+
     def __contains__(self, name: object) -> bool:
         return name in self._keys
 
@@ -195,36 +234,77 @@ class BufferView(list[Any]):
             [copy.deepcopy(child, memo) for child in self],
             copy.deepcopy(self._full_buffer, memo),
             {names: copy.deepcopy(array, memo) for names, array in self._joints.items()},
-            self._lives,
+            self._origin,
         )
         memo[id(self)] = copied
         return copied
 
-    def __repr__(self) -> str:
-        return "\n".join(self._lines(""))
+    # -- showing ------------------------------------------------------------------------------
 
-    def _lines(self, indent: str) -> Iterator[str]:
-        """Yield the tree: name, dtype[shape] and bytes of every array, and when it lives."""
-        width = max((len(name) for name in self._buffer_names), default=0)
+    def paths(self, pattern: str = "*") -> list[str]:
+        """Return the dotted paths, from here on, of all arrays that match a pattern.
+
+        Args:
+            pattern: ``*`` stands for anything, dots included: ``'Conv*.parameters.W'``.
+        """
+        found = []
         for name, child in self.items():
             if isinstance(child, BufferView):
-                if len(child):
-                    yield f"{indent}{name}"
-                    yield from child._lines(indent + "  ")
-            else:
-                lives = f"  shared: {self._lives[name]}" if name in self._lives else ""
-                yield f"{indent}{name:<{width}}  {describe_array(child)}{lives}"
+                found += [f"{name}.{path}" for path in child.paths()]
+            elif child is not None and not isinstance(child, NullBuffer):
+                found.append(name)
+        return [path for path in found if fnmatchcase(path, pattern)]
 
+    def tree(self, values: bool = False) -> Tree:
+        """Return the tree of all arrays from here on, to be printed or to be shown by a notebook.
 
-def describe_array(array: Any) -> str:
-    """Return ``float32[4, 10, 3]  480 B`` for an array of any handler."""
-    if isinstance(array, NullBuffer):
-        return "null (nobody needs it)"
-    if array is None:
-        return "not allocated"
-    array = getattr(array, "array", array)
-    shape = ", ".join(map(str, array.shape))
-    return f"{array.dtype}[{shape}]  {format_bytes(array.size * array.dtype.itemsize)}"
+        Each array has its shape as the layer declares it, dtype[shape] and size, and a note where
+        it shares its memory (then its values are its own only in the time that the note says).
+
+        Args:
+            values: Whether to look at the values, too: the minimum, mean and maximum of those
+                that are finite, and how many are NaN or infinite.
+        """
+        return Tree(self._nodes(values), self._origin.path if self._origin else "")
+
+    def _nodes(self, values: bool) -> list[Node]:
+        """Return what `tree` shows, except groups without arrays."""
+        nodes = []
+        for name, child in self.items():
+            path = self._path(name)
+            if not isinstance(child, BufferView):
+                nodes.append(Node(name, path, self._cells(name, child, values)))
+            elif len(child):
+                nodes.append(Node(name, path, children=tuple(child._nodes(values))))
+        return nodes
+
+    def _cells(self, name: str, child: Any, values: bool) -> dict[str, str]:
+        if isinstance(child, NullBuffer):
+            return {"array": "null (nobody needs it)"}
+        if child is None:
+            return {"array": "not allocated"}
+        array = getattr(child, "array", child)
+        cells = {
+            "array": f"{array.dtype}[{', '.join(map(str, array.shape))}]",
+            "bytes": format_bytes(array.size * array.dtype.itemsize),
+        }
+        if self._origin is not None:
+            node = self._origin.layout[name]
+            cells["template"] = BufferStructure.from_layout(node).template
+            cells["note"] = f"shared: {node['@lives']}" if "@lives" in node else ""
+        if values and array.size:
+            content = self._origin.handler.get_numpy_copy(child) if self._origin else array
+            cells.update(Statistics.of(content).as_cells())
+        return cells
+
+    def __repr__(self) -> str:
+        return repr(self.tree().folded())
+
+    def _repr_html_(self) -> str:
+        return self.tree().folded()._repr_html_()
+
+    def __rich__(self) -> Any:
+        return self.tree().folded().__rich__()
 
 
 def find_array(root: BufferView, path: str) -> Array:

@@ -68,6 +68,11 @@ class BufferManager:
         return self._views
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the memory was released by `close`."""
+        return self._views is None
+
+    @property
     def item_size(self) -> int:
         """Bytes per value."""
         return int(np.dtype(self.handler.dtype).itemsize)

@@ -1,4 +1,4 @@
-"""A network as a table: each layer with its shapes, parameters and characteristics."""
+"""A network as a tree of its layers, and as a table with what the layers are and have."""
 
 from __future__ import annotations
 
@@ -6,8 +6,41 @@ from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.structure.buffer_structure import format_shape
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.display import Node, Tree
 
-__all__ = ["summarize"]
+__all__ = ["network_tree", "summarize"]
+
+#: What `network_tree` shows of each layer; deltas and gradients have the shapes of these.
+CATEGORIES = ("outputs", "parameters", "internals")
+
+#: How many characters of its options.
+MOST_OPTIONS = 80
+
+
+def network_tree(layers: Mapping[str, Any], buffer: BufferView | None) -> Tree:
+    """Return the layers with their options, where their inputs come from, and their buffers.
+
+    Args:
+        layers: Name to layer.
+        buffer: The tree of all buffers; `None` shows the layers alone.
+    """
+    nodes = []
+    for name, layer in layers.items():
+        options = ", ".join(f"{key}={value!r}" for key, value in layer.kwargs.items())
+        if len(options) > MOST_OPTIONS:
+            options = f"{options[:MOST_OPTIONS]}..."
+        sources = ", ".join(
+            f"{c.start_layer}.{c.output_name}" for c in sorted(layer.incoming)
+        ).replace(".default", "")
+        note = f"{layer.type_name}({options})" + (f"  from {sources}" if sources else "")
+        below = () if buffer is None else buffer[name].tree().nodes
+        kept = tuple(node for node in below if node.name in CATEGORIES)
+        nodes.append(Node(name, name, note=note, children=kept))
+    title = f"Network of {len(layers)} layers"
+    return Tree(
+        nodes, title if buffer is None else f"{title}, {buffer.parameters.size:,} parameters"
+    )
 
 
 def summarize(layers: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
-from brainstorm.structure.buffer_views import BufferView, NullBuffer
+from brainstorm.structure.buffer_views import BufferView, NullBuffer, Origin
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node
 from brainstorm.utils import Array, sort_by_index_key
@@ -54,10 +54,10 @@ def create_buffer_views_from_layout(
         group: _joined_group([nodes[name] for name in group], buffers, hubs)
         for group in layout.get("@joints", ())
     }
-    lives = {name: node["@lives"] for name, node in children if "@lives" in node}
+    origin = Origin(path.rstrip("."), layout, handler)
     if existing is None:
-        return BufferView(names, members, full, joints, lives)
-    return existing.adjust(names, members, full, joints, lives)
+        return BufferView(names, members, full, joints, origin)
+    return existing.adjust(names, members, full, joints, origin)
 
 
 def _array(

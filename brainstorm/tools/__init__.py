@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.tools.building import create_net_from_spec, get_in_out_layers
+from brainstorm.tools.drawing import draw_network, network_as_dot, network_as_svg
 from brainstorm.tools.evaluation import (
     evaluate,
     extract,
@@ -11,7 +12,14 @@ from brainstorm.tools.evaluation import (
     shuffle_data,
     split,
 )
-from brainstorm.tools.inspection import draw_network, get_network_info, print_network_info
+from brainstorm.tools.inspection import get_network_info, print_network_info
+from brainstorm.tools.plotting import (
+    plot_activations,
+    plot_bands,
+    plot_filters,
+    plot_logs,
+    plot_weights,
+)
 
 __all__ = [
     "create_net_from_spec",
@@ -21,6 +29,13 @@ __all__ = [
     "extract_and_save",
     "get_in_out_layers",
     "get_network_info",
+    "network_as_dot",
+    "network_as_svg",
+    "plot_activations",
+    "plot_bands",
+    "plot_filters",
+    "plot_logs",
+    "plot_weights",
     "print_network_info",
     "run_network",
     "shuffle_data",

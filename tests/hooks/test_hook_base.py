@@ -15,6 +15,7 @@ from brainstorm.training import Linear
 EXAMPLES = {
     "EarlyStopper": lambda: hooks.EarlyStopper("valid.loss", 3, "max"),
     "InfoUpdater": lambda: hooks.InfoUpdater(type("Run", (), {"info": {}})()),
+    "LivePage": lambda: hooks.LivePage(8080),
     "LogPlotter": lambda: hooks.LogPlotter("valid.loss", "plot.png"),
     "BokehVisualizer": lambda: hooks.BokehVisualizer(["a", "b"]),
     "ModifyStepperAttribute": lambda: hooks.ModifyStepperAttribute(Linear(1.0, 0.0, 4)),

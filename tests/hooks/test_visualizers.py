@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+import types
 from contextlib import redirect_stdout
 
 import numpy as np
@@ -131,6 +133,82 @@ def test_plot_of_an_unknown_log(train, tmp_path):
         match=r"unknown log 'valid.loss'. Choices are: rolling_training.total_loss",
     ):
         train(LogPlotter("valid.loss", tmp_path / "x.png"))
+
+
+def test_plot_of_patterns(train, tmp_path):
+    drawn = []
+    file = tmp_path / "curves.png"
+    plotter = LogPlotter(["*.total_loss", "late.*"], file)
+    plotter._write = lambda png: drawn.append(png)
+    with pytest.raises(UnknownPathError, match=r"unknown log 'late\.\*'"):
+        train(plotter)
+    assert len(drawn) == 1  # before the training nothing has to be there
+
+
+def test_a_full_disk_does_not_end_the_training(train, tmp_path, caplog):
+    plotter = LogPlotter("rolling_training.total_loss", tmp_path / "x.png")
+    write, calls = plotter._write, []
+
+    def fail_once(png):
+        calls.append(png)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        write(png)
+
+    plotter._write = fail_once
+    train(plotter, epochs=3)
+    assert len(calls) == 4
+    assert "No space left" in caplog.text
+    assert (tmp_path / "x.png").read_bytes() == calls[-1]
+
+
+class Notebook(types.ModuleType):
+    """Stands in for IPython, in a notebook, and for its module `display`."""
+
+    class Shell:
+        kernel = object()
+
+    def __init__(self):
+        super().__init__("IPython")
+        self.pictures = []
+
+    def get_ipython(self):
+        return self.Shell()
+
+    def Image(self, data):
+        return data
+
+    def display(self, picture, display_id):
+        assert display_id is True
+        self.pictures.append([picture])
+        return self
+
+    def update(self, picture):
+        self.pictures[-1].append(picture)
+
+
+@pytest.mark.parametrize("filename", [None, "x.png"])
+def test_a_picture_in_a_notebook_changes(train, tmp_path, monkeypatch, filename):
+    monkeypatch.chdir(tmp_path)
+    notebook = Notebook()
+    for name in ("IPython", "IPython.display"):
+        monkeypatch.setitem(sys.modules, name, notebook)
+    plotter = LogPlotter("rolling_training.total_loss", filename)
+    train(plotter, epochs=3)
+    ((*pictures,),) = notebook.pictures
+    assert len(pictures) == 4
+    assert all(picture.startswith(PNG) for picture in pictures)
+    files = [file.name for file in tmp_path.iterdir()]
+    assert files == ([] if filename is None else [filename])
+
+
+def test_ipython_without_a_notebook_is_a_script(train, tmp_path, monkeypatch):
+    notebook = Notebook()
+    notebook.get_ipython = lambda: None
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    train(LogPlotter("rolling_training.total_loss", tmp_path / "x.png"), epochs=1)
+    assert (tmp_path / "x.png").exists()
+    assert notebook.pictures == []
 
 
 def test_missing_library_is_named_before_training(train, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 
-from brainstorm.errors import NullBufferError, UnknownPathError
+from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.structure.buffer_views import BufferView, NullBuffer
 
@@ -173,12 +173,12 @@ def test_repr_is_the_tree(view):
     assert repr(view) == "\n".join(
         [
             "parameters",
-            "  W     float64[2, 3]  48 B",
-            "  bias  float64[2]  16 B",
+            "  W        float64[2, 3]      48 B",
+            "  bias     float64[2]         16 B",
             "outputs",
             "  default  float32[4, 5, 2]  160 B",
             "  loss     float64[4, 5, 1]  160 B",
-            "size        float64[3]  24 B",
+            "size       float64[3]         24 B",
         ]
     )
 
@@ -187,6 +187,47 @@ def test_repr_leaves_out_empty_groups_and_marks_what_has_no_memory():
     null = NullBuffer("A.input_deltas.default", "nobody")
     view = BufferView(["a", "b", "c"], [BufferView([], []), null, None])
     assert repr(view) == "b  null (nobody needs it)\nc  not allocated"
+
+
+def test_the_tree_looks_at_values_if_asked():
+    arrays = [np.array([1.0, np.nan]), NULL, np.zeros((0, 3))]
+    view = BufferView(["x", "null", "none"], arrays)
+    assert repr(view.tree(values=True)).split("\n") == [
+        "                           min  mean  max  NaN  Inf",
+        "x     float64[2]     16 B    1     1    1    1    0",
+        "null  null (nobody needs it)",
+        "none  float64[0, 3]   0 B",
+    ]
+
+
+def test_html_and_rich_show_the_same(view):
+    assert view._repr_html_() == view.tree()._repr_html_()
+    assert "float64[2, 3]" in view._repr_html_()
+    assert [str(child.label) for child in view.__rich__().children] == [
+        "parameters", "outputs", "size  float64[3]  24 B",
+    ]  # fmt: skip
+
+
+def test_paths_by_pattern(view):
+    assert view.paths() == [
+        "parameters.W", "parameters.bias", "outputs.default", "outputs.loss", "size",
+    ]  # fmt: skip
+    assert view.paths("par*.W") == ["parameters.W"]
+    assert view.paths("*s*") == view.paths()
+    assert view.outputs.paths("W") == []
+    assert BufferView(["a", "b"], [NULL, None]).paths() == []
+
+
+def test_replacing_a_buffer_is_refused(view):
+    message = (
+        r"^buffer 'W' cannot be replaced\. Write into its memory: buffer\['W'\]\[:\] = \.\.\.$"
+    )
+    with pytest.raises(NetworkValidationError, match=message):
+        view.parameters.W = W + 1
+    with pytest.raises(NetworkValidationError, match=message):
+        view.parameters["W"] = W + 1
+    assert view.parameters.W is W
+    view.parameters.something_else = 1
 
 
 def test_repr_of_debug_arrays():

@@ -1,7 +1,9 @@
 """The tree of views that a layout describes; `test_buffers` has it with memory behind it."""
 
 import numpy as np
+import pytest
 
+from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.view_tree import create_buffer_views_from_layout
@@ -26,9 +28,19 @@ def test_views_say_when_shared_memory_is_theirs():
         "b": array(1, shape=("B", 2), hub=0, slice=(3, 5)),
     }
     views = create_buffer_views_from_layout(layout, [buffer], [hub], NumpyHandler(np.float32))
-    shared = "a  float32[2, 3]  24 B  shared: A forward to B backward"
-    assert repr(views) == f"{shared}\nb  float32[2, 2]  16 B"
+    shared = "a  (B, 3)  float32[2, 3]  24 B  shared: A forward to B backward"
+    assert repr(views) == f"{shared}\nb  (B, 2)  float32[2, 2]  16 B"
     del layout["a"]["@lives"]
     args = [buffer], [hub], NumpyHandler(np.float32)
     assert create_buffer_views_from_layout(layout, *args, views) is views
     assert "shared" not in repr(views)
+
+
+def test_views_know_their_paths():
+    below = {"@type": "BufferView", "@index": 0, "x": array(0, shape=(0,))}
+    layout = {"@type": "BufferView", "@index": 0, "A": {**below, "parameters": dict(below)}}
+    views = create_buffer_views_from_layout(layout, [], [], NumpyHandler(np.float32))
+    assert repr(views.A.parameters) == "A.parameters\n  x  (0,)  float32[0]  0 B"
+    assert [node.path for node in views.A.tree().nodes] == ["A.x", "A.parameters"]
+    with pytest.raises(NetworkValidationError, match=r"buffer\['A\.parameters\.x'\]\[:\] ="):
+        views.A.parameters.x = 1

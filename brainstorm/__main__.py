@@ -1,0 +1,155 @@
+"""Look into network files and run files: ``python -m brainstorm info|draw|check FILE``.
+
+The exit code is 0 if all is well, 1 if the file is damaged or holds NaN or infinity, and 2 if
+nothing can be said about it: there is no such file, or something that it needs is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm import tools
+from brainstorm.describable import get_description
+from brainstorm.errors import BrainstormError, FileFormatError
+from brainstorm.files import RunFile, read_file, read_network_file, read_run_file
+from brainstorm.handlers import NumpyHandler
+from brainstorm.network import Network
+from brainstorm.structure.display import Node, Statistics, Tree
+from brainstorm.structure.summary import network_tree, summarize
+from brainstorm.training import Logs, Trainer
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments of the command line say.
+
+    Args:
+        arguments: Without the name of the program; `None` takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    parsed = _make_parser().parse_args(arguments)
+    sys.path.insert(0, os.getcwd())
+    try:
+        for module in parsed.modules:
+            importlib.import_module(module)
+        return parsed.command(parsed)
+    except (BrainstormError, OSError, ImportError, MemoryError) as error:
+        sys.stderr.write(f"brainstorm: {error}\n")
+        return 1 if isinstance(error, FileFormatError) else 2
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m brainstorm", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="info|draw|check")
+    texts = {
+        _info: "print the layers, and what a run has come to",
+        _draw: "draw the layers and connections",
+        _check: "load everything, and look for NaN and infinity",
+    }
+    for command, text in texts.items():
+        sub = commands.add_parser(command.__name__.lstrip("_"), help=text, description=text)
+        sub.set_defaults(command=command)
+        sub.add_argument("file", help="a network file or a run file")
+        if command is _draw:
+            sub.add_argument(
+                "output",
+                nargs="?",
+                help="the picture; its ending chooses the format (default: FILE.svg)",
+            )
+        sub.add_argument(
+            "--import",
+            action="append",
+            default=[],
+            dest="modules",
+            metavar="MODULE",
+            help="import a module first that has classes of your own, from the current folder say",
+        )
+    return parser
+
+
+def _load(filename: str) -> Network:
+    """Return the network in a file, on any machine and without loss."""
+    return Network.from_hdf5(filename, NumpyHandler(np.float64))
+
+
+def _read_format(filename: str) -> str:
+    """Return ``'Run file v1.0'`` or the like."""
+    kinds = ("Network file", "Run file")
+    return read_file(filename, kinds, lambda file: str(file.attrs["format"]))
+
+
+def _info(parsed: argparse.Namespace) -> int:
+    kind, content = _read_format(parsed.file), read_network_file(parsed.file)
+    net = _load(parsed.file)
+    facts = {
+        "file": parsed.file,
+        "format": kind,
+        "comment": content.comment,
+        "handler": content.description["handler"]["@type"],
+    }
+    if kind.startswith("Run file"):
+        facts.update(_describe_run(read_run_file(parsed.file)))
+    width = max(map(len, facts))
+    lines = [f"{name:<{width}}  {value}" for name, value in facts.items() if value != ""]
+    _write(*lines, "", summarize(net.layers), "", network_tree(net.layers, None))
+    return 0
+
+
+def _describe_run(run: RunFile) -> dict[str, Any]:
+    """Return how far a training has come, and the last entry of each log."""
+    state = run.state["trainer"]
+    stepper = get_description(run.trainer["stepper"])
+    facts = {
+        "epochs": state["current_epoch_nr"],
+        "updates": state["current_update_nr"],
+        "stepper": ", ".join(str(v) if k == "@type" else f"{k}={v}" for k, v in stepper.items()),
+        "hooks": ", ".join(run.trainer.get("hooks", ())),
+    }
+    logs = Logs.from_state(state["logs"])
+    return {**facts, **{f"log {path}": logs[path][-1] for path in logs.paths()}}
+
+
+def _draw(parsed: argparse.Namespace) -> int:
+    output = parsed.output or f"{parsed.file}.svg"
+    tools.draw_network(_load(parsed.file), output)
+    _write(f"wrote {output}")
+    return 0
+
+
+def _check(parsed: argparse.Namespace) -> int:
+    if _read_format(parsed.file).startswith("Run file"):
+        Trainer.resume(parsed.file)
+    net = _load(parsed.file)
+    persistent = read_network_file(parsed.file).persistent
+    found = {
+        path: Statistics.of(net.get(path))
+        for path in (*net.buffer.paths("*.parameters.*"), *persistent)
+    }
+    _write(Tree(Node(path, path, values.as_cells()) for path, values in found.items()))
+    bad = {path: values for path, values in found.items() if values.nans + values.infinities}
+    for path, values in bad.items():
+        sys.stderr.write(
+            f"brainstorm: {parsed.file!r}, {path}: expected finite values, got {values.nans} NaN "
+            f"and {values.infinities} infinite ones.\n"
+        )
+    if not bad:
+        _write(f"{parsed.file}: all values are finite")
+    return 1 if bad else 0
+
+
+def _write(*lines: object) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

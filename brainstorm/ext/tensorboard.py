@@ -1,0 +1,100 @@
+"""Logs and histograms of buffers for TensorBoard, by the library tensorboardX.
+
+    trainer.add_hook(TensorBoardWriter("runs/first", histograms=["*.parameters.*"]))
+
+Then ``tensorboard --logdir runs`` shows them. Tags are the paths, with slashes for the dots.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.hooks import Hook
+from brainstorm.hooks.base import is_number
+from brainstorm.optional import require
+from brainstorm.utils import flatten_items
+
+__all__ = ["TensorBoardWriter"]
+
+
+class TensorBoardWriter(Hook):
+    """Write the last value of each log, and histograms of buffers, as events for TensorBoard.
+
+    A step is an epoch or an update, by the timescale. Of a log that is written more often only the
+    last value is taken; one that has not grown since the last time is left out.
+
+    Args:
+        folder: Where the event files go; a new one for each training.
+        histograms: Patterns of dotted paths such as ``'*.gradients.*'``.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Write every so many epochs or updates.
+        name: The name in the logs.
+    """
+
+    __undescribed__ = {"_writer": None, "_lengths": {}}
+    __default_values__ = {"histograms": ()}
+
+    role = "reader"
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        histograms: str | Sequence[str] = (),
+        timescale: str = "epoch",
+        interval: int = 1,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name, timescale, interval)
+        self.folder = os.fspath(folder)
+        self.histograms = [histograms] if isinstance(histograms, str) else list(histograms)
+        self._writer: Any = None
+        self._lengths: dict[str, int] = {}
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Open an event file.
+
+        Raises:
+            MissingDependencyError: tensorboardX is not installed.
+            UnknownPathError: A pattern stands for no buffer.
+        """
+        super().start(net, stepper, verbose, named_data_iters)
+        for pattern in self.histograms:
+            if not net.buffer.paths(pattern):
+                self.check_name("buffer", pattern, net.buffer.paths())
+        self._lengths = {}
+        self._writer = require("tensorboardX", "tensorboard").SummaryWriter(self.folder)
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Write what is new."""
+        step = epoch_nr if self.timescale == "epoch" else update_nr
+        for path, values in flatten_items(logs):
+            if len(values) > self._lengths.get(path, 0) and is_number(values[-1]):
+                self._writer.add_scalar(_tag(path), float(values[-1]), step)
+            self._lengths[path] = len(values)
+        for path in self._histogram_paths(net):
+            values = net.get(path)
+            if (finite := values[np.isfinite(values)]).size:
+                self._writer.add_histogram(_tag(path), finite, step)
+        self._writer.flush()
+
+    def _histogram_paths(self, net: Any) -> list[str]:
+        """Return the paths that match any pattern, each once."""
+        return list(
+            dict.fromkeys(p for pattern in self.histograms for p in net.buffer.paths(pattern))
+        )
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        """Close the event file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _tag(path: str) -> str:
+    return path.replace(".", "/")

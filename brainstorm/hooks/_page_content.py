@@ -1,0 +1,164 @@
+"""What the live page shows, as HTML and SVG; everything that comes from names is escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from brainstorm import tools
+from brainstorm.errors import MissingDependencyError
+from brainstorm.hooks.base import is_number
+from brainstorm.tools.plotting import COLORS
+from brainstorm.utils import flatten_items
+
+__all__ = ["SCRIPT", "make_content", "make_page"]
+
+WIDTH, HEIGHT = 360, 150
+
+#: More points than this are not seen in a chart of that width.
+MOST_POINTS = 300
+
+#: Charts on the page; and for how many arrays there are statistics.
+MOST_CHARTS, MOST_ARRAYS = 24, 2000
+
+SCRIPT = """"use strict";
+const main = document.querySelector("main");
+
+async function refresh() {
+  const answer = await fetch("content");
+  if (!answer.ok) throw new Error(answer.status);
+  const text = await answer.text();
+  const open = new Map();
+  for (const part of main.querySelectorAll("details")) open.set(part.title, part.open);
+  main.innerHTML = text;
+  for (const part of main.querySelectorAll("details"))
+    if (open.has(part.title)) part.open = open.get(part.title);
+  setTimeout(attempt, 2000);
+}
+
+function attempt() {
+  refresh().catch(() => {
+    document.querySelector("#ended").hidden = false;
+  });
+}
+
+setTimeout(attempt, 1000);
+"""
+
+STYLE = """
+body { font-family: sans-serif; margin: 1.5em; color: #222; }
+h1 { font-size: 1.3em; }
+h2 { font-size: 1.05em; margin-top: 1.5em; }
+small { color: #666; }
+summary { cursor: pointer; }
+td, th { font-size: .85em; white-space: nowrap; }
+figure { margin: 0; width: 360px; }
+figcaption, pre { font-size: .8em; }
+section svg { max-width: 28em; max-height: 85vh; width: auto; height: auto; }
+.columns, .charts { display: flex; flex-wrap: wrap; gap: 1em 2em; }
+main { flex: 0 1 48em; }
+#ended { background: #fbeec2; padding: .5em 1em; }
+"""
+
+
+def make_page(net: Any, content: str) -> str:
+    """Return the whole page, with the content as it is now and the script that renews it."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>brainstorm</title>'
+        f'<style>{STYLE}</style></head><body><div id="ended" hidden>The training has ended. Below '
+        f'is what was seen last.</div><div class="columns"><main>{content}</main><section>'
+        f"<h2>Network</h2>{_draw(net)}</section></div>"
+        '<script src="page.js"></script></body></html>\n'
+    )
+
+
+def _draw(net: Any) -> str:
+    try:
+        drawing = tools.network_as_svg(net)
+    except MissingDependencyError:
+        drawing = f"<pre>{escape(tools.get_network_info(net))}</pre>"
+    return f"<details open><summary>{len(net.layers)} layers</summary>{drawing}</details>"
+
+
+def make_content(net: Any, logs: Mapping[str, Any], heading: str) -> str:
+    """Return what changes: the heading, the curves of the logs, and the buffers with statistics."""
+    charts = [_chart(title, curves) for title, curves in _group(logs).items()]
+    more = f"<p>and {len(charts) - MOST_CHARTS} more</p>" if len(charts) > MOST_CHARTS else ""
+    has_statistics = len(net.buffer.paths()) <= MOST_ARRAYS
+    tree = net.buffer.tree(values=True) if has_statistics else net.buffer.tree().folded()
+    return (
+        f"<h1>{escape(heading)}</h1>"
+        f'<h2>Logs</h2><div class="charts">{"".join(charts[:MOST_CHARTS])}</div>{more}'
+        f"<h2>Buffers <small>T={net.time_size}, B={net.batch_size}</small></h2>"
+        f"{tree._repr_html_()}"
+    )
+
+
+# -- charts ---------------------------------------------------------------------------------------
+
+
+def _group(logs: Mapping[str, Any]) -> dict[str, dict[str, Sequence[float]]]:
+    """Return title to label to values: losses and scores by their names, monitors by buffer."""
+    groups: dict[str, dict[str, Sequence[float]]] = {}
+    for path, values in flatten_items(logs):
+        if not len(values) or not is_number(values[-1]):
+            continue
+        start, _, last = path.rpartition(".")
+        is_band = last.removesuffix("_L2_norm") in ("min", "avg", "max")
+        title, label = (start, last) if is_band else (last, start or last)
+        groups.setdefault(title, {})[label] = values
+    return groups
+
+
+def _chart(title: str, curves: Mapping[str, Sequence[float]]) -> str:
+    """Return a figure with curves from the first entry (left) to the last (right)."""
+    sampled = {label: _sample(values) for label, values in curves.items()}
+    finite = [y for points in sampled.values() for _, y in points if math.isfinite(y)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    length = max(len(values) for values in curves.values())
+    span = (high - low) or 1.0
+
+    def place(x: int, y: float) -> str:
+        across = x / max(length - 1, 1) * (WIDTH - 10) + 5
+        return f"{across:.1f},{(high - y) / span * (HEIGHT - 30) + 15:.1f}"
+
+    lines, legend = [], []
+    for number, (label, points) in enumerate(sampled.items()):
+        color = COLORS[number % len(COLORS)]
+        for part in _finite_parts(points):
+            path = " ".join(place(x, y) for x, y in part)
+            lines.append(
+                f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5" '
+                f'stroke-linecap="round"/>'
+            )
+        last = f"{curves[label][-1]:.5g}"
+        legend.append(f'<span style="color:{color}">{escape(label)}: {last}</span>')
+    texts = "".join(
+        f'<text x="4" y="{y}" font-size="10" fill="#666">{value:.4g}</text>'
+        for y, value in ((10, high), (HEIGHT - 3, low))
+    )
+    return (
+        f"<figure><small><b>{escape(title)}</b>, {length} entries</small><br>"
+        f'<svg width="{WIDTH}" height="{HEIGHT}" style="background:#f7f7f7">'
+        f"{''.join(lines)}{texts}</svg><figcaption>{'<br>'.join(legend)}</figcaption></figure>"
+    )
+
+
+def _sample(values: Sequence[float]) -> list[tuple[int, float]]:
+    """Return (entry, value) of not too many entries, the last one among them."""
+    step = math.ceil(len(values) / MOST_POINTS)
+    chosen = range(len(values) - 1, -1, -step)
+    return [(x, values[x] if is_number(values[x]) else math.nan) for x in reversed(chosen)]
+
+
+def _finite_parts(points: Sequence[tuple[int, float]]) -> Iterator[list[tuple[int, float]]]:
+    """Yield the points between those that are NaN or infinite; a single one twice, to be a dot."""
+    part: list[tuple[int, float]] = []
+    for x, y in [*points, (0, math.nan)]:
+        if math.isfinite(y):
+            part.append((x, y))
+        elif part:
+            yield part if len(part) > 1 else part * 2
+            part = []

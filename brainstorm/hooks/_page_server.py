@@ -1,0 +1,150 @@
+"""A server of a few read-only pages, for this machine alone and for who knows the address."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socketserver
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+__all__ = ["PageServer"]
+
+LOG = logging.getLogger("brainstorm")
+
+#: The loopback interface: no other machine can reach it.
+HOST = "127.0.0.1"
+
+#: Connections at a time; further ones are closed at once, so that nobody can exhaust the training.
+MOST_CONNECTIONS = 16
+
+#: Seconds after which a connection that says nothing is closed.
+PATIENCE = 5
+
+#: Browsers do nothing but show the page, run its script file, and let that ask for more.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+#: From a name to what makes the type and the content of that page.
+Pages = Mapping[str, Callable[[], tuple[str, str]]]
+
+
+class PageServer:
+    """Serves pages in a thread of its own until `close`.
+
+    Every address contains a random token; without it nothing is answered but "not found". There
+    are no files behind the addresses, only these pages, and only GET is understood.
+
+    Args:
+        pages: Name (empty for the first page) to a function that returns type and content; it is
+            called in other threads.
+        port: The port; 0 is any that is free.
+
+    Raises:
+        OSError: The port is taken.
+
+    Attributes:
+        address: Of the first page.
+    """
+
+    def __init__(self, pages: Pages, port: int = 0) -> None:
+        token = secrets.token_urlsafe(24)
+        self._server = _Server((HOST, port), _Request)
+        self._server.pages = {f"/{token}/{name}".encode(): page for name, page in pages.items()}
+        self.address = f"http://{HOST}:{self._server.server_port}/{token}/"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="brainstorm-page", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the server; the port is free afterwards."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, *args: Any) -> None:
+        self.pages: dict[bytes, Callable[[], tuple[str, str]]] = {}
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(*args)
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's looks up the name of the host
+        self.server_name, self.server_port = HOST, self.socket.getsockname()[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet about connections that break off."""
+        LOG.debug("page server: a request failed", exc_info=True)
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = PATIENCE
+    server_version, sys_version = "brainstorm", ""
+
+    def do_GET(self) -> None:
+        own = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
+        if self.headers.get("Host") not in own:  # a foreign name that leads here
+            self._answer(403, "text/plain", "forbidden")
+            return
+        asked = self.path.encode("latin-1", "replace")
+        found = [page for path, page in self.server.pages.items() if _same(path, asked)]
+        if found:
+            self._answer(200, *found[0]())
+        else:
+            self._answer(404, "text/plain", "not found")
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no GET, or no HTTP; nothing of the request is repeated."""
+        self._answer(405 if code == 501 else code, "text/plain", "only GET is understood")
+
+    def _answer(self, code: int, kind: str, text: str) -> None:
+        content = text.encode()
+        self.close_connection = True
+        self.send_response(code)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        if code == 405:
+            self.send_header("Allow", "GET")
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet: the output belongs to the training."""
+
+
+def _same(path: bytes, asked: bytes) -> bool:
+    """Return whether they are equal, in a time that does not say how much of them is."""
+    return secrets.compare_digest(path, asked)

@@ -1,0 +1,106 @@
+"""A page in the browser that shows a training while it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from brainstorm.hooks._page_content import SCRIPT, make_content, make_page
+from brainstorm.hooks.base import Hook, write_line
+
+if TYPE_CHECKING:
+    from brainstorm.hooks._page_server import PageServer
+
+__all__ = ["LivePage"]
+
+
+class LivePage(Hook):
+    """Show curves of all logs, the network, and its buffers with statistics, on a live page.
+
+    The page is served by this process while the training goes on, to this machine alone (the
+    address is on 127.0.0.1) and to those who know the random token in its address, which is printed
+    at the start. It can be looked at and nothing else. Only while somebody looks at it, it costs
+    time: every two seconds, between two updates, as long as reading all buffers once takes.
+
+    Args:
+        port: The port; 0 is any that is free.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: Renew the page, if somebody looks, every so many epochs or updates.
+        name: The name in the logs.
+        verbose: Whether the address is printed; `None` does as the trainer does.
+
+    Attributes:
+        address: Of the page, while training; else `None`.
+    """
+
+    __undescribed__ = {"_server": None, "_content": "", "_wanted": True, "_begin": 0.0}
+
+    role = "reader"
+    idempotent = True
+
+    def __init__(
+        self,
+        port: int = 0,
+        timescale: str = "update",
+        interval: int = 1,
+        name: str | None = None,
+        verbose: bool | None = True,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        if type(port) is not int or not 0 <= port < 2**16:
+            raise self.fail("port", "an integer from 0 to 65535", port)
+        self.port = port
+        self._server: PageServer | None = None
+        self._content = ""
+        self._wanted = True
+        self._begin = 0.0
+
+    @property
+    def address(self) -> str | None:
+        """The address of the page, while training; else `None`."""
+        return None if self._server is None else self._server.address
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Open the page.
+
+        Raises:
+            TrainingError: The port is taken.
+        """
+        from brainstorm.hooks._page_server import PageServer  # here: a server takes long to import
+
+        super().start(net, stepper, verbose, named_data_iters)
+        self._content, self._wanted, self._begin = "", True, time.monotonic()
+        frame = make_page(net, "{content}")
+        pages = {
+            "": lambda: ("text/html", frame.replace("{content}", self._ask())),
+            "content": lambda: ("text/html", self._ask()),
+            "page.js": lambda: ("text/javascript", SCRIPT),
+        }
+        try:
+            self._server = PageServer(pages, self.port)
+        except OSError as error:
+            raise self.fail("port", "one that is free", self.port) from error
+        if self.run_verbosity:
+            write_line(f"{self.__name__} >> {self.address}")
+
+    def _ask(self) -> str:
+        """Return the last content, and have it renewed; called by the threads of the server."""
+        self._wanted = True
+        return self._content
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Renew the content if it was looked at since the last time."""
+        if self._wanted:
+            self._wanted = False
+            seconds = time.monotonic() - self._begin
+            heading = f"Epoch {epoch_nr}, update {update_nr}, after {seconds:.0f} s"
+            self._content = make_content(net, logs, heading)
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        """Close the page."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None

@@ -1,0 +1,215 @@
+"""Figures of logs and of buffers. They need the extra ``plot``, and neither a display nor pyplot.
+
+Every function returns a figure of Matplotlib: a notebook shows it, ``figure.savefig('a.png')``
+writes it. Where values are colors, white is zero, red positive, blue negative,
+and gray what is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import UnknownPathError, ValidationError, unknown
+from brainstorm.optional import require
+from brainstorm.utils import Array, flatten_items
+
+__all__ = ["plot_activations", "plot_bands", "plot_filters", "plot_logs", "plot_weights"]
+
+#: Colors that also those tell apart who see fewer (Okabe and Ito 2008).
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+STYLES = ("-", "--", ":", "-.")
+
+#: Of curves with up to so many entries each is marked.
+MARKED = 30
+
+
+def plot_logs(
+    logs: Mapping[str, Any], names: str | Sequence[str] = "*", log_scale: bool = False
+) -> Any:
+    """Plot logs as curves over their entries.
+
+    Args:
+        logs: The logs of a trainer.
+        names: Dotted path or paths, or patterns with ``*``; logs that hold no numbers are left out.
+        log_scale: Whether the vertical axis is logarithmic.
+
+    Raises:
+        UnknownPathError: A path or pattern stands for no log.
+        MissingDependencyError: Matplotlib is not installed.
+    """
+    found: dict[str, Any] = {}
+    known = dict(flatten_items(logs))
+    for pattern in [names] if isinstance(names, str) else names:
+        paths = [path for path in known if fnmatchcase(path, pattern)]
+        if not paths:
+            raise UnknownPathError(unknown("log", pattern, known))
+        found.update((path, known[path]) for path in paths)
+    figure, axes = _figure(8, 5)
+    for number, (path, values) in enumerate(found.items()):
+        if len(values) and all(isinstance(value, Real) for value in values):
+            _draw_curve(axes, number, values, path)
+    if axes.lines:
+        axes.legend(fontsize=9)
+    if log_scale:
+        axes.set_yscale("log")
+    axes.set_xlabel("entry")
+    _finish_curves(axes)
+    return figure
+
+
+def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
+    """Plot what monitors of layers have logged: averages as curves, in bands from min to max.
+
+    ``MonitorLayerGradients('Hidden')`` logs the gradients of each parameter under
+    ``MonitorGradients_Hidden``, say.
+
+    Args:
+        logs: The logs of a trainer.
+        monitors: The name of a monitor, or a pattern with ``*``: ``'MonitorGradients_*'``.
+
+    Raises:
+        UnknownPathError: There are no such logs.
+        MissingDependencyError: Matplotlib is not installed.
+    """
+    known = dict(flatten_items(logs))
+    averages = [path for path in known if path.endswith(".avg")]
+    names = {path: path.partition(".")[0] for path in averages}
+    found = [path for path in averages if fnmatchcase(names[path], monitors)]
+    if not found:
+        raise UnknownPathError(unknown("log of a monitor", monitors, sorted({*names.values()})))
+    figure = _new_figure(8, 1 + 1.6 * len(found))
+    rows = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
+    for number, (axes, path) in enumerate(zip(rows, found, strict=True)):
+        path = path.removesuffix(".avg")
+        low, middle, high = (known[f"{path}.{kind}"] for kind in ("min", "avg", "max"))
+        color = COLORS[number % len(COLORS)]
+        axes.fill_between(range(len(middle)), low, high, color=color, alpha=0.25, linewidth=0)
+        axes.plot(middle, color=color)
+        axes.set_title(path, fontsize=10, loc="left")
+        _finish_curves(axes)
+    rows[-1].set_xlabel("entry")
+    return figure
+
+
+def plot_weights(net: Any, path: str) -> Any:
+    """Plot a parameter (or any constant buffer) as an image, one row for each of its rows.
+
+    Args:
+        net: The network.
+        path: Its dotted path: ``'Hidden.parameters.W'``. All dimensions but the first are joined.
+    """
+    values = net.get(path)
+    image = values.reshape(len(values), -1)
+    figure, axes = _draw_image(image, path)
+    axes.set(xlabel=f"value of each row {tuple(values.shape[1:]) or ''}".strip(), ylabel="row")
+    return figure
+
+
+def plot_filters(net: Any, path: str) -> Any:
+    """Plot the filters of a convolution: a row for each filter, a column for each input channel.
+
+    Args:
+        net: The network.
+        path: The dotted path of its weights (filters, height, width, channels).
+
+    Raises:
+        ValidationError: The buffer has other dimensions.
+    """
+    filters = net.get(path)
+    if filters.ndim != 4:
+        raise ValidationError(
+            f"plot_filters, {path!r}: expected weights of four dimensions (filters, height, width, "
+            f"channels), got shape {filters.shape}. plot_weights takes any."
+        )
+    count, height, width, channels = filters.shape
+    rows = math.ceil(math.sqrt(count)) if channels == 1 else count
+    columns = math.ceil(count / rows) * channels
+    framed = np.full((rows * columns, height + 1, width + 1), np.nan)  # a gap below and beside
+    in_order = np.moveaxis(filters, 3, 1).reshape(count * channels, height, width)
+    framed[: count * channels, :height, :width] = in_order
+    grid = framed.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
+    image = grid.reshape(rows * (height + 1), -1)[:-1, :-1]
+    figure, axes = _draw_image(image, path)
+    axes.set(xticks=[], yticks=[], xlabel=f"channels: {channels}", ylabel=f"filters: {count}")
+    axes.set_aspect("equal")
+    return figure
+
+
+def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
+    """Plot an output, internal or delta over time for one sequence, or over the batch if T = 1.
+
+    Args:
+        net: The network, after a pass.
+        path: Its dotted path: ``'Lstm.outputs.default'``.
+        sequence: Which sequence of the batch.
+
+    Raises:
+        ValidationError: The buffer does not grow with the sequences, or there is no such sequence.
+    """
+    values = net.get(path)
+    if values.ndim < 3 or net.time_size == 0:
+        raise ValidationError(
+            f"plot_activations, {path!r}: expected a buffer (T, B, features...) after a pass, got "
+            f"shape {values.shape}."
+        )
+    if not -net.batch_size <= sequence < net.batch_size:
+        raise ValidationError(
+            f"plot_activations: expected a sequence below {net.batch_size}, got {sequence}."
+        )
+    over_time = net.time_size > 1
+    steps = values[: net.time_size, sequence] if over_time else values[0]
+    image = steps.reshape(len(steps), -1).T
+    figure, axes = _draw_image(image, f"{path}, sequence {sequence}" if over_time else path)
+    axes.set(xlabel="time step" if over_time else "sequence", ylabel="feature")
+    return figure
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _new_figure(width: float, height: float) -> Any:
+    # A figure that is not made by pyplot draws with Agg: no display, no global state.
+    figure = require("matplotlib.figure", "plot").Figure
+    return figure(figsize=(width, height), layout="constrained")
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    figure = _new_figure(width, height)
+    return figure, figure.add_subplot()
+
+
+def _draw_curve(axes: Any, number: int, values: Sequence[float], label: str) -> None:
+    marker = "." if len(values) <= MARKED else None
+    style = STYLES[number // len(COLORS) % len(STYLES)]
+    color = COLORS[number % len(COLORS)]
+    axes.plot(values, label=label, marker=marker, color=color, linestyle=style)
+
+
+def _finish_curves(axes: Any) -> None:
+    axes.grid(alpha=0.3)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _draw_image(image: Array, title: str) -> tuple[Any, Any]:
+    """Return a figure with some room for each value, within what a page holds, and its axes."""
+    height, width = image.shape
+    across = np.clip(2.5 + 0.12 * width, max(4.0, 0.1 * len(title)), 12)
+    figure, axes = _figure(float(across), float(np.clip(1.2 + 0.12 * height, 2.4, 10)))
+    finite = image[np.isfinite(image)]
+    largest = float(np.abs(finite).max()) if finite.size else 0.0
+    limit = largest or 1.0
+    shown = axes.imshow(
+        image, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
+    axes.set_facecolor("#d0d0d0")  # where there is no value
+    axes.set_title(title, fontsize=10, loc="left")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    figure.colorbar(shown, ax=axes, fraction=0.05, pad=0.02)
+    return figure, axes

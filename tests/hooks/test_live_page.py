@@ -1,0 +1,355 @@
+"""The live page: what it shows, when it costs time, and whom it answers."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import threading
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from brainstorm import tools
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import MissingDependencyError, TrainingError
+from brainstorm.hooks import Hook, LivePage, MonitorLayerGradients, MonitorLoss
+from brainstorm.hooks import _page_content as page_content
+from brainstorm.hooks import _page_server as page_server
+
+
+class Look(Hook):
+    """Calls a function with the page while training, and keeps what it returns."""
+
+    role = "reader"
+
+    def __init__(self, page, function, at=8):
+        super().__init__(timescale="update")
+        self.page, self.function, self.at, self.found = page, function, at, None
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == self.at:
+            self.found = self.function(self.page)
+
+
+def ask(page, path="", method="GET", token=None, host=None, port=None):
+    """Return status, headers and text of the answer to a request."""
+    address = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]{32})/", page.address)
+    port = int(address[1])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    headers = {} if host is None else {"Host": host.format(port=port)}
+    connection.request(method, f"/{address[2] if token is None else token}/{path}", headers=headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), text
+
+
+@pytest.fixture
+def look(train):
+    """Train with the page, and return what a function saw of it."""
+
+    def run(function, *hooks, **options):
+        page = LivePage(verbose=False)
+        looking = Look(page, function)
+        train(*hooks, page, looking, epochs=3, **options)
+        return looking.found
+
+    return run
+
+
+# -- content --------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """The elements of a page, with checks that all are closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self._open = [], []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in ("meta", "br"):
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+
+def test_the_page_shows_logs_network_and_buffers(look):
+    hooks = MonitorLoss("valid", name="validation"), MonitorLayerGradients("Hidden")
+
+    def look_again(page):
+        ask(page)
+        page(2, 8, page.trainer.net, None, page.trainer.logs)
+        return ask(page)
+
+    status, headers, text = look(look_again, *hooks)
+    assert status == 200
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "<h1>Epoch 2, update 8, after 0 s</h1>" in text
+    elements = Page(text).elements
+    assert "total_loss" in text
+    assert "validation: " in text
+    assert sum(tag == "polyline" for tag, _ in elements) == 2 + 3 + 3
+    assert {"Hidden", "Hidden.parameters"} <= {a["title"] for _, a in elements if "title" in a}
+    assert "float64[4, 3]" in text
+    assert "5 layers" not in text
+    assert "6 layers" in text
+
+
+def test_asking_renews_the_content(look):
+    def twice(page):
+        first = ask(page, "content")[2]
+        page(2, 9, page.trainer.net, None, page.trainer.logs)
+        second = ask(page, "content")[2]
+        return first, second
+
+    first, second = look(twice)
+    assert "<h1>Epoch 0, update 0" in first
+    assert "<h1>Epoch 2, update 9" in second
+
+
+def test_nothing_is_done_while_nobody_looks(look, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "brainstorm.hooks.live_page.make_content", lambda *args: calls.append(args) or ""
+    )
+    look(lambda page: None)
+    assert len(calls) == 1
+
+
+def test_the_script_is_a_page_of_its_own(look):
+    status, headers, text = look(lambda page: ask(page, "page.js"))
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/javascript")
+    assert text == page_content.SCRIPT
+
+
+def test_without_graphviz_there_is_text(look, monkeypatch):
+    def refuse(net):
+        raise MissingDependencyError("no graphviz")
+
+    monkeypatch.setattr(tools, "network_as_svg", refuse)
+    text = look(ask)[2]
+    assert "<pre>" in text
+    assert "FullyConnected(size=4, activation=&#x27;tanh&#x27;)" in text
+
+
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+def test_everything_is_escaped(net):
+    logs = {EVIL: {"loss": [1.0, 2.0]}, "validation": {EVIL: [1.0]}, "text": [EVIL]}
+    net.layers["Hidden"].kwargs["activation"] = EVIL
+    content = page_content.make_content(net, logs, EVIL)
+    text = page_content.make_page(net, content)
+    scripts = [attributes for tag, attributes in Page(text).elements if tag == "script"]
+    assert scripts == [{"src": "page.js"}]
+    assert "alert(1)" in text
+
+
+def test_large_networks_and_many_logs_are_shown_in_part(net, monkeypatch):
+    monkeypatch.setattr(page_content, "MOST_ARRAYS", 3)
+    logs = {f"log_{i}": [1.0] for i in range(30)}
+    text = page_content.make_content(net, logs, "Epoch 1")
+    assert text.count("<figure>") == 24
+    assert "<p>and 6 more</p>" in text
+    assert "<th" not in text
+
+
+def points(text):
+    return [
+        [tuple(map(float, point.split(","))) for point in line.split()]
+        for line in re.findall(r'points="([^"]*)"', text)
+    ]
+
+
+def test_curves():
+    text = page_content._chart("loss", {"a": [4.0, 0.0, 2.0]})
+    ((first, second, third),) = points(text)
+    assert first[0] < second[0] < third[0]
+    assert third[0] - second[0] == second[0] - first[0]
+    assert first[1] < third[1] < second[1]  # downwards on the screen
+    assert third[1] - first[1] == pytest.approx(second[1] - third[1])
+    assert "a: 2<" in text
+    assert "3 entries" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths"),
+    [
+        ([1.0, np.nan, 2.0, 3.0], [2, 2]),
+        ([np.nan, np.inf], []),
+        ([1.0, "a text", 2.0], [2, 2]),
+        ([5.0], [2]),
+        ([1.0] * 1000, [250]),
+        ([float(i) for i in range(1199)], [300]),
+    ],
+)
+def test_curves_with_gaps_and_of_many_entries(values, lengths):
+    text = page_content._chart("loss", {"a": values})
+    found = points(text)
+    assert [len(line) for line in found] == lengths
+    assert np.isfinite([x for line in found for point in line for x in point]).all()
+    assert f"a: {values[-1]:.5g}" in text
+
+
+# -- server ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["content/", "x", "../content", "content?a=1", "%63ontent"])
+def test_other_paths_are_not_found(look, path):
+    status, _, text = look(lambda page: ask(page, path))
+    assert (status, text) == (404, "not found")
+
+
+@pytest.mark.parametrize("token", ["", "x", "A" * 32, ".."])
+def test_without_the_token_nothing_is_found(look, token):
+    assert look(lambda page: ask(page, "content", token=token))[0] == 404
+    assert look(lambda page: ask(page, token=page.address.split("/")[3][:-1]))[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "X"])
+def test_only_get_is_understood(look, method):
+    status, headers, text = look(lambda page: ask(page, method=method))
+    assert (status, headers["Allow"]) == (405, "GET")
+    assert "Epoch" not in text
+
+
+def test_foreign_names_that_lead_here_are_refused(look):
+    assert look(lambda page: ask(page, host="evil.example:{port}"))[0] == 403
+    assert look(lambda page: ask(page, host="127.0.0.1"))[0] == 403
+    assert look(lambda page: ask(page, host="localhost:{port}"))[0] == 200
+
+
+def test_browsers_are_told_to_do_nothing_else(look):
+    headers = look(ask)[1]
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "'unsafe-inline'" not in headers["Content-Security-Policy"].partition("script-src")[2]
+    assert headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in headers
+    assert "Python" not in headers["Server"]
+
+
+def raw(page, request):
+    with socket.create_connection(
+        ("127.0.0.1", int(page.address.split(":")[2].split("/")[0]))
+    ) as s:
+        s.settimeout(5)
+        s.sendall(request)
+        return s.recv(1000)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x00\xff\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9\r\n\r\n",
+        b"GET /" + b"a" * 70000,
+        "GET /é/content HTTP/1.0\r\n\r\n".encode(),
+    ],
+)
+def test_what_is_no_http_is_harmless(look, request_bytes, capsys):
+    def both(page):
+        try:
+            answer = raw(page, request_bytes)
+        except ConnectionError:
+            answer = b""
+        return answer, ask(page)[0]
+
+    answer, status = look(both)
+    assert status == 200
+    assert b"Epoch" not in answer
+    assert capsys.readouterr() == ("", "")
+
+
+def test_only_so_many_connections(look, monkeypatch):
+    monkeypatch.setattr(page_server, "MOST_CONNECTIONS", 2)
+
+    def occupy(page):
+        port = int(page.address.split(":")[2].split("/")[0])
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+        try:
+            with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+                ask(page)
+        finally:
+            for connection in idle:
+                connection.close()
+        for _ in range(100):
+            try:
+                return ask(page)[0]
+            except ConnectionError:
+                threading.Event().wait(0.05)
+
+    assert look(occupy) == 200
+
+
+def test_only_loopback_is_bound(look):
+    assert look(lambda page: page._server._server.socket.getsockname()[0]) == "127.0.0.1"
+
+
+# -- life -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [StopIteration("enough"), RuntimeError("broken")])
+def test_it_closes_with_the_training(train, error):
+    page, seen = LivePage(verbose=False), []
+
+    def stop(page):
+        seen.append(page.address)
+        raise error
+
+    look = Look(page, stop, at=2)
+    if isinstance(error, RuntimeError):
+        with pytest.raises(RuntimeError, match="broken"):
+            train(page, look)
+    else:
+        train(page, look)
+    assert page.address is None
+    port = int(seen[0].split(":")[2].split("/")[0])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    assert not [t for t in threading.enumerate() if t.name == "brainstorm-page"]
+
+
+def test_each_training_has_another_token(train):
+    page, addresses = LivePage(verbose=False), []
+    look = Look(page, lambda page: addresses.append(page.address), at=0)
+    trainer = train(page, look, epochs=1)
+    del trainer.hooks["LivePage"]
+    train(page, look, epochs=1)
+    assert len(set(addresses)) == 2
+
+
+def test_the_address_is_printed(train, capsys):
+    page = LivePage()
+    look = Look(page, lambda page: page.address)
+    train(page, look, epochs=2)
+    assert capsys.readouterr().out == f"LivePage >> {look.found}\n"
+
+
+def test_a_port_that_is_taken(train):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(TrainingError, match=f"port: expected one that is free, got {port}"):
+            train(LivePage(port))
+
+
+@pytest.mark.parametrize("port", [-1, 65536, "80", 1.5, True, None])
+def test_ports(port):
+    with pytest.raises(TrainingError, match="port: expected an integer from 0 to 65535, got"):
+        LivePage(port)
+
+
+def test_description():
+    page = create_from_description(get_description(LivePage(8080, interval=5)))
+    assert (page.port, page.interval, page.timescale, page.address) == (8080, 5, "update", None)

@@ -1,0 +1,198 @@
+"""The command line: what it prints, and how it ends."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.__main__ import main
+from brainstorm.data_iterators import Undivided
+from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
+from brainstorm.initializers import Gaussian
+from brainstorm.tools import create_net_from_spec
+from brainstorm.training import AdamStepper, Trainer
+
+
+@pytest.fixture
+def net():
+    net = create_net_from_spec("regression", 3, 2, "B Ft5")
+    net.initialize(Gaussian(0.5), seed=1)
+    return net
+
+
+@pytest.fixture
+def network_file(net, tmp_path):
+    net.save_as_hdf5(tmp_path / "net.hdf5", comment="the first one")
+    return str(tmp_path / "net.hdf5")
+
+
+@pytest.fixture
+def run_file(net, tmp_path):
+    x = np.random.RandomState(0).normal(size=(1, 9, 3))
+    data = Undivided(default=x, targets=x[..., :2])
+    trainer = Trainer(AdamStepper(0.01), verbose=False)
+    trainer.add_hook(MonitorLoss("validation", name="valid"))
+    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5"))
+    trainer.add_hook(StopAfterEpoch(3))
+    trainer.train(net, data, validation=data)
+    return str(tmp_path / "run.hdf5")
+
+
+def rows(text):
+    """Return the facts at the begin of the output of ``info``."""
+    lines = text.partition("\n\n")[0].split("\n")
+    return {name: value.strip() for name, _, value in (line.partition("  ") for line in lines)}
+
+
+# -- info -----------------------------------------------------------------------------------------
+
+
+def test_info_of_a_network(net, network_file, capsys):
+    assert main(["info", network_file]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert rows(out) == {
+        "file": network_file,
+        "format": "Network file v2.0",
+        "comment": "the first one",
+        "handler": net.handler.__class__.__name__,
+    }
+    assert "\nBatchNorm          BatchNorm " in out
+    assert "  FullyConnected  FullyConnected(size=5, activation='tanh')  from BatchNorm\n" in out
+
+
+def test_info_of_a_run(run_file, capsys):
+    assert main(["info", run_file]) == 0
+    found = rows(capsys.readouterr().out)
+    assert (found["format"], found["epochs"], found["updates"]) == ("Run file v1.0", "3", "3")
+    assert found["stepper"].startswith("AdamStepper, learning_rate=0.01, ")
+    assert found["hooks"] == "valid, SaveCheckpoint, StopAfterEpoch"
+    assert float(found["log valid.total_loss"]) > 0
+    assert found["log StopAfterEpoch"] == "reached max_epochs=3"
+
+
+# -- draw -----------------------------------------------------------------------------------------
+
+
+def test_draw(net, network_file, tmp_path, capsys):
+    output = tmp_path / "net.dot"
+    assert main(["draw", network_file, str(output)]) == 0
+    assert output.read_text() == bs.tools.network_as_dot(net)
+    assert capsys.readouterr().out == f"wrote {output}\n"
+
+
+def test_drawing_without_graphviz(network_file, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "graphviz", None)
+    assert main(["draw", network_file]) == 2
+    assert "pip install 'brainstorm[draw]'" in capsys.readouterr().err
+
+
+# -- check ----------------------------------------------------------------------------------------
+
+
+def test_check(network_file, run_file, capsys):
+    for file in (network_file, run_file):
+        assert main(["check", file]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert out.endswith(f"{file}: all values are finite\n")
+        names = {line.split()[0] for line in out.split("\n")[1:-2]}
+        assert {"FullyConnected.parameters.W", "BatchNorm.internals.running_var"} < names
+
+
+def test_check_names_what_is_not_finite(net, tmp_path, capsys):
+    net.buffer.FullyConnected.parameters.W[0, :2] = np.nan, np.inf
+    net.buffer.BatchNorm.internals.running_mean[1] = np.nan
+    file = str(tmp_path / "bad.hdf5")
+    net.save_as_hdf5(file)
+    assert main(["check", file]) == 1
+    out, err = capsys.readouterr()
+    assert "finite" not in out
+    assert err == (
+        f"brainstorm: {file!r}, FullyConnected.parameters.W: expected finite values, got 1 NaN and "
+        f"1 infinite ones.\n"
+        f"brainstorm: {file!r}, BatchNorm.internals.running_mean: expected finite values, got 1 "
+        f"NaN and 0 infinite ones.\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["info", "draw", "check"])
+def test_damaged_and_missing_files(network_file, run_file, tmp_path, capsys, command):
+    for number, file in enumerate((network_file, run_file)):
+        with open(file, "rb") as whole:
+            half = whole.read()[: 700 * (number + 2)]
+        (tmp_path / "half.hdf5").write_bytes(half)
+        assert main([command, str(tmp_path / "half.hdf5")]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(
+            f"brainstorm: '{tmp_path}/half.hdf5' cannot be read as a network file"
+        )
+        assert err.count("\n") == 1
+    assert main([command, "missing.hdf5"]) == 2
+    assert capsys.readouterr().err == "brainstorm: there is no file 'missing.hdf5'\n"
+    (tmp_path / "text.hdf5").write_text("this is no network")
+    assert main([command, str(tmp_path / "text.hdf5")]) == 1
+
+
+def test_check_reads_all_of_a_run(run_file, monkeypatch, capsys):
+    def refuse(filename):
+        raise bs.errors.FileFormatError(f"{filename}: no stepper")
+
+    monkeypatch.setattr(Trainer, "resume", refuse)
+    assert main(["check", run_file]) == 1
+    assert capsys.readouterr().err == f"brainstorm: {run_file}: no stepper\n"
+
+
+# -- as a program ---------------------------------------------------------------------------------
+
+OWN = """
+from brainstorm.layers import Layer
+from brainstorm.structure import BufferStructure, ConstructionWrapper
+
+class CommandLineLayerImpl(Layer):
+    def setup(self, kwargs, in_shapes):
+        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
+
+def CommandLine():
+    return ConstructionWrapper.create(CommandLineLayerImpl)
+"""
+
+SAVE = """
+import brainstorm as bs, own_layer
+inp = bs.layers.Input({"default": ("T", "B", 2)})
+inp >> own_layer.CommandLine()
+bs.Network.from_layer(inp).save_as_hdf5("own.hdf5")
+"""
+
+
+def run(folder, *arguments):
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_classes_of_a_user_are_imported_from_the_present_folder(tmp_path):
+    (tmp_path / "own_layer.py").write_text(OWN)
+    assert run(tmp_path, "-c", SAVE).returncode == 0
+    done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5")
+    assert done.returncode == 2
+    assert done.stderr.startswith("brainstorm: ")
+    assert "CommandLine" in done.stderr
+    done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5", "--import", "own_layer")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "CommandLine()  from Input" in done.stdout
+    done = run(tmp_path, "-m", "brainstorm", "check", "own.hdf5", "--import", "no_layer")
+    assert (done.returncode, done.stderr) == (2, "brainstorm: No module named 'no_layer'\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["look", "x"], ["info"], ["info", "x", "--loud"]])
+def test_what_is_no_command(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: python -m brainstorm ")

@@ -1,0 +1,181 @@
+"""Figures of logs and buffers: what is drawn, with which numbers."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.errors import MissingDependencyError, UnknownPathError, ValidationError
+from brainstorm.initializers import Gaussian
+from brainstorm.tools import (
+    plot_activations,
+    plot_bands,
+    plot_filters,
+    plot_logs,
+    plot_weights,
+)
+from brainstorm.training import Logs
+
+LOGS = Logs(
+    training={"loss": [3.0, 2.0, 1.0], "a.b": [0.5]},
+    Monitor_A={"W": {"min": [-1.0, -2.0], "avg": [0.0, 1.0], "max": [2.0, 3.0]}},
+    Monitor_B={"W": {"min": [-1.0], "avg": [0.0], "max": [2.0]}},
+    stopped=["reached max_epochs=3"],
+)
+
+
+@pytest.fixture
+def images():
+    net = bs.tools.create_net_from_spec("classification", (6, 6, 1), 3, "C5:3 C2:2 F4")
+    net.initialize(Gaussian(0.5), seed=1)
+    return net
+
+
+@pytest.fixture
+def sequences():
+    net = bs.tools.create_net_from_spec("classification", 3, 2, "L4")
+    net.initialize(Gaussian(0.5), seed=1)
+    return net
+
+
+def forward(net, T, B):
+    rnd = np.random.RandomState(0)
+    shapes = net.layers["Input"].out_shapes
+    net.provide_external_data(
+        {name: rnd.random_sample(s.get_shape(T, B)).round() for name, s in shapes.items()}
+    )
+    net.forward_pass()
+
+
+def image_of(figure):
+    """Return the values that are shown as colors, and the axes; the colors end at the largest."""
+    (shown,) = figure.axes[0].images
+    values = shown.get_array()
+    limit = np.abs(values).max() or 1.0
+    assert shown.get_clim() == (-limit, limit)
+    return values, figure.axes[0]
+
+
+# -- logs -----------------------------------------------------------------------------------------
+
+
+def test_logs_as_curves(tmp_path):
+    figure = plot_logs(LOGS, ["training.*", "Monitor_B.W.avg"])
+    (axes,) = figure.axes
+    found = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+    assert found == {"training.loss": [3, 2, 1], "training.a.b": [0.5], "Monitor_B.W.avg": [0]}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(found)
+    assert axes.get_yscale() == "linear"
+    figure.savefig(tmp_path / "logs.png")
+    assert plot_logs(LOGS, "training.loss", log_scale=True).axes[0].get_yscale() == "log"
+
+
+def test_logs_that_hold_no_numbers_are_left_out():
+    assert len(plot_logs(LOGS).axes[0].lines) == 8
+    mixed = {"mixed": [1.0, "a text"], "arrays": [np.zeros(2)], "empty": []}
+    assert len(plot_logs(mixed).axes[0].lines) == 0
+    assert plot_logs({}, []).axes[0].get_legend() is None
+
+
+def test_many_curves_differ_in_color_or_style():
+    lines = plot_logs({f"log_{i}": [1.0] for i in range(20)}).axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 20
+
+
+def test_unknown_logs():
+    with pytest.raises(UnknownPathError, match=r"unknown log 'training\.los'.* Did you mean"):
+        plot_logs(LOGS, ["training.loss", "training.los"])
+    with pytest.raises(
+        UnknownPathError, match="unknown log of a monitor 'C'.*Monitor_A, Monitor_B"
+    ):
+        plot_bands(LOGS, "C")
+
+
+def test_bands_of_monitors():
+    figure = plot_bands(LOGS, "Monitor_*")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Monitor_A.W", "Monitor_B.W"]
+    (line,) = figure.axes[0].lines
+    assert line.get_ydata().tolist() == [0, 1]
+    corners = figure.axes[0].collections[0].get_paths()[0].vertices.tolist()
+    assert {(0, -1), (0, 2), (1, -2), (1, 3)} == set(map(tuple, corners))
+    assert len(plot_bands(LOGS, "Monitor_A").axes) == 1
+
+
+# -- buffers --------------------------------------------------------------------------------------
+
+
+def test_weights(images):
+    values, axes = image_of(plot_weights(images, "FullyConnected.parameters.W"))
+    np.testing.assert_array_equal(values, images.get("FullyConnected.parameters.W"))
+    assert axes.get_title(loc="left") == "FullyConnected.parameters.W"
+    values, _ = image_of(plot_weights(images, "FullyConnected.parameters.bias"))
+    assert values.shape == (4, 1)
+    images.buffer.FullyConnected.parameters.W[:] = 0
+    values, _ = image_of(plot_weights(images, "FullyConnected.parameters.W"))
+    assert not values.any()
+
+
+def test_values_that_are_not_finite_have_no_color(images, tmp_path):
+    images.buffer.FullyConnected.parameters.W[:] = np.nan
+    plot_weights(images, "FullyConnected.parameters.W").savefig(tmp_path / "nan.png")
+
+
+def test_filters_of_one_channel_fill_a_square(images):
+    values, _ = image_of(plot_filters(images, "Convolution2D_1.parameters.W"))
+    assert values.shape == (3 * 4 - 1, 2 * 4 - 1)
+    filters = images.get("Convolution2D_1.parameters.W")
+    np.testing.assert_array_equal(values[:3, :3], filters[0, ..., 0])
+    np.testing.assert_array_equal(values[4:7, 4:7], filters[3, ..., 0])
+    assert values.mask[3].all()
+    assert values.mask[8:, 4:].all()  # there is no sixth filter
+
+
+def test_filters_of_several_channels_have_a_row_each(images):
+    values, _ = image_of(plot_filters(images, "Convolution2D_2.parameters.W"))
+    assert values.shape == (2 * 3 - 1, 5 * 3 - 1)
+    filters = images.get("Convolution2D_2.parameters.W")
+    np.testing.assert_array_equal(values[3:5, 6:8], filters[1, ..., 2])
+
+
+def test_filters_are_images(images):
+    message = r"'FullyConnected.parameters.W': expected weights of four dim.* got shape \(4, "
+    with pytest.raises(ValidationError, match=message):
+        plot_filters(images, "FullyConnected.parameters.W")
+
+
+def test_activations_over_time(sequences):
+    forward(sequences, 5, 3)
+    values, axes = image_of(plot_activations(sequences, "Lstm.outputs.default", sequence=2))
+    np.testing.assert_array_equal(values, sequences.get("Lstm.outputs.default")[:5, 2].T)
+    assert axes.get_xlabel() == "time step"
+    assert axes.get_title(loc="left") == "Lstm.outputs.default, sequence 2"
+
+
+def test_activations_over_the_batch(images):
+    forward(images, 1, 4)
+    values, axes = image_of(plot_activations(images, "Convolution2D_1.outputs.default"))
+    assert values.shape == (4 * 4 * 5, 4)
+    assert axes.get_xlabel() == "sequence"
+
+
+def test_activations_that_there_are_not(sequences):
+    with pytest.raises(ValidationError, match=r"expected a buffer \(T, B, features...\) after a"):
+        plot_activations(sequences, "Lstm.outputs.default")
+    forward(sequences, 2, 3)
+    with pytest.raises(ValidationError, match=r"after a pass, got shape \(4, 3\)"):
+        plot_activations(sequences, "Lstm.parameters.Wz")
+    with pytest.raises(ValidationError, match="expected a sequence below 3, got 3"):
+        plot_activations(sequences, "Lstm.outputs.default", sequence=3)
+
+
+def test_figures_need_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[plot\]'"):
+        plot_logs(LOGS)
+
+
+def test_pyplot_is_not_touched():
+    assert (
+        "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+    )
