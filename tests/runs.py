@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import io
+import os
+import shutil
+import tempfile
 import zlib
 
 import h5py
@@ -12,16 +16,25 @@ import brainstorm as bs
 from brainstorm.data_iterators import (
     AddGaussianNoise,
     AddSaltNPepper,
+    BucketedMinibatches,
+    Cutout,
     DataIterator,
+    DatasetMinibatches,
     Flip,
+    Hdf5Minibatches,
+    IterableBatches,
     Minibatches,
+    MixUp,
     MultiHot,
+    Normalize,
     OneHot,
     Online,
     Pad,
     RandomCrop,
+    Rotate90,
     SequenceChunks,
     Undivided,
+    Wrapper,
 )
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.native import NativeHandler
@@ -77,6 +90,41 @@ ON_DISK = h5py.File(io.BytesIO(), "w")
 for _name, _array in SEQUENCES.items():
     ON_DISK[_name] = _array
 
+FOLDER = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+os.chmod(FOLDER, 0o755)  # runs of other users read it too
+LARGE = f"{FOLDER}/large.hdf5"  # as it were
+with h5py.File(LARGE, "w") as _file:
+    for _name, _array in SEQUENCES.items():
+        _file.create_dataset(_name, data=_array, chunks=(T, 4, _array.shape[2]))
+
+ITEMS = [(SEQUENCES["default"][0, i], int(SEQUENCES["targets"][0, i, 0])) for i in range(N)]
+UNEQUAL = {
+    name: [array[:steps, i] for i, steps in enumerate(LENGTHS)] for name, array in SEQUENCES.items()
+}
+
+
+def large_batches(**options):
+    """Return batches of a file."""
+    return Hdf5Minibatches(LARGE, 2, window=2, default="default", targets="targets", **options)
+
+
+def six_batches():
+    """Yield batches that are the same in every epoch."""
+    yield from Minibatches(2, shuffle=False, **SEQUENCES)()
+
+
+class WithoutMask(Wrapper):
+    """A user's wrapper that takes data away."""
+
+    def __init__(self, iter):
+        super().__init__(iter, {})
+        del self.data_shapes["mask"]
+
+    def __call__(self, handler=None):
+        for batch in self.iter(handler):
+            yield {name: batch[name] for name in self.data_shapes}
+
 
 class RandomRows(DataIterator):
     """A user's iterator: every batch is drawn, and nothing is known of resuming."""
@@ -120,10 +168,23 @@ ITERATORS = {
         AddGaussianNoise(AddGaussianNoise(RandomRows(), {"default": 0.1}), {"default": 0.2}),
         {"default": 0.1},
     ),
+    "window": lambda: large_batches(),
+    "window neighbours": lambda: large_batches(shuffle="batches"),
+    "window in order": lambda: large_batches(shuffle=False),
+    "noisy window": lambda: AddGaussianNoise(large_batches(), {"default": 0.1}),
+    "items": lambda: DatasetMinibatches(ITEMS, 3),
+    "iterable": lambda: AddSaltNPepper(IterableBatches(six_batches), {"default": 0.1}),
+    "mixed": lambda: MixUp(Minibatches(3, **SEQUENCES), ["default"]),
+    "normalized": lambda: Normalize(Minibatches(3, **SEQUENCES), {"default": ([0, 1, 2], 3)}),
     "user's": RandomRows,
     "user's changed": lambda: AddGaussianNoise(EveryOther(2, **SEQUENCES), {"default": 0.1}),
-    "images": lambda: Flip(
-        RandomCrop(Pad(Minibatches(3, **IMAGES), {"default": 1}), {"default": (4, 4)})
+    "buckets": lambda: WithoutMask(BucketedMinibatches(3, pool=2, **UNEQUAL)),
+    "images": lambda: Cutout(
+        Rotate90(
+            Flip(RandomCrop(Pad(Minibatches(3, **IMAGES), {"default": 1}), {"default": (4, 4)})),
+            {"default": 0.7},
+        ),
+        {"default": 2},
     ),
 }  # fmt: skip
 

@@ -4,6 +4,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 from brainstorm.randomness import global_rnd
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -32,12 +34,13 @@ def test_the_page_of_optrees_runs_and_prints_what_it_says():
     assert "```text\n```" not in text
 
 
-def test_the_page_of_exchange_runs_and_prints_what_it_says():
-    text = (DOCS / "exchange.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["data", "exchange", "inspection", "pictures"])
+def test_pages_run_and_print_what_they_say(name):
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     kept = global_rnd.__getstate__()
     filled = load("fill_in_outputs").with_outputs(text)
     global_rnd.__setstate__(kept)
-    assert filled == text, "run: python docs/fill_in_outputs.py docs/exchange.md"
+    assert filled == text, f"run: python docs/fill_in_outputs.py docs/{name}.md"
 
 
 def test_links_of_pages_lead_somewhere():

@@ -19,6 +19,7 @@ PACKAGES = [
     "brainstorm.ext.optimize",
     "brainstorm.ext.safetensors_files",
     "brainstorm.ext.state_dicts",
+    "brainstorm.ext.tensorboard",
     "brainstorm.handlers",
     "brainstorm.hooks",
     "brainstorm.initializers",

@@ -5,15 +5,24 @@ They never write to the arrays that they get, so nothing accumulates from epoch 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
+from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
 from brainstorm.utils import Array
 
-__all__ = ["AddGaussianNoise", "AddSaltNPepper", "Flip", "Pad", "RandomCrop"]
+__all__ = [
+    "AddGaussianNoise",
+    "AddSaltNPepper",
+    "Cutout",
+    "Flip",
+    "MixUp",
+    "Pad",
+    "RandomCrop",
+    "Rotate90",
+]
 
 
 class AddGaussianNoise(Wrapper):
@@ -45,7 +54,7 @@ class AddGaussianNoise(Wrapper):
     def transform(self, name: str, array: Array) -> Array:
         """Return the array with noise."""
         noise = self.rnd.normal(self.mean_dict.get(name, 0.0), self.std_dict[name], array.shape)
-        return (array + noise).astype(array.dtype if array.dtype.kind == "f" else np.float32)
+        return (array + noise).astype(float_dtype(array))
 
 
 class AddSaltNPepper(Wrapper):
@@ -130,8 +139,7 @@ class Pad(Wrapper):
         self._check_names(self.value_dict, size_dict)
         self._check_images()
         for name, size in self.size_dict.items():
-            if not isinstance(size, (int, np.integer)) or size < 0:
-                raise self._fail(f"expected an int size >= 0, got {size!r}", name)
+            self._check_int("size", size, 0, name)
             rows, columns, channels = self.data_shapes[name]
             self.data_shapes[name] = (rows + 2 * size, columns + 2 * size, channels)
 
@@ -174,6 +182,138 @@ class RandomCrop(Wrapper):
             for b, (top, left) in enumerate(zip(tops, lefts, strict=True))
         ]
         return np.stack(parts, axis=1)
+
+
+class Rotate90(Wrapper):
+    """Turn square images by 90, 180 or 270 degrees; all time steps of a sequence together.
+
+    Args:
+        iter: The iterator to wrap.
+        prob_dict: Data name to the probability of a sequence to be turned; the three angles are
+            equally probable. The data are (T, B, rows, columns, channels) with as many rows as
+            columns.
+    """
+
+    def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float]) -> None:
+        super().__init__(iter, prob_dict)
+        self.prob_dict = self.settings
+        self._check_images()
+        for name, prob in self.prob_dict.items():
+            self._check_number(name, "probability", prob, 0, 1)
+            rows, columns, _ = self.data_shapes[name]
+            if rows != columns:
+                raise self._fail(
+                    f"expected as many rows as columns, got {rows} and {columns}. "
+                    f"RandomCrop makes images square.",
+                    name,
+                )
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the array with some sequences turned."""
+        turns = self.rnd.randint(1, 4, array.shape[1])
+        turns[self.rnd.random_sample(array.shape[1]) >= self.prob_dict[name]] = 0
+        turned = array.copy()
+        for number in (1, 2, 3):
+            turned[:, turns == number] = np.rot90(array[:, turns == number], number, axes=(2, 3))
+        return turned
+
+
+class Cutout(Wrapper):
+    """Cover a square in each image, at a random place; all time steps of a sequence together.
+
+    The centre of the square is any pixel, so that a part of it may lie outside of the image
+    (DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout",
+    2017).
+
+    Args:
+        iter: The iterator to wrap.
+        size_dict: Data name to the side of the square in pixels. The data are
+            (T, B, rows, columns, channels).
+        value_dict: Data name to the value in the square, for names in `size_dict`; 0 where not
+            given.
+    """
+
+    def __init__(
+        self,
+        iter: DataIterator,
+        size_dict: Mapping[str, int],
+        value_dict: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(iter, size_dict)
+        self.size_dict = self.settings
+        self.value_dict = dict(value_dict or {})
+        self._check_names(self.value_dict, size_dict)
+        self._check_images()
+        for name, size in self.size_dict.items():
+            self._check_int("size", size, 1, name)
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the array with a square covered in each image."""
+        size = self.size_dict[name]
+        _, batch_size, rows, columns, _ = array.shape
+        covered = array.copy()
+        tops = self.rnd.randint(0, rows, batch_size) - size // 2
+        lefts = self.rnd.randint(0, columns, batch_size) - size // 2
+        for b, (top, left) in enumerate(zip(tops, lefts, strict=True)):
+            square = np.s_[:, max(top, 0) : top + size, max(left, 0) : left + size]
+            covered[:, b][square] = self.value_dict.get(name, 0)
+        return covered
+
+
+class MixUp(Wrapper):
+    """Replace each sequence by a mixture with another one of its batch, targets alike.
+
+    x becomes p x + (1 - p) x', and y becomes p y + (1 - p) y', where (x', y') is drawn from the
+    batch and p, for each sequence, from a beta distribution with both parameters `alpha` (Zhang et
+    al., "mixup: Beyond Empirical Risk Minimization", 2018). The result is float.
+
+    Class numbers cannot be mixed: `OneHot` first makes vectors of them, and the loss must be one
+    for probabilities as targets.
+
+    Args:
+        iter: The iterator to wrap.
+        names: The names of all data that are mixed, targets among them.
+        alpha: The larger, the more even are the mixtures; 0.001 to 1000.
+
+    Raises:
+        IteratorValidationError: While iterating, if the data of a name are class numbers: whole
+            numbers in arrays of integers (T, B, 1).
+    """
+
+    def __init__(
+        self,
+        iter: DataIterator,
+        names: Sequence[str] = ("default", "targets"),
+        alpha: float = 0.2,
+    ) -> None:
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise self._fail(f"expected a list of data names, got {names!r}")
+        super().__init__(iter, dict.fromkeys(names))
+        self._check_number(None, "alpha", alpha, 0.001, 1000)
+        self.alpha = alpha
+
+    def transform_batch(self, batch: Batch) -> Batch:
+        """Return the mixtures, of all names with the same partners and parts."""
+        batch_size = next(iter(batch.values())).shape[1]
+        partners = self.rnd.permutation(batch_size)
+        parts = self.rnd.beta(self.alpha, self.alpha, batch_size)
+        return {name: self._mix(name, batch[name], partners, parts) for name in self.settings}
+
+    def _mix(self, name: str, array: Array, partners: np.ndarray, parts: np.ndarray) -> Array:
+        if array.shape[2:] == (1,) and array.dtype.kind in "iu":
+            raise self._fail(
+                "expected data that can be mixed, got class numbers. Wrap the iterator into a "
+                "OneHot first.",
+                name,
+            )
+        dtype = float_dtype(array)
+        parts = parts.astype(dtype).reshape(-1, *[1] * (array.ndim - 2))
+        return parts * array + (1 - parts) * array[:, partners]
+
+
+def float_dtype(array: Array) -> np.dtype[Any]:
+    """Return the dtype of data that become float: their own if it is one, else float32."""
+    return array.dtype if array.dtype.kind == "f" else np.dtype(np.float32)
 
 
 def _fits_into(shape: Any, image: list[int]) -> bool:

@@ -34,7 +34,7 @@ class DataIterator(Seedable):
 
     Args:
         data_shapes: Data name to feature shape, i.e. without T and B.
-        length: Number of batches in one epoch.
+        length: Number of batches in one epoch; `None` if it is not known.
 
     Attributes:
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
@@ -46,7 +46,7 @@ class DataIterator(Seedable):
         if "__call__" in vars(cls) and "resume_epoch" not in vars(cls):
             cls.resume_epoch = DataIterator.resume_epoch  # type: ignore[method-assign]
 
-    def __init__(self, data_shapes: Mapping[str, tuple[int, ...]], length: int) -> None:
+    def __init__(self, data_shapes: Mapping[str, tuple[int, ...]], length: int | None) -> None:
         super().__init__()
         self.data_shapes = dict(data_shapes)
         self.length = length
@@ -113,6 +113,10 @@ class DataIterator(Seedable):
         """Return what a position in an epoch depends on: numbers and texts by name."""
         return {"length": self.length}
 
+    def _check_int(self, what: str, value: Any, low: int = 1, name: str | None = None) -> None:
+        if not isinstance(value, (int, np.integer)) or value < low:
+            raise self._fail(f"expected an int {what} >= {low}, got {value!r}", name)
+
     def _fail(self, what: str, name: str | None = None) -> IteratorValidationError:
         where = type(self).__name__ + ("" if name is None else f", data {name!r}")
         return IteratorValidationError(f"{where}: {what}")
@@ -151,9 +155,12 @@ class Wrapper(DataIterator):
     def _change(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
             changed = copy.copy(batch)  # a batch may be more than a dict
-            for name in self.settings:
-                changed[name] = self.transform(name, batch[name])
+            changed.update(self.transform_batch(batch))
             yield changed
+
+    def transform_batch(self, batch: Batch) -> Batch:
+        """Return what becomes of a batch: the arrays that change, by name."""
+        return {name: self.transform(name, batch[name]) for name in self.settings}
 
     def transform(self, name: str, array: Array) -> Array:
         """Return what becomes of the `array` called `name`, without writing to it."""
@@ -182,7 +189,12 @@ class Wrapper(DataIterator):
                 raise self._fail(unknown("data name", name, choices))
 
     def _check_number(
-        self, name: str, what: str, value: Any, low: float = -math.inf, high: float = math.inf
+        self,
+        name: str | None,
+        what: str,
+        value: Any,
+        low: float = -math.inf,
+        high: float = math.inf,
     ) -> None:
         if (
             not isinstance(value, (int, float, np.number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from brainstorm.data_iterators.base_iterator import Batch, DataIterator, check_d
 from brainstorm.errors import unknown
 from brainstorm.utils import Array
 
-__all__ = ["Minibatches", "Online", "Undivided"]
+__all__ = ["Minibatches", "Online", "PlannedBatches", "Undivided"]
 
 
 class Undivided(DataIterator):
@@ -44,10 +44,76 @@ class Undivided(DataIterator):
         return {"total_size": self.total_size}
 
 
-class Minibatches(DataIterator):
+class PlannedBatches(DataIterator):
+    """Base of iterators over numbered sequences, whose epochs are drawn before their first batch.
+
+    A subclass makes the batches in `_get_batch`, and may order them in `_draw_epoch`.
+
+    Args:
+        data_shapes: Data name to feature shape.
+        sample_size: Number of sequences.
+        batch_size: Number of sequences in a batch; the last one has what is left.
+        shuffle: True, False or ``'batches'``; see `Minibatches`.
+    """
+
+    length: int
+
+    def __init__(
+        self,
+        data_shapes: Mapping[str, tuple[int, ...]],
+        sample_size: int,
+        batch_size: int,
+        shuffle: bool | str,
+    ) -> None:
+        self._check_int("batch_size", batch_size)
+        if shuffle not in (True, False, "batches"):
+            raise self._fail(f"expected shuffle to be True, False or 'batches', got {shuffle!r}")
+        super().__init__(data_shapes, -(-sample_size // int(batch_size)))
+        self.sample_size = sample_size
+        self.batch_size = int(batch_size)
+        self.shuffle = shuffle if shuffle == "batches" else bool(shuffle)
+
+    def __call__(self, handler: Any = None) -> Iterator[Batch]:
+        """Return the batches of one epoch; their arrays are new ones."""
+        return PlannedBatches.resume_epoch(self, 0, handler)  # not what a subclass makes of it
+
+    def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
+        """Return the batches behind the first `given` ones, whose data are not read."""
+        return self._make_batches(self._draw_epoch(), given)
+
+    def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
+        """Return the batches of these sequences, but for the first `given` ones."""
+        return map(self._get_batch, epoch[given:])
+
+    def _get_batch(self, indices: np.ndarray) -> Batch:
+        """Return the batch of these sequences."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _get_batch")
+
+    def _describe_epoch(self) -> dict[str, Any]:
+        names = ("sample_size", "batch_size", "shuffle")
+        return {name: getattr(self, name) for name in names}
+
+    def _draw_epoch(self) -> list[np.ndarray]:
+        """Draw a new epoch; return for each batch the indices of its sequences."""
+        order = np.arange(self.sample_size)
+        if self.shuffle is True:
+            self.rnd.shuffle(order)
+        batches = self._cut(order)
+        return self._shuffle(batches) if self.shuffle == "batches" else batches
+
+    def _cut(self, order: np.ndarray) -> list[np.ndarray]:
+        starts = range(0, len(order), self.batch_size)
+        return [order[start : start + self.batch_size] for start in starts]
+
+    def _shuffle(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        return [parts[i] for i in self.rnd.permutation(len(parts))]
+
+
+class Minibatches(PlannedBatches):
     """Batches of sequences; the last one is smaller where the number of sequences asks for it.
 
-    Data sets of h5py and memory-mapped arrays are read batch by batch.
+    Data sets of h5py and memory-mapped arrays are read batch by batch; see `Hdf5Minibatches` for a
+    faster way to shuffle a file that is larger than memory.
 
     Args:
         batch_size: Number of sequences in a batch.
@@ -75,17 +141,9 @@ class Minibatches(DataIterator):
         cut_according_to: str | Sequence[int] | None = "mask",
         **named_data: Array,
     ) -> None:
-        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-            raise self._fail(f"expected an int batch_size >= 1, got {batch_size!r}")
-        if shuffle not in (True, False, "batches"):
-            raise self._fail(f"expected shuffle to be True, False or 'batches', got {shuffle!r}")
-        self.time_size, self.sample_size = check_data(self, named_data)
-        super().__init__(
-            {name: tuple(array.shape[2:]) for name, array in named_data.items()},
-            -(-self.sample_size // int(batch_size)),
-        )
-        self.batch_size = int(batch_size)
-        self.shuffle = shuffle if shuffle == "batches" else bool(shuffle)
+        self.time_size, sample_size = check_data(self, named_data)
+        shapes = {name: tuple(array.shape[2:]) for name, array in named_data.items()}
+        super().__init__(shapes, sample_size, batch_size, shuffle)
         # asarray makes plain arrays of memory-mapped ones, without reading them
         self.data = {
             name: np.asarray(array) if isinstance(array, np.ndarray) else array
@@ -93,25 +151,18 @@ class Minibatches(DataIterator):
         }
         self.seq_lens = self._get_seq_lens(cut_according_to)
 
-    def __call__(self, handler: Any = None) -> Iterator[Batch]:
-        """Return the batches of one epoch; their arrays are new ones."""
-        return Minibatches.resume_epoch(self, 0, handler)  # not what a subclass makes of it
-
-    def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
-        """Return the batches behind the first `given` ones, whose data are not read."""
-        plan = itertools.islice(self._plan(self._draw_epoch()), given, None)
-        return itertools.starmap(self._get_batch, plan)
-
     def _describe_epoch(self) -> dict[str, Any]:
-        names = ("sample_size", "time_size", "batch_size", "shuffle")
-        return {name: getattr(self, name) for name in names}
+        return {**super()._describe_epoch(), "time_size": self.time_size}
+
+    def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
+        return itertools.starmap(self._get_part, itertools.islice(self._plan(epoch), given, None))
 
     def _plan(self, epoch: list[np.ndarray]) -> Iterator[tuple[np.ndarray, slice]]:
         """Yield for each batch the indices of its sequences and its time steps."""
         for indices in epoch:
             yield indices, slice(0, self._count_steps(indices))
 
-    def _get_batch(self, indices: np.ndarray, steps: slice) -> Batch:
+    def _get_part(self, indices: np.ndarray, steps: slice) -> Batch:
         return {name: _take(array, steps, indices) for name, array in self.data.items()}
 
     def _count_steps(self, indices: np.ndarray) -> int:
@@ -120,27 +171,12 @@ class Minibatches(DataIterator):
             return self.time_size
         return max(1, int(self.seq_lens[indices].max()))
 
-    def _draw_epoch(self) -> list[np.ndarray]:
-        """Draw a new epoch; return for each batch the indices of its sequences."""
-        order = np.arange(self.sample_size)
-        if self.shuffle is True:
-            self.rnd.shuffle(order)
-        starts = range(0, self.sample_size, self.batch_size)
-        batches = [order[start : start + self.batch_size] for start in starts]
-        if self.shuffle == "batches":
-            batches = [batches[i] for i in self.rnd.permutation(len(batches))]
-        return batches
-
     def _get_seq_lens(self, cut_according_to: Any) -> np.ndarray | None:
         if cut_according_to is None:
             return None
         if isinstance(cut_according_to, str):
-            if cut_according_to in self.data:
-                return _lengths_from_mask(self.data[cut_according_to])
-            if cut_according_to == "mask":
-                return None
-            choices = unknown("data name", cut_according_to, self.data)
-            raise self._fail(f"cut_according_to: {choices}")
+            named = find_mask(self, cut_according_to, self.data)
+            return None if named is None else lengths_from_mask(self.data[named])
         if not _are_lengths(cut_according_to, self.sample_size, self.time_size):
             raise self._fail(
                 f"cut_according_to: expected a data name, None or {self.sample_size} ints from 1 "
@@ -193,6 +229,20 @@ def _are_lengths(value: Any, count: int, limit: int) -> bool:
     return all(isinstance(length, (int, np.integer)) and 1 <= length <= limit for length in value)
 
 
-def _lengths_from_mask(mask: Any) -> np.ndarray:
+def find_mask(owner: DataIterator, name: str, choices: Mapping[str, Any]) -> str | None:
+    """Return the data name after which sequences are cut; `None` if ``'mask'`` is not there.
+
+    Raises:
+        IteratorValidationError: There are no data of another name.
+    """
+    if name in choices:
+        return name
+    if name == "mask":
+        return None
+    raise owner._fail(f"cut_according_to: {unknown('data name', name, choices)}")
+
+
+def lengths_from_mask(mask: Any) -> np.ndarray:
+    """Return where the last non-zero of each sequence is in a mask (T, B, ...), as lengths (B,)."""
     on = np.any(np.asarray(mask[...]) != 0, axis=tuple(range(2, len(mask.shape))))
     return np.where(on.any(axis=0), len(on) - on[::-1].argmax(axis=0), 0)

@@ -1,16 +1,22 @@
-"""Data files: arrays for the iterators, read from HDF5 without trusting the file."""
+"""Data files: arrays for the iterators in HDF5, read without trusting the file."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
+import h5py
 import numpy as np
 
 from brainstorm.errors import FileFormatError, unknown
 from brainstorm.files import PathLike, format_errors
 from brainstorm.hdf5 import DataSet, Group, open_hdf5
+from brainstorm.utils import atomic_file
 
-__all__ = ["load_data"]
+__all__ = ["load_data", "save_data"]
+
+CHUNK_BYTES = 1 << 18
 
 
 def load_data(filename: PathLike, group: str = "") -> dict[str, np.ndarray]:
@@ -39,3 +45,39 @@ def load_data(filename: PathLike, group: str = "") -> dict[str, np.ndarray]:
                 )
             found = found[name]
         return {name: item.map() for name, item in found.items() if isinstance(item, DataSet)}
+
+
+def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
+    """Write arrays to an HDF5 file, which appears whole or not at all.
+
+        save_data("MNIST.hdf5", {"training": {"default": images, "targets": classes}})
+
+    The arrays of sequences (T above 1) are written in chunks of whole sequences, as
+    `Hdf5Minibatches` reads them; others in one piece, which `load_data` can map.
+
+    Args:
+        filename: The file.
+        data: Names to arrays, or to dictionaries of the same kind: they become groups.
+
+    Raises:
+        OSError: The file cannot be written; what was there before is still there.
+    """
+    with atomic_file(filename) as temporary, h5py.File(temporary, "w", locking=False) as file:
+        _write_group(file, data)
+
+
+def _write_group(group: Any, data: Mapping[str, Any]) -> None:
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            _write_group(group.create_group(name), value)
+        else:
+            array = np.asarray(value)
+            group.create_dataset(name, data=array, chunks=_get_chunks(array))
+
+
+def _get_chunks(array: np.ndarray) -> tuple[int, ...] | None:
+    """Return chunks of whole sequences of about `CHUNK_BYTES`, or `None` for one piece."""
+    if array.ndim < 3 or len(array) == 1 or array.size == 0:
+        return None
+    sequences = max(1, CHUNK_BYTES * array.shape[1] // array.nbytes)
+    return (len(array), min(sequences, array.shape[1]), *array.shape[2:])

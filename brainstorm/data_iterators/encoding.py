@@ -28,8 +28,7 @@ class MultiHot(Wrapper):
         super().__init__(iter, vocab_size_dict)
         self.vocab_size_dict = self.settings
         for name, size in self.vocab_size_dict.items():
-            if not isinstance(size, (int, np.integer)) or size < 1:
-                raise self._fail(f"expected an int vocabulary size >= 1, got {size!r}", name)
+            self._check_int("vocabulary size", size, name=name)
             self._check_features(name, self.data_shapes[name])
             self.data_shapes[name] = (int(size),)
 

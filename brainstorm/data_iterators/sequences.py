@@ -55,8 +55,7 @@ class SequenceChunks(Minibatches):
         cut_according_to: str | Sequence[int] | None = "mask",
         **named_data: Array,
     ) -> None:
-        if not isinstance(chunk_length, (int, np.integer)) or chunk_length < 1:
-            raise self._fail(f"expected an int chunk_length >= 1, got {chunk_length!r}")
+        self._check_int("chunk_length", chunk_length)
         super().__init__(batch_size, shuffle, cut_according_to, **named_data)
         self.chunk_length = int(chunk_length)
         self.length *= -(-self.time_size // self.chunk_length)
@@ -71,5 +70,5 @@ class SequenceChunks(Minibatches):
             for start in range(0, steps, self.chunk_length):
                 yield indices, slice(start, min(start + self.chunk_length, steps))
 
-    def _get_batch(self, indices: np.ndarray, steps: slice) -> Chunk:
-        return Chunk(super()._get_batch(indices, steps), continues=steps.start > 0)
+    def _get_part(self, indices: np.ndarray, steps: slice) -> Chunk:
+        return Chunk(super()._get_part(indices, steps), continues=steps.start > 0)

@@ -29,6 +29,7 @@ CASES: list[Case] = [
     ("conv", "images", "native"),
     ("dropout", "nested noise", "native"),
     ("compact", "hdf5", "float32"),
+    ("lstm", "noisy window", "native"),
     ("modified", "user's changed", "native float64"),
     ("lstm", "noisy chunks", "float64"),
 ]

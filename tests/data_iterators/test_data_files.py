@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import Minibatches, load_data
+from brainstorm.data_iterators import Minibatches, load_data, save_data
 from brainstorm.errors import FileFormatError
 
 
@@ -48,3 +48,27 @@ def test_a_damaged_file(path):
         FileFormatError, match="data.hdf5' cannot be read as a data file: it is trun"
     ):
         load_data(path)
+
+
+def test_saved_data_are_loaded(tmp_path):
+    images = np.arange(2 * 5 * 5 * 3, dtype="u1").reshape(1, 2, 5, 5, 3)
+    sequences = np.arange(50 * 9000.0).reshape(50, 9000, 1)
+    path = tmp_path / "x.hdf5"
+    path.write_text("old")
+    save_data(path, {"training": {"default": images, "deep": {"x": 1.5}}, "sequences": sequences})
+    assert np.array_equal(load_data(path, "training")["default"], images)
+    assert isinstance(load_data(path, "training")["default"], np.memmap)
+    assert load_data(path, "training/deep")["x"] == 1.5
+    assert np.array_equal(load_data(path)["sequences"], sequences)
+    with h5py.File(path) as file:
+        assert file["training/default"].chunks is None
+        assert file["sequences"].chunks == (50, 655, 1)  # 256 KiB
+
+
+def test_a_file_that_cannot_be_saved_is_as_it_was(tmp_path):
+    path = tmp_path / "x.hdf5"
+    save_data(path, {"x": np.ones(3)})
+    with pytest.raises(TypeError, match="Object dtype"):
+        save_data(path, {"x": np.zeros(3), "y": np.array([object()])})
+    assert load_data(path)["x"].tolist() == [1, 1, 1]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.hdf5"]

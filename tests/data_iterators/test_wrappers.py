@@ -1,5 +1,7 @@
 """Iterators that wrap others: results, statistics, purity, and errors."""
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,13 +11,17 @@ from brainstorm import data_iterators
 from brainstorm.data_iterators import (
     AddGaussianNoise,
     AddSaltNPepper,
+    Cutout,
     DataIterator,
     Flip,
     Minibatches,
+    MixUp,
     MultiHot,
+    Normalize,
     OneHot,
     Pad,
     RandomCrop,
+    Rotate90,
     Undivided,
     Wrapper,
 )
@@ -23,6 +29,7 @@ from brainstorm.errors import IteratorValidationError
 from brainstorm.randomness import global_rnd
 
 IMAGES = np.arange(2 * 6 * 4 * 5 * 3, dtype=np.float32).reshape(2, 6, 4, 5, 3)
+SQUARES = np.ascontiguousarray(IMAGES[:, :, :, :4])
 CLASSES = np.arange(12).reshape(2, 6, 1) % 4
 LABELS = np.stack([CLASSES[..., 0], CLASSES[..., 0] // 2], axis=2)
 
@@ -44,12 +51,17 @@ EXAMPLES = {
     "RandomCrop": lambda it: RandomCrop(it, {"default": (2, 2)}),
     "OneHot": lambda it: OneHot(it, {"targets": 4}),
     "MultiHot": lambda it: MultiHot(it, {"labels": 4, "targets": 5}),
+    "Rotate90": lambda it: Rotate90(it, {"default": 0.5}),
+    "Cutout": lambda it: Cutout(it, {"default": 2}),
+    "MixUp": lambda it: MixUp(it, ["default", "labels"]),
+    "Normalize": lambda it: Normalize(it, {"default": ([1, 2, 3], 2), "targets": (1, [0.5])}),
 }
 each_example = pytest.mark.parametrize("name", EXAMPLES)
 
 
 def test_every_wrapper_has_an_example():
-    classes = {getattr(data_iterators, name) for name in data_iterators.__all__}
+    public = [getattr(data_iterators, name) for name in data_iterators.__all__]
+    classes = [value for value in public if inspect.isclass(value)]
     wrappers = {c.__name__ for c in classes if issubclass(c, Wrapper)} - {"Wrapper"}
     assert wrappers == set(EXAMPLES)
 
@@ -59,7 +71,7 @@ def test_every_wrapper_has_an_example():
 
 @each_example
 def test_data_are_never_changed_and_nothing_accumulates(name):
-    data = {"default": IMAGES.copy(), "targets": CLASSES.copy(), "labels": LABELS.copy()}
+    data = {"default": SQUARES.copy(), "targets": CLASSES.copy(), "labels": LABELS.copy()}
     wrapper = EXAMPLES[name](source(**data))
     shapes = dict(wrapper.data_shapes)
     for _ in range(3):
@@ -68,22 +80,22 @@ def test_data_are_never_changed_and_nothing_accumulates(name):
         for key in wrapper.settings:
             assert not np.shares_memory(batch[key], data[key])
     assert wrapper.data_shapes == shapes
-    for key, before in (("default", IMAGES), ("targets", CLASSES), ("labels", LABELS)):
+    for key, before in (("default", SQUARES), ("targets", CLASSES), ("labels", LABELS)):
         assert np.array_equal(data[key], before)
         if key not in wrapper.settings:
             assert np.array_equal(batch[key], before)
-    assert wrapper.iter.data_shapes == source().data_shapes
+    assert wrapper.iter.data_shapes == source(default=SQUARES).data_shapes
 
 
 @each_example
 def test_repeatable_by_seed(name):
     results = []
     for seed in (1, 1, 2):
-        wrapper = EXAMPLES[name](source())
+        wrapper = EXAMPLES[name](source(default=SQUARES))
         wrapper.rnd.set_seed(seed)
         results.append(next(wrapper()))
     assert all(np.array_equal(results[0][key], results[1][key]) for key in results[0])
-    if name not in ("Pad", "OneHot", "MultiHot"):
+    if name not in ("Pad", "OneHot", "MultiHot", "Normalize"):
         assert not all(np.array_equal(results[0][key], results[2][key]) for key in results[0])
 
 
@@ -92,7 +104,7 @@ def test_global_seed_reaches_wrappers(name):
     results = []
     for _ in range(2):
         global_rnd.set_seed(42)
-        wrapper = EXAMPLES[name](Minibatches(2, default=IMAGES, targets=CLASSES, labels=LABELS))
+        wrapper = EXAMPLES[name](Minibatches(2, default=SQUARES, targets=CLASSES, labels=LABELS))
         assert wrapper.length == 3
         results.append([batch for _ in range(2) for batch in wrapper()])
     for first, second in zip(*results, strict=True):
@@ -113,11 +125,13 @@ def test_unknown_data_name(name):
 @each_example
 def test_wrong_kinds_of_arguments(name):
     cls = getattr(data_iterators, name)
-    with pytest.raises(
-        IteratorValidationError,
-        match=f"^{name}: expected a dictionary with data names as keys, got 0.5. For all names: "
-        "{'default': ..., 'targets': ..., 'labels': ...}",
-    ):
+    expected = (
+        "a list of data names, got 0.5"
+        if name == "MixUp"
+        else "a dictionary with data names as keys, got 0.5. For all names: "
+        "{'default': ..., 'targets': ..., 'labels': ...}"
+    )
+    with pytest.raises(IteratorValidationError, match=f"^{name}: expected {expected}"):
         cls(source(), 0.5)
     with pytest.raises(
         IteratorValidationError, match=f"^{name}: expected a DataIterator to wrap, got a ndarray"

@@ -1,0 +1,242 @@
+"""Batches from an HDF5 file that may be larger than memory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import h5py
+import numpy as np
+
+from brainstorm.data_iterators.base_iterator import Batch, check_data
+from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask
+from brainstorm.errors import BrainstormError, FileFormatError, unknown
+from brainstorm.files import PathLike
+
+__all__ = ["Hdf5Minibatches", "read_ahead"]
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Hdf5Minibatches(PlannedBatches):
+    """Batches of sequences that are read from an HDF5 file while the epoch goes on.
+
+    A window of some batches is in memory, and a thread reads the next one meanwhile: so there are
+    never more than ``2 * window`` batches, and those given out. The thread ends with the epoch.
+
+    The file is read by h5py, which a damaged file can crash: it is for files that you trust. It is
+    opened for each epoch, and must stay as it is while there is the iterator.
+
+    Args:
+        filename: The file.
+        batch_size: Number of sequences in a batch.
+        shuffle: True draws a new order of the file's chunks in every epoch (where a data set has
+            none: of parts of `batch_size` sequences), and mixes the sequences within a window;
+            ``'batches'`` shuffles only the order of the batches; False keeps the order.
+        cut_according_to: The name of a mask (T, B, 1), which cuts each batch after the last
+            non-zero of its longest sequence; `None` for no cut. The default has no effect if there
+            are no data called ``mask``.
+        window: Number of batches that are read, and mixed, together. A chunk with more sequences is
+            read again for each window that it is a part of.
+        check_finite: Whether numbers that are not finite are an error.
+        **named_paths: Data name to the path of a data set in the file, which is
+            (T, B, features...) with the same T and B as the others.
+
+    Attributes:
+        sample_size: Number of sequences.
+        time_size: Number of time steps, before any cut.
+        chunk_size: The most sequences in a chunk of a data set; 0 if there are no chunks.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FileFormatError: It is no HDF5 file, or there is no such data set; while iterating, if the
+            file cannot be read, is another one by now, or holds a number that is not finite.
+        IteratorValidationError: The data sets or arguments are unfit or do not fit together.
+    """
+
+    def __init__(
+        self,
+        filename: PathLike,
+        batch_size: int = 1,
+        shuffle: bool | str = True,
+        cut_according_to: str | None = "mask",
+        window: int = 16,
+        check_finite: bool = True,
+        **named_paths: str,
+    ) -> None:
+        self._check_int("window", window)
+        self.filename = os.path.abspath(filename)
+        self.named_paths = named_paths
+        if not os.path.exists(self.filename):
+            raise FileNotFoundError(f"there is no file {self.filename!r}")
+        self._version = self._get_version()
+        with self._open() as file:
+            data = {name: self._find(file, name, path) for name, path in named_paths.items()}
+            self.time_size, sample_size = check_data(self, data)
+            shapes = {name: tuple(array.shape[2:]) for name, array in data.items()}
+            self._dtypes = {name: array.dtype.newbyteorder("=") for name, array in data.items()}
+            self.chunk_size = max(array.chunks[1] if array.chunks else 0 for array in data.values())
+        super().__init__(shapes, sample_size, batch_size, shuffle)
+        self.window = int(window)
+        self.check_finite = check_finite
+        self._cut_by = cut_according_to and find_mask(self, cut_according_to, named_paths)
+
+    def _describe_epoch(self) -> dict[str, Any]:
+        names = ("time_size", "window", "chunk_size")
+        return {**super()._describe_epoch(), **{name: getattr(self, name) for name in names}}
+
+    # -- the order --------------------------------------------------------------------------------
+
+    def _draw_epoch(self) -> list[np.ndarray]:
+        if self.shuffle is not True:
+            return super()._draw_epoch()
+        size = self.chunk_size or self.batch_size
+        order = np.arange(self.sample_size)
+        order = np.concatenate(
+            self._shuffle([order[start : start + size] for start in range(0, len(order), size)])
+        )
+        size = self.window * self.batch_size
+        for start in range(0, len(order), size):
+            self.rnd.shuffle(order[start : start + size])
+        return self._cut(order)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
+        windows = [epoch[i : i + self.window] for i in range(0, len(epoch), self.window)]
+        done, given = divmod(given, self.window)
+        windows = windows[done:]
+        if not windows:
+            return
+        self._check_unchanged()
+        with self._open() as file:
+            data = {name: file[path] for name, path in self.named_paths.items()}
+            read = functools.partial(self._read, data)
+            buffers = itertools.cycle(self._allocate() for _ in windows[:2])
+            for window in read_ahead(read, zip(windows, buffers, strict=False)):
+                for indices in window.batches[given:]:
+                    yield self._take(window, indices)
+                given = 0
+
+    def _allocate(self) -> Batch:
+        size = min(self.window * self.batch_size, self.sample_size)
+        return {
+            name: np.empty((self.time_size, size, *shape), self._dtypes[name])
+            for name, shape in self.data_shapes.items()
+        }
+
+    def _read(self, data: Mapping[str, Any], task: tuple[list[np.ndarray], Batch]) -> Window:
+        """Read the sequences of a window into a buffer; in the thread."""
+        batches, buffer = task
+        indices = np.sort(np.concatenate(batches))
+        ends = [*(np.flatnonzero(np.diff(indices) != 1) + 1), len(indices)]
+        for name, array in data.items():
+            for start, end in zip([0, *ends], ends, strict=False):
+                source = np.s_[:, indices[start] : indices[end - 1] + 1]
+                array.read_direct(buffer[name], source, np.s_[:, start:end])
+        self._check_unchanged()
+        if self.check_finite:
+            for name, array in buffer.items():
+                self._refuse_non_finite(name, array[:, : len(indices)], indices)
+        return Window(batches, indices, buffer)
+
+    def _take(self, window: Window, indices: np.ndarray) -> Batch:
+        places = np.searchsorted(window.indices, indices)
+        steps = self.time_size
+        if self._cut_by is not None:
+            lengths = lengths_from_mask(window.buffer[self._cut_by][:, places])
+            steps = max(1, int(lengths.max()))
+        return {name: np.take(a[:steps], places, axis=1) for name, a in window.buffer.items()}
+
+    # -- the file ---------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Any]:
+        try:
+            with h5py.File(self.filename, "r") as file:
+                yield file
+        except BrainstormError:
+            raise
+        except (KeyError, OSError, RuntimeError) as error:
+            self._check_unchanged()
+            raise FileFormatError(
+                f"{self.filename!r} cannot be read as a data file: it is truncated or of another "
+                f"kind ({error})."
+            ) from error
+
+    def _find(self, file: Any, name: str, path: str) -> Any:
+        if not isinstance(path, str):
+            raise self._fail(f"expected the path of a data set, got a {type(path).__name__}", name)
+        if isinstance(found := file.get(path), h5py.Dataset):
+            return found
+        sets: list[str] = []
+        file.visititems(lambda at, item: sets.extend([at] * isinstance(item, h5py.Dataset)))
+        raise FileFormatError(f"{self._where(name)}: {unknown('data set', path, sets)}")
+
+    def _get_version(self) -> tuple[int, ...]:
+        """Return what is another number when the file has changed."""
+        found = os.stat(self.filename)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _check_unchanged(self) -> None:
+        try:
+            what = "changed" if self._get_version() != self._version else ""
+        except FileNotFoundError:
+            what = "removed"
+        if what:
+            raise FileFormatError(
+                f"{self.filename!r} was {what} while there was an iterator that reads it. Make the "
+                f"iterator again for the file as it is, and leave it alone meanwhile."
+            )
+
+    def _refuse_non_finite(self, name: str, array: np.ndarray, indices: np.ndarray) -> None:
+        """Check without a second array of that size that all numbers are finite."""
+        with np.errstate(invalid="ignore"):
+            if np.isfinite(array.min()) and np.isfinite(array.max()):
+                return
+        step, place = np.argwhere(~np.isfinite(array))[0][:2]
+        wrong = array[step, place][~np.isfinite(array[step, place])][0]
+        raise FileFormatError(
+            f"{self._where(name)}: expected finite numbers, got {wrong} in time step {step} of "
+            f"sequence {indices[place]}. Correct the file, or allow it: check_finite=False."
+        )
+
+    def _where(self, name: str) -> str:
+        return f"{self.filename!r}, data {name!r}"
+
+
+class Window(NamedTuple):
+    """Sequences that were read together.
+
+    Attributes:
+        batches: The indices of the sequences of each batch.
+        indices: All of them, increasing: the place in the buffer to the index.
+        buffer: The data, which may have further places.
+    """
+
+    batches: list[np.ndarray]
+    indices: np.ndarray
+    buffer: Batch
+
+
+def read_ahead(read: Callable[[In], Out], tasks: Iterable[In]) -> Iterator[Out]:
+    """Yield what `read` gives for each task, while a thread is one task ahead.
+
+    So there are never more than two results that the consumer is not done with. The thread ends
+    with this generator, however it ends; what `read` raises is raised here.
+    """
+    pending: Future[Out] | None = None
+    with ThreadPoolExecutor(1, "brainstorm-read-ahead") as thread:
+        for task in tasks:
+            following = thread.submit(read, task)
+            if pending is not None:
+                yield pending.result()
+            pending = following
+        if pending is not None:
+            yield pending.result()

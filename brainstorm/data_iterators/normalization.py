@@ -1,0 +1,120 @@
+"""Normalization by the mean and standard deviation of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.data_iterators.augmentation import float_dtype
+from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
+from brainstorm.errors import IteratorValidationError, unknown
+from brainstorm.utils import Array
+
+__all__ = ["Normalize", "channel_statistics"]
+
+Statistics = dict[str, tuple[list[float], list[float]]]
+
+
+class Normalize(Wrapper):
+    """Subtract the mean and divide by the standard deviation, for each channel.
+
+        statistics = channel_statistics(training, "default")
+        training, validation = Normalize(training, statistics), Normalize(validation, statistics)
+
+    Data that are no floats become float32.
+
+    Args:
+        iter: The iterator to wrap.
+        statistics: Data name to (means, standard deviations): lists with one number for each
+            element of the last axis, or a number for all of them.
+    """
+
+    def __init__(self, iter: DataIterator, statistics: Mapping[str, Any]) -> None:
+        super().__init__(iter, statistics)
+        self.statistics = self.settings
+        self._arrays = {name: self._check_pair(name, pair) for name, pair in statistics.items()}
+
+    def _check_pair(self, name: str, pair: Any) -> tuple[np.ndarray, np.ndarray]:
+        channels = self.data_shapes[name][-1]
+        try:
+            mean, std = (np.broadcast_to(np.asarray(part, float), (channels,)) for part in pair)
+        except (TypeError, ValueError):
+            raise self._fail(
+                f"expected (means, standard deviations) of {channels} channels, got {pair!r}", name
+            ) from None
+        if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
+            raise self._fail(
+                f"expected finite means and standard deviations above 0, got {pair!r}. For a "
+                f"channel that is constant give 1.",
+                name,
+            )
+        return mean, std
+
+    def transform(self, name: str, array: Array) -> Array:
+        """Return the normalized array."""
+        dtype = float_dtype(array)
+        mean, std = self._arrays[name]
+        normalized = array - mean.astype(dtype)
+        normalized /= std.astype(dtype)
+        return normalized
+
+
+def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = None) -> Statistics:
+    """Compute what `Normalize` needs, in one pass over the training data.
+
+    The result is plain data: it can be written as JSON, which keeps every bit.
+
+    Args:
+        iter: Gives the training data.
+        *names: The data names.
+        mask_name: The name of a mask (T, B, 1): only steps count where it is not 0.
+
+    Returns:
+        Data name to (means, standard deviations): for each element of the last axis over all
+        others. Sums are in float64 and over differences from the mean (Chan et al., "Updating
+        Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
+
+    Raises:
+        IteratorValidationError: There are no data of such a name, or some are not finite.
+    """
+    for name in (*names, *([] if mask_name is None else [mask_name])):
+        if name not in iter.data_shapes:
+            text = unknown("data name", name, iter.data_shapes)
+            raise IteratorValidationError(f"channel_statistics: {text}")
+    sums = {name: (0, np.zeros(()), np.zeros(())) for name in names}
+    for batch in iter():
+        for name in names:
+            sums[name] = _add(sums[name], _get_rows(batch, name, mask_name))
+    result: Statistics = {}
+    for name, (count, mean, squares) in sums.items():
+        std = np.sqrt(squares / max(count, 1))
+        if not (count and np.isfinite(mean).all() and np.isfinite(std).all()):
+            raise IteratorValidationError(
+                f"channel_statistics, data {name!r}: expected finite numbers, got {count} values "
+                f"per channel with the means {mean.tolist()}"
+            )
+        result[name] = (list(map(float, mean)), list(map(float, std)))
+    return result
+
+
+def _get_rows(batch: Batch, name: str, mask_name: str | None) -> np.ndarray:
+    """Return all values of a batch that count, as (values, channels)."""
+    array = batch[name]
+    if mask_name is not None:
+        array = array[np.asarray(batch[mask_name])[:, :, 0] != 0]
+    return np.asarray(array, np.float64).reshape(-1, array.shape[-1])
+
+
+def _add(sums: tuple[int, Any, Any], rows: np.ndarray) -> tuple[int, Any, Any]:
+    """Return count, mean and sum of squared differences from it, with further values."""
+    if not len(rows):
+        return sums
+    count, mean, squares = sums
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is found at the end
+        its_mean = rows.mean(axis=0)
+        delta, total = its_mean - mean, count + len(rows)
+        squares = squares + ((rows - its_mean) ** 2).sum(axis=0)
+        squares = squares + delta**2 * (count * len(rows) / total)
+        return total, mean + delta * (len(rows) / total), squares

@@ -1,0 +1,126 @@
+"""Batches from what is no array: from iterables, and from data sets with items as in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.data_iterators.base_iterator import Batch, DataIterator, check_data
+from brainstorm.data_iterators.batches import PlannedBatches
+
+__all__ = ["DatasetMinibatches", "IterableBatches"]
+
+
+class IterableBatches(DataIterator):
+    """Batches that an object of the user's gives.
+
+    A run can be resumed exactly if they are the same ones in every process, and depend on nothing
+    but their epoch.
+
+    Args:
+        batches: What can be iterated once per epoch and gives dictionaries: data name to numbers
+            (T, B, features...), as NumPy arrays or what `numpy.asarray` makes one of. Or a function
+            without arguments that returns such an iterable, e.g. a generator function.
+
+    Raises:
+        IteratorValidationError: It can be iterated only once, or gives something else, or (while
+            iterating) not the names and features of the first batch.
+    """
+
+    def __init__(self, batches: Any) -> None:
+        iterable = hasattr(batches, "__iter__")
+        if not (iterable or callable(batches)) or (iterable and iter(batches) is batches):
+            raise self._fail(
+                f"expected what can be iterated once per epoch, got a {type(batches).__name__}. "
+                f"Give a list, or the function that makes it."
+            )
+        self._begin = batches.__iter__ if iterable else batches
+        self.data_shapes = {}
+        first = next(self(), None)
+        if first is None:
+            raise self._fail("expected at least one batch, got none")
+        shapes = {name: array.shape[2:] for name, array in first.items()}
+        super().__init__(shapes, len(batches) if hasattr(batches, "__len__") else None)
+
+    def __call__(self, handler: Any = None) -> Iterator[Batch]:
+        """Yield the batches of one epoch."""
+        for batch in self._begin():
+            if not isinstance(batch, Mapping):
+                raise self._fail(
+                    f"expected dictionaries of arrays by data name, got a {type(batch).__name__}"
+                )
+            arrays = {name: np.asarray(array) for name, array in batch.items()}
+            check_data(self, arrays)
+            shapes = {name: array.shape[2:] for name, array in arrays.items()}
+            if shapes != (self.data_shapes or shapes):
+                raise self._fail(
+                    f"expected batches with the features {self.data_shapes} as in the first one, "
+                    f"got {shapes}"
+                )
+            yield arrays
+
+
+class DatasetMinibatches(PlannedBatches):
+    """Batches of the items of a data set as in PyTorch: it has a length, and items by number.
+
+    A run can be resumed exactly if an item is always the same.
+
+    Args:
+        dataset: ``dataset[i]`` for i from 0 to ``len(dataset) - 1`` is a sequence of what `names`
+            say, or a dictionary, of numbers (features...). A single number is one feature. They are
+            NumPy arrays, or what `numpy.asarray` makes one of; images are (rows, columns,
+            channels). Batches have T = 1; for sequences there is `BucketedMinibatches`.
+        batch_size: Number of items in a batch.
+        shuffle: True, False, or ``'batches'``; see `Minibatches`.
+        names: The data names of what an item consists of, if it is no dictionary.
+
+    Raises:
+        IteratorValidationError: The first item is no such thing, or (while iterating) one differs
+            from it in its parts or their shapes.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool | str = True,
+        names: Sequence[str] = ("default", "targets"),
+    ) -> None:
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise self._fail(
+                f"expected a data set with __len__ and __getitem__, got a {type(dataset).__name__}"
+            )
+        if len(dataset) == 0:
+            raise self._fail("expected a data set with items, got none")
+        self.dataset, self.names = dataset, tuple(names)
+        first = self._get_item(0)
+        check_data(self, {name: array[None, None] for name, array in first.items()})
+        shapes = {name: array.shape for name, array in first.items()}
+        super().__init__(shapes, len(dataset), batch_size, shuffle)
+
+    def _get_item(self, index: int) -> dict[str, np.ndarray]:
+        item = self.dataset[index]
+        if not isinstance(item, Mapping):
+            if not isinstance(item, (tuple, list)) or len(item) != len(self.names):
+                got = (
+                    f"{len(item)} parts" if isinstance(item, (tuple, list)) else type(item).__name__
+                )
+                raise self._fail(
+                    f"item {index}: expected a dictionary or a tuple of {', '.join(self.names)}, "
+                    f"got {got}. Say what it consists of: names=(...)."
+                )
+            item = dict(zip(self.names, item, strict=True))
+        return {name: np.atleast_1d(np.asarray(part)) for name, part in item.items()}
+
+    def _get_batch(self, indices: np.ndarray) -> Batch:
+        items = [self._get_item(int(index)) for index in indices]
+        for index, item in zip(indices, items, strict=True):
+            shapes = {name: part.shape for name, part in item.items()}
+            if shapes != self.data_shapes:
+                raise self._fail(
+                    f"item {index}: expected the shapes {self.data_shapes} as in the first one, "
+                    f"got {shapes}"
+                )
+        return {name: np.stack([item[name] for item in items])[None] for name in self.data_shapes}

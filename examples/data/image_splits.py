@@ -1,0 +1,25 @@
+"""What the scripts for images share: the parts of a data set, and what normalizes them."""
+
+from brainstorm.data_iterators import Undivided, channel_statistics, save_data
+
+VALIDATION = 10_000  # images, the last ones of those for training
+
+
+def save_splits(filename, images, targets, test_images, test_targets):
+    """Write images (1, N, rows, columns, channels) and classes (1, N, 1) of bytes.
+
+    The groups are training, validation and test, and statistics: means and standard deviations of
+    the channels over the images for training, for `Normalize`.
+    """
+    training = {"default": images[:, :-VALIDATION], "targets": targets[:, :-VALIDATION]}
+    statistics = channel_statistics(Undivided(**training), "default")
+    data = {
+        "training": training,
+        "validation": {"default": images[:, -VALIDATION:], "targets": targets[:, -VALIDATION:]},
+        "test": {"default": test_images, "targets": test_targets},
+        "statistics": statistics,
+    }
+    save_data(filename, data)
+    for name in ("training", "validation", "test"):
+        print(f"{filename}: {name}, {data[name]['default'].shape[1]} images")
+    print("means and standard deviations of the channels:", statistics["default"])

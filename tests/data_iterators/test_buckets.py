@@ -1,0 +1,131 @@
+"""Batches of sequences of different lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.data_iterators import BucketedMinibatches
+from brainstorm.errors import IteratorValidationError
+
+RND = np.random.RandomState(0)
+LENGTHS = RND.randint(1, 100, 1000)
+
+
+def numbered(lengths):
+    """Return sequences (T, 2) that hold their number, from 1 on."""
+    return [np.full((steps, 2), number + 1, np.float32) for number, steps in enumerate(lengths)]
+
+
+def padding(iterator):
+    """Return the share of steps behind the end of a sequence."""
+    masks = [batch["mask"] for batch in iterator()]
+    return 1 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=30),
+    batch_size=st.integers(1, 8),
+    pool=st.integers(1, 5),
+    shuffle=st.sampled_from([True, False, "batches"]),
+)
+def test_every_sequence_comes_once_per_epoch_padded(lengths, batch_size, pool, shuffle):
+    iterator = BucketedMinibatches(batch_size, shuffle, pool, default=numbered(lengths))
+    for _ in range(2):
+        found = []
+        batches = list(iterator())
+        assert len(batches) == iterator.length
+        for batch in batches:
+            array, mask = batch["default"], batch["mask"]
+            assert mask.dtype == bool
+            assert mask.shape == (*array.shape[:2], 1)
+            numbers = array[0, :, 0].astype(int) - 1
+            expected = [lengths[number] for number in numbers]
+            assert len(array) == max(expected)
+            assert mask.sum(axis=0).ravel().tolist() == expected
+            assert (np.diff(mask.astype(int), axis=0) <= 0).all()
+            np.testing.assert_array_equal(array[..., :1], mask * (numbers[:, None] + 1))
+            found += numbers.tolist()
+        assert sorted(found) == list(range(len(lengths)))
+        assert found == sorted(found) or shuffle is not False
+        assert max(len(b["mask"][0]) for b in batches) == min(batch_size, len(lengths))
+
+
+def test_similar_lengths_are_together():
+    data = numbered(LENGTHS)
+    assert padding(BucketedMinibatches(10, shuffle=False, default=data)) > 0.4
+    assert padding(BucketedMinibatches(10, pool=1, default=data)) > 0.4
+    assert 0.02 < padding(BucketedMinibatches(10, pool=10, default=data)) < 0.1
+    assert padding(BucketedMinibatches(10, default=data)) < 0.01
+
+
+@pytest.mark.parametrize("shuffle", [True, "batches"])
+def test_the_order_is_drawn(shuffle):
+    iterators = [BucketedMinibatches(10, shuffle, default=numbered(LENGTHS)) for _ in range(2)]
+    iterators[1].set_state(iterators[0].get_state())
+    first, second = ([b["default"][0, :, 0].tolist() for b in it()] for it in iterators)
+    assert first == second
+    again = [b["default"][0, :, 0].tolist() for b in iterators[0]()]
+    assert again != first
+    assert (sorted(again) == sorted(first)) == (shuffle == "batches")
+    assert (np.diff([len(b["mask"]) for b in iterators[0]()]) < 0).any()
+
+
+def test_all_data_of_a_sequence_are_together():
+    numbers = numbered(LENGTHS)
+    iterator = BucketedMinibatches(
+        7, default=numbers, targets=[array[:, :1].astype(np.int64) for array in numbers]
+    )
+    assert iterator.data_shapes == {"default": (2,), "targets": (1,), "mask": (1,)}
+    for batch in iterator():
+        assert np.array_equal(batch["default"][..., :1], batch["targets"])
+        assert batch["targets"].dtype == np.int64
+        batch["default"][:] = -1
+    assert all((array == i + 1).all() for i, array in enumerate(numbers))
+
+
+A, B = np.zeros((3, 2)), np.zeros((4, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({}, r"BucketedMinibatches: expected at least one list of arrays, e.g. default=\[x, y\]"),
+        ({"mask": [A]}, "data 'mask': expected data under other names: the mask is made here"),
+        (
+            {"x": [A, B], "y": [A]},
+            "expected as many sequences under each name, got {'x': 2, 'y': 1",
+        ),
+        ({"x": []}, "got {'x': 0}"),
+        (
+            {"x": [A, A], "y": [A, B]},
+            "data 'y': sequence 1: expected 3 time steps as in 'x', got 4",
+        ),
+        (
+            {"x": [A, A[:, 0]]},
+            r"data 'x': sequence 1: expected numbers \(T, features...\), got shape \(3,\)",
+        ),
+        ({"x": [A, A[:0]]}, r"sequence 1: expected numbers .*, got shape \(0, 2\)"),
+        ({"x": [A.astype(str)]}, "sequence 0: expected numbers .* and dtype <U"),
+        (
+            {"x": [A, A[:, :1]]},
+            r"sequence 1: expected features \(2,\) and dtype float64 as in the first one, got \(1,",
+        ),
+        ({"x": [A, A.astype(int)]}, "as in the first one, got .* and int64"),
+        ({"x": [A], "pool": 0}, "expected an int pool >= 1, got 0"),
+        ({"x": [A], "batch_size": 0}, "expected an int batch_size >= 1, got 0"),
+        ({"x": [A], "shuffle": 2}, "expected shuffle to be True, False or 'batches', got 2"),
+    ],
+)
+def test_unfit_arguments(arguments, match):
+    with pytest.raises(IteratorValidationError, match=match):
+        BucketedMinibatches(**arguments)
+
+
+def test_other_sequences_are_another_run():
+    state = BucketedMinibatches(x=[A, B]).get_state()
+    with pytest.raises(IteratorValidationError, match="expected steps = 7, as in the run that is"):
+        BucketedMinibatches(x=[A, A]).set_state(state)

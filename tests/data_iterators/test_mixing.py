@@ -1,0 +1,251 @@
+"""Turned, covered, mixed and normalized data."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import (
+    BucketedMinibatches,
+    Cutout,
+    Minibatches,
+    MixUp,
+    Normalize,
+    OneHot,
+    Rotate90,
+    Undivided,
+    channel_statistics,
+)
+from brainstorm.errors import IteratorValidationError
+from brainstorm.randomness import global_rnd
+
+RND = np.random.RandomState(0)
+IMAGES = RND.random_sample((2, 300, 6, 6, 3)).astype(np.float32)
+CLASSES = RND.randint(0, 4, (2, 300, 1))
+
+
+@pytest.fixture(autouse=True)
+def _the_same_numbers():
+    kept = global_rnd.__getstate__()
+    global_rnd.set_seed(0)
+    yield
+    global_rnd.__setstate__(kept)
+
+
+def only(iterator, name="default"):
+    (batch,) = list(iterator())
+    return batch[name]
+
+
+# -- images ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
+def test_rotate_turns_whole_sequences(dtype):
+    images = IMAGES.round().astype(dtype)
+    turned = only(Rotate90(Undivided(default=images), {"default": 0.6}))
+    assert turned.dtype == dtype
+    turns = []
+    for b in range(300):
+        fits = [k for k in range(4)
+                if np.array_equal(turned[:, b], np.rot90(images[:, b], k, (1, 2)))]  # fmt: skip
+        turns += fits[:1] or [None]
+    shares = [turns.count(k) / 300 for k in range(4)]
+    np.testing.assert_allclose(shares, [0.4, 0.2, 0.2, 0.2], atol=0.09)
+    assert None not in turns
+
+
+def test_rotate_extremes():
+    still = only(Rotate90(Undivided(default=IMAGES), {"default": 0}))
+    assert np.array_equal(still, IMAGES)
+    turned = only(Rotate90(Undivided(default=IMAGES), {"default": 1}))
+    assert not any(np.array_equal(turned[:, b], IMAGES[:, b]) for b in range(300))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 12])
+@pytest.mark.parametrize("value", [None, -1.0])
+def test_cutout_covers_a_square(size, value):
+    wrapper = Cutout(Undivided(default=IMAGES), {"default": size}, value and {"default": value})
+    covered = only(wrapper)
+    changed = covered != IMAGES
+    assert (covered[changed] == (value or 0)).all()
+    assert (changed[0] == changed[1]).all()
+    masks = changed[0].all(axis=3)
+    areas = set()
+    for mask in masks:
+        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+        assert mask[np.ix_(rows, columns)].all()
+        assert mask.sum() == len(rows) * len(columns)
+        assert max(len(rows), len(columns)) <= size
+        areas.add(int(mask.sum()))
+    # the centre is any pixel, so the square is cut at the borders
+    assert max(areas) == min(size, 6) ** 2
+    assert (len(areas) > 1) == (size in (2, 3))
+    if size == 1:
+        np.testing.assert_allclose(masks.mean(axis=0), 1 / 36, atol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda it: Rotate90(it, {"default": 1.5}), "from 0 to 1 as probability, got 1.5"),
+        (lambda it: Rotate90(it, {"targets": 1}), "Rotate90, data 'targets': expected images"),
+        (
+            lambda it: Rotate90(Undivided(default=IMAGES[..., :4, :]), {"default": 0.5}),
+            "Rotate90, data 'default': expected as many rows as columns, got 6 and 4. RandomCrop",
+        ),
+        (lambda it: Cutout(it, {"default": 0}), "'default': expected an int size >= 1, got 0"),
+        (lambda it: Cutout(it, {"targets": 1}), "Cutout, data 'targets': expected images"),
+        (
+            lambda it: Cutout(it, {"default": 1}, {"targets": 1}),
+            "unknown data name 'targets'. Choices are: default",
+        ),
+    ],
+)
+def test_image_arguments(make, match):
+    with pytest.raises(IteratorValidationError, match=match):
+        make(Undivided(default=IMAGES, targets=CLASSES))
+
+
+# -- mixing ---------------------------------------------------------------------------------------
+
+
+def test_mixtures_have_the_same_partners_and_parts_under_all_names():
+    numbers = np.arange(300.0).reshape(1, 300, 1)
+    marks = np.eye(300)[None]
+    mixed = MixUp(Undivided(default=numbers, targets=marks), alpha=1.0)
+    (batch,) = list(mixed())
+    parts = batch["targets"][0]
+    np.testing.assert_allclose(parts.sum(axis=1), 1)
+    assert ((parts > 0).sum(axis=1) <= 2).all()
+    np.testing.assert_allclose(parts @ np.arange(300), batch["default"][0, :, 0])
+    own = np.diag(parts)
+    assert own[own < 1].std() == pytest.approx(12**-0.5, abs=0.05)  # uniform for alpha 1
+    assert own[own < 1].mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_small_alpha_changes_little():
+    marks = np.eye(300)[None]
+    (batch,) = list(MixUp(Undivided(default=marks, targets=marks), alpha=0.01)())
+    own = np.diag(batch["targets"][0])
+    assert ((own < 0.01) | (own > 0.99)).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [(np.uint8, np.float32), (bool, np.float32), (np.float64, np.float64)],
+)
+def test_mixtures_are_floats(dtype, result):
+    images = (IMAGES * 255).astype(dtype)
+    mixed = only(MixUp(Undivided(default=images), ["default"]))
+    assert mixed.dtype == result
+    assert mixed.min() >= images.min()
+    assert mixed.max() <= images.max() * (1 + 1e-6)
+
+
+def test_classes_are_mixed_as_vectors():
+    iterator = OneHot(Minibatches(100, default=IMAGES, targets=CLASSES), {"targets": 4})
+    for batch in MixUp(iterator)():
+        np.testing.assert_allclose(batch["targets"].sum(axis=2), 1, rtol=1e-6)
+    with pytest.raises(IteratorValidationError, match=(
+        "^MixUp, data 'targets': expected data that can be mixed, got class numbers. Wrap the "
+        "iterator into a OneHot first."
+    )):  # fmt: skip
+        next(MixUp(Undivided(default=IMAGES, targets=CLASSES))())
+    numbers = Undivided(default=IMAGES, targets=CLASSES.astype(float))  # a regression
+    assert only(MixUp(numbers), "targets").shape == CLASSES.shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"names": "default"}, "MixUp: expected a list of data names, got 'default'"),
+        ({"names": ["x"]}, "MixUp: unknown data name 'x'. Choices are: default"),
+        ({"names": ["default"], "alpha": 0}, "MixUp: expected a number from 0.001 to 1000 as alph"),
+    ],
+)
+def test_mixing_arguments(arguments, match):
+    with pytest.raises(IteratorValidationError, match=match):
+        MixUp(Undivided(default=IMAGES), **arguments)
+
+
+# -- normalization --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 300])
+@pytest.mark.parametrize("offset", [0, 1e6])
+def test_statistics_are_those_of_all_data(batch_size, offset):
+    data = IMAGES[:, :60].astype(float) * [1, 2, 3] + offset
+    found = channel_statistics(Minibatches(batch_size, default=data), "default")
+    np.testing.assert_allclose(found["default"][0], data.mean(axis=(0, 1, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(found["default"][1], data.std(axis=(0, 1, 2, 3)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_normalized_data(dtype):
+    images = (IMAGES * 255 * [1, 0.5, 0.2]).astype(dtype)
+    source = Minibatches(64, default=images, targets=CLASSES)
+    statistics = json.loads(json.dumps(channel_statistics(source, "default")))
+    batches = list(Normalize(source, statistics)())
+    assert batches[0]["default"].dtype == (np.float64 if dtype == np.float64 else np.float32)
+    found = np.concatenate([batch["default"] for batch in batches], axis=1)
+    np.testing.assert_allclose(found.mean(axis=(0, 1, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(found.std(axis=(0, 1, 2, 3)), 1, rtol=1e-5)
+
+
+def test_one_number_for_all_channels():
+    found = only(Normalize(Undivided(default=IMAGES), {"default": (0.5, 2)}))
+    np.testing.assert_allclose(found, (IMAGES - 0.5) / 2, rtol=1e-6)
+
+
+def test_statistics_leave_out_what_is_padded():
+    sequences = [RND.normal(3, 2, (n, 2)) for n in (1, 9, 4, 6)]
+    iterator = BucketedMinibatches(2, default=sequences)
+    found = channel_statistics(iterator, "default", mask_name="mask")["default"]
+    every = np.concatenate(sequences)
+    np.testing.assert_allclose(found, [every.mean(axis=0), every.std(axis=0)])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
+def test_statistics_that_are_not_finite(bad):
+    data = IMAGES.astype(float)
+    data[1, 2, 3, 4, 1] = bad
+    with pytest.raises(IteratorValidationError, match=(
+        r"^channel_statistics, data 'default': expected finite numbers, got 21600 values per chan"
+    )):  # fmt: skip
+        channel_statistics(Minibatches(50, default=data), "default")
+
+
+def test_statistics_of_nothing():
+    with pytest.raises(
+        IteratorValidationError, match="unknown data name 'x'. Choices are: default"
+    ):
+        channel_statistics(Undivided(default=IMAGES), "x")
+    with pytest.raises(
+        IteratorValidationError, match="unknown data name 'm'. Choices are: default"
+    ):
+        channel_statistics(Undivided(default=IMAGES), "default", mask_name="m")
+    data = Undivided(default=IMAGES, mask=np.zeros((2, 300, 1)))
+    with pytest.raises(IteratorValidationError, match="got 0 values per channel"):
+        channel_statistics(data, "default", mask_name="mask")
+
+
+@pytest.mark.parametrize(
+    ("pair", "match"),
+    [
+        (
+            1,
+            r"Normalize, data 'default': expected \(means, standard deviations\) of 3 channels, go",
+        ),
+        (([1, 2], 1), r"of 3 channels, got \(\[1, 2\], 1\)"),
+        (("a", 1), "of 3 channels, got"),
+        ((1, 2, 3), "of 3 channels, got"),
+        ((1, [1, 0, 1]), "deviations above 0, got .*. For a channel that is constant give 1."),
+        ((np.nan, 1), "expected finite means and"),
+    ],
+)
+def test_unfit_statistics(pair, match):
+    with pytest.raises(IteratorValidationError, match=match):
+        Normalize(Undivided(default=IMAGES), {"default": pair})
