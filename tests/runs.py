@@ -87,6 +87,7 @@ IMAGES = {
 
 
 ON_DISK = h5py.File(io.BytesIO(), "w")
+atexit.register(ON_DISK.close)  # libhdf5 would close it when there is no Python any more
 for _name, _array in SEQUENCES.items():
     ON_DISK[_name] = _array
 
