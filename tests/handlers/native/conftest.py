@@ -6,6 +6,7 @@ import pytest
 
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.library import load
+from brainstorm.handlers.native.products import has_half_products
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -22,6 +23,14 @@ def native():
     if library is None:
         pytest.skip(f"WITHOUT ONEDNN ITS USE IS NOT TESTED: {reason}")
     return NativeHandler(seed=1)
+
+
+@pytest.fixture
+def half(native):
+    """A handler that rounds factors to bfloat16."""
+    if not has_half_products(native._library):
+        pytest.skip("THIS CPU HAS NO PRODUCTS IN BFLOAT16: THEY ARE NOT TESTED")
+    return NativeHandler(seed=1, compute="bf16")
 
 
 @pytest.fixture

@@ -53,6 +53,22 @@ def test_larger_convolutions(native, name, sizes):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
+def test_random_convolutions_in_bfloat16(half, name):
+    """Each factor is off by up to one part in 2 ** 8, and what is small may cancel out."""
+    for seed in range(200):
+        fixed = {"activation": "linear"}
+        arguments = Arguments(name, seed, np.float32, example=seed % 4, fixed=fixed)
+        call = Call(half, arguments)
+        assert half._calls_for(name, call.values) is not None, str(arguments)
+        call.run()
+        for written, expected in arguments.expected().items():
+            largest = 1 + np.abs(expected).max(initial=0)
+            np.testing.assert_allclose(
+                call.get(written) / largest, expected / largest, 0, 0.03, err_msg=str(arguments)
+            )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_without_the_library(without, name):
     arguments = Arguments(name, 1, np.float32)
     call = Call(without, arguments)

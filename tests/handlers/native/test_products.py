@@ -254,14 +254,6 @@ def test_same_bits(native):
 # -- bfloat16 --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def half(native):
-    """A handler that rounds factors to bfloat16."""
-    if not native_products.has_half_products(native._library):
-        pytest.skip("THIS CPU HAS NO PRODUCTS IN BFLOAT16: THEY ARE NOT TESTED")
-    return NativeHandler(seed=1, compute="bf16")
-
-
 def test_random_products_in_bfloat16(half):
     """Each factor is off by up to one part in 2 ** 8, each sum by as much as float32 allows."""
     for seed in range(200):
