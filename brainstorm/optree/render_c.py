@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from brainstorm.optree.c_math import C_MATH
-from brainstorm.optree.loops import COMBINED, Loop, Read, Write, render_body, typed
+from brainstorm.optree.loop_text import LoopText
+from brainstorm.optree.loops import COMBINED, Loop, Read, Write, typed
 
 __all__ = ["TILE", "render_kernel"]
 
@@ -35,7 +36,7 @@ def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
     """
     unique = {loop: f"loop{i}" for i, loop in enumerate(dict.fromkeys(loops))}
     parts = [C_MATH]
-    parts += [_Function(loop, title).render() for loop, title in unique.items()]
+    parts += [_CText(loop, title).render() for loop, title in unique.items()]
     calls = []
     p = n = 0
     for loop in loops:
@@ -49,23 +50,7 @@ def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
     return "\n".join(parts)
 
 
-class _Function:
-    def __init__(self, loop: Loop, title: str) -> None:
-        self.loop, self.title = loop, title
-        self.last = loop.rank - 1
-        self.arrays: list[Read | Write] = [*loop.reads, *loop.writes]
-        self.kept = [i for i, r in enumerate(loop.reduced) if not r]
-        self.axes = [i for i, r in enumerate(loop.reduced) if r]
-        self.reductions = [(i, w) for i, w in enumerate(loop.writes) if w.reduction]
-        self.lines: list[str] = []
-        self.depth = 0
-
-    def put(self, *lines: str) -> None:
-        for line in lines:
-            self.depth -= line.startswith("}")
-            self.lines.append(line if line.startswith("#") else "    " * self.depth + line)
-            self.depth += line.endswith("{")
-
+class _CText(LoopText):
     def render(self) -> str:
         self.put(f"static void {self.title}(char *const *p, const ptrdiff_t *n) {{")
         self.put("const int threads = (int)n[0];", "const ptrdiff_t chunks = n[1];")
@@ -77,9 +62,6 @@ class _Function:
         return "\n".join(self.lines) + "\n"
 
     # -- pieces ------------------------------------------------------------------------------
-
-    def stride(self, array: int, axis: int) -> str:
-        return f"n[{2 + self.loop.rank * (1 + array) + axis}]"
 
     def item_loop(self, factors: Sequence[tuple[str, str]]) -> None:
         """Open a loop over items; each factor is (index name, length), the last runs fastest."""
@@ -116,18 +98,10 @@ class _Function:
         for k, read in enumerate(self.loop.reads):
             if read.inner != "fixed":
                 self.put(f"const {read.type} r{k} = {self.element(k)};")
-        self.put(*render_body(self.loop.body))
+        self.put(*self.body())
         for k, write in enumerate(self.loop.writes, len(self.loop.reads)):
             if not write.reduction:
                 self.assign(self.element(k), write, write.source[0])
-
-    def assign(self, place: str, write: Write, value: str) -> None:
-        sign = "+=" if write.add else "="
-        self.put(f"{place} {sign} ({write.type}){value};")
-
-    def stored(self, reduced: bool) -> list[int]:
-        first = len(self.loop.reads)
-        return [first + i for i, w in enumerate(self.loop.writes) if bool(w.reduction) == reduced]
 
     @property
     def read_or_mapped(self) -> list[int]:
@@ -153,10 +127,6 @@ class _Function:
 
     def bounds(self, axis: int) -> tuple[str, str]:
         return ("low", "high") if axis == self.axes[0] else ("0", f"n{axis}")
-
-    def step(self, write: Write, acc: str) -> str:
-        value, type_ = write.source
-        return typed(write.c, type_).format(value, acc=acc)
 
     def combine(self, write: Write, total: str, acc: str) -> str:
         c = COMBINED[write.reduction][1]
@@ -229,12 +199,6 @@ class _Function:
                 self.put(self.combine(write, f"total{i}", f"part{i}[item * chunks + c]"), "}")
             self.store_rows(targets)
             self.put("}")
-
-    def decode(self, factors: Sequence[tuple[str, str]]) -> None:
-        rest = "item"
-        for index, length in reversed(factors):
-            self.put(f"const ptrdiff_t {index} = ({rest}) % {length};")
-            rest = f"({rest}) / {length}"
 
     def store_rows(self, targets: Sequence[int]) -> None:
         self.pointers(self.kept, targets)

@@ -25,7 +25,7 @@ DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
 # ... what can be queried ...
 WEIGHTS_LAYOUT, DIFF_WEIGHTS_LAYOUT, SCRATCHPAD_LAYOUT = 131, 132, 136
 # ... and the rest.
-_FLOAT32, _OURS, _ALLOW_BF16 = 3, 1, 1
+_BFLOAT16, _FLOAT32, _OURS, _ALLOW_BF16 = 2, 3, 1, 1
 _ANY_TAG: Any = 1
 
 #: Instead of strides: the library chooses the layout.
@@ -103,6 +103,7 @@ class Primitives:
 
     Attributes:
         threads: How many threads calls may use.
+        is_half: Whether factors are rounded to bfloat16.
         team: How many the next primitives and calls use.
         workspace: Memory that every call may overwrite.
         packed: See `brainstorm.handlers.native.products`.
@@ -116,7 +117,7 @@ class Primitives:
         forget: Callable[[], None] = lambda: None,
     ) -> None:
         self._loaded, self.threads, self.forget = library, threads, forget
-        self._is_half = is_half
+        self.is_half = is_half
         self.team = threads
         self.workspace = Workspace(forget)
         self.packed: dict[Hashable, Any] = {}
@@ -155,12 +156,14 @@ class Primitives:
             made = self._made[key] = make()
         return made
 
-    def layout(self, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Handle:
+    def layout(
+        self, shape: tuple[int, ...], strides: tuple[int, ...] | None, is_half: bool = False
+    ) -> Handle:
         """Return a memory descriptor; strides count elements, or are `ANY`."""
         way, rest = "_with_tag", _ANY_TAG
         if strides is not ANY:
             way, rest = "_with_strides", sizes(strides)
-        arguments = len(shape), sizes(shape), _FLOAT32, rest
+        arguments = len(shape), sizes(shape), _BFLOAT16 if is_half else _FLOAT32, rest
         return self.library.create("dnnl_memory_desc", *arguments, way=way)
 
     def attributes(
@@ -175,7 +178,7 @@ class Primitives:
         library = self.library
         attributes = library.create("dnnl_primitive_attr")
         library.check("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OURS)
-        if self._is_half:
+        if self.is_half:
             library.check("dnnl_primitive_attr_set_fpmath_mode", attributes, _ALLOW_BF16)
         after = library.create("dnnl_post_ops")
         if add:

@@ -160,11 +160,12 @@ def _product(
     add: bool,
     activation: tuple[int, float, float] | None,
     weights: Any = None,
+    is_half: bool = False,
 ) -> Primitive:
     """Return the product of arrays of these shapes and strides: a, b, the result and the bias.
 
     `ANY` strides of b: it has the layout `weights`, or else that which the library wants; equal
-    shapes and strides must mean equal `weights`.
+    shapes and strides must mean equal `weights`. The factors are in bfloat16 if `is_half`.
     """
 
     def make() -> Primitive:
@@ -172,14 +173,14 @@ def _product(
         row = (*(1,) * (len(shapes[2]) - 1), shapes[2][-1])
         return primitives.make(
             "matmul",
-            layout(shapes[0], strides[0]),
-            layout(shapes[1], strides[1]) if weights is None else weights,
+            layout(shapes[0], strides[0], is_half),
+            layout(shapes[1], strides[1], is_half) if weights is None else weights,
             None if strides[3] is None else layout(row, strides[3]),
             layout(shapes[2], strides[2]),
             primitives.attributes(add, activation),
         )
 
-    key = ("product", *shapes, *strides, add, activation, weights is None)
+    key = ("product", *shapes, *strides, add, activation, weights is None, is_half)
     return primitives.kept(key, make)
 
 
@@ -264,7 +265,7 @@ class _Packed:
         # The library's choice does not depend on the number of rows of a.
         shapes, strides = ((32, b.shape[0]), b.shape, (32, b.shape[1])), _strides(b)
         rows = (b.shape[0], 1), ANY, (b.shape[1], 1), None
-        self._hint = _product(primitives, shapes, rows, True, None)
+        self._hint = _product(primitives, shapes, rows, True, None, is_half=primitives.is_half)
         self._layout = layout = self._hint.layout(WEIGHTS_LAYOUT)
         self._shape = b.shape
         self._memory = aligned_zeros(primitives.library.size(layout), np.uint8)
@@ -278,19 +279,29 @@ class _Packed:
         if self._rows is not None:
             calls = _build(primitives, a, self._rows, out, None, True, None)
         else:
-            calls = [self._product_as_wanted(primitives, a, out)]
+            calls = self._product_as_wanted(primitives, a, out)
         calls[-1].keep = (*calls[-1].keep, self._memory)
         return calls
 
-    def _product_as_wanted(self, primitives: Primitives, a: Array, out: Array) -> Call:
+    def _product_as_wanted(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         check_arrays((np.float32,), [out], [a])
         primitives.choose_team(2 * a.size * self._shape[1], a.size + out.size)
-        strides = _strides(a), ANY, _strides(out), None
-        shapes = a.shape, self._shape, out.shape
-        product = _product(primitives, shapes, strides, True, None, self._layout)
+        left, right, is_half = _strides(a), _strides(out), primitives.is_half
+        rows, where = primitives.layout(a.shape, left), address(a)
+        calls = []
+        if is_half:
+            left = (a.shape[1], 1)
+            rounded = primitives.layout(a.shape, left, is_half)
+            there = primitives.temporary("rounded", rounded)
+            copy = primitives.reorder(("rounded", a.shape, _strides(a)), rows, rounded)
+            given = {SRC: (rows, where), DST: (rounded, there)}
+            calls.append(primitives.call("product", copy, given))
+            rows, where = rounded, there
+        shapes, strides = (a.shape, self._shape, out.shape), (left, ANY, right, None)
+        product = _product(primitives, shapes, strides, True, None, self._layout, is_half)
         given = {
-            SRC: (primitives.layout(a.shape, strides[0]), address(a)),
+            SRC: (rows, where),
             WEIGHTS: (self._layout, address(self._memory)),
-            DST: (primitives.layout(out.shape, strides[2]), address(out)),
+            DST: (primitives.layout(out.shape, right), address(out)),
         }
-        return primitives.call("product", product, given)
+        return [*calls, primitives.call("product", product, given)]

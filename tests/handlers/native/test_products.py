@@ -298,3 +298,18 @@ def test_a_cpu_without_bfloat16(native, monkeypatch):
     monkeypatch.setattr(native_products, "has_half_products", lambda library: False)
     with pytest.raises(HandlerValidationError, match=r"has no code for it on this CPU \(AMX, "):
         NativeHandler(compute="bf16")
+
+
+def test_repeated_products_in_bfloat16(half):
+    rng = np.random.default_rng(0)
+    for m, k, n, transb in ((32, 256, 1024, True), (32, 1024, 256, False), (5, 100, 300, True)):
+        b = rng.standard_normal((n, k) if transb else (k, n), np.float32)
+        multiply = half.repeated_dot_add(b, transb)
+        wide = rng.standard_normal((m, k + 3), np.float32)
+        for a in (wide[:, 1:-2], rng.standard_normal((m, k), np.float32)):
+            out = np.ones((m, n), np.float32)
+            multiply(a, out)
+            right = b.T if transb else b
+            expected = 1 + a.astype(np.float64) @ right
+            bound = 2**-7 * (np.abs(a).astype(np.float64) @ np.abs(right))
+            np.testing.assert_array_less(np.abs(out - expected), bound)

@@ -1,0 +1,71 @@
+"""The text of one loop: what all C-family executors have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brainstorm.optree.loops import Loop, Read, Write, render_body, typed
+
+__all__ = ["LoopText"]
+
+
+class LoopText:
+    """Collects the lines of the function that does a loop.
+
+    Args:
+        loop: The loop.
+        title: Name of the function.
+
+    Attributes:
+        arrays: What is read, then what is written.
+        kept: The axes that are not reduced.
+        axes: Those that are.
+        reductions: What is written reduced, with its place among all that is written.
+    """
+
+    def __init__(self, loop: Loop, title: str) -> None:
+        self.loop, self.title = loop, title
+        self.last = loop.rank - 1
+        self.arrays: list[Read | Write] = [*loop.reads, *loop.writes]
+        self.kept = [i for i, r in enumerate(loop.reduced) if not r]
+        self.axes = [i for i, r in enumerate(loop.reduced) if r]
+        self.reductions = [(i, w) for i, w in enumerate(loop.writes) if w.reduction]
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def put(self, *lines: str) -> None:
+        """Add lines; braces at their ends and beginnings indent."""
+        for line in lines:
+            self.depth -= line.startswith("}")
+            self.lines.append(line if line.startswith("#") else "    " * self.depth + line)
+            self.depth += line.endswith("{")
+
+    def body(self) -> list[str]:
+        """Return the statements of one element."""
+        return render_body(self.loop.body)
+
+    def stride(self, array: int, axis: int) -> str:
+        """Return the stride of an array along an axis."""
+        return f"n[{2 + self.loop.rank * (1 + array) + axis}]"
+
+    def assign(self, place: str, write: Write, value: str) -> None:
+        """Add the storing of a value."""
+        sign = "+=" if write.add else "="
+        self.put(f"{place} {sign} ({write.type}){value};")
+
+    def stored(self, reduced: bool) -> list[int]:
+        """Return which arrays are written from reductions, or from single elements."""
+        first = len(self.loop.reads)
+        return [first + i for i, w in enumerate(self.loop.writes) if bool(w.reduction) == reduced]
+
+    def step(self, write: Write, acc: str) -> str:
+        """Return the accumulator after one more value."""
+        value, type_ = write.source
+        return typed(write.c, type_).format(value, acc=acc)
+
+    def decode(self, factors: Sequence[tuple[str, str]]) -> None:
+        """Add the indices that ``item`` stands for; each factor is (index, length)."""
+        rest = "item"
+        for index, length in reversed(factors):
+            self.put(f"const ptrdiff_t {index} = ({rest}) % {length};")
+            rest = f"({rest}) / {length}"

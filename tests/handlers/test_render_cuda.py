@@ -1,0 +1,116 @@
+"""CUDA kernels, compiled as C++ with the grid as loops, against the interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers.compiled_layout import Layout
+from brainstorm.optree import Variable, evaluate, gradients, linearise
+from brainstorm.optree import functions as fn
+from brainstorm.optree.render_cuda import render_cuda
+from brainstorm.optree.stages import schedule
+from tests.optree.test_random_trees import grown
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="NO C++ COMPILER: CUDA KERNELS ARE NOT TESTED"
+)
+
+#: A device of 3 blocks of 32 threads, which run one after the other, the last one first.
+HOST = """
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+using namespace std;
+#define __global__
+struct dimension { unsigned x; };
+static dimension gridDim = {3}, blockDim = {32}, blockIdx, threadIdx;
+"""
+LAUNCH = """
+extern "C" void launch_NAME(char *const *p, const ptrdiff_t *n) {
+  for (unsigned i = gridDim.x * blockDim.x; i-- > 0;) {
+    blockIdx.x = i / blockDim.x, threadIdx.x = i % blockDim.x;
+    NAME(p, n);
+  }
+}
+"""
+
+
+def compiled(loops, folder):
+    text, names = render_cuda(loops, "stage")
+    assert text.count("__global__") == len(set(names))
+    launches = "".join(LAUNCH.replace("NAME", name) for name in dict.fromkeys(names))
+    source = HOST + text + launches
+    path = folder / hashlib.sha256(source.encode()).hexdigest()
+    if not path.with_suffix(".so").exists():
+        path.with_suffix(".cpp").write_text(source)
+        command = ["g++", "-O0", "-shared", "-fPIC", "-o", f"{path}.so", f"{path}.cpp"]
+        subprocess.run(command, check=True)
+    library = ctypes.CDLL(f"{path}.so")
+    return [getattr(library, f"launch_{name}") for name in names]
+
+
+def run(trees, bindings, folder, accumulate=False):
+    """Return the values of trees, computed by the kernels."""
+    program = linearise(trees, lower=True)
+    inputs = [bindings[variable] for variable in program.inputs]
+    outputs = [np.ones(program.shape_of(v), program.dtype_of(v)) for v in program.outputs]
+    flags = [accumulate] * len(outputs)
+    layout = Layout(schedule(program), inputs, outputs, flags, threads=1)
+    pointers, numbers = layout.arguments([*inputs, *outputs])
+    p = n = 0
+    for loop, launch in zip(layout.loops, compiled(layout.loops, folder), strict=True):
+        arrays = len(loop.reads) + len(loop.writes)
+        launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
+        p, n = p + arrays, n + 2 + loop.rank * (1 + arrays)
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cuda")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_trees_and_their_gradients(seed, folder):
+    tree, _, bindings = grown(seed)
+    trees = [tree, *gradients(tree, list(bindings))]
+    accumulate = bool(seed % 2)
+    found = run(trees, bindings, folder, accumulate)
+    for got, expected in zip(found, evaluate(trees, bindings), strict=True):
+        np.testing.assert_allclose(got, expected + accumulate, 1e-9, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_layers_compute(dtype, folder):
+    rnd = np.random.RandomState(0)
+    x, y = Variable((70, 5, 3), dtype, "x"), Variable((5, 1), dtype, "y")
+    bindings = {v: rnd.standard_normal(v.shape).astype(dtype) for v in (x, y)}
+    bindings[x][0, 0, 0], bindings[x][1, 1, 1] = np.nan, np.inf
+    trees = [
+        fn.sig(x) * y + fn.tanh(x),
+        fn.softmax(x, axis=2),
+        fn.sum(x * y, axis=(0, 2)),
+        fn.argmax(x, axis=1),
+        fn.max(x),
+        fn.concatenate([x, x[:, ::-1]], axis=0),
+        fn.where(x > y, x, -1),
+    ]
+    found = run(trees, bindings, folder)
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    for got, expected in zip(found, evaluate(trees, bindings), strict=True):
+        np.testing.assert_allclose(got, expected, tolerance, tolerance)
+
+
+def test_one_formula_is_one_kernel_and_a_softmax_is_three():
+    x = Variable((4, 6))
+    zeros = np.zeros((4, 6), np.float32)
+    for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
+        program = linearise(tree, lower=True)
+        layout = Layout(schedule(program), [zeros], [zeros.copy()], [False], threads=1)
+        assert len(render_cuda(layout.loops, "f")[1]) == count
