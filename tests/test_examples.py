@@ -59,7 +59,7 @@ def test_xor(load, capsys):
     np.testing.assert_array_equal(answers.round(), [0, 1, 1, 0])
     printed = capsys.readouterr().out
     assert "1 xor 0 = 0.9" in printed
-    assert "W     float32[4, 2]" in printed
+    assert "W        (4, 2)     float32[4, 2]     32 B" in printed
 
 
 def test_digits_mlp(load, capsys):
