@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import os
 import threading
 import weakref
@@ -23,6 +22,7 @@ from brainstorm.handlers.native.cache import CallCache
 from brainstorm.handlers.native.calls import KERNEL, Call, Replay
 from brainstorm.handlers.native.elementwise import ProgramOperations, affine_row
 from brainstorm.handlers.native.library import Library, UnsupportedError, load
+from brainstorm.handlers.native.native_operation import NativeOperation
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.optree import Formula, Program
@@ -64,66 +64,16 @@ class _Memory(threading.local):
         self.primitives = Primitives(library, threads, is_half, self.calls.clear)
 
 
-class _Native:
-    """How an operation is built from its arguments.
-
-    Args:
-        function: The operation on NumPy, whose signature it has.
-        build: Called with primitives, arrays and options, returns calls.
-        arrays: Names of its arrays, in the order of `build`.
-        options: Likewise of all other arguments. If ``activation`` is among them, it is applied to
-            the last array, by a kernel of its own where the library does not have it.
-    """
-
-    def __init__(
-        self, function: Callable[..., None], build: Callable[..., list[Call]], arrays: str,
-        options: str,
-    ) -> None:  # fmt: skip
-        self.name, self.function, self.build = function.__name__, function, build
-        _, *parameters = inspect.signature(function).parameters.values()
-        self.signature = inspect.Signature(parameters)
-        self.rest = [(p.name, p.default) for p in parameters]
-        names = [p.name for p in parameters]
-        self._arrays = [names.index(name) for name in arrays.split()]
-        self._options = [names.index(name) for name in options.split()]
-        self._activation = (*options.split(), "activation").index("activation")
-
-    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments in their order."""
-        rest = self.rest[len(args) :]
-        values = args + tuple([kwargs.get(name, default) for name, default in rest])
-        missing = any(value is inspect.Parameter.empty for value in values)
-        if missing or not kwargs.keys() <= dict(rest).keys():
-            self.signature.bind(*args, **kwargs)  # says what is wrong
-        return values
-
-    def arrays(self, values: tuple[Any, ...]) -> list[Any]:
-        """Return all arrays."""
-        return [values[i] for i in self._arrays]
-
-    def without_activation(self, options: tuple[Any, ...]) -> tuple[tuple[Any, ...], str]:
-        """Return options that the library knows, and the activation that is to follow."""
-        at = self._activation
-        if at == len(options) or options[at] in products.ACTIVATIONS:
-            return options, "linear"
-        return (*options[:at], "linear", *options[at + 1 :]), options[at]
-
-    def options(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return all arguments that are not arrays."""
-        options = [values[i] for i in self._options]
-        return tuple(tuple(x) if type(x) is list else x for x in options)
-
-
-_natives: dict[str, _Native] = {}
+_natives: dict[str, NativeOperation] = {}
 
 
 def _native(
     build: Callable[..., list[Call]], arrays: str, options: str = ""
 ) -> Callable[[Callable[..., None]], Any]:
-    """Make an operation native where it can be built, for arguments see `_Native`."""
+    """Make an operation native where it can be built, for arguments see `NativeOperation`."""
 
     def decorate(function: Callable[..., None]) -> Any:
-        native = _natives[function.__name__] = _Native(function, build, arrays, options)
+        native = _natives[function.__name__] = NativeOperation(function, build, arrays, options)
 
         name = native.name
 
@@ -310,7 +260,11 @@ class NativeHandler(ProgramOperations):
         return [run]
 
     def _find(
-        self, native: _Native, args: tuple[Any, ...], kwargs: dict[str, Any], identities: Any
+        self,
+        native: NativeOperation,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        identities: Any,
     ) -> list[Call] | None:
         values = native.complete(args, kwargs)
         arrays, options = native.arrays(values), native.options(values)
@@ -320,7 +274,7 @@ class NativeHandler(ProgramOperations):
         return calls
 
     def _calls(
-        self, native: _Native, arrays: Sequence[Any], options: tuple[Any, ...]
+        self, native: NativeOperation, arrays: Sequence[Any], options: tuple[Any, ...]
     ) -> list[Call] | None:
         memory = self._memory
 

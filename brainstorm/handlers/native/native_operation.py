@@ -1,0 +1,62 @@
+"""How an operation of the handler is built from its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.products import ACTIVATIONS
+
+__all__ = ["NativeOperation"]
+
+
+class NativeOperation:
+    """How an operation is built from its arguments.
+
+    Args:
+        function: The operation on NumPy, whose signature it has.
+        build: Called with primitives, arrays and options, returns calls.
+        arrays: Names of its arrays, in the order of `build`.
+        options: Likewise of all other arguments. If ``activation`` is among them, it is applied to
+            the last array, by a kernel of its own where the library does not have it.
+    """
+
+    def __init__(
+        self, function: Callable[..., None], build: Callable[..., list[Call]], arrays: str,
+        options: str,
+    ) -> None:  # fmt: skip
+        self.name, self.function, self.build = function.__name__, function, build
+        _, *parameters = inspect.signature(function).parameters.values()
+        self.signature = inspect.Signature(parameters)
+        self.rest = [(p.name, p.default) for p in parameters]
+        names = [p.name for p in parameters]
+        self._arrays = [names.index(name) for name in arrays.split()]
+        self._options = [names.index(name) for name in options.split()]
+        self._activation = (*options.split(), "activation").index("activation")
+
+    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments in their order."""
+        rest = self.rest[len(args) :]
+        values = args + tuple([kwargs.get(name, default) for name, default in rest])
+        missing = any(value is inspect.Parameter.empty for value in values)
+        if missing or not kwargs.keys() <= dict(rest).keys():
+            self.signature.bind(*args, **kwargs)  # says what is wrong
+        return values
+
+    def arrays(self, values: tuple[Any, ...]) -> list[Any]:
+        """Return all arrays."""
+        return [values[i] for i in self._arrays]
+
+    def without_activation(self, options: tuple[Any, ...]) -> tuple[tuple[Any, ...], str]:
+        """Return options that the library knows, and the activation that is to follow."""
+        at = self._activation
+        if at == len(options) or options[at] in ACTIVATIONS:
+            return options, "linear"
+        return (*options[:at], "linear", *options[at + 1 :]), options[at]
+
+    def options(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return all arguments that are not arrays."""
+        options = [values[i] for i in self._options]
+        return tuple(tuple(x) if type(x) is list else x for x in options)
