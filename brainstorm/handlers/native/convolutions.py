@@ -140,6 +140,7 @@ def build_forward(
     """Return the calls of `ImageOperations.conv2d_forward_batch`."""
     bias = _present(bias)
     _check([outputs], [inputs, weights, bias])
+    _check_bias(outputs, bias)
     geometry = Geometry.of(weights, padding, stride, dilation, groups)
     conv = _Convolution(primitives, inputs, weights, outputs, geometry)
     forward, name = conv.forward(bias is not None, add, activation), "convolution"
@@ -174,6 +175,7 @@ def build_backward(
     inputs, in_deltas = _present(inputs), _present(in_deltas)
     weight_deltas, bias_deltas = _present(weight_deltas), _present(bias_deltas)
     _check([in_deltas, weight_deltas, bias_deltas], [inputs, weights, out_deltas])
+    _check_bias(out_deltas, bias_deltas)
     geometry = Geometry.of(weights, padding, stride, dilation, groups)
     images = inputs if in_deltas is None else in_deltas
     calls = []
@@ -243,6 +245,11 @@ def _check(outputs: Sequence[Array | None], inputs: Sequence[Array | None]) -> N
     check_arrays((np.float32,), *present)
     if not all(a.flags.c_contiguous for arrays in present for a in arrays):
         raise UnsupportedError("images are not contiguous")
+
+
+def _check_bias(results: Array, bias: Array | None) -> None:
+    if bias is not None and bias.shape != results.shape[-1:]:
+        raise UnsupportedError("the bias does not fit")  # NumPy says so
 
 
 def _images(array: Array) -> Layout:

@@ -148,6 +148,13 @@ def _build(primitives: Primitives, text: str, arrays: list[Array], first_output:
     if not all(array.flags.c_contiguous for array in arrays):
         raise UnsupportedError("images are not contiguous")
     images, results = arrays[:2]
+    cells = [
+        (size + 2 * padding - wide) // step + 1
+        for size, wide, step in zip(images.shape[1:3], window, stride, strict=True)
+    ]
+    shape = (len(images), *cells, images.shape[3])
+    if any(array.shape != shape for array in arrays[1:]):
+        raise UnsupportedError("the shapes do not fit")  # NumPy says which
     work = results.size * window[0] * window[1]
     threads = primitives.threads if work >= PARALLEL_WORK else 1
     n, *rest = images.shape

@@ -119,6 +119,10 @@ def _build(
     activation: tuple[int, float, float] | None,
 ) -> list[Call]:
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
+    if (*a.shape[-2:], *b.shape[-2:]) != (out.shape[-2], b.shape[-2], a.shape[-1], out.shape[-1]):
+        raise UnsupportedError("the shapes do not fit")  # NumPy says which
+    if bias is not None and bias.shape != (out.shape[-1],):
+        raise UnsupportedError("the bias does not fit")
     plain = bias is None and activation is None and a.ndim == 2
     if plain and is_small(len(out), a.shape[1], out.shape[1], out.itemsize):
         with contextlib.suppress(UnsupportedError):

@@ -49,6 +49,8 @@ def build_add(primitives: Primitives, m: Array, v: Array, out: Array) -> list[Ca
 
 def _build(table: Array, numbers: Array, other: Array, adds: bool) -> list[Call]:
     size = table.itemsize
+    if other.shape != (len(numbers), table.shape[1]) or numbers.shape[1:] != (1,):
+        raise UnsupportedError("the shapes do not fit")  # NumPy says which
     if table.strides[1] != size or other.strides[1] != size:
         raise UnsupportedError("rows are not contiguous")
     strides = [

@@ -70,6 +70,35 @@ def test_wrong_arguments_are_python_errors(native):
         native.dot_mm(a, a, a, transpose=True)
 
 
+def f(*shape):
+    return np.ones(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("dot_mm", (f(2, 3), f(4, 5), f(2, 5))),
+        ("dot_mm", (f(2, 3), f(3, 5), f(4, 5))),
+        ("dot_add_mm", (f(200, 300), f(400, 500), f(200, 500))),
+        ("dot_add_packed", (f(2, 3), f(4, 5), f(2, 5))),
+        ("batched_dot_mm", (f(2, 3, 4), f(5, 3, 6), f(2, 3, 6))),
+        ("affine_mm", (f(2, 3), f(5, 3), f(4), f(2, 5), "rel")),
+        ("take_rows_mv", (f(4, 3), f(5, 1), f(6, 3))),
+        ("add_rows_mv", (f(6, 3), f(5, 1), f(4, 3))),
+        (
+            "maxpool2d_forward_batch",
+            (f(1, 4, 4, 1), (2, 2), f(1, 3, 3, 1), 0, (2, 2), f(1, 3, 3, 1)),
+        ),
+        ("conv2d_forward_batch", (f(1, 4, 4, 1), f(2, 2, 2, 1), f(1), f(1, 3, 3, 2), 0, (1, 1))),
+    ],
+    ids=lambda value: value if type(value) is str else "",
+)
+def test_shapes_that_do_not_fit_never_reach_native_code(native, name, arguments):
+    parameters = native.operations()[name].signature.parameters
+    given = dict(zip(parameters, arguments, strict=False))
+    assert native._calls_for(name, given) is None
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda h: pickle.loads(pickle.dumps(h))])
 def test_copies_have_memory_of_their_own(native, copied):
     a, out = np.full((9, 9), 2, np.float32), np.zeros((9, 9), np.float32)
