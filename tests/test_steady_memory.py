@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from brainstorm.handlers import compiler
+
 STEPS = 2000
 ROOT = Path(__file__).parent.parent
 
 #: A view of an array is a header of some hundred bytes; the smallest batch has 1 kB of inputs, the
 #: largest 41 kB.
 VIEWS = 24_000
+#: NumPy's ufuncs copy strided operands piecewise through a buffer of 8192 elements.
+BUFFER = 32_768
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is Linux's")
@@ -27,4 +31,4 @@ def test_many_steps_with_changing_sizes_allocate_nothing(tmp_path):
     assert after - before < 1_000_000
     before, after = found["objects"]
     assert before == after > 0
-    assert found["traced"] < VIEWS
+    assert found["traced"] < VIEWS + (0 if compiler.is_available() else BUFFER)

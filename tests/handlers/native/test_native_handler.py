@@ -142,7 +142,7 @@ def test_op_trees_are_compiled_and_go_with_their_program():
     assert not handler._executors
 
 
-@pytest.mark.parametrize("compiler_there", [False, True])
+@pytest.mark.parametrize("compiler_there", [False, pytest.param(True, marks=needs_compiler)])
 def test_op_trees_that_numpy_runs(monkeypatch, tmp_path, compiler_there):
     handler, x, y = NativeHandler(seed=1), Variable((5, 5)), Variable((5, 5))
     tree = fn.dot(x, y)  # products are not rendered
