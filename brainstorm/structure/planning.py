@@ -9,6 +9,7 @@ from brainstorm.handlers.plan import (
     NotRecordableError,
     Plan,
     Recorder,
+    Watched,
     plans_are_enabled,
     recording,
 )
@@ -64,6 +65,8 @@ class Plans:
             direct()
         else:
             plan.replay()
+            if recorded_for == depends and Watched.changes == depends[0]:
+                return
         if len(self._plans) >= MOST_PLANS and key not in self._plans:
             self._plans.clear()
         # Layers that set attributes in every pass do not make their own plan invalid.
