@@ -18,8 +18,6 @@ ROOT = Path(__file__).parent.parent
 #: A view of an array is a header of some hundred bytes; the smallest batch has 1 kB of inputs, the
 #: largest 41 kB.
 VIEWS = 24_000
-#: NumPy's ufuncs copy strided operands piecewise through a buffer of 8192 elements.
-BUFFER = 32_768
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is Linux's")
@@ -32,5 +30,5 @@ def test_many_steps_with_changing_sizes_allocate_nothing(tmp_path):
     assert after - before < 1_000_000
     before, after = found["objects"]
     assert before == after > 0
-    is_native = compiler.is_available() and load()[0] is not None
-    assert found["traced"] < VIEWS + (0 if is_native else BUFFER)
+    if compiler.is_available() and load()[0] is not None:  # else NumPy allocates what it needs
+        assert found["traced"] < VIEWS
