@@ -36,7 +36,7 @@ def main():
     read = ["brainstorm.hdf5", "brainstorm.files", "brainstorm.tools", "brainstorm.training"]
     with atheris.instrument_imports(include=read):
         from tests.fuzz import kinds
-        from tests.fuzz.worker import SECONDS, outcome_of
+        from tests.fuzz.worker import SECONDS, limit_memory, outcome_of
 
     corpus = Path(tempfile.mkdtemp())
     seeds = [s.encode() for s in kinds.SPECS] if kind == "spec" else kinds.files(kind)
@@ -51,6 +51,9 @@ def main():
 
     options = [f"-runs={count}", f"-timeout={int(20 * SECONDS)}", "-rss_limit_mb=1000",
                "-max_len=20000", f"-artifact_prefix={folder}/{kind}-"]  # fmt: skip
+    if sys.platform == "linux":
+        outcome_of(kind, seeds[0] if kind != "spec" else kinds.SPECS[0])  # imports and caches
+        limit_memory()
     atheris.Setup([sys.argv[0], *options, str(corpus)], test_one)
     atheris.Fuzz()
 
