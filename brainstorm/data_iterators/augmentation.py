@@ -136,10 +136,8 @@ class Pad(Wrapper):
         super().__init__(iter, size_dict)
         self.size_dict = self.settings
         self.value_dict = dict(value_dict or {})
-        self._check_names(self.value_dict, size_dict)
-        self._check_images()
+        _check_sizes(self, 0)
         for name, size in self.size_dict.items():
-            self._check_int("size", size, 0, name)
             rows, columns, channels = self.data_shapes[name]
             self.data_shapes[name] = (rows + 2 * size, columns + 2 * size, channels)
 
@@ -242,10 +240,7 @@ class Cutout(Wrapper):
         super().__init__(iter, size_dict)
         self.size_dict = self.settings
         self.value_dict = dict(value_dict or {})
-        self._check_names(self.value_dict, size_dict)
-        self._check_images()
-        for name, size in self.size_dict.items():
-            self._check_int("size", size, 1, name)
+        _check_sizes(self, 1)
 
     def transform(self, name: str, array: Array) -> Array:
         """Return the array with a square covered in each image."""
@@ -314,6 +309,14 @@ class MixUp(Wrapper):
 def float_dtype(array: Array) -> np.dtype[Any]:
     """Return the dtype of data that become float: their own if it is one, else float32."""
     return array.dtype if array.dtype.kind == "f" else np.dtype(np.float32)
+
+
+def _check_sizes(wrapper: Pad | Cutout, smallest: int) -> None:
+    """Refuse sizes below the smallest, other data than images, and values without a size."""
+    wrapper._check_names(wrapper.value_dict, wrapper.size_dict)
+    wrapper._check_images()
+    for name, size in wrapper.size_dict.items():
+        wrapper._check_int("size", size, smallest, name)
 
 
 def _fits_into(shape: Any, image: list[int]) -> bool:

@@ -19,7 +19,7 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import activation
 from brainstorm.utils import Array
 
-__all__ = ["OPERATIONS", "ProgramOperations", "affine_row"]
+__all__ = ["OPERATIONS", "Computation", "ProgramOperations", "affine_row", "program_of"]
 
 
 class Computation(NamedTuple):
@@ -106,13 +106,17 @@ def _parts(width: int) -> Formula:
 
 
 @functools.cache
-def affine_row(name: str) -> Formula:
-    """Return ``activation(a @ b.T + bias)`` for one row a: limited by reading b, once.
-
-    oneDNN's product takes about twice as long (measured).
-    """
+def _affine(name: str) -> Formula:
     function = activation(name)
     return formula(lambda a, b, bias: function(fn.sum(a * b, -1, False) + bias))
+
+
+def affine_row(a: Array, b: Array, bias: Array, out: Array, activation: str) -> Computation | None:
+    """Return `Handler.affine_mm` for one row a, or None: there are more.
+
+    It is limited by reading b, once; oneDNN's product takes about twice as long (measured).
+    """
+    return Computation(_affine(activation), [a, b, bias], [out[0]]) if len(a) == 1 else None
 
 
 @_operation
@@ -244,10 +248,11 @@ class ProgramOperations(NumpyHandler):
         if build is None:
             return None
         values = Handler.operations()[name].signature.bind(**arguments)
-        return _program(build(self, *values.args))
+        return program_of(build(self, *values.args))
 
 
-def _program(computation: Computation) -> dict[str, Any]:
+def program_of(computation: Computation) -> dict[str, Any]:
+    """Return the arguments of `run_program` for it."""
     its_formula, inputs, outputs, add = computation
     return {
         "program": its_formula.program(*inputs),
@@ -264,7 +269,7 @@ def _method(name: str, build: _Build) -> Callable[..., None]:
     @functools.wraps(declared)
     def run(self: ProgramOperations, *args: Any, **kwargs: Any) -> None:
         values = args if not kwargs else signature.bind(*args, **kwargs).args
-        self.run_program(**_program(build(self, *values)))
+        self.run_program(**program_of(build(self, *values)))
 
     return run
 

@@ -20,12 +20,17 @@ from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.native import convolutions, pooling, products, rows
 from brainstorm.handlers.native.cache import CallCache
 from brainstorm.handlers.native.calls import KERNEL, Call, Replay
-from brainstorm.handlers.native.elementwise import ProgramOperations, affine_row
+from brainstorm.handlers.native.elementwise import (
+    Computation,
+    ProgramOperations,
+    affine_row,
+    program_of,
+)
 from brainstorm.handlers.native.library import Library, UnsupportedError, load
 from brainstorm.handlers.native.native_operation import NativeOperation
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.numpy_handler import NumpyHandler
-from brainstorm.optree import Formula, Program
+from brainstorm.optree import Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
@@ -68,14 +73,17 @@ _natives: dict[str, NativeOperation] = {}
 
 
 def _native(
-    build: Callable[..., list[Call]], arrays: str, options: str = ""
+    build: Callable[..., list[Call]],
+    arrays: str,
+    options: str = "",
+    instead: Callable[..., Computation | None] = lambda *arguments: None,
 ) -> Callable[[Callable[..., None]], Any]:
     """Make an operation native where it can be built, for arguments see `NativeOperation`."""
 
     def decorate(function: Callable[..., None]) -> Any:
-        native = _natives[function.__name__] = NativeOperation(function, build, arrays, options)
-
+        native = NativeOperation(function, build, arrays, options, instead)
         name = native.name
+        _natives[name] = native
 
         @functools.wraps(function)
         def run(self: NativeHandler, *args: Any, **kwargs: Any) -> None:
@@ -279,8 +287,9 @@ class NativeHandler(ProgramOperations):
         memory = self._memory
 
         def build() -> list[Call] | None:
-            if native.name == "affine_mm" and arrays[0].shape[0] == 1:
-                return self._affine_row_calls(*arrays, *options)
+            instead = native.instead(*arrays, *options)
+            if instead is not None:
+                return self._computation_calls(instead)
             known, activation = native.without_activation(options)
             try:
                 calls = native.build(memory.primitives, *arrays, *known)
@@ -353,20 +362,13 @@ class NativeHandler(ProgramOperations):
         return [Call(KERNEL, function, pointers, numbers, keep=keep, name="run_program")]
 
     def _activation_calls(self, name: str, array: Array) -> list[Call] | None:
-        return self._formula_calls(activation_formula(name), [array], array)
+        return self._computation_calls(Computation(activation_formula(name), [array], [array]))
 
-    def _affine_row_calls(
-        self, a: Array, b: Array, bias: Array, out: Array, activation: str
-    ) -> list[Call] | None:
-        return self._formula_calls(affine_row(activation), [a, b, bias], out[0])
-
-    def _formula_calls(
-        self, formula: Formula, inputs: list[Array], output: Array
-    ) -> list[Call] | None:
-        program = formula.program(*inputs)
-        calls = self._program_calls(program, inputs, [output], [False])
+    def _computation_calls(self, computation: Computation) -> list[Call] | None:
+        arguments = program_of(computation)
+        calls = self._program_calls(**arguments)
         for call in calls or ():
-            call.keep = (*call.keep, program)
+            call.keep = (*call.keep, arguments["program"])
         return calls
 
     # -- products ----------------------------------------------------------------------------
@@ -385,7 +387,9 @@ class NativeHandler(ProgramOperations):
     dot_add_packed = _native(products.build_packed, "a b out", "transb")(
         NumpyHandler.dot_add_packed
     )
-    affine_mm = _native(products.build_affine, "a b bias out", "activation")(NumpyHandler.affine_mm)
+    affine_mm = _native(products.build_affine, "a b bias out", "activation", affine_row)(
+        NumpyHandler.affine_mm
+    )
 
     take_rows_mv = _native(rows.build_take, "m v out")(NumpyHandler.take_rows_mv)
     add_rows_mv = _native(rows.build_add, "m v out")(NumpyHandler.add_rows_mv)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.elementwise import Computation
 from brainstorm.handlers.native.products import ACTIVATIONS
 
 __all__ = ["NativeOperation"]
@@ -21,13 +22,16 @@ class NativeOperation:
         arrays: Names of its arrays, in the order of `build`.
         options: Likewise of all other arguments. If ``activation`` is among them, it is applied to
             the last array, by a kernel of its own where the library does not have it.
+        instead: Called with arrays and options, returns the `Computation` that does the same
+            faster, or None for the calls of `build`.
     """
 
     def __init__(
         self, function: Callable[..., None], build: Callable[..., list[Call]], arrays: str,
-        options: str,
+        options: str, instead: Callable[..., Computation | None],
     ) -> None:  # fmt: skip
-        self.name, self.function, self.build = function.__name__, function, build
+        self.name, self.function = function.__name__, function
+        self.build, self.instead = build, instead
         _, *parameters = inspect.signature(function).parameters.values()
         self.signature = inspect.Signature(parameters)
         self.rest = [(p.name, p.default) for p in parameters]
