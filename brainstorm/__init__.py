@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from brainstorm import (
     data_iterators,
     handlers,
@@ -40,5 +38,3 @@ __all__ = [
     "training",
     "value_modifiers",
 ]
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())

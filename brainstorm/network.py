@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 from collections import OrderedDict
@@ -316,6 +317,11 @@ class Network(Seedable, Describable):
             for path, values in kept.items():
                 self.handler.set_from_numpy(self.buffer[path], values)
 
+    @property
+    def persistent_paths(self) -> list[str]:
+        """Paths of the buffers that are saved with the network beside the parameters."""
+        return self._buffer_manager.persistent_paths
+
     def _statistics_layers(self) -> list[str]:
         return [name for name, layer in self.layers.items() if layer.has_stats]
 
@@ -327,6 +333,16 @@ class Network(Seedable, Describable):
         return {
             name: tuple(p for p in layer.parameter_shapes if p not in layer.shared_parameters)
             for name, layer in self.layers.items()
+        }
+
+    @property
+    def parameter_slices(self) -> dict[str, slice]:
+        """Path of each parameter to its place in the flat parameters, and in the gradients."""
+        layout = self._buffer_manager.layout
+        return {
+            f"{layer}.parameters.{name}": slice(*layout[layer]["parameters"][name]["@slice"])
+            for layer, names in self._parameter_names.items()
+            for name in names
         }
 
     def initialize(
@@ -666,6 +682,14 @@ class Network(Seedable, Describable):
         for path, values in arrays.items():
             net.handler.set_from_numpy(net.buffer[path], values)
         return net
+
+    def copy(self) -> Network:
+        """Return an independent network that is the same in everything.
+
+        Its parameters, running statistics, modifiers and the states of all random numbers are
+        copies; it computes with a handler of the same kind.
+        """
+        return copy.deepcopy(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle as through a file, and with the states of all random numbers."""

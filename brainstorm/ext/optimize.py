@@ -15,7 +15,7 @@ import numpy as np
 
 from brainstorm.errors import TrainingError
 from brainstorm.optional import require
-from brainstorm.training.steppers import Range, TrainingStepper
+from brainstorm.training.base_stepper import Range, TrainingStepper
 
 __all__ = ["LbfgsStepper"]
 
@@ -70,11 +70,12 @@ class LbfgsStepper(TrainingStepper):
                 f"{', '.join(net.gradient_modifiers)}. Wire penalties as layers: layer - "
                 f"'..parameters.W' >> L2Decay() - 'loss' >> Loss()."
             )
-        if self.max_gradient_norm is not None or self.loss_scaling is not None:
-            raise TrainingError(
-                "LbfgsStepper.start: expected neither max_gradient_norm nor loss_scaling: the line "
-                "search needs the gradients as they are."
-            )
+        for option in ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer"):
+            if getattr(self, option):
+                raise TrainingError(
+                    f"LbfgsStepper.start: expected no {option}: the line search needs the "
+                    f"gradients of all parameters, as they are."
+                )
         super().start(net)
 
     def run(self) -> None:
@@ -91,15 +92,10 @@ class LbfgsStepper(TrainingStepper):
         self.message = str(result.message)
         self._loss_and_gradients(result.x)  # the last point that was tried need not be the best
 
-    def step(self) -> None:
-        """Do both passes; SciPy says where."""
-        self.net.forward_pass(training_pass=True)
-        self.net.backward_pass()
-
     def _loss_and_gradients(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the loss and a copy of the gradients at a point."""
         self.passes += 1
         self.handler.set_from_numpy(self.parameters, parameters)
-        self._plans.run(self.net, self.step, self._record)
+        self.do_planned("do_passes")
         gradients = self.handler.get_numpy_copy(self.gradients)
         return self.net.get_loss_values()["total_loss"], gradients.astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brainstorm.hooks.averaging import AverageWeights, WithAverages
 from brainstorm.hooks.base import Hook
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.live_page import LivePage
@@ -26,6 +27,7 @@ from brainstorm.hooks.stoppers import (
 from brainstorm.hooks.visualizers import BokehVisualizer, LogPlotter, ProgressBar
 
 __all__ = [
+    "AverageWeights",
     "BokehVisualizer",
     "EarlyStopper",
     "Hook",
@@ -49,4 +51,5 @@ __all__ = [
     "StopAfterThresholdReached",
     "StopOnNan",
     "StopOnSigQuit",
+    "WithAverages",
 ]

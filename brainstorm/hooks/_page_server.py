@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import socketserver
 import threading
@@ -10,9 +9,9 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["PageServer"]
+from brainstorm.hooks.base import LOG
 
-LOG = logging.getLogger("brainstorm")
+__all__ = ["PageServer"]
 
 #: The loopback interface: no other machine can reach it.
 HOST = "127.0.0.1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import numbers
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,10 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, unknown
 from brainstorm.utils import flatten_keys
 
-__all__ = ["ROLES", "Hook", "find_log", "is_number", "write_line"]
+__all__ = ["LOG", "ROLES", "Hook", "find_log", "is_number", "write_line"]
+
+#: Takes warnings, and all that a training records, whether that is printed or not (as INFO).
+LOG = logging.getLogger("brainstorm")
 
 #: In this order the hooks of one moment run: those that write logs, those that change the
 #: training, those that read logs.
@@ -110,9 +114,11 @@ class Hook(Describable):
         """Take over what `get_state` returned."""
 
     def message(self, msg: str) -> None:
-        """Print a line with the name of the hook, if it is to print at all."""
+        """Log a line with the name of the hook, and print it, if it is to print at all."""
+        line = f"{self.__name__} >> {msg}"
+        LOG.info(line)
         if self.run_verbosity:
-            write_line(f"{self.__name__} >> {msg}")
+            write_line(line)
 
     # -- errors -----------------------------------------------------------------------------------
 

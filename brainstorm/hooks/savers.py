@@ -7,7 +7,6 @@ is an error at the end of the training if the last time has failed.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -16,14 +15,11 @@ from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, UnknownPathError
-from brainstorm.hooks.base import Hook, find_log
+from brainstorm.hooks.base import LOG, Hook, find_log
 from brainstorm.network import Network
 from brainstorm.utils import Array
 
 __all__ = ["FileSaver", "SaveBestNetwork", "SaveLogs", "SaveNetwork", "Saver", "is_better"]
-
-
-LOG = logging.getLogger("brainstorm")
 
 
 class Saver(Hook):

@@ -17,6 +17,7 @@ from brainstorm.tools.plotting import (
     plot_activations,
     plot_bands,
     plot_filters,
+    plot_learning_rates,
     plot_logs,
     plot_weights,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "plot_activations",
     "plot_bands",
     "plot_filters",
+    "plot_learning_rates",
     "plot_logs",
     "plot_weights",
     "print_network_info",

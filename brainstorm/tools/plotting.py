@@ -19,7 +19,14 @@ from brainstorm.errors import UnknownPathError, ValidationError, unknown
 from brainstorm.optional import require
 from brainstorm.utils import Array, flatten_items
 
-__all__ = ["plot_activations", "plot_bands", "plot_filters", "plot_logs", "plot_weights"]
+__all__ = [
+    "plot_activations",
+    "plot_bands",
+    "plot_filters",
+    "plot_learning_rates",
+    "plot_logs",
+    "plot_weights",
+]
 
 #: Colors that also those tell apart who see fewer (Okabe and Ito 2008).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -94,6 +101,28 @@ def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
         axes.set_title(path, fontsize=10, loc="left")
         _finish_curves(axes)
     rows[-1].set_xlabel("entry")
+    return figure
+
+
+def plot_learning_rates(search: Any) -> Any:
+    """Plot the loss over the learning rate, and mark the one that is suggested.
+
+    Args:
+        search: What `brainstorm.training.find_learning_rate` returned.
+    """
+    figure, axes = _figure(8, 5)
+    axes.plot(search.rates, search.losses, ".", color=COLORS[0], alpha=0.4, label="loss")
+    axes.plot(search.rates, search.smoothed, color=COLORS[0], label="smoothed")
+    axes.axvline(
+        search.suggestion,
+        color=COLORS[1],
+        linestyle="--",
+        label=f"suggestion: {search.suggestion:.2g}",
+    )
+    axes.set(xscale="log", xlabel="learning rate", ylabel="loss")
+    axes.set_ylim(0, 2 * search.losses[0])
+    axes.legend(fontsize=9)
+    axes.grid(alpha=0.3)
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.adaptive_steppers import (
     AdadeltaStepper,
     AdagradStepper,
@@ -9,8 +10,11 @@ from brainstorm.training.adaptive_steppers import (
     AdamWStepper,
     RMSPropStepper,
 )
+from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.training.learning_rates import LearningRateSearch, find_learning_rate
 from brainstorm.training.logs import Logs
 from brainstorm.training.loss_scaling import LossScaling
+from brainstorm.training.parameter_groups import ParameterGroup
 from brainstorm.training.schedules import (
     Cosine,
     DecreaseAfterEpoch,
@@ -25,7 +29,6 @@ from brainstorm.training.steppers import (
     MomentumStepper,
     NesterovStepper,
     SgdStepper,
-    TrainingStepper,
 )
 from brainstorm.training.trainer import Trainer
 
@@ -38,16 +41,20 @@ __all__ = [
     "DecreaseAfterEpoch",
     "Exponential",
     "ForwardStepper",
+    "GradientAccumulation",
+    "LearningRateSearch",
     "Linear",
     "Logs",
     "LossScaling",
     "MomentumStepper",
     "MultiStep",
     "NesterovStepper",
+    "ParameterGroup",
     "RMSPropStepper",
     "Schedule",
     "SgdStepper",
     "Trainer",
     "TrainingStepper",
     "Warmup",
+    "find_learning_rate",
 ]

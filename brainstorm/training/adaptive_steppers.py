@@ -7,7 +7,7 @@ from typing import Any
 
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.training.steppers import FRACTION, NON_NEGATIVE, TrainingStepper
+from brainstorm.training.base_stepper import FRACTION, NON_NEGATIVE, TrainingStepper
 
 __all__ = [
     "AdadeltaStepper",

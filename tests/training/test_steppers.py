@@ -29,7 +29,7 @@ from brainstorm.training import (
     SgdStepper,
     TrainingStepper,
 )
-from brainstorm.training.steppers import within_norm
+from brainstorm.training.base_stepper import within_norm
 
 STEPS = 12
 

@@ -1,0 +1,198 @@
+"""Averages of the weights over the updates, and hooks that look at the network with them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import TrainingError
+from brainstorm.hooks.base import Hook, is_number
+from brainstorm.optree import formula
+from brainstorm.utils import Array
+
+__all__ = ["AverageWeights", "WithAverages"]
+
+
+@formula
+def moved(average: Any, p: Any, share: Any) -> Any:
+    """The average after a share of the way to the parameters."""
+    return average + share * (p - average)
+
+
+class AverageWeights(Hook):
+    """Keep an exponential moving average of all parameters, which often is the better network.
+
+        averages = AverageWeights(0.999)
+        trainer.add_hook(averages)
+        trainer.add_hook(WithAverages(MonitorScores("validation", [Accuracy()])))
+        trainer.train(net, ...)
+        averages.network(net).save_as_hdf5("averaged.hdf5")
+
+    ``a += (1 - d) * (p - a)`` after every update, where d grows towards `decay` at the start: it is
+    ``min(decay, (1 + n) / (10 + n))`` after n updates. Running statistics are those of the
+    training. (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992.)
+
+    Args:
+        decay: How much of the average remains, in [0, 1).
+        interval: Every so many updates.
+        name: The name by which `WithAverages` finds it.
+
+    Attributes:
+        average: The average of the flat parameters on the network's handler, while training and
+            after it; before that `None`.
+    """
+
+    __undescribed__ = {
+        "average": None,
+        "_handler": None,
+        "_share": None,
+        "_count": 0,
+        "_restored": None,
+    }
+
+    role = "editor"
+
+    def __init__(self, decay: float = 0.999, interval: int = 1, name: str | None = None) -> None:
+        super().__init__(name, "update", interval)
+        if not is_number(decay) or not 0 <= decay < 1:
+            raise self.fail("decay", "a number in [0, 1)", decay)
+        self.decay = decay
+        self.average: Array = None
+        self._handler: Any = None
+        self._share: Array = None
+        self._count = 0
+        self._restored: Mapping[str, Any] | None = None
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Begin with the present parameters, or go on where the last training has ended.
+
+        Raises:
+            TrainingError: What was averaged before belongs to another network.
+        """
+        super().start(net, stepper, verbose, named_data_iters)
+        parameters, state = net.buffer.parameters, self._restored or self.get_state()
+        self._handler = net.handler
+        self._share = net.handler.zeros((1,))
+        self.average = net.handler.zeros(tuple(parameters.shape))
+        self._count, self._restored = state["count"], None
+        if state["average"] is None:
+            net.handler.copy_to(parameters, self.average)
+        elif np.shape(state["average"]) == tuple(parameters.shape):
+            net.handler.set_from_numpy(self.average, state["average"])
+        else:
+            expected = f"averages of {net.parameters_size} parameters"
+            raise self.fail("average", expected, f"{np.size(state['average'])} of another network")
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
+        """Move the averages towards the parameters."""
+        decay = min(self.decay, (1 + self._count) / (10 + self._count))
+        net.handler.set_from_numpy(self._share, np.array([1.0 - decay]))
+        inputs = [self.average, net.buffer.parameters, self._share]
+        net.handler.compute(moved, inputs, [self.average])
+        self._count += 1
+
+    @contextlib.contextmanager
+    def applied(self, net: Any) -> Iterator[None]:
+        """Let the network have the averages as its parameters in a ``with`` block.
+
+        Raises:
+            TrainingError: Nothing was averaged yet.
+        """
+        parameters = net.buffer.parameters
+        kept = net.handler.zeros(tuple(parameters.shape))
+        net.handler.copy_to(parameters, kept)
+        self._write(net)
+        try:
+            yield
+        finally:
+            net.handler.copy_to(kept, parameters)
+
+    def network(self, net: Any) -> Any:
+        """Return a copy of the network with the averages as its parameters."""
+        copied = net.copy()
+        self._write(copied)
+        return copied
+
+    def _write(self, net: Any) -> None:
+        values = self.get_state()["average"]
+        if values is None:
+            raise TrainingError(
+                f"hook {self.__name__!r} (AverageWeights): nothing was averaged yet. Train with it."
+            )
+        net.handler.set_from_numpy(net.buffer.parameters, values)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the averages, and from how many updates they are."""
+        if self.average is None or self._restored is not None:
+            return dict(self._restored or {"count": 0, "average": None})
+        return {"count": self._count, "average": self._handler.get_numpy_copy(self.average)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned."""
+        self._restored = dict(state)
+
+
+class WithAverages(Hook):
+    """Run another hook while the network has the averages of `AverageWeights` as its parameters.
+
+    It is for hooks that look at the network: monitors and savers. It has the name, the interval and
+    the log of that hook.
+
+    Args:
+        hook: The other hook.
+        averages: The name of the `AverageWeights`.
+    """
+
+    __default_values__ = {"averages": "AverageWeights"}
+
+    def __init__(self, hook: Hook, averages: str = "AverageWeights") -> None:
+        super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
+        self.hook = hook
+        self.averages = averages
+        self.role, self.idempotent = hook.role, hook.idempotent
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Find the averages, and let the other hook get ready.
+
+        Raises:
+            UnknownPathError: The trainer has no hook of that name.
+            TrainingError: It is no `AverageWeights`.
+        """
+        super().start(net, stepper, verbose, named_data_iters)
+        self.check_name("hook", self.averages, self.trainer.hooks)
+        if not isinstance(self._averages, AverageWeights):
+            raise self.fail("averages", "the name of an AverageWeights", self.averages)
+        self.hook.trainer = self.trainer
+        self.hook.start(net, stepper, verbose, named_data_iters)
+
+    @property
+    def _averages(self) -> Any:
+        return self.trainer.hooks[self.averages]
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Run the other hook with the averages as parameters."""
+        with self._averages.applied(net):
+            return self.hook(epoch_nr, update_nr, net, stepper, logs)
+
+    def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
+        """Tell the other hook."""
+        self.hook.on_error(net, stepper, logs, error)
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        """Let the other hook clean up."""
+        self.hook.finalize(net, stepper, logs)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state of the other hook."""
+        return self.hook.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the other hook."""
+        self.hook.set_state(state)

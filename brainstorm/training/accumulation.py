@@ -1,0 +1,118 @@
+"""Gradient accumulation: one update for several batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import TrainingError
+from brainstorm.hooks.base import is_number
+from brainstorm.optree.formula import formula
+from brainstorm.utils import Array
+
+__all__ = ["GradientAccumulation"]
+
+
+@formula
+def added(total: Any, g: Any, sequences: Any) -> Any:
+    """The sum so far and the gradients of a batch, which are means over its sequences."""
+    return total + sequences * g
+
+
+@formula
+def mean(total: Any, share: Any) -> Any:
+    """The gradients of all batches; ``share`` is one over the number of their sequences."""
+    return total * share
+
+
+class GradientAccumulation(Describable):
+    """Lets a stepper do one update for several batches, as if they were a single one.
+
+        stepper = AdamStepper(0.001)
+        stepper.accumulation = GradientAccumulation(batches=8)
+
+    Each batch counts with the number of its sequences, so that the gradients are those of the mean
+    loss over all of them. What is not complete at the end of an epoch goes on in the next one.
+    Gradient modifiers act on the gradients of every batch, ``max_gradient_norm`` on the whole. It
+    takes memory for one more value per parameter.
+
+    Args:
+        batches: How many batches make an update.
+
+    Attributes:
+        given: How many batches of the present update were given.
+        sequences: How many sequences were in them.
+    """
+
+    __undescribed__ = {
+        "given": 0,
+        "sequences": 0,
+        "_handler": None,
+        "_total": None,
+        "_numbers": None,
+        "_restored": None,
+    }
+
+    def __init__(self, batches: int) -> None:
+        if not is_number(batches) or not batches >= 1 or batches % 1:
+            raise TrainingError(
+                f"GradientAccumulation.batches: expected an integer >= 1, got {batches!r}."
+            )
+        self.batches = int(batches)
+        self.given = 0
+        self.sequences = 0
+        self._handler: Any = None
+        self._total: Array = None
+        self._numbers: Array = None  # sequences of this batch, one over those of all
+        self._restored: Mapping[str, Any] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is time for the update."""
+        return self.given >= self.batches
+
+    def start(self, handler: Any, size: int) -> None:
+        """Take over a handler and the number of parameters; begins anew or as restored."""
+        self._handler = handler
+        self._total = handler.zeros((size,))
+        self._numbers = handler.zeros((2,))
+        state, self._restored = self._restored or {"given": 0, "sequences": 0}, None
+        self.given, self.sequences = int(state["given"]), int(state["sequences"])
+        if "total" in state:
+            if np.shape(state["total"]) != (size,):
+                raise TrainingError(
+                    f"GradientAccumulation.start: expected a sum of {size} gradients, got "
+                    f"{np.size(state['total'])}. Is it the state of another network?"
+                )
+            handler.set_from_numpy(self._total, state["total"])
+
+    def count(self, sequences: int) -> None:
+        """Count a batch, before its gradients are added."""
+        self.given += 1
+        self.sequences += sequences
+        numbers = np.array([sequences, 1.0 / self.sequences])
+        self._handler.set_from_numpy(self._numbers, numbers)
+
+    def add(self, handler: Any, gradients: Array) -> None:
+        """Add the gradients of a batch; an operation of the handler."""
+        handler.compute(added, [self._total, gradients, self._numbers[0:1]], [self._total])
+
+    def finish(self, gradients: Array) -> None:
+        """Write the gradients of all batches, and begin anew."""
+        self._handler.compute(mean, [self._total, self._numbers[1:2]], [gradients])
+        self._handler.fill(self._total, 0.0)
+        self.given = self.sequences = 0
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what was accumulated."""
+        if self._total is None or self._restored is not None:
+            return dict(self._restored or {"given": 0, "sequences": 0})
+        total = self._handler.get_numpy_copy(self._total)
+        return {"given": self.given, "sequences": self.sequences, "total": total}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned, at the next `start`."""
+        self._restored = dict(state)

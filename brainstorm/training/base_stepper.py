@@ -1,0 +1,455 @@
+"""Steppers: one training step each, i.e. forward pass, backward pass, change of the parameters.
+
+An update is one formula over the flat ``net.buffer.parameters`` and ``net.buffer.gradients``.
+Numbers that change from step to step (learning rate, bias corrections) lie in memory too: ``run``
+writes them there first, and what follows touches only arrays that stay where they are, so that it
+can be recorded once and replayed.
+
+A new optimiser declares its numbers and its state, and says what an update is::
+
+    @formula
+    def signs(parameters, gradients, rate):
+        return parameters - rate * fn.sgn(gradients)
+
+    class SignStepper(TrainingStepper):
+        hyperparameters = {"learning_rate": NON_NEGATIVE}
+        rule = signs
+
+        def __init__(self, learning_rate: float = 0.01) -> None:
+            self.learning_rate = learning_rate
+
+        def scalars(self) -> dict[str, float]:
+            return {"rate": self.learning_rate}
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import TrainingError
+from brainstorm.handlers.plan import StandIn
+from brainstorm.hooks.base import is_number
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
+from brainstorm.structure.planning import Plans
+from brainstorm.training.accumulation import GradientAccumulation
+from brainstorm.training.loss_scaling import LossScaling
+from brainstorm.training.parameter_groups import ParameterGroup, find_members
+from brainstorm.utils import Array
+
+__all__ = ["FRACTION", "NON_NEGATIVE", "Range", "TrainingStepper"]
+
+
+class Range(NamedTuple):
+    """The half-open interval [low, high) that a hyperparameter must lie in."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return is_number(value) and self.low <= value < self.high  # type: ignore[operator]
+
+    def __str__(self) -> str:
+        end = "" if math.isinf(self.high) else f" and < {self.high:g}"
+        return f"a finite number >= {self.low:g}{end}"
+
+
+NON_NEGATIVE = Range(0.0, math.inf)
+POSITIVE = Range(np.finfo(np.float32).tiny.item(), math.inf)
+FRACTION = Range(0.0, 1.0)
+
+_NOTHING: Mapping[str, Array] = MappingProxyType({})
+
+
+@formula
+def within_norm(g: Any, limit: Any) -> Any:
+    """The gradients, scaled to a norm of `limit` if theirs is larger.
+
+    They are divided by the largest before they are squared, which could overflow.
+    """
+    largest = fn.maximum(fn.max(fn.absolute(g)), np.finfo(np.float32).tiny.item())
+    norm = largest * fn.sqrt(fn.sum(fn.square(g / largest)))
+    return g * (limit / fn.maximum(norm, limit))  # exactly g * 1 within the limit
+
+
+@formula
+def decayed(g: Any, p: Any, decay: Any) -> Any:
+    """The gradients of the loss and of ``decay / 2`` times the squared parameters."""
+    return g + decay * p
+
+
+#: What a step consists of, beside the update, is said by these attributes.
+_PARTS = ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer")
+
+
+class TrainingStepper(Describable):
+    """Base of all steppers.
+
+    A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
+    `look_ahead`, where something must happen before the passes). In place of a ``rule`` it can
+    implement `update` with any handler operations.
+
+    Attributes:
+        hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked, also
+            the one that a hook makes while training.
+        rule: The formula of an update. It takes the parameters, the gradients, the arrays of
+            ``state_names`` and the numbers of `scalars`, in their orders, and gives the new
+            parameters and the new state.
+        state_names: Arrays with one value per parameter that are kept from step to step.
+        scratch_names: The same, but without a meaning between two steps; for `update`.
+        max_gradient_norm: If the Euclidean norm of all gradients together is larger, they are
+            scaled to it, after the gradient modifiers (Pascanu et al., arXiv:1211.5063); `None`
+            lets them be.
+        loss_scaling: A `LossScaling`; `None` is none. Set it before the training.
+        accumulation: A `GradientAccumulation`; `None` does an update for every batch. Set it
+            before the training.
+        groups: A list of `ParameterGroup`: parameters with their own learning rate or decay, or
+            that are frozen.
+        reducer: Combines the gradients of several processes. It has ``start(stepper)``, called at
+            the end of `start`, and ``reduce(gradients, sequences)``, called before every update
+            with the number of sequences over which the gradients are means. `None` is none.
+        net: The network; set by `start`.
+        steps: How many updates were begun since `start`.
+        state: The arrays of ``state_names`` on the network's handler; zero after `start`.
+        scratch: The arrays of ``scratch_names``; content arbitrary.
+        numbers: The values of `scalars` in memory: one-element arrays on the handler.
+    """
+
+    __undescribed__ = {
+        "net": None,
+        "steps": 0,
+        "state": {},
+        "scratch": {},
+        "numbers": {},
+        "reducer": None,
+        "_all_numbers": None,
+        "_group_numbers": [],
+        "_decays": [],
+        "_slices": {},
+        "_restored": None,
+        "_plans": None,
+        "_limit": None,
+    }
+    __default_values__ = {
+        "max_gradient_norm": None,
+        "loss_scaling": None,
+        "accumulation": None,
+        "groups": [],
+    }
+
+    max_gradient_norm: float | None = None
+    loss_scaling: LossScaling | None = None
+    accumulation: GradientAccumulation | None = None
+    groups: Sequence[ParameterGroup] = ()
+    reducer: Any = None
+
+    hyperparameters: dict[str, Range] = {}
+    rule: Formula | None = None
+    state_names: tuple[str, ...] = ()
+    scratch_names: tuple[str, ...] = ()
+
+    net: Any = None
+    steps: int = 0
+    state: Mapping[str, Array] = _NOTHING
+    scratch: Mapping[str, Array] = _NOTHING
+    numbers: Mapping[str, Array] = _NOTHING
+    _all_numbers: Array = None
+    _group_numbers: Sequence[Mapping[str, Array]] = ()
+    _decays: Sequence[Array] = ()
+    _slices: Mapping[str, slice] = MappingProxyType({})
+    _limit: Array = None
+    _plans: Plans = None  # type: ignore[assignment]  # made by start
+    _restored: dict[str, Any] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        allowed = self.hyperparameters.get(name)
+        if name == "max_gradient_norm" and value is not None:
+            allowed = POSITIVE
+        if allowed is not None and value not in allowed:
+            raise TrainingError(f"{type(self).__name__}.{name}: expected {allowed}, got {value!r}.")
+        if name == "groups":
+            value = self._checked_groups(value)
+        super().__setattr__(name, value)
+        if name in _PARTS and self._plans is not None:
+            self._plans = Plans()  # a step consists of other operations now
+            if name == "groups":
+                self._allocate_numbers()
+
+    def _checked_groups(self, groups: Sequence[ParameterGroup]) -> list[ParameterGroup]:
+        for group in groups:
+            if not isinstance(group, ParameterGroup):
+                raise TrainingError(
+                    f"{type(self).__name__}.groups: expected ParameterGroups, got {group!r}."
+                )
+            if group.learning_rate_factor != 1.0 and "learning_rate" not in self.hyperparameters:
+                raise TrainingError(
+                    f"{type(self).__name__}.groups, ParameterGroup({group.paths!r}): this stepper "
+                    f"has no learning_rate for its learning_rate_factor."
+                )
+        return list(groups)
+
+    @property
+    def handler(self) -> Any:
+        """The handler of the network."""
+        return self.net.handler
+
+    @property
+    def parameters(self) -> Array:
+        """All parameters of the network, flat."""
+        return self.net.buffer.parameters
+
+    @property
+    def gradients(self) -> Array:
+        """All gradients of the network, flat, in the order of the parameters."""
+        return self.net.buffer.gradients
+
+    def start(self, net: Any) -> None:
+        """Take over a network: allocate the state, zero or as given to `set_state`.
+
+        Must be called again after the network changed its handler.
+
+        Raises:
+            TrainingError: The state given to `set_state` belongs to another network or stepper,
+                or a group names parameters that the network does not have.
+        """
+        self.net = net
+        self._plans = Plans()
+        self.steps = 0
+        shape = tuple(self.parameters.shape)
+        self.state = {name: self.handler.zeros(shape) for name in self.state_names}
+        self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
+        self._allocate_numbers()
+        self._limit = self.handler.zeros((1,))
+        if self._restored is not None:
+            self._restore(self._restored, shape)
+            self._restored = None
+        scale = None
+        if self.loss_scaling is not None:
+            scale = self.loss_scaling.start(self.handler, self._changed())
+        if scale is not getattr(net, "loss_scale", None):
+            net.loss_scale = scale
+        if self.accumulation is not None:
+            self.accumulation.start(self.handler, *shape)
+        if self.reducer is not None:
+            self.reducer.start(self)
+
+    def _allocate_numbers(self) -> None:
+        """Make room for the values of `scalars`, and for those of every group."""
+        names = tuple(self.scalars())
+        count = 1 + len(self.groups)
+        size = count * len(names)
+        self._all_numbers = self.handler.zeros((size + len(self.groups),))
+        each = [self._all_numbers[i : i + 1] for i in range(self._all_numbers.size)]
+        self.numbers, *self._group_numbers = (
+            dict(zip(names, each[i * len(names) :], strict=False)) for i in range(count)
+        )
+        self._decays = each[size:]
+        self._slices = self.net.parameter_slices if self.groups else {}
+        self._members()  # says what is wrong with them
+
+    def _members(self) -> list[tuple[slice, int | None]]:
+        return find_members(self.groups, self._slices)
+
+    def _changed(self) -> list[Array]:
+        """Return the arrays that a step changes."""
+        return [self.parameters, *self.state.values()]
+
+    def run(self) -> None:
+        """Do one step on the data that the network holds, by plan where that can be done.
+
+        In steady state nothing is allocated.
+        """
+        accumulation, reducer = self.accumulation, self.reducer
+        begins = accumulation is None or accumulation.given == 0
+        self.steps += begins
+        self.refresh()
+        if accumulation is None and reducer is None:
+            self.do_planned("step")
+            return
+        if begins:
+            self.do_planned("begin_update")
+        sequences = self.net.batch_size
+        if accumulation is not None:
+            accumulation.count(sequences)
+        self.do_planned("do_passes")
+        if accumulation is not None:
+            if not accumulation.is_complete:
+                return
+            sequences = accumulation.sequences
+            accumulation.finish(self.gradients)
+        if reducer is not None:
+            reducer.reduce(self.gradients, sequences)
+        self.do_planned("finish_update")
+
+    def refresh(self) -> None:
+        """Write the values of `scalars` to where `update` reads them."""
+        values = list(self.scalars().values())
+        for group in self.groups:
+            own: Any = copy.copy(self)
+            if group.learning_rate_factor != 1.0:
+                own.learning_rate *= group.learning_rate_factor
+            if group.weight_decay is not None and "weight_decay" in self.hyperparameters:
+                own.weight_decay = group.weight_decay
+            values += own.scalars().values()
+        values += [group.weight_decay or 0.0 for group in self.groups]
+        if values:
+            self.handler.set_from_numpy(self._all_numbers, np.array(values))
+        if self.max_gradient_norm is not None:
+            self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))
+
+    def do_planned(self, method: str) -> None:
+        """Call one of the methods that consist of operations, by plan where that can be done."""
+        self._plans.run(self.net, getattr(self, method), partial(self._record, method), method)
+
+    def step(self) -> None:
+        """Do what makes a step where one batch makes an update."""
+        self.begin_update()
+        self.do_passes()
+        self.finish_update()
+
+    def begin_update(self) -> None:
+        """Do what comes before the passes of the first batch of an update."""
+        if self.loss_scaling is not None:
+            self.loss_scaling.keep(self.handler, self._changed())
+        for part in self._parts():
+            part.look_ahead()
+
+    def do_passes(self) -> None:
+        """Do both passes for a batch."""
+        self.net.forward_pass(training_pass=True)
+        self.net.backward_pass()
+        if self.accumulation is not None:
+            self.accumulation.add(self.handler, self.gradients)
+
+    def finish_update(self) -> None:
+        """Do what comes after the passes of the last batch of an update."""
+        scaling, g = self.loss_scaling, self.gradients
+        grouped = [(rows, number) for rows, number in self._members() if number is not None]
+        for rows, number in grouped:
+            if self.groups[number].frozen:
+                self.handler.fill(g[rows], 0.0)
+        if scaling is not None:
+            scaling.judge(self.handler, g)
+        if self.max_gradient_norm is not None:
+            self.handler.compute(within_norm, [g, self._limit], [g])
+        if "weight_decay" not in self.hyperparameters:
+            for rows, number in grouped:
+                if self.groups[number].weight_decay is not None:
+                    inputs = [g[rows], self.parameters[rows], self._decays[number]]
+                    self.handler.compute(decayed, inputs, [g[rows]])
+        for part in self._parts():
+            part.update()
+        if scaling is not None:
+            scaling.finish(self.handler, self._changed())
+
+    def _parts(self) -> Iterator[TrainingStepper]:
+        """Return what updates each part of the parameters: this stepper, where all are alike."""
+        if not self.groups:
+            yield self
+        for rows, number in self._members():
+            group = None if number is None else self.groups[number]
+            if group is not None and group.frozen:
+                continue
+            part = copy.copy(self)
+            buffer = SimpleNamespace(
+                parameters=self.parameters[rows], gradients=self.gradients[rows]
+            )
+            vars(part).update(
+                net=SimpleNamespace(handler=self.handler, buffer=buffer),
+                state={name: array[rows] for name, array in self.state.items()},
+                scratch={name: array[rows] for name, array in self.scratch.items()},
+                numbers=self.numbers if number is None else self._group_numbers[number],
+            )
+            yield part
+
+    def _record(self, method: str, recorded_net: Any) -> None:
+        """Do something with a recorded network; what changes between steps must not be seen."""
+        guard = recorded_net.handler.guard
+        guarded: dict[str, Any] = {
+            name: {key: guard(array) for key, array in getattr(self, name).items()}
+            for name in ("state", "scratch", "numbers")
+        }
+        guarded["_group_numbers"] = [
+            {key: guard(array) for key, array in numbers.items()} for numbers in self._group_numbers
+        ]
+        guarded["_decays"] = [guard(array) for array in self._decays]
+        stand_in = StandIn(self, (*self.hyperparameters, "steps"), net=recorded_net, **guarded)
+        getattr(stand_in.copy, method)()
+        stand_in.check()
+
+    def scalars(self) -> dict[str, float]:
+        """Return the numbers that `update` uses in this step, always with the same names."""
+        return {}
+
+    def look_ahead(self) -> None:
+        """Change the parameters before the passes; handler operations only."""
+
+    def update(self) -> None:
+        """Change the parameters after the passes; handler operations on fixed arrays only."""
+        if self.rule is None:
+            raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
+        state = list(self.state.values())
+        inputs = [self.parameters, self.gradients, *state, *self.numbers.values()]
+        self.handler.compute(self.rule, inputs, [self.parameters, *state])
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return copies of all that the next step depends on.
+
+        Returns:
+            ``'steps'``, the hyperparameters, and one NumPy array per name in ``state_names``
+            (these only once `start` was called); and the states of loss
+            scaling and accumulation.
+        """
+        values = {name: getattr(self, name) for name in self.hyperparameters}
+        values.update((name, part.get_state()) for name, part in self._kept_parts().items())
+        if self._restored is not None:  # and not started since
+            return {**self._restored, **values}
+        arrays = {name: self.handler.get_numpy_copy(a) for name, a in self.state.items()}
+        return {"steps": self.steps, **values, **arrays}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take hyperparameters from `get_state` at once, the arrays at the next `start`.
+
+        Raises:
+            TrainingError: The names are not those of this stepper.
+        """
+        expected = {"steps", *self.hyperparameters}
+        state = dict(state)
+        parts = self._kept_parts()
+        states = {name: state.pop(name) for name in parts if name in state}
+        if set(state) not in (expected, expected.union(self.state_names)):
+            wanted = ", ".join(sorted(expected.union(self.state_names)))
+            raise TrainingError(
+                f"{type(self).__name__}.set_state: expected {wanted}, got "
+                f"{', '.join(sorted(state))}. Is it the state of another stepper?"
+            )
+        for name in self.hyperparameters:
+            setattr(self, name, state[name])
+        self._restored = state
+        for name, values in states.items():
+            parts[name].set_state(values)
+
+    def _kept_parts(self) -> dict[str, Any]:
+        """Return what has a state of its own."""
+        parts = {name: getattr(self, name) for name in ("loss_scaling", "accumulation")}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _restore(self, saved: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+        for name in set(self.state_names).intersection(saved):
+            if np.shape(saved[name]) != shape:
+                raise TrainingError(
+                    f"{type(self).__name__}.start, state {name!r}: expected shape {shape} like the "
+                    f"parameters, got {np.shape(saved[name])}. Is it the state of another network?"
+                )
+            self.handler.set_from_numpy(self.state[name], saved[name])
+        self.steps = int(saved["steps"])

@@ -1,0 +1,142 @@
+"""Search for a learning rate: a short training in which it grows until the loss does, too."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import TrainingError
+from brainstorm.hooks.base import is_number
+from brainstorm.randomness import global_rnd
+from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.training.checkpoint import DataProgress
+
+__all__ = ["LearningRateSearch", "find_learning_rate"]
+
+#: How much of the smoothed loss remains with each new one.
+SMOOTHING = 0.9
+
+#: The search ends where the smoothed loss is so many times the lowest.
+DIVERGENCE = 4.0
+
+
+@dataclass(frozen=True)
+class LearningRateSearch:
+    """What a search has seen.
+
+    Attributes:
+        rates: The learning rates, in growing order.
+        losses: The loss of the batch before the update with each.
+        smoothed: The running average of the losses.
+    """
+
+    rates: list[float]
+    losses: list[float]
+    smoothed: list[float]
+
+    @property
+    def suggestion(self) -> float:
+        """A tenth of the learning rate at which the smoothed loss was lowest.
+
+        Raises:
+            TrainingError: The loss was lowest at the start.
+        """
+        best = self.smoothed.index(min(self.smoothed))
+        if best == 0:
+            raise TrainingError(
+                f"find_learning_rate: expected a loss that falls at first, got one that rises from "
+                f"{self.smoothed[0]:.4g} on, with learning rates from {self.rates[0]:.3g}. Begin "
+                f"lower, or look at the data and the wiring."
+            )
+        return self.rates[best] / 10
+
+
+def find_learning_rate(
+    net: Any,
+    stepper: TrainingStepper,
+    training_data_iter: Any,
+    lowest: float = 1e-6,
+    highest: float = 10.0,
+    updates: int = 100,
+) -> LearningRateSearch:
+    """Train a copy of a network with a learning rate that grows from update to update.
+
+        search = find_learning_rate(net, MomentumStepper(momentum=0.9), Minibatches(100, **data))
+        stepper.learning_rate = search.suggestion
+
+    The network, the stepper and all random numbers stay as they are; so does the data iterator,
+    if it has ``get_state`` and ``set_state``. (L. N. Smith, arXiv:1506.01186, section 3.3.)
+
+    Args:
+        net: The network, initialized.
+        stepper: A stepper with a learning rate.
+        training_data_iter: Yields batches; begun anew when they end.
+        lowest: The first learning rate.
+        highest: The last one; the search ends earlier where the loss explodes.
+        updates: How many updates there are in between, at equal ratios.
+
+    Raises:
+        TrainingError: An argument makes no sense, there is no batch, or the first loss is not
+            finite.
+    """
+    _check(stepper, lowest, highest, updates)
+    kept = global_rnd.__getstate__()
+    state = training_data_iter.get_state() if hasattr(training_data_iter, "get_state") else None
+    try:
+        with net.copy() as trained:
+            stepper = create_from_description(get_description(stepper))
+            progress = DataProgress(trained, {"training_data_iter": training_data_iter})
+            ratio = (highest / lowest) ** (1 / (updates - 1))
+            return _search(stepper, progress, [lowest * ratio**i for i in range(updates)])
+    finally:
+        global_rnd.__setstate__(kept)
+        if state is not None:
+            training_data_iter.set_state(state)
+
+
+def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> LearningRateSearch:
+    losses: list[float] = []
+    smoothed: list[float] = []
+    stepper.start(progress.net)
+    average = 0.0
+    while True:
+        progress.begin_epoch()
+        for _ in progress.batches():
+            stepper.learning_rate = rates[len(losses)]
+            stepper.run()
+            loss = progress.net.get_loss_values()["total_loss"]
+            if not losses and not math.isfinite(loss):
+                raise TrainingError(
+                    f"find_learning_rate: expected a finite first loss, got {loss}. Check the data "
+                    f"and the initialization."
+                )
+            average = SMOOTHING * average + (1 - SMOOTHING) * loss
+            losses.append(loss)
+            smoothed.append(average / (1 - SMOOTHING ** len(losses)))
+            exploded = not smoothed[-1] <= DIVERGENCE * abs(min(smoothed))  # NaN too
+            if exploded or len(losses) == len(rates):
+                count = len(losses) - (not math.isfinite(smoothed[-1]))
+                return LearningRateSearch(rates[:count], losses[:count], smoothed[:count])
+        if not losses:
+            raise TrainingError(
+                f"find_learning_rate: the training_data_iter "
+                f"({type(progress.iters['training_data_iter']).__name__}) gave no batch."
+            )
+
+
+def _check(stepper: Any, lowest: Any, highest: Any, updates: Any) -> None:
+    if "learning_rate" not in stepper.hyperparameters:
+        raise TrainingError(
+            f"find_learning_rate: expected a stepper with a learning_rate, got "
+            f"{type(stepper).__name__}."
+        )
+    if not (is_number(lowest) and is_number(highest) and 0 < lowest < highest < math.inf):
+        raise TrainingError(
+            f"find_learning_rate: expected 0 < lowest < highest, got {lowest!r} and {highest!r}."
+        )
+    if not is_number(updates) or not updates >= 2 or updates % 1:
+        raise TrainingError(
+            f"find_learning_rate, updates: expected an integer >= 2, got {updates!r}."
+        )

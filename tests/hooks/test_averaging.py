@@ -1,0 +1,186 @@
+"""Averages of the weights: the formula, what sees them, and exact resume."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm import Trainer
+from brainstorm.data_iterators import Minibatches
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import (
+    AverageWeights,
+    Hook,
+    MonitorLoss,
+    SaveBestNetwork,
+    SaveCheckpoint,
+    StopAfterEpoch,
+    StopAfterThresholdReached,
+    WithAverages,
+)
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import FullyConnected
+from brainstorm.network import Network
+from brainstorm.tools import evaluate
+from brainstorm.training import MomentumStepper
+from tests.networks import classifier
+from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
+
+RND = np.random.default_rng(0)
+DATA = {"default": RND.standard_normal((1, 24, 4)), "targets": RND.integers(0, 3, (1, 24, 1))}
+
+
+class Remember(Hook):
+    """Keeps the parameters after every update, those before the first too."""
+
+    role = "reader"
+
+    def __init__(self):
+        super().__init__(timescale="update")
+        self.seen = []
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.seen.append(net.get("parameters"))
+
+
+def network():
+    net = Network.from_layer(
+        classifier(FullyConnected(5, "tanh")), seed=3, handler=NumpyHandler(np.float64)
+    )
+    net.initialize(Gaussian(0.3), seed=2)
+    return net
+
+
+def train(*hooks, epochs=2, net=None):
+    net = net or network()
+    trainer = Trainer(MomentumStepper(0.5, 0.9), verbose=False)
+    for hook in (*hooks, StopAfterEpoch(epochs)):
+        trainer.add_hook(hook)
+    trainer.train(net, Minibatches(4, shuffle=False, **DATA), valid=Minibatches(8, **DATA))
+    return trainer, net
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.6, 0.999])
+def test_formula(decay):
+    remember, averages = Remember(), AverageWeights(decay)
+    _, net = train(remember, averages)
+    expected = remember.seen[0]
+    for n, parameters in enumerate(remember.seen):
+        d = min(decay, (1 + n) / (10 + n))
+        expected = d * expected + (1 - d) * parameters
+    assert len(remember.seen) == 13
+    np.testing.assert_allclose(averages.average, expected, rtol=1e-9, atol=1e-12)
+    assert not np.allclose(averages.average, net.get("parameters")) or decay == 0.0
+
+
+def test_the_network_with_the_averages():
+    averages = AverageWeights(0.9)
+    _, net = train(averages)
+    before = net.get("parameters")
+    copied = averages.network(net)
+    assert np.array_equal(copied.get("parameters"), averages.average)
+    with averages.applied(net):
+        assert np.array_equal(net.get("parameters"), averages.average)
+    assert np.array_equal(net.get("parameters"), before)
+    with pytest.raises(ZeroDivisionError), averages.applied(net):
+        raise ZeroDivisionError
+    assert np.array_equal(net.get("parameters"), before)
+
+
+def test_hooks_that_see_the_averages():
+    averages = AverageWeights(0.9)
+    best = SaveBestNetwork("averaged.total_loss", criterion="min")
+    trainer, net = train(
+        averages,
+        WithAverages(MonitorLoss("valid", name="averaged")),
+        WithAverages(best),
+        MonitorLoss("valid", name="plain"),
+    )
+    losses = trainer.logs["averaged.total_loss"]
+    assert len(losses) == len(trainer.logs["plain.total_loss"]) == 3
+    valid = Minibatches(8, **DATA)
+    found = evaluate(averages.network(net), valid)["total_loss"]
+    assert losses[-1] == pytest.approx(found, rel=1e-9)
+    assert trainer.logs["plain.total_loss"][-1] == pytest.approx(evaluate(net, valid)["total_loss"])
+    assert losses[-1] == min(losses)
+    assert np.array_equal(best.load_best_network().get("parameters"), averages.average)
+    assert trainer.evaluate(net, valid=valid)["averaged.total_loss"] == [pytest.approx(found)]
+
+
+def test_a_hook_with_averages_can_stop():
+    stopper = StopAfterThresholdReached("averaged.total_loss", 100.0, criterion="min")
+    trainer, _ = train(
+        AverageWeights(), WithAverages(MonitorLoss("valid", name="averaged")), WithAverages(stopper)
+    )
+    assert trainer.current_update_nr == 0
+
+
+def test_a_second_training_goes_on():
+    averages, remember = AverageWeights(0.9), Remember()
+    trainer, net = train(averages, remember)
+    first = np.array(averages.average)
+    trainer.hooks["StopAfterEpoch"].max_epochs = 3
+    trainer.train(net, Minibatches(4, shuffle=False, **DATA), valid=Minibatches(8, **DATA))
+    expected, n = first, 13
+    for parameters in remember.seen[13:]:
+        d = min(0.9, (1 + n) / (10 + n))
+        expected, n = d * expected + (1 - d) * parameters, n + 1
+    assert n == 19
+    np.testing.assert_allclose(averages.average, expected, rtol=1e-9)
+
+
+def test_a_run_is_resumed_exactly(tmp_path):
+    def hooks():
+        save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=5, keep=9)
+        best = SaveBestNetwork("rolling_training.total_loss", criterion="min", name="averaged")
+        return [AverageWeights(0.9), save, WithAverages(best)]
+
+    whole = whole_run("dense", "minibatches", "float32", MomentumStepper(0.05, 0.9), hooks())
+    again = resumed_run(tmp_path / "run-5.hdf5", "minibatches")
+    assert outcome(*again) == outcome(*whole)
+    for trainer, _ in (whole, again):
+        assert trainer.hooks["averaged"].hook.trainer is trainer
+    averages = [trainer.hooks["AverageWeights"].average for trainer, _ in (whole, again)]
+    assert np.array_equal(*averages)
+
+
+def test_description():
+    hook = WithAverages(MonitorLoss("valid", interval=3), averages="slow")
+    description = json.loads(json.dumps(get_description(hook)))
+    assert description["averages"] == "slow"
+    again = create_from_description(description)
+    assert (again.interval, again.hook.interval, again.role) == (3, 3, "writer")
+    assert get_description(AverageWeights(0.9))["decay"] == 0.9
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.0, "x", None])
+def test_decay_is_checked(bad):
+    text = (
+        f"hook 'AverageWeights' (AverageWeights), decay: expected a number in [0, 1), got {bad!r}."
+    )
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        AverageWeights(bad)
+
+
+def test_errors():
+    with pytest.raises(
+        TrainingError, match=r"\(AverageWeights\): nothing was averaged yet\. Train"
+    ):
+        AverageWeights().network(network())
+    with pytest.raises(UnknownPathError, match=r"\(WithAverages\): unknown hook 'AverageWeights'"):
+        train(WithAverages(MonitorLoss("valid")))
+    with pytest.raises(
+        TrainingError, match="averages: expected the name of an AverageWeights, got"
+    ):
+        train(MonitorLoss("valid"), WithAverages(MonitorLoss("valid", name="m"), "MonitorLoss"))
+    other = AverageWeights()
+    other.set_state({"count": 2, "average": np.zeros(3)})
+    with pytest.raises(
+        TrainingError, match=r"expected averages of \d+ parameters, got '3 of anoth"
+    ):
+        train(other)

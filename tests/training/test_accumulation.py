@@ -1,0 +1,180 @@
+"""Gradient accumulation: several batches are one, for every stepper; and what surrounds it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import TrainingError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import SaveCheckpoint
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import FullyConnected, Lstm
+from brainstorm.network import Network
+from brainstorm.training import (
+    AdamStepper,
+    GradientAccumulation,
+    LossScaling,
+    MomentumStepper,
+    NesterovStepper,
+    SgdStepper,
+)
+from tests.networks import classifier
+from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
+
+T, SEQUENCES = 3, 12
+
+
+def network():
+    layers = Lstm(5), FullyConnected(4, "tanh")
+    net = Network.from_layer(classifier(*layers), seed=3, handler=NumpyHandler(np.float64))
+    net.initialize(Gaussian(0.3), seed=2)
+    return net
+
+
+def data(number):
+    rnd = np.random.default_rng(number)
+    return {
+        "default": rnd.standard_normal((T, SEQUENCES, 4)),
+        "targets": rnd.integers(0, 3, (T, SEQUENCES, 1)),
+    }
+
+
+def accumulating(stepper, batches):
+    stepper.accumulation = GradientAccumulation(batches)
+    return stepper
+
+
+def train(stepper, cuts, count=5):
+    """Train on the same sequences, cut into parts; return the parameters."""
+    net = network()
+    stepper.start(net)
+    for number in range(count):
+        whole = data(number)
+        for start, stop in itertools.pairwise(cuts):
+            net.provide_external_data({k: v[:, start:stop] for k, v in whole.items()})
+            stepper.run()
+    return net.get("parameters")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SgdStepper(0.1),
+        lambda: MomentumStepper(0.1, 0.9),
+        lambda: NesterovStepper(0.1, 0.9),
+        lambda: AdamStepper(0.01),
+    ],
+    ids=["sgd", "momentum", "nesterov", "adam"],
+)
+@pytest.mark.parametrize("cuts", [(0, 4, 8, 12), (0, 5, 6, 12)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("replay", ["0", "1"])
+def test_parts_of_a_batch_are_the_batch(make, cuts, replay, monkeypatch):
+    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+    whole, limited = make(), accumulating(make(), 3)
+    whole.max_gradient_norm = limited.max_gradient_norm = 0.2
+    np.testing.assert_allclose(
+        train(limited, cuts), train(whole, (0, SEQUENCES)), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_nothing_changes_before_the_last_batch():
+    net, stepper = network(), accumulating(NesterovStepper(0.1, 0.5), 3)
+    stepper.start(net)
+    seen = []
+    for number in range(6):
+        net.provide_external_data(data(number))
+        stepper.run()
+        seen.append((stepper.steps, stepper.accumulation.given, net.get("parameters")))
+    assert [(steps, given) for steps, given, _ in seen] == [
+        (1, 1), (1, 2), (1, 0), (2, 1), (2, 2), (2, 0),
+    ]  # fmt: skip
+    first = network().get("parameters")
+    assert np.array_equal(seen[1][2], first)
+    assert not np.array_equal(seen[2][2], first)
+
+
+def test_one_batch_that_overflows_spoils_its_update_only():
+    net, stepper = network(), accumulating(SgdStepper(0.1), 2)
+    stepper.loss_scaling = LossScaling(initial=16)
+    stepper.start(net)
+    before = net.get("parameters")
+    for number in range(4):
+        batch = data(number)
+        if number == 1:
+            batch["default"][0, 0, 0] = np.inf
+        net.provide_external_data(batch)
+        with np.errstate(all="ignore"):
+            stepper.run()
+        if number == 1:
+            assert np.array_equal(net.get("parameters"), before)
+    assert np.isfinite(net.get("parameters")).all()
+    assert not np.array_equal(net.get("parameters"), before)
+
+
+@pytest.mark.parametrize("interval", [4, 5])
+def test_a_run_is_resumed_exactly_within_an_update(tmp_path, interval):
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=interval, keep=9)
+    stepper = accumulating(MomentumStepper(0.05, 0.9), 3)
+    whole = whole_run("dense", "minibatches", "float32", stepper, [save])
+    again = resumed_run(tmp_path / f"run-{interval}.hdf5", "minibatches")
+    assert outcome(*again) == outcome(*whole)
+
+
+def test_the_state_of_another_network_is_refused():
+    stepper = accumulating(SgdStepper(), 2)
+    stepper.accumulation.set_state({"given": 1, "sequences": 4, "total": np.zeros(3)})
+    with pytest.raises(
+        TrainingError,
+        match=r"GradientAccumulation\.start: expected a sum of \d+ gradients, got 3\. Is it",
+    ):
+        stepper.start(network())
+
+
+def test_description_and_early_state():
+    stepper = accumulating(AdamStepper(0.01), 4)
+    description = json.loads(json.dumps(get_description(stepper)))
+    assert description["accumulation"] == {"@type": "GradientAccumulation", "batches": 4}
+    again = create_from_description(description)
+    assert again.accumulation.batches == 4
+    assert again.accumulation.get_state() == {"given": 0, "sequences": 0}
+    assert "accumulation" not in get_description(AdamStepper())
+
+
+@pytest.mark.parametrize("bad", [0, 1.5, "x", None, True])
+def test_batches_are_checked(bad):
+    text = f"GradientAccumulation.batches: expected an integer >= 1, got {bad!r}."
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        GradientAccumulation(bad)
+
+
+class Doubling:
+    """A reducer that finds the same gradients on another process."""
+
+    def __init__(self):
+        self.seen = []
+
+    def start(self, stepper):
+        self.stepper = stepper
+
+    def reduce(self, gradients, sequences):
+        self.seen.append(sequences)
+        gradients *= 2.0
+
+
+@pytest.mark.parametrize("batches", [None, 2])
+def test_a_reducer_sees_the_gradients_of_every_update(batches):
+    plain, reduced = SgdStepper(0.2), SgdStepper(0.1)
+    reduced.reducer = Doubling()
+    for stepper in (plain, reduced):
+        if batches:
+            accumulating(stepper, batches)
+    cuts = (0, SEQUENCES) if batches is None else (0, 4, SEQUENCES)
+    np.testing.assert_allclose(train(reduced, cuts), train(plain, cuts), rtol=1e-12)
+    assert reduced.reducer.seen == [SEQUENCES] * 5
+    assert reduced.reducer.stepper is reduced

@@ -1,0 +1,133 @@
+"""The search for a learning rate: what it sees, what it suggests, and what it leaves alone."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm import global_rnd
+from brainstorm.data_iterators import Minibatches, Undivided
+from brainstorm.errors import TrainingError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import BatchNorm, Dropout, FullyConnected
+from brainstorm.network import Network
+from brainstorm.structure.generators import get_generator_states
+from brainstorm.tools import plot_learning_rates
+from brainstorm.training import (
+    AdamStepper,
+    ForwardStepper,
+    LearningRateSearch,
+    SgdStepper,
+    find_learning_rate,
+)
+from tests.networks import classifier
+
+RND = np.random.default_rng(0)
+INPUTS = RND.standard_normal((1, 60, 4))
+DATA = {"default": INPUTS, "targets": INPUTS[..., :3].argmax(axis=2)[..., np.newaxis]}
+
+
+def network(dtype=np.float64):
+    layers = FullyConnected(8, "tanh"), BatchNorm(), Dropout(0.1)
+    net = Network.from_layer(classifier(*layers), seed=3, handler=NumpyHandler(dtype, seed=1))
+    net.initialize(Gaussian(0.3), seed=2)
+    return net
+
+
+@pytest.mark.parametrize("stepper", [SgdStepper(), AdamStepper()])
+def test_the_suggestion_is_a_rate_that_learns(stepper):
+    net, data = network(), Minibatches(10, **DATA)
+    search = find_learning_rate(net, stepper, data, lowest=1e-4, highest=1e4, updates=120)
+    assert len(search.rates) == len(search.losses) == len(search.smoothed) < 120
+    ratios = np.diff(np.log(search.rates))
+    np.testing.assert_allclose(ratios, math.log(1e8) / 119, rtol=1e-9)
+    assert search.rates[0] == 1e-4
+    stepper.learning_rate = search.suggestion
+    stepper.start(net)
+    losses = []
+    for _ in range(20):
+        for batch in data(net.handler):
+            net.provide_external_data(batch)
+            stepper.run()
+            losses.append(net.get_loss_values()["total_loss"])
+    assert np.mean(losses[-6:]) < 0.5 * losses[0]
+
+
+def test_nothing_is_changed():
+    net, data, stepper = network(), Minibatches(10, **DATA), AdamStepper(0.123)
+    before = net.get("parameters"), data.get_state(), global_rnd.__getstate__()
+    statistics = net.get("BatchNorm.internals.running_mean")
+    generators = get_generator_states(net)
+    find_learning_rate(net, stepper, data, updates=10)
+    assert np.array_equal(net.get("parameters"), before[0])
+    assert np.array_equal(net.get("BatchNorm.internals.running_mean"), statistics)
+    assert str(data.get_state()) == str(before[1])
+    assert str(global_rnd.__getstate__()) == str(before[2])
+    assert str(get_generator_states(net)) == str(generators)
+    assert stepper.learning_rate == 0.123
+    assert stepper.net is None
+
+
+def test_data_begin_anew_when_they_end():
+    search = find_learning_rate(network(), SgdStepper(), Undivided(**DATA), updates=7)
+    assert len(search.losses) == 7
+
+
+def test_the_search_ends_with_the_last_finite_loss():
+    net = network(np.float32)
+    with np.errstate(all="ignore"):
+        search = find_learning_rate(net, SgdStepper(), Undivided(**DATA), 1e-2, 1e38, 30)
+    assert np.isfinite(search.losses).all()
+
+
+def test_smoothed_losses_are_weighted_averages():
+    search = find_learning_rate(network(), SgdStepper(), Minibatches(10, **DATA), updates=12)
+    for i, smoothed in enumerate(search.smoothed):
+        weights = 0.9 ** np.arange(i, -1, -1)
+        assert smoothed == pytest.approx(np.average(search.losses[: i + 1], weights=weights))
+
+
+def test_a_loss_that_rises_from_the_start_has_no_suggestion():
+    search = LearningRateSearch([0.1, 0.2], [1.0, 2.0], [1.0, 1.5])
+    text = "expected a loss that falls at first, got one that rises from 1 on, with learning rates"
+    with pytest.raises(TrainingError, match=text):
+        _ = search.suggestion
+
+
+def test_plot(tmp_path):
+    search = LearningRateSearch([0.1, 0.2, 0.4], [2.0, 1.0, 2.0], [2.0, 1.5, 1.7])
+    figure = plot_learning_rates(search)
+    figure.savefig(tmp_path / "search.png")
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    assert [text.get_text() for text in axes.get_legend().get_texts()][2] == "suggestion: 0.02"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"stepper": ForwardStepper()}, "a stepper with a learning_rate, got ForwardStepper."),
+        ({"lowest": 0}, "0 < lowest < highest, got 0 and 10.0."),
+        ({"lowest": 1, "highest": 1}, "0 < lowest < highest, got 1 and 1."),
+        ({"updates": 1}, "an integer >= 2, got 1."),
+        ({"updates": 2.5}, "an integer >= 2, got 2.5."),
+    ],
+)
+def test_arguments_are_checked(options, text):
+    arguments = {"stepper": SgdStepper(), "training_data_iter": Undivided(**DATA), **options}
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        find_learning_rate(network(), **arguments)
+
+
+def test_senseless_data():
+    with pytest.raises(TrainingError, match=r"the training_data_iter \(function\) gave no batch"):
+        find_learning_rate(network(), SgdStepper(), lambda handler: iter(()))
+    bad = {**DATA, "default": np.full_like(INPUTS, np.nan)}
+    with pytest.raises(
+        TrainingError, match="expected a finite first loss, got nan. Check the data"
+    ):
+        find_learning_rate(network(), SgdStepper(), lambda handler: iter([bad]))

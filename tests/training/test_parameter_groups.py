@@ -1,0 +1,249 @@
+"""Parameter groups: every group is what a stepper of its own would do to its parameters."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import TrainingError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import FullyConnected, Lstm
+from brainstorm.network import Network
+from brainstorm.training import (
+    AdadeltaStepper,
+    AdagradStepper,
+    AdamStepper,
+    AdamWStepper,
+    ForwardStepper,
+    Linear,
+    MomentumStepper,
+    NesterovStepper,
+    ParameterGroup,
+    RMSPropStepper,
+    SgdStepper,
+)
+from brainstorm.value_modifiers import L2Decay
+from tests.networks import classifier
+from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
+
+STEPPERS = {
+    "sgd": lambda rate=0.1: SgdStepper(rate),
+    "momentum": lambda rate=0.1: MomentumStepper(rate, 0.9),
+    "nesterov": lambda rate=0.1: NesterovStepper(rate, 0.9),
+    "rmsprop": lambda rate=0.01: RMSPropStepper(rate),
+    "adagrad": lambda rate=0.05: AdagradStepper(rate),
+    "adadelta": lambda rate=0.5: AdadeltaStepper(rate),
+    "adam": lambda rate=0.01: AdamStepper(rate),
+    "adamw": lambda rate=0.01: AdamWStepper(rate, weight_decay=0.1),
+}
+
+
+def network(handler=None):
+    layers = FullyConnected(6, "tanh", name="Dense"), Lstm(5, name="Lstm")
+    net = Network.from_layer(
+        classifier(*layers), seed=3, handler=handler or NumpyHandler(np.float64)
+    )
+    net.initialize(Gaussian(0.3), seed=2)
+    return net
+
+
+def batch(number):
+    rnd = np.random.default_rng(number)
+    return {"default": rnd.standard_normal((3, 4, 4)), "targets": rnd.integers(0, 3, (3, 4, 1))}
+
+
+def train(stepper, net=None, count=6, before=lambda number: None):
+    net = net or network()
+    stepper.start(net)
+    for number in range(count):
+        before(number)
+        net.provide_external_data(batch(number))
+        stepper.run()
+    return {path: net.get(path) for path in net.parameter_slices}
+
+
+def grouped(stepper, *groups):
+    stepper.groups = groups
+    return stepper
+
+
+def one_step_from(stepper, paths):
+    """Return the named parameters after one step of a stepper without groups."""
+    values = train(stepper, count=1)
+    return {path: values[path] for path in values if any(p in path for p in paths)}
+
+
+def test_slices_are_the_places_of_the_parameters():
+    net = network()
+    assert sum(place.stop - place.start for place in net.parameter_slices.values()) == (
+        net.parameters_size
+    )
+    for path, place in net.parameter_slices.items():
+        assert np.array_equal(net.get("parameters")[place], net.get(path).ravel())
+
+
+@pytest.mark.parametrize("make", STEPPERS.values(), ids=STEPPERS)
+@pytest.mark.parametrize("replay", ["0", "1"])
+def test_groups_that_change_nothing_change_nothing(make, replay, monkeypatch):
+    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+    plain = train(make())
+    same = train(grouped(make(), ParameterGroup("Lstm"), ParameterGroup("*.bias")))
+    assert all(np.array_equal(plain[path], same[path]) for path in plain)
+
+
+@pytest.mark.parametrize("make", STEPPERS.values(), ids=STEPPERS)
+def test_every_group_has_its_own_learning_rate(make):
+    slow = make()
+    slow.learning_rate *= 0.25
+    stepper = grouped(make(), ParameterGroup("Lstm", learning_rate_factor=0.25))
+    found = train(stepper, count=1)
+    expected = {**one_step_from(make(), ["Dense", "Proj"]), **one_step_from(slow, ["Lstm"])}
+    for path in found:
+        np.testing.assert_allclose(found[path], expected[path], rtol=1e-12, err_msg=path)
+
+
+@pytest.mark.parametrize("make", STEPPERS.values(), ids=STEPPERS)
+@pytest.mark.parametrize("replay", ["0", "1"])
+def test_frozen_parameters_stay(make, replay, monkeypatch):
+    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+    first = {path: network().get(path) for path in network().parameter_slices}
+    found = train(grouped(make(), ParameterGroup(["Dense", "Lstm.*.R*"], frozen=True)))
+    for path, values in found.items():
+        frozen = path.startswith(("Dense", "Lstm.parameters.R"))
+        assert np.array_equal(values, first[path]) == frozen, path
+
+
+def test_frozen_gradients_do_not_count_for_the_norm():
+    net = network()
+    stepper = grouped(SgdStepper(0.1), ParameterGroup("Dense", frozen=True))
+    stepper.max_gradient_norm = 0.01
+    train(stepper, net, count=1)
+    assert np.linalg.norm(net.get("gradients")) == pytest.approx(0.01, rel=1e-9)
+    assert not net.get("gradients")[net.parameter_slices["Dense.parameters.W"]].any()
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_decay_is_that_of_the_gradient_modifier(name):
+    modified = network()
+    modified.set_gradient_modifiers({"Dense": {"W": L2Decay(0.3)}})
+    found = train(grouped(STEPPERS[name](), ParameterGroup("Dense.*.W", weight_decay=0.3)))
+    for path, values in train(STEPPERS[name](), modified).items():
+        np.testing.assert_allclose(found[path], values, rtol=1e-9, atol=1e-12)
+
+
+def test_the_decay_of_adamw_is_its_own():
+    without = AdamWStepper(0.01, weight_decay=0.0)
+    found = train(grouped(STEPPERS["adamw"](), ParameterGroup("*", weight_decay=0)))
+    for path, values in train(without).items():
+        np.testing.assert_allclose(found[path], values, rtol=1e-12)
+
+
+def test_the_first_group_that_names_a_parameter_counts():
+    groups = ParameterGroup("*.bias", frozen=True), ParameterGroup("Dense", weight_decay=5.0)
+    first = network().get("Dense.parameters.bias")
+    assert np.array_equal(train(grouped(SgdStepper(), *groups))["Dense.parameters.bias"], first)
+
+
+def test_groups_can_change_while_training():
+    stepper = grouped(MomentumStepper(0.1, 0.9), ParameterGroup("Dense", frozen=True))
+    net, seen = network(), []
+
+    def change(number):
+        seen.append(net.get("Dense.parameters.W"))
+        if number == 3:
+            stepper.groups[0].frozen = False
+        if number == 5:
+            stepper.groups = [ParameterGroup("Dense", frozen=True), ParameterGroup("Lstm")]
+
+    train(stepper, net, 8, change)
+    moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(seen)]
+    assert moved == [False, False, False, True, True, False, False]
+
+
+def test_schedules_reach_all_groups():
+    def run(*groups):
+        stepper = grouped(SgdStepper(0.5), *groups)
+        return train(stepper, before=lambda n: setattr(stepper, "learning_rate", 0.5 / (1 + n)))
+
+    found = run(ParameterGroup("Lstm", learning_rate_factor=0.0))
+    assert np.array_equal(found["Lstm.parameters.Wz"], network().get("Lstm.parameters.Wz"))
+    halved = SgdStepper(0.25)
+    expected = train(halved, before=lambda n: setattr(halved, "learning_rate", 0.25 / (1 + n)))
+    found = run(ParameterGroup("*", learning_rate_factor=0.5))
+    for path, values in expected.items():
+        np.testing.assert_allclose(found[path], values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler, NativeHandler])
+def test_plans_and_handlers_agree(handler):
+    groups = (
+        ParameterGroup("Dense", learning_rate_factor=0.5, weight_decay=0.1),
+        ParameterGroup("*.bias", frozen=True),
+    )
+    found = train(grouped(NesterovStepper(0.1, 0.9), *groups), network(handler(np.float32)))
+    for path, values in train(grouped(NesterovStepper(0.1, 0.9), *groups)).items():
+        np.testing.assert_allclose(found[path], values, rtol=1e-3, atol=1e-5)
+
+
+def test_a_run_is_resumed_exactly(tmp_path):
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=5, keep=9)
+    groups = ParameterGroup("*.bias", frozen=True), ParameterGroup("*", learning_rate_factor=0.5)
+    hooks = [save, ModifyStepperAttribute(Linear(0.05, 0.01, 9), timescale="update", name="rate")]
+    stepper = grouped(MomentumStepper(0.05, 0.9), *groups)
+    whole = whole_run("dense", "minibatches", "float32", stepper, hooks)
+    again = resumed_run(tmp_path / "run-5.hdf5", "minibatches")
+    assert outcome(*again) == outcome(*whole)
+
+
+def test_description():
+    stepper = grouped(
+        SgdStepper(), ParameterGroup(["Conv*"], 0.5), ParameterGroup("*", frozen=True)
+    )
+    description = json.loads(json.dumps(get_description(stepper)))
+    assert description["groups"] == [
+        {"@type": "ParameterGroup", "paths": ["Conv*"], "learning_rate_factor": 0.5},
+        {"@type": "ParameterGroup", "paths": "*", "frozen": True},
+    ]
+    again = create_from_description(description)
+    assert again.groups[1].frozen
+    assert "groups" not in get_description(SgdStepper())
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (
+            lambda: grouped(SgdStepper(), ParameterGroup("Dens")).start(network()),
+            "ParameterGroup('Dens'): unknown path of a parameter 'Dens'. Choices are: "
+            "Dense.parameters.W, Dense.parameters.bias, ",
+        ),
+        (
+            lambda: grouped(SgdStepper(), {"Dense": 1}),
+            "SgdStepper.groups: expected ParameterGroups, got {'Dense': 1}.",
+        ),
+        (
+            lambda: grouped(ForwardStepper(), ParameterGroup("*", learning_rate_factor=0.5)),
+            "ForwardStepper.groups, ParameterGroup('*'): this stepper has no learning_rate for "
+            "its learning_rate_factor.",
+        ),
+        (
+            lambda: ParameterGroup("*", learning_rate_factor=-1),
+            "ParameterGroup.learning_rate_factor: expected a finite number >= 0, got -1.",
+        ),
+        (
+            lambda: ParameterGroup("*", weight_decay=float("nan")),
+            "ParameterGroup.weight_decay: expected a finite number >= 0, got nan.",
+        ),
+    ],
+)
+def test_errors(act, text):
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        act()
