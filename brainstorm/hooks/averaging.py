@@ -32,13 +32,14 @@ class AverageWeights(Hook):
         averages.network(net).save_as_hdf5("averaged.hdf5")
 
     ``a += (1 - d) * (p - a)`` after every update, where d grows towards `decay` at the start: it is
-    ``min(decay, (1 + n) / (10 + n))`` after n updates. Running statistics are those of the
+    ``min(decay, (1 + n) / (10 + n))`` after n averagings. Running statistics are those of the
     training. (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992.)
 
     Args:
         decay: How much of the average remains, in [0, 1).
-        interval: Every so many updates.
         name: The name by which `WithAverages` finds it.
+        timescale: ``'update'`` or ``'epoch'``.
+        interval: Average every so many updates or epochs.
 
     Attributes:
         average: The average of the flat parameters on the network's handler, while training and
@@ -55,8 +56,14 @@ class AverageWeights(Hook):
 
     role = "editor"
 
-    def __init__(self, decay: float = 0.999, interval: int = 1, name: str | None = None) -> None:
-        super().__init__(name, "update", interval)
+    def __init__(
+        self,
+        decay: float = 0.999,
+        name: str | None = None,
+        timescale: str = "update",
+        interval: int = 1,
+    ) -> None:
+        super().__init__(name, timescale, interval)
         if not is_number(decay) or not 0 <= decay < 1:
             raise self.fail("decay", "a number in [0, 1)", decay)
         self.decay = decay

@@ -228,7 +228,7 @@ class SaveBestNetwork(Saver):
             net.save_as_hdf5(self.filename)
         else:
             self.parameters = net.handler.get_numpy_copy(net.buffer.parameters)
-            self._persistent = {path: net.get(path) for path in _persistent_paths(net)}
+            self._persistent = {path: net.get(path) for path in net.persistent_paths}
         self._kept = True
 
     def load_best_network(self) -> Network:
@@ -270,13 +270,3 @@ def is_better(value: float, best_so_far: float | None, criterion: str) -> bool:
     if math.isnan(value) or best_so_far is None:
         return not math.isnan(value)
     return value > best_so_far if criterion == "max" else value < best_so_far
-
-
-def _persistent_paths(net: Any) -> list[str]:
-    """Return the paths of the internals that survive between passes (running statistics)."""
-    return [
-        f"{layer_name}.internals.{name}"
-        for layer_name, layer in net.layers.items()
-        for name, structure in layer.internal_shapes.items()
-        if structure.persistent
-    ]

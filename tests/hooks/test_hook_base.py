@@ -13,6 +13,7 @@ from brainstorm.hooks.base import ROLES, find_log
 from brainstorm.training import Linear
 
 EXAMPLES = {
+    "AverageWeights": lambda: hooks.AverageWeights(0.9),
     "EarlyStopper": lambda: hooks.EarlyStopper("valid.loss", 3, "max"),
     "InfoUpdater": lambda: hooks.InfoUpdater(type("Run", (), {"info": {}})()),
     "LivePage": lambda: hooks.LivePage(8080),
@@ -35,7 +36,12 @@ EXAMPLES = {
     "StopAfterThresholdReached": lambda: hooks.StopAfterThresholdReached("a", 0.5),
     "StopOnNan": lambda: hooks.StopOnNan("a"),
     "StopOnSigQuit": lambda: hooks.StopOnSigQuit(),
+    "WithAverages": lambda: hooks.WithAverages(hooks.MonitorLoss("valid")),
 }
+
+
+#: What has no options of when it fires: it always, or another hook, says so.
+NOT_COMMON = {"ProgressBar", "InfoUpdater", "WithAverages"}
 
 
 def test_every_hook_is_here():
@@ -53,7 +59,7 @@ def test_description_is_strict_json_and_gives_the_same_hook(name):
     assert hook.role in ROLES
 
 
-@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"ProgressBar", "InfoUpdater"}))
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - NOT_COMMON))
 def test_common_options(name):
     hook = type(EXAMPLES[name]())
     given = {

@@ -1,0 +1,153 @@
+"""What a network is made of: its layers, their handler, and the memory that can be looked into."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers.base_layer import Layer
+from brainstorm.layers.loss_layer import LossLayerImpl
+from brainstorm.randomness import Seedable
+from brainstorm.structure.architecture import INPUT, Architecture
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.buffers import BufferManager
+from brainstorm.structure.display import Tree
+from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
+from brainstorm.structure.summary import network_tree, summarize
+
+__all__ = ["NetworkMemory"]
+
+
+class NetworkMemory(Seedable):
+    """Layers and buffers of a network."""
+
+    def __init__(
+        self,
+        layers: Mapping[str, Layer],
+        buffer_manager: BufferManager,
+        architecture: Architecture,
+        seed: int | None = None,
+        handler: Handler | None = None,
+    ) -> None:
+        super().__init__(seed)
+        self.layers: OrderedDict[str, Layer] = OrderedDict(layers)
+        self.architecture = architecture
+        self.loss_layers = [n for n, la in self.layers.items() if isinstance(la, LossLayerImpl)]
+        if "total_loss" in self.loss_layers:
+            raise NetworkValidationError(
+                "layer 'total_loss' (Loss): the name is taken by the sum of all losses."
+            )
+        self._buffer_manager = buffer_manager
+        self.set_handler(buffer_manager.handler if handler is None else handler)
+
+    def set_handler(self, handler: Handler) -> None:
+        """Compute with `handler` from now on; parameters and running statistics are kept."""
+        if handler is not self._buffer_manager.handler:
+            self._buffer_manager.set_handler(handler)
+        for layer in self.layers.values():
+            layer.set_handler(handler)
+
+    @property
+    def handler(self) -> Handler:
+        """The handler that computes everything; see `set_handler`."""
+        return self._buffer_manager.handler
+
+    # -- looking inside -------------------------------------------------------------------------
+
+    @property
+    def buffer(self) -> BufferView:
+        """The tree of all buffers, on the handler's device; writing to them is allowed.
+
+        Raises:
+            NetworkValidationError: The network was closed.
+        """
+        return self._buffer_manager.views
+
+    @property
+    def time_size(self) -> int:
+        """Present sequence length T."""
+        return self._buffer_manager.time_size
+
+    @property
+    def batch_size(self) -> int:
+        """Present batch size B."""
+        return self._buffer_manager.batch_size
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the data that `provide_external_data` takes."""
+        return tuple(self.layers[INPUT].out_shapes)
+
+    @property
+    def parameters_size(self) -> int:
+        """Number of trainable values."""
+        return int(self.buffer.parameters.size)
+
+    def get(self, path: str) -> np.ndarray:
+        """Return a copy of a buffer as a NumPy array.
+
+        Args:
+            path: Dotted path such as ``'Lstm.internals.Fb'`` or ``'parameters'``. Outputs of
+                recurrent layers have T + 1 rows; the last is the state before the first step.
+
+        Raises:
+            UnknownPathError: The path leads nowhere, or to a group of buffers.
+            NullBufferError: It is a delta that nobody needs.
+            ReusedBufferError: Its memory is shared, and the last pass has used it again.
+        """
+        return self.handler.get_numpy_copy(self._buffer_manager.read(path))
+
+    def get_input(self, name: str) -> np.ndarray:
+        """Return a copy of the data that was provided as `name`."""
+        return self.get(f"{INPUT}.outputs.{name}")
+
+    def memory(self, T: int, B: int) -> MemoryReport:
+        """Return the exact bytes per layer and kind for T and B; nothing is allocated."""
+        manager = self._buffer_manager
+        return measure_memory(manager.hubs, list(self.layers), T, B, manager.item_size)
+
+    def largest_batch(self, bytes: int, T: int = 1) -> int:
+        """Return the largest batch size whose buffers fit into `bytes` for sequences of T steps."""
+        manager = self._buffer_manager
+        return find_largest_batch(manager.hubs, T, bytes, manager.item_size)
+
+    def summary(self) -> None:
+        """Print a table of the layers: shapes, parameters, characteristics."""
+        sys.stdout.write(f"Network of {len(self.layers)} layers\n{summarize(self.layers)}\n")
+
+    def tree(self) -> Tree:
+        """Return the tree of all layers, to be printed or to be shown by a notebook.
+
+        Each layer has its options, where its inputs come from, its outputs, parameters and
+        internals. ``repr(net)`` is this, folded where it is long.
+        """
+        return network_tree(self.layers, None if self._buffer_manager.is_closed else self.buffer)
+
+    def __repr__(self) -> str:
+        return repr(self.tree().folded())
+
+    def _repr_html_(self) -> str:
+        return self.tree().folded()._repr_html_()
+
+    def __rich__(self) -> Any:
+        return self.tree().folded().__rich__()
+
+    # -- life cycle -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Shut all layers down and release the memory; may be called more than once."""
+        for layer in self.layers.values():
+            layer.shutdown()
+        self._buffer_manager.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

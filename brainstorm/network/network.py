@@ -1,0 +1,304 @@
+"""Network: what users build, train, look into, predict with and save.
+
+What it inherits is in the order of its life: `NetworkMemory` (layers, handler, buffers),
+`NetworkParameters` (initialization and modifiers), `NetworkPasses` (forward and backward).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import Describable, create_from_description, get_description
+from brainstorm.errors import DescriptionError, FileFormatError
+from brainstorm.files import NetworkFile, PathLike, intact, read_network_file, write_network_file
+from brainstorm.handlers import get_default_handler
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers.base_layer import Layer
+from brainstorm.network.passes import Data, NetworkPasses
+from brainstorm.randomness import RandomState
+from brainstorm.structure.architecture import (
+    INPUT,
+    Architecture,
+    generate_architecture,
+    instantiate_layers_from_architecture,
+)
+from brainstorm.structure.buffers import BufferManager
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.external_data import split_batch
+from brainstorm.structure.generators import get_generator_states, set_generator_states
+from brainstorm.structure.lifetimes import plan_memory
+from brainstorm.structure.planning import Plans
+from brainstorm.structure.prediction import Prediction
+from brainstorm.structure.topology import check_topology
+from brainstorm.utils import Array
+
+__all__ = ["Network"]
+
+#: Values that do not grow with T and B (parameters, gradients, statistics, what is derived from
+#: them) to those in the network's file, and how many more a layer may need.
+MOST_TIMES_HELD, MOST_BESIDE_HELD = 4, 2**22
+
+
+class Network(NetworkPasses, Describable):
+    """A trainable network whose whole memory can be looked into.
+
+    Usually made with `from_layer` or `from_architecture`.
+
+    Args:
+        layers: Name to layer, in topological order.
+        buffer_manager: Owns the memory.
+        architecture: The dictionary that the layers were made from.
+        seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
+        handler: Computes everything; `None` takes the buffer manager's.
+
+    Attributes:
+        layers: Name to layer, in topological order.
+        buffer: The tree of all buffers: ``net.buffer.Lstm.internals.Fb``.
+        loss_layers: Names of the Loss layers.
+        output_name: Dotted path of the output that scorers and `predict` look at.
+        initializers: Description of the last call of `initialize`.
+        weight_modifiers: Layer to parameter to the modifiers applied after each update.
+        gradient_modifiers: The same for gradients, applied after each backward pass.
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, Layer],
+        buffer_manager: BufferManager,
+        architecture: Architecture,
+        seed: int | None = None,
+        handler: Handler | None = None,
+    ) -> None:
+        super().__init__(layers, buffer_manager, architecture, seed, handler)
+        self.output_name: str | None = None
+        self._plans = Plans()
+        self._predictions: dict[Any, Prediction] = {}
+
+    @classmethod
+    def from_layer(
+        cls,
+        some_layer: ConstructionWrapper,
+        seed: int | None = None,
+        handler: Handler | None = None,
+        memory: str = "inspectable",
+    ) -> Network:
+        """Build the network of everything that is connected with `some_layer`."""
+        return cls.from_architecture(generate_architecture(some_layer), seed, handler, memory)
+
+    @classmethod
+    def from_architecture(
+        cls,
+        architecture: Architecture,
+        seed: int | None = None,
+        handler: Handler | None = None,
+        memory: str = "inspectable",
+    ) -> Network:
+        """Build the network that an architecture dictionary describes.
+
+        Args:
+            architecture: See `brainstorm.structure.architecture`; it is not changed.
+            seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
+            handler: Computes everything; `None` takes the default handler.
+            memory: ``'inspectable'`` keeps everything, ``'compact'`` uses memory again as soon as
+                neither pass needs what is in it; all results are the same.
+
+        Raises:
+            NetworkValidationError: Names, types or connections are not in order.
+            LayerValidationError: Options or shapes do not fit a layer.
+            UnknownTypeError: A layer type does not exist.
+        """
+        return cls._build(architecture, seed, handler, memory)
+
+    @classmethod
+    def _build(
+        cls,
+        architecture: Architecture,
+        seed: int | None,
+        handler: Handler | None,
+        memory: str,
+        held: int | None = None,
+    ) -> Network:
+        """Build a network; if a file holds `held` values for it, only one of about that size."""
+        seed = RandomState(seed).get_seed()
+        layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
+        check_topology(layers)
+        hubs, layout = plan_memory(layers, strategy=memory)
+        needed = sum(hub.get_size(0, 0) for hub in hubs)
+        if held is not None and needed > MOST_TIMES_HELD * held + MOST_BESIDE_HELD:
+            raise FileFormatError(
+                f"the file holds {held} values for a network whose description needs memory for "
+                f"{needed}."
+            )
+        manager = BufferManager(layout, hubs, handler or get_default_handler())
+        return cls(layers, manager, architecture, seed)
+
+    # -- using a trained network ----------------------------------------------------------------
+
+    def predict(
+        self, data: Array | Data, output_name: str | None = None, batch_size: int = 128
+    ) -> np.ndarray:
+        """Return an output for data of any batch size and sequence length.
+
+        Only the layers that this output depends on are run, in inference mode. The present batch
+        is replaced.
+
+        Args:
+            data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
+                from input names to arrays. Other inputs (targets) are set to zero.
+            output_name: Dotted path such as ``'Output.outputs.predictions'``; `None` takes
+                ``net.output_name``, or the only output called ``predictions``.
+            batch_size: Number of sequences computed at once; bounds the memory.
+
+        Returns:
+            Array (T, N, features...).
+        """
+        if not isinstance(data, Mapping):
+            names = self.input_names
+            data = {names[0] if len(names) == 1 else "default": np.asarray(data)}
+        prediction = self._find_prediction(output_name, tuple(data))
+        path, structure, needed, given, missing = prediction
+        given_data = {name: data[name] for name in given}
+        parts = []
+        for batch in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
+            self.provide_external_data(batch, all_inputs=False)
+            for name in missing:
+                self.handler.fill(self.buffer.Input.outputs[name], 0.0)
+            self._plans.run(
+                self,
+                lambda: self._passes.forward(needed, False, None),
+                lambda recorded: recorded.forward_pass(names=needed),
+                path,
+            )
+            values = self.handler.get_numpy_copy(self.buffer[path])
+            parts.append(values[: self.time_size] if structure.scales_with_time else values)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts, axis=max(structure.first_feature_dim - 1, 0))
+
+    def _find_prediction(self, output_name: str | None, names: tuple[str, ...]) -> Prediction:
+        key = output_name or self.output_name, names
+        if key not in self._predictions:
+            self._predictions[key] = Prediction.of(self.layers, *key)
+        return self._predictions[key]
+
+    # -- files and descriptions -----------------------------------------------------------------
+
+    def save_as_hdf5(self, filename: PathLike, comment: str = "") -> None:
+        """Write the description, all parameters and running statistics to an HDF5 file.
+
+        The file appears whole under its name or not at all.
+        """
+        write_network_file(filename, self.get_file_content(comment))
+
+    def get_file_content(self, comment: str = "") -> NetworkFile:
+        """Return copies of all that `save_as_hdf5` writes."""
+        persistent = {path: self.get(path) for path in self.persistent_paths}
+        return NetworkFile(self.__describe__(), self.get("parameters"), persistent, comment)
+
+    @classmethod
+    def from_hdf5(cls, filename: PathLike, handler: Handler | None = None) -> Network:
+        """Return the network in a file that `save_as_hdf5` wrote, or in a run file.
+
+        Args:
+            filename: The file.
+            handler: Use this handler instead of the one that the file names.
+
+        Raises:
+            FileFormatError: The file is truncated, foreign, or of a newer version.
+            UnknownTypeError: It needs a class that has not been imported.
+        """
+        return cls.from_file_content(read_network_file(filename), filename, handler)
+
+    @classmethod
+    def from_file_content(
+        cls, content: NetworkFile, filename: PathLike, handler: Handler | None = None
+    ) -> Network:
+        """Return the network of `get_file_content`; `filename` is for messages, see `from_hdf5`."""
+        filename = os.fspath(filename)
+        arrays = {"parameters": content.parameters, **content.persistent}
+        held = sum(array.size for array in arrays.values())
+        with intact(repr(filename), "network"):
+            net = cls._from_description(content.description, handler, held)
+        expected = {"parameters", *net.persistent_paths}
+        if set(arrays) != expected:
+            raise FileFormatError(
+                f"{filename!r}: expected the arrays {sorted(expected)}, got {sorted(arrays)}."
+            )
+        for path, values in arrays.items():
+            if tuple(values.shape) != tuple(net.buffer[path].shape):
+                raise FileFormatError(
+                    f"{filename!r}, {path}: expected shape {tuple(net.buffer[path].shape)}, got "
+                    f"{values.shape}."
+                )
+        for path, values in arrays.items():
+            net.handler.set_from_numpy(net.buffer[path], values)
+        return net
+
+    def copy(self) -> Network:
+        """Return an independent network that is the same in everything.
+
+        Its parameters, running statistics, modifiers and the states of all random numbers are
+        copies; it computes with a handler of the same kind.
+        """
+        return copy.deepcopy(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as through a file, and with the states of all random numbers."""
+        states = get_generator_states(self)
+        return (
+            _copy_network,
+            (type(self), self.get_file_content(), states, self.keep_input_deltas),
+        )
+
+    def __describe__(self) -> dict[str, Any]:
+        return {
+            "@type": "Network",
+            "architecture": get_description(self.architecture),
+            "handler": get_description(self.handler),
+            "memory": self._buffer_manager.strategy,
+            "initializers": self.initializers,
+            "weight_modifiers": get_description(self.weight_modifiers),
+            "gradient_modifiers": get_description(self.gradient_modifiers),
+            "output_name": self.output_name,
+        }
+
+    @classmethod
+    def __new_from_description__(cls, description: Mapping[str, Any]) -> Network:
+        net = cls._from_description(description)
+        if net.initializers:
+            net.initialize(create_from_description(net.initializers))
+        return net
+
+    @classmethod
+    def _from_description(
+        cls, description: Mapping[str, Any], handler: Handler | None = None, held: int | None = None
+    ) -> Network:
+        handler = handler or create_from_description(description["handler"])
+        if not isinstance(handler, Handler):
+            raise DescriptionError(f"[handler]: expected a handler, got {handler!r}")
+        memory = description.get("memory", "inspectable")
+        net = cls._build(description["architecture"], None, handler, memory, held)
+        net.initializers = description.get("initializers", {})
+        weights, gradients = (
+            create_from_description(description.get(kind, {}))
+            for kind in ("weight_modifiers", "gradient_modifiers")
+        )
+        net.set_weight_modifiers(weights)
+        net.set_gradient_modifiers(gradients)
+        net.output_name = description.get("output_name")
+        return net
+
+
+def _copy_network(
+    cls: type[Network], content: NetworkFile, generators: dict[str, Any], keep_input_deltas: bool
+) -> Network:
+    where = "a copied network"
+    net = cls.from_file_content(content, where)
+    net.keep_input_deltas = keep_input_deltas
+    set_generator_states(net, generators, where)
+    return net

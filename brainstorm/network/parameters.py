@@ -1,0 +1,182 @@
+"""The parameters of a network: initialization, modifiers; and the statistics of its layers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from brainstorm import references
+from brainstorm.describable import get_description
+from brainstorm.initializers import as_initializer, evaluate_initializer
+from brainstorm.network.memory import NetworkMemory
+from brainstorm.randomness import RandomState
+from brainstorm.value_modifiers import (
+    apply_to_gradient,
+    check_gradient_modifier,
+    check_weight_modifier,
+)
+
+__all__ = ["NetworkParameters", "each_modifier"]
+
+Modifiers = dict[str, dict[str, list[Any]]]
+
+
+class NetworkParameters(NetworkMemory):
+    """A network whose parameters can be set and modified."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initializers: dict[str, Any] = {}
+        self.weight_modifiers: Modifiers = {}
+        self.gradient_modifiers: Modifiers = {}
+
+    @property
+    def _parameter_names(self) -> dict[str, tuple[str, ...]]:
+        """Layer to the names of the parameters that it owns."""
+        return {
+            name: tuple(p for p in layer.parameter_shapes if p not in layer.shared_parameters)
+            for name, layer in self.layers.items()
+        }
+
+    @property
+    def parameter_slices(self) -> dict[str, slice]:
+        """Path of each parameter to its place in the flat parameters, and in the gradients."""
+        layout = self._buffer_manager.layout
+        return {
+            f"{layer}.parameters.{name}": slice(*layout[layer]["parameters"][name]["@slice"])
+            for layer, names in self._parameter_names.items()
+            for name in names
+        }
+
+    def initialize(
+        self, default_or_init_dict: Any = None, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        """Fill all parameters.
+
+            net.initialize(Gaussian(0.1))
+            net.initialize({'Conv*': {'W': Gaussian(0.01), 'bias': 0}}, default=Uniform(0.1))
+
+        Args:
+            default_or_init_dict: One value for all parameters, or a dict from layer names or
+                patterns (``*``) to a value or a dict from parameter names or patterns to values.
+                ``default`` and ``fallback`` are allowed on both levels.
+            seed: Makes this call repeatable; `None` takes the network's seed tree.
+            **kwargs: The same as entries of the dict.
+
+        Raises:
+            NetworkValidationError: A pattern matches nothing, or a parameter got no value or two.
+            InitializationError: A value does not fit a shape and there is no fallback.
+        """
+        given = references.get_references(default_or_init_dict, kwargs)
+        resolved = references.resolve_initializers(self._parameter_names, given, as_initializer)
+        rnd = self.rnd.child("initialize") if seed is None else RandomState(seed)
+        values = {}
+        for name in sorted(self.layers):
+            for parameter, (initializer, fallback) in sorted(resolved.get(name, {}).items()):
+                structure = self.layers[name].parameter_shapes[parameter]
+                path = f"{name}.parameters.{parameter}"
+                values[path] = evaluate_initializer(
+                    initializer,
+                    structure.feature_shape,
+                    fallback,
+                    seed=rnd.child(path).generate_seed(),
+                )
+        for path, value in values.items():
+            self.handler.set_from_numpy(self.buffer[path], value)
+        self.initializers = get_description(given)
+
+    def set_weight_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:
+        """Set what is applied to parameters after each update; replaces what was set before.
+
+        Takes the same forms as `initialize`, with a modifier or a list of them as values. An
+        empty call clears.
+        """
+        self.weight_modifiers = self._resolve_modifiers(
+            default_or_mod_dict, kwargs, check_weight_modifier
+        )
+
+    def set_gradient_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:
+        """Set what is applied to gradients after each backward pass; see `set_weight_modifiers`."""
+        self.gradient_modifiers = self._resolve_modifiers(
+            default_or_mod_dict, kwargs, check_gradient_modifier
+        )
+
+    def _resolve_modifiers(
+        self, first: Any, kwargs: Mapping[str, Any], check: Callable[[Any], Any]
+    ) -> Modifiers:
+        given = references.get_references(first, kwargs)
+        modifiers = references.resolve_modifiers(self._parameter_names, given, check)
+        for layer, parameter, modifier in each_modifier(modifiers):
+            modifier.rnd = self.rnd.child(f"modifiers/{layer}.{parameter}")
+        return modifiers
+
+    def apply_weight_modifiers(self) -> None:
+        """Apply the weight modifiers to the parameters."""
+        for layer, parameter, modifier in each_modifier(self.weight_modifiers):
+            modifier(self.handler, self.buffer[layer].parameters[parameter])
+
+    def apply_gradient_modifiers(self) -> None:
+        """Apply the gradient modifiers to the gradients."""
+        for layer, parameter, modifier in each_modifier(self.gradient_modifiers):
+            views = self.buffer[layer]
+            apply_to_gradient(
+                modifier, self.handler, views.parameters[parameter], views.gradients[parameter]
+            )
+
+    # -- statistics -----------------------------------------------------------------------------
+
+    def dump_statistics(
+        self, storage: MutableMapping[str, float] | None = None, show: bool = False
+    ) -> MutableMapping[str, float]:
+        """Return what statistics layers accumulated since the last reset, by layer name.
+
+        Args:
+            storage: Takes the values; `None` makes a new dict.
+            show: Whether to print them too.
+        """
+        storage = {} if storage is None else storage
+        for name in self._statistics_layers():
+            self.layers[name].dump_statistics(self.buffer[name], storage)
+            if show:
+                sys.stdout.write(f"{name}: {storage[name]}\n")
+        return storage
+
+    def reset_statistics(self) -> None:
+        """Let statistics layers begin anew; the trainer does so in every epoch."""
+        for name in self._statistics_layers():
+            self.layers[name].reset_statistics(self.buffer[name])
+
+    @contextlib.contextmanager
+    def separate_statistics(self) -> Iterator[None]:
+        """Begin anew for the time of a ``with`` block (an evaluation), then go on as before."""
+        kept = {path: self.get(path) for path in self.statistics_paths}
+        self.reset_statistics()
+        try:
+            yield
+        finally:
+            for path, values in kept.items():
+                self.handler.set_from_numpy(self.buffer[path], values)
+
+    @property
+    def persistent_paths(self) -> list[str]:
+        """Paths of the buffers that are saved with the network beside the parameters."""
+        return self._buffer_manager.persistent_paths
+
+    @property
+    def statistics_paths(self) -> list[str]:
+        """Those of them in which statistics layers sum over batches."""
+        layers = self._statistics_layers()
+        return [path for path in self.persistent_paths if path.partition(".")[0] in layers]
+
+    def _statistics_layers(self) -> list[str]:
+        return [name for name, layer in self.layers.items() if layer.has_stats]
+
+
+def each_modifier(modifiers: Modifiers) -> Iterable[tuple[str, str, Any]]:
+    """Yield layer, parameter and modifier."""
+    for layer, parameters in modifiers.items():
+        for parameter, mods in parameters.items():
+            for modifier in mods:
+                yield layer, parameter, modifier

@@ -1,0 +1,190 @@
+"""The passes of a network: data, forward, backward, losses, and what recurrent layers carry on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.plan import Plan, Recorder, Watched
+from brainstorm.network.parameters import NetworkParameters, each_modifier
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.external_data import check_external_data
+from brainstorm.structure.lifetimes import plan_memory
+from brainstorm.structure.passes import Passes
+from brainstorm.structure.recording import RecordedNetwork
+from brainstorm.utils import Array
+
+__all__ = ["Data", "NetworkPasses"]
+
+Data = Mapping[str, Array]
+
+
+class NetworkPasses(NetworkParameters):
+    """A network that can be run forward and backward."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._keep_input_deltas = False
+        self._passes = Passes(self.layers, self._buffer_manager, keep_input_deltas=False)
+
+    @property
+    def keep_input_deltas(self) -> bool:
+        """Whether the deltas of the Input layer are computed too. Setting it plans memory anew."""
+        return self._keep_input_deltas
+
+    @keep_input_deltas.setter
+    def keep_input_deltas(self, keep: bool) -> None:
+        if keep != self._keep_input_deltas:
+            self._keep_input_deltas = keep
+            hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
+            self._buffer_manager.set_layout(layout, hubs)
+            scale = self.loss_scale
+            self._passes = Passes(self.layers, self._buffer_manager, keep)
+            self._passes.loss_scale = scale
+
+    @property
+    def loss_scale(self) -> Array | None:
+        """What deltas are multiplied with on their way: a one-element array, or `None` for 1.
+
+        The gradients of a backward pass are divided by it at its end, before the modifiers.
+        """
+        return self._passes.loss_scale
+
+    @loss_scale.setter
+    def loss_scale(self, scale: Array | None) -> None:
+        self._passes.loss_scale = scale
+        for name in self.loss_layers:
+            self.layers[name].loss_scale = scale
+
+    def provide_external_data(self, data: Data, all_inputs: bool = True) -> None:
+        """Copy a batch into the outputs of the Input layer, after making room for its T and B.
+
+        Args:
+            data: Name to array (T, B, features...), as the Input's ``out_shapes`` say. NumPy
+                arrays are cast to the handler's dtype; unknown names are ignored.
+            all_inputs: Whether every input must be given; the others keep what they hold.
+
+        Raises:
+            MissingDataError: An input is missing.
+            NetworkValidationError: A shape or dtype does not fit, or T or B differ.
+            LayerValidationError: A layer cannot work with the values (class out of range).
+            OutOfMemoryError: There is no memory for this T and B.
+        """
+        shapes = self.layers[INPUT].out_shapes
+        T, B = check_external_data(data, shapes, all_inputs)
+        for connection in self.layers[INPUT].outgoing:
+            array = data.get(connection.output_name)
+            if isinstance(array, np.ndarray):
+                self.layers[connection.end_layer].validate_data(connection.input_name, array)
+        self._buffer_manager.leave_batch()
+        self._buffer_manager.resize(T, B)
+        for name in shapes:
+            if name in data:
+                self._set_input(name, data[name])
+
+    def _set_input(self, name: str, array: Array) -> None:
+        target = self.buffer.Input.outputs[name]
+        is_on_handler = isinstance(array, self.handler.array_type)
+        if is_on_handler and not isinstance(array, np.ndarray):
+            self.handler.copy_to(array, target)
+        else:  # every batch is another array: nothing that could be prepared for the next one
+            self.handler.set_from_numpy(target, np.asarray(array))
+
+    def forward_pass(
+        self, training_pass: bool = False, context: Sequence[Array] | None = None
+    ) -> None:
+        """Compute the outputs of all layers from the data that was provided.
+
+        Args:
+            training_pass: Whether layers act as in training (dropout, batch statistics).
+            context: What `get_context` returned after the preceding part of the sequences;
+                `None` starts from zeros (or as `carry_context` says).
+        """
+        self._passes.forward(self.layers, training_pass, context)
+
+    def backward_pass(self, accumulate: bool = False) -> None:
+        """Compute all gradients (and the deltas on the way) of the sum of all losses.
+
+        The last forward pass should have been one with ``training_pass=True``.
+
+        Args:
+            accumulate: Whether to add to the gradients instead of overwriting them.
+        """
+        self._passes.backward(accumulate)
+        self.apply_gradient_modifiers()
+
+    @property
+    def plan_key(self) -> tuple[Any, ...]:
+        """What selects a recorded pass (T, B, context), and what it depends on beside that."""
+        manager = self._buffer_manager
+        modifiers = [id(modifier) for _, _, modifier in each_modifier(self.gradient_modifiers)]
+        depends = (*map(id, (manager.handler, self._passes, *manager.full_buffers)), *modifiers)
+        key = (manager.time_size, manager.batch_size, manager.carries_context)
+        return key, (Watched.changes, *depends)
+
+    def recorded(self, recorder: Recorder) -> RecordedNetwork:
+        """Return what stands for this network while a recorder takes down its passes."""
+        modifiers = list(each_modifier(self.gradient_modifiers))
+        return RecordedNetwork(recorder, self._buffer_manager, self._passes, self.layers, modifiers)
+
+    def plan(self, training_pass: bool = True) -> Plan:
+        """Return the operations of both passes for the present T and B, recorded.
+
+        ``print(net.plan().report())`` shows each with its time, which does the passes a few times.
+
+        Args:
+            training_pass: Whether layers act as in training; else only the forward pass.
+        """
+        recorder = Recorder(self.handler)
+        recorded = self.recorded(recorder)
+        recorded.forward_pass(training_pass)
+        if training_pass:
+            recorded.backward_pass()
+        return Plan(self.handler, recorder.steps)
+
+    def get_loss_values(self) -> OrderedDict[str, float]:
+        """Return the losses of the last forward pass.
+
+        Returns:
+            ``total_loss``, preceded by one entry per Loss layer where there are several.
+        """
+        losses = OrderedDict(
+            (name, float(self.get(f"{name}.outputs.loss").item())) for name in self.loss_layers
+        )
+        total = sum(losses.values(), 0.0)
+        if len(losses) == 1:
+            losses.clear()
+        losses["total_loss"] = total
+        return losses
+
+    def get_context(self) -> list[Array | None]:
+        """Return the state of all recurrent layers after the last step, for `forward_pass`."""
+        return self._buffer_manager.get_context()
+
+    def carry_context(self, state: list[Array | None], continues: bool) -> None:
+        """Make the batch that was provided a part of longer sequences, until the next one comes.
+
+            state = []
+            for number, part in enumerate(parts_of_some_sequences):
+                net.provide_external_data(part)
+                net.carry_context(state, continues=number > 0)
+                net.forward_pass(training_pass=True)  # starts where the part before has ended
+
+        This is what `tools.run_network` and the Trainer do with the batches of `SequenceChunks`.
+
+        Args:
+            state: Belongs to these sequences. Once the batch is replaced, it holds the state of all
+                recurrent layers after its last step.
+            continues: Whether forward passes start from `state` as it is now, or from zeros.
+
+        Raises:
+            NetworkValidationError: `state` is empty, or belongs to another network or batch size.
+        """
+        self._buffer_manager.carry_context(state, continues)
+
+    def leave_batch(self) -> None:
+        """Bring the list given to `carry_context` up to date; no pass may follow on this batch."""
+        self._buffer_manager.leave_batch()
