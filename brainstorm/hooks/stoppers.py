@@ -8,6 +8,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from brainstorm.errors import UnknownPathError
 from brainstorm.hooks.base import Hook, find_log, is_number
 
@@ -101,12 +103,9 @@ class EarlyStopper(_Stopper):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if the best value is too old."""
-        sign = -1.0 if self.criterion == "max" else 1.0
-        costs = [
-            math.inf if math.isnan(value) else sign * value
-            for value in self.read(logs, self.log_name, update_nr)
-        ]
-        best = costs.index(min(costs)) if costs else 0
+        values = np.asarray(self.read(logs, self.log_name, update_nr), float)
+        costs = np.where(np.isnan(values), np.inf, -values if self.criterion == "max" else values)
+        best = costs.argmin() if costs.size else 0
         if len(costs) > best + self.patience:
             raise StopIteration(f"{self.log_name} was best {len(costs) - 1 - best} values ago")
 
@@ -144,11 +143,10 @@ class StopAfterThresholdReached(_Stopper):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if the threshold was reached."""
-        for value in self.read(logs, self.log_name, update_nr):
-            below = value <= self.threshold
-            above = value >= self.threshold
-            if below if self.criterion == "min" else above:
-                raise StopIteration(f"{self.log_name} reached {self.threshold}")
+        values = np.asarray(self.read(logs, self.log_name, update_nr), float)
+        reached = values <= self.threshold if self.criterion == "min" else values >= self.threshold
+        if reached.any():
+            raise StopIteration(f"{self.log_name} reached {self.threshold}")
 
 
 class StopOnNan(_Stopper):
