@@ -38,27 +38,28 @@ class LearningRateSearch:
 
     @property
     def suggestion(self) -> float:
-        """A tenth of the learning rate at which the smoothed loss was lowest.
+        """A tenth of the highest learning rate before the smoothed loss rose above its start.
 
         Raises:
-            TrainingError: The loss was lowest at the start.
+            TrainingError: It did so from the beginning.
         """
-        best = self.smoothed.index(min(self.smoothed))
-        if best == 0:
+        first, *others = self.smoothed
+        kept = [number for number, loss in enumerate(others, 1) if loss <= first]
+        if not kept:
             raise TrainingError(
                 f"find_learning_rate: expected a loss that falls at first, got one that rises from "
-                f"{self.smoothed[0]:.4g} on, with learning rates from {self.rates[0]:.3g}. Begin "
-                f"lower, or look at the data and the wiring."
+                f"{first:.4g} on, with learning rates from {self.rates[0]:.3g}. Begin lower, or "
+                f"look at the data and the wiring."
             )
-        return self.rates[best] / 10
+        return self.rates[kept[-1]] / 10
 
 
 def find_learning_rate(
     net: Any,
     stepper: TrainingStepper,
     training_data_iter: Any,
-    lowest: float = 1e-6,
-    highest: float = 10.0,
+    lowest: float = 1e-5,
+    highest: float = 100.0,
     updates: int = 100,
 ) -> LearningRateSearch:
     """Train a copy of a network with a learning rate that grows from update to update.

@@ -91,6 +91,11 @@ def test_smoothed_losses_are_weighted_averages():
         assert smoothed == pytest.approx(np.average(search.losses[: i + 1], weights=weights))
 
 
+def test_the_suggestion_is_a_tenth_of_the_last_rate_before_the_loss_rises():
+    rates, smoothed = [0.1, 0.2, 0.4, 0.8, 1.6], [2.0, 2.1, 1.0, 1.9, 2.2]
+    assert LearningRateSearch(rates, smoothed, smoothed).suggestion == pytest.approx(0.08)
+
+
 def test_a_loss_that_rises_from_the_start_has_no_suggestion():
     search = LearningRateSearch([0.1, 0.2], [1.0, 2.0], [1.0, 1.5])
     text = "expected a loss that falls at first, got one that rises from 1 on, with learning rates"
@@ -99,7 +104,7 @@ def test_a_loss_that_rises_from_the_start_has_no_suggestion():
 
 
 def test_plot(tmp_path):
-    search = LearningRateSearch([0.1, 0.2, 0.4], [2.0, 1.0, 2.0], [2.0, 1.5, 1.7])
+    search = LearningRateSearch([0.1, 0.2, 0.4], [2.0, 1.0, 4.0], [2.0, 1.5, 2.7])
     figure = plot_learning_rates(search)
     figure.savefig(tmp_path / "search.png")
     (axes,) = figure.axes
@@ -111,7 +116,7 @@ def test_plot(tmp_path):
     ("options", "text"),
     [
         ({"stepper": ForwardStepper()}, "a stepper with a learning_rate, got ForwardStepper."),
-        ({"lowest": 0}, "0 < lowest < highest, got 0 and 10.0."),
+        ({"lowest": 0}, "0 < lowest < highest, got 0 and 100.0."),
         ({"lowest": 1, "highest": 1}, "0 < lowest < highest, got 1 and 1."),
         ({"updates": 1}, "an integer >= 2, got 1."),
         ({"updates": 2.5}, "an integer >= 2, got 2.5."),
