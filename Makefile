@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest test-numpy test-peers test-crash test-long fuzz bench
-.PHONY: bench-report clean
+.PHONY: demo test lint types rooms pytest test-numpy test-peers test-crash test-long fuzz docs
+.PHONY: status measure bench bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -43,6 +43,18 @@ test-long: $(VENV)/.test
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m tests.fuzz
 
+# Pages, reference and gallery as a site in output/docs; all code in them is run.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs output/docs
+
+# The table of features and targets, with what shows them: docs/status.md.
+status: $(VENV)/.test
+	$(BIN)/python docs/make_status.py
+
+# The budgets of CONTRIBUTING.md: sizes of files and functions, docstrings, annotations.
+measure: $(VENV)/.test
+	$(BIN)/python tools/measure.py
+
 bench: $(VENV)/.bench
 	@mkdir -p output/bench
 	$(BIN)/python -m benchmarks.memory --json output/bench/memory.json
@@ -66,6 +78,7 @@ $(VENV)/.%: pyproject.toml
 
 EXTRAS_examples := examples,plot
 EXTRAS_test := test
+EXTRAS_docs := docs
 EXTRAS_bench := bench
 EXTRAS_fuzz := fuzz
 EXTRAS_peers := test,peers

@@ -1,9 +1,14 @@
-"""An LSTM learns to write docstrings, character by character.
+"""An LSTM that writes docstrings
+==============================
+
+An LSTM learns to write docstrings, character by character.
 
 Shows truncated back-propagation with carried context: the text is read in streams, cut into short
 parts, and the state of the LSTM is taken from each part to the next. Samples are written the same
 way, one character per forward pass. On text that it has never seen, the network needs far fewer
 bits per character than the frequencies of three characters in a row; two minutes on two cores.
+
+To run it::
 
     python examples/char_lstm.py
 """

@@ -1,4 +1,7 @@
-"""What the character models beside this file share: a text, a baseline, a score, and drawing.
+"""Text for character models
+=========================
+
+What the character models beside this file share: a text, a baseline, a score, and drawing.
 
 The text is what Python tells about itself: the docstrings of its standard library, read from the
 files that every installation has.

@@ -1,9 +1,14 @@
-"""A transformer learns to write docstrings, character by character.
+"""A transformer that writes docstrings
+====================================
+
+A transformer learns to write docstrings, character by character.
 
 Shows how its blocks are wired from layers: causal self-attention and a feed-forward part, each
 normalized and added to what goes in; and a data iterator of one's own, which draws random windows
 of the text. On text that it has never seen, the network needs fewer bits per character than the
 frequencies of three characters in a row; two minutes on two cores.
+
+To run it::
 
     python examples/char_transformer.py
 """

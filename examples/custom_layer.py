@@ -1,8 +1,13 @@
-"""A layer of your own in a file of your own: written, proved right, and trained.
+"""A layer of your own
+===================
+
+A layer in a file of one's own: written, proved right, and trained.
 
 The layer is Swish with a slope that is learned for each feature: y = x * sigmoid(slope * x).
 Defining the class is all that the library needs to use it in wirings, architecture dicts and saved
 networks.
+
+To run it::
 
     pip install 'brainstorm[examples]'
     python examples/custom_layer.py

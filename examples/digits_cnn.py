@@ -1,8 +1,13 @@
-"""A convolutional network for real 8x8 digits, from wiring to a saved, reloaded and tested network.
+"""A convolutional network for digits
+==================================
+
+From wiring to a saved, reloaded and tested network, for real images of 8 x 8 pixels.
 
 Trains on the 1,797 handwritten digits that come with scikit-learn; reaches 98 % on digits it has
 never seen within a minute on two cores. Writes to the folder `output`: the best network (HDF5), the
 logs, and a picture of the learning curve and of some misread digits.
+
+To run it::
 
     pip install 'brainstorm[examples,plot]'
     python examples/digits_cnn.py

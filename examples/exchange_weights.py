@@ -1,8 +1,13 @@
-"""Weights from elsewhere, weights for others, and memory that is shared with other libraries.
+"""Weights from and for others
+===========================
+
+Weights from elsewhere, weights for others, and memory that is shared with other libraries.
 
 A module of PyTorch is a dictionary of tensors; here arrays stand for them, so that PyTorch is not
 needed. They are taken over by a map of names, shared with another library through DLPack without a
 copy, and written as safetensors.
+
+To run it::
 
     pip install 'brainstorm[safetensors]'
     python examples/exchange_weights.py

@@ -1,8 +1,13 @@
-"""A layer that is a formula: one line of text in a network, both passes derived from it.
+"""A layer that is a formula
+=========================
+
+One line of text in a network; both passes are derived from it.
 
 Gated units learn the handwritten digits twice: with the formula as text, which saved networks carry
 along, and as a class in Python, which is proved right like any other layer. Forward and backward
 pass are compiled where that is possible, for every handler.
+
+To run it::
 
     pip install 'brainstorm[examples]'
     python examples/expression_layer.py

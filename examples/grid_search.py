@@ -1,6 +1,11 @@
-"""A network as an estimator of scikit-learn: scaled, searched over, and cross-validated.
+"""A grid search with scikit-learn
+===============================
+
+A network as an estimator of scikit-learn: scaled, searched over, and cross-validated.
 
 The hidden layers are a text, so that they can be searched over like any other parameter.
+
+To run it::
 
     pip install 'brainstorm[sklearn]'
     python examples/grid_search.py

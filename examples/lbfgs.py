@@ -1,7 +1,12 @@
-"""A small regression with L-BFGS of SciPy: on all data at once, and much nearer to the minimum.
+"""Regression with L-BFGS
+======================
+
+A small regression with L-BFGS of SciPy: on all data at once, and much nearer to the minimum.
 
 Shows a stepper that is a whole optimiser of another library, over the flat buffer of all parameters
 and of all gradients.
+
+To run it::
 
     pip install 'brainstorm[scipy]'
     python examples/lbfgs.py

@@ -1,7 +1,12 @@
-"""A network as an ONNX model that any runtime can compute, and an ONNX model as a network.
+"""ONNX models, both ways
+======================
+
+A network as an ONNX model that any runtime can compute, and an ONNX model as a network.
 
 A small convolutional network learns the handwritten digits and is written as ONNX. The reference
 runtime of onnx computes the same with it; read again it is a network that can learn on.
+
+To run it::
 
     pip install 'brainstorm[examples,onnx]'
     python examples/onnx_models.py

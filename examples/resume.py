@@ -1,7 +1,12 @@
-"""A training that is interrupted and goes on as if it had not been: the digits once more.
+"""An interrupted run goes on
+==========================
+
+A training that is interrupted and goes on as if it had not been: the digits once more.
 
 Shows how a run is saved while it trains, how it is ended by a signal (as Ctrl-C, a batch system or
 a shutdown would), and that the resumed run gives the very same numbers as one in one go.
+
+To run it::
 
     python examples/resume.py
 """

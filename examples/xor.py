@@ -1,7 +1,12 @@
-"""The exclusive or, learned by 17 numbers: a very small network, and a look inside it.
+"""The exclusive or
+================
+
+The exclusive or, learned by 17 numbers: a very small network, and a look inside it.
 
 Shows how layers are wired, how a network is trained until a threshold is reached, and that every
 number in it can be read by its name: parameters, what each layer gives out, gradients.
+
+To run it::
 
     python examples/xor.py
 """

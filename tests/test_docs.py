@@ -1,14 +1,27 @@
-"""Pages that are made from the code say what the code says."""
+"""The pages of the documentation: their code runs and prints what they say, their links lead on."""
 
+import ast
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from brainstorm.randomness import global_rnd
-
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if not page.is_relative_to(DOCS / "generated"))
+NAMES = [page.relative_to(DOCS).as_posix() for page in PAGES]
+CODE = [name for name in NAMES if "```python\n" in (DOCS / name).read_text(encoding="utf-8")]
+#: Example -> why the documentation shows it without running it.
+SHOWN = {
+    "char_lstm": "takes minutes",
+    "char_transformer": "takes minutes",
+    "digits_cnn": "takes a minute",
+    "mpi_digits": "is started by mpiexec",
+    "optuna_search": "is started by mpiexec",
+}
 
 
 def load(name):
@@ -18,32 +31,84 @@ def load(name):
     return module
 
 
-def test_the_page_of_layers_is_up_to_date():
-    page = load("make_layers_page")
-    assert page.PAGE.read_text(encoding="utf-8") == page.make_page(), (
-        "run: python docs/make_layers_page.py"
-    )
+def constant(name):
+    """Return a constant of conf.py, which does things when it is imported."""
+    for node in ast.parse((DOCS / "conf.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == name:
+            return ast.literal_eval(node.value)
+    raise KeyError(name)
 
 
-def test_the_page_of_optrees_runs_and_prints_what_it_says():
-    text = (DOCS / "optrees.md").read_text(encoding="utf-8")
-    assert load("fill_in_outputs").with_outputs(text) == text, (
-        "run: python docs/fill_in_outputs.py docs/optrees.md"
-    )
-    assert text.count("```c\n") == 2
-    assert "```text\n```" not in text
-
-
-@pytest.mark.parametrize("name", ["data", "exchange", "inspection", "pictures"])
+@pytest.mark.parametrize("name", CODE)
 def test_pages_run_and_print_what_they_say(name):
-    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    kept = global_rnd.__getstate__()
-    filled = load("fill_in_outputs").with_outputs(text)
-    global_rnd.__setstate__(kept)
-    assert filled == text, f"run: python docs/fill_in_outputs.py docs/{name}.md"
+    """In a process of its own: pages may do to loggers and classes whatever they like."""
+    command = [sys.executable, "-W", "error", DOCS / "fill_in_outputs.py", "--check", DOCS / name]
+    outcome = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    advice = f"run: python docs/fill_in_outputs.py docs/{name}"
+    assert outcome.returncode == 0, f"{advice}\n{outcome.stdout}{outcome.stderr}"
 
 
-def test_links_of_pages_lead_somewhere():
-    for page in DOCS.glob("*.md"):
-        for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (DOCS / target).exists(), f"{page.name}: {target}"
+def test_code_of_pages_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    load("fill_in_outputs").with_outputs("```python\nopen('left', 'w').close()\n```\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_outputs_are_filled_in_and_other_blocks_left_alone(tmp_path):
+    fill = load("fill_in_outputs")
+    page = tmp_path / "page.md"
+    blocks = ("text\nkept\n", "python\nx = 2\nprint(x)\n", "text\n3\n", "python\nprint(1)\n")
+    last = "Text.\n\n```text\nkept\n```\n"
+    page.write_text("".join(f"```{block}```\n\n" for block in blocks) + last)
+    assert fill.with_outputs(page.read_text()) == page.read_text().replace("\n3\n", "\n2\n")
+    assert "-3\n+2" in fill.difference(page)
+    page.write_text("# Title\n\n```python\nraise ValueError\n```\n")
+    with pytest.raises(ValueError) as raised:
+        fill.difference(page)
+    assert raised.traceback[-1].lineno == 3  # the line in the page
+
+
+@pytest.mark.parametrize("name", ["layers", "handlers"])
+def test_pages_that_are_made_from_the_code_are_up_to_date(name):
+    page = load(f"make_{name}_page")
+    assert page.PAGE.read_text(encoding="utf-8") == page.make_page(), (
+        f"run: python docs/make_{name}_page.py"
+    )
+
+
+def test_every_page_is_in_the_table_of_contents():
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    trees = re.findall(r"```{toctree}\n(.*?)```", text, flags=re.DOTALL)
+    entries = [re.sub(r".*<(.+)>", r"\1", line) for tree in trees for line in tree.splitlines()]
+    listed = {page for entry in entries for page in NAMES if Path(page).match(f"{entry}.md")}
+    assert listed == {*NAMES} - {"index.md"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name):
+    page = DOCS / name
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        place = (page.parent / target).resolve() if target else page
+        assert place.exists(), f"{name}: {target}"
+        if anchor:
+            assert anchor in anchors(place), f"{name}: {target}#{anchor}"
+
+
+def anchors(page):
+    """Return the anchors that a forge and MyST give to headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_build_runs_every_example_that_is_quick():
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"char_text"}
+    quick = set(constant("QUICK"))
+    assert quick <= examples
+    assert examples - quick <= SHOWN.keys()
+
+
+def test_examples_begin_with_a_title():
+    for path in (ROOT / "examples").glob("*.py"):
+        title, line = path.read_text(encoding="utf-8").removeprefix('"""').split("\n")[:2]
+        assert line == "=" * len(title), path.name

@@ -498,7 +498,7 @@ def test_initialize_is_repeatable_and_independent_of_other_layers():
 def test_initialize_forms():
     net = mlp()
     given = {"FullyConnected_*": {"W": Uniform(0.1), "b*": [0.0] * 5}, "default": 1}
-    with pytest.raises(InitializationError, match="FullyConnected_2|shape"):
+    with pytest.raises(InitializationError, match="parameter 'FullyConnected.*: .*shape"):
         net.initialize(given)
     before = net.get("parameters")
     given["FullyConnected_2"] = {"default": 2}
@@ -747,3 +747,11 @@ def test_a_description_that_fits_no_network(tmp_path, change, text):
     write_network_file(tmp_path / "net.hdf5", content)
     with pytest.raises(BrainstormError, match=re.escape(text)):
         Network.from_hdf5(tmp_path / "net.hdf5")
+
+
+def test_what_a_network_knows_of_itself():
+    net = build("one output twice")
+    assert net.loss_layers == ["difference_loss", "merged_loss"]
+    net.initialize({"same": {"W": bs.initializers.Uniform(0.2)}, "default": [[1.0]]}, fallback=0)
+    assert net.initializers["same"]["W"]["@type"] == "Uniform"
+    assert net.initializers["fallback"] == 0

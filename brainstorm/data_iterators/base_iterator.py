@@ -13,7 +13,7 @@ import copy
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,9 +21,18 @@ from brainstorm.errors import IteratorValidationError, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
-__all__ = ["DataIterator", "Wrapper", "check_data"]
+__all__ = [
+    "DataIterator",
+    "Wrapper",
+    "check_data",
+    "check_finite",
+    "find_non_finite",
+    "is_in_memory",
+]
 
 Batch = dict[str, Array]
+
+T = TypeVar("T")
 
 
 class DataIterator(Seedable):
@@ -81,6 +90,10 @@ class DataIterator(Seedable):
                 f"Give the data that the run began with."
             )
         return batches
+
+    def gather(self, value: T) -> list[T]:
+        """Return what all have who iterate over a part of each batch: here, the value alone."""
+        return [value]
 
     # -- state ------------------------------------------------------------------------------------
 
@@ -166,6 +179,10 @@ class Wrapper(DataIterator):
         """Return what becomes of the `array` called `name`, without writing to it."""
         raise NotImplementedError(f"{type(self).__name__} does not define transform")
 
+    def gather(self, value: T) -> list[T]:
+        """Return what the wrapped iterator gathers."""
+        return self.iter.gather(value)
+
     def get_state(self) -> dict[str, Any]:
         """Return the state of this iterator and of the wrapped one."""
         return {**super().get_state(), "iter": self.iter.get_state()}
@@ -221,7 +238,8 @@ def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int,
 
     Raises:
         IteratorValidationError: There are none, or one is no numeric array of at least three
-            dimensions, or is empty, or differs from the first in T or B.
+            dimensions, or is empty, or differs from the first in T or B, or is in memory and holds
+            a number that is not finite.
     """
     if not named_data:
         raise owner._fail("expected at least one named array, e.g. default=x, got none")
@@ -236,7 +254,56 @@ def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int,
                 f"sequences.",
                 name,
             )
+        if is_in_memory(array):
+            check_finite(owner, name, array)
     return int(reference.shape[0]), int(reference.shape[1])
+
+
+def is_in_memory(array: Any) -> bool:
+    """Return whether an array can be looked at without reading a file."""
+    return isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
+
+
+def check_finite(
+    owner: DataIterator,
+    name: str,
+    array: np.ndarray,
+    numbers: np.ndarray | None = None,
+    start: int = 0,
+) -> None:
+    """Refuse NaN and infinity: one of them spreads to all parameters in a single update.
+
+    Args:
+        owner: The iterator.
+        name: Name of the data.
+        array: Numbers (T, B, features...).
+        numbers: The numbers (B,) of the sequences; `None` counts them.
+        start: The number of the first time step.
+
+    Raises:
+        IteratorValidationError: There is such a number.
+    """
+    if found := find_non_finite(array):
+        value, step, place = found
+        number = place if numbers is None else numbers[place]
+        raise owner._fail(
+            f"expected finite numbers, got {value} in time step {start + step} of sequence "
+            f"{number}. Fill in what is missing, or leave the sequence out.",
+            name,
+        )
+
+
+def find_non_finite(array: np.ndarray) -> tuple[Any, int, int] | None:
+    """Return the first number that is not finite, its time step and its sequence, if there is one.
+
+    Needs no second array of that size unless there is.
+    """
+    with np.errstate(invalid="ignore"):
+        if array.size == 0 or (np.isfinite(array.min()) and np.isfinite(array.max())):
+            return None
+    step, place = np.argwhere(~np.isfinite(array))[0][:2].tolist()
+    features = array[step, place]
+    return features[~np.isfinite(features)][0], step, place
 
 
 def _check_array(owner: DataIterator, name: str, array: Any) -> None:
@@ -249,7 +316,10 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
             f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray.", name
         ) from None
     if kind not in "biuf":
-        raise owner._fail(f"{expected}, got dtype {array.dtype}. Convert it to float32.", name)
+        remedy = "Convert it to float32."
+        if kind in "SU":
+            remedy = "Number the words: words, numbers = numpy.unique(array, return_inverse=True)."
+        raise owner._fail(f"{expected}, got dtype {array.dtype}. {remedy}", name)
     if len(shape) < 3:
         remedy = {
             1: "Add a time axis and a feature axis: x[None, :, None].",

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import Batch, DataIterator, check_data
+from brainstorm.data_iterators.base_iterator import (
+    Batch,
+    DataIterator,
+    check_data,
+    check_finite,
+    is_in_memory,
+)
+from brainstorm.data_iterators.watched_files import MappedFile
 from brainstorm.errors import unknown
 from brainstorm.utils import Array
 
@@ -27,13 +34,17 @@ class Undivided(DataIterator):
         total_size: Number of elements in all arrays together.
 
     Raises:
-        IteratorValidationError: The arrays are unfit or do not fit together.
+        IteratorValidationError: The arrays are unfit or do not fit together, or a number is not
+            finite.
     """
 
     def __init__(self, **named_data: Array) -> None:
         check_data(self, named_data)
         super().__init__({name: tuple(a.shape[2:]) for name, a in named_data.items()}, 1)
         self.data = {name: _read_only(array) for name, array in named_data.items()}
+        for name, array in self.data.items():
+            if not is_in_memory(named_data[name]):
+                check_finite(self, name, array)
         self.total_size = sum(array.size for array in self.data.values())
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
@@ -54,9 +65,14 @@ class PlannedBatches(DataIterator):
         sample_size: Number of sequences.
         batch_size: Number of sequences in a batch; the last one has what is left.
         shuffle: True, False or ``'batches'``; see `Minibatches`.
+
+    Attributes:
+        own: From the indices of a batch's sequences to those that are made here; it may return
+            none. Whatever depends on the whole batch (how many time steps it has) does so still.
     """
 
     length: int
+    own: Callable[[np.ndarray], np.ndarray]
 
     def __init__(
         self,
@@ -69,6 +85,7 @@ class PlannedBatches(DataIterator):
         if shuffle not in (True, False, "batches"):
             raise self._fail(f"expected shuffle to be True, False or 'batches', got {shuffle!r}")
         super().__init__(data_shapes, -(-sample_size // int(batch_size)))
+        self.own = np.asarray
         self.sample_size = sample_size
         self.batch_size = int(batch_size)
         self.shuffle = shuffle if shuffle == "batches" else bool(shuffle)
@@ -131,7 +148,9 @@ class Minibatches(PlannedBatches):
         seq_lens: Their lengths, or `None` where nothing is cut.
 
     Raises:
-        IteratorValidationError: The arrays or arguments are unfit or do not fit together.
+        IteratorValidationError: The arrays or arguments are unfit or do not fit together, or a
+            number is not finite; of data on disk that is found while iterating.
+        FileFormatError: While iterating: a file that is mapped was written to.
     """
 
     def __init__(
@@ -144,6 +163,9 @@ class Minibatches(PlannedBatches):
         self.time_size, sample_size = check_data(self, named_data)
         shapes = {name: tuple(array.shape[2:]) for name, array in named_data.items()}
         super().__init__(shapes, sample_size, batch_size, shuffle)
+        self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]
+        mapped = [a for a in named_data.values() if isinstance(a, np.memmap) and a.mode == "r"]
+        self._files = [MappedFile(name) for name in {a.filename for a in mapped} if name]
         # asarray makes plain arrays of memory-mapped ones, without reading them
         self.data = {
             name: np.asarray(array) if isinstance(array, np.ndarray) else array
@@ -163,7 +185,13 @@ class Minibatches(PlannedBatches):
             yield indices, slice(0, self._count_steps(indices))
 
     def _get_part(self, indices: np.ndarray, steps: slice) -> Batch:
-        return {name: _take(array, steps, indices) for name, array in self.data.items()}
+        indices = self.own(indices)
+        for file in self._files:
+            file.check()
+        batch = {name: _take(array, steps, indices) for name, array in self.data.items()}
+        for name in self._on_disk:  # the others were checked at once
+            check_finite(self, name, batch[name], indices, steps.start)
+        return batch
 
     def _count_steps(self, indices: np.ndarray) -> int:
         """Return how many time steps a batch of these sequences has."""
@@ -213,6 +241,8 @@ def _take(array: Any, steps: slice, indices: np.ndarray) -> np.ndarray:
     """Return a copy of ``array[steps, indices]``; not only of NumPy arrays."""
     if isinstance(array, np.ndarray):
         return np.take(array[steps], indices, axis=1)
+    if len(indices) == 0:
+        return array[steps, :0]
     # h5py wants increasing indices, and reads a slice much faster than a list
     order = np.argsort(indices)
     first, last = indices[order[0]], indices[order[-1]]

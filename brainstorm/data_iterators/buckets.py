@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import Batch
+from brainstorm.data_iterators.base_iterator import Batch, check_finite
 from brainstorm.data_iterators.batches import PlannedBatches
 from brainstorm.utils import Array
 
@@ -90,6 +90,7 @@ class BucketedMinibatches(PlannedBatches):
                     f"{next(iter(self.data))!r}, got {len(array)}",
                     name,
                 )
+            check_finite(self, name, array[:, None], np.array([number]))
             steps = len(array)
         return steps or 0
 
@@ -106,8 +107,10 @@ class BucketedMinibatches(PlannedBatches):
         return self._shuffle(self._cut(order))
 
     def _get_batch(self, indices: np.ndarray) -> Batch:
+        steps = np.arange(self.seq_lens[indices].max())
+        indices = self.own(indices)
         lengths = self.seq_lens[indices]
-        batch = {"mask": (np.arange(lengths.max())[:, None] < lengths)[:, :, None]}
+        batch = {"mask": (steps[:, None] < lengths)[:, :, None]}
         for name, arrays in self.data.items():
             padded = np.zeros((*batch["mask"].shape[:2], *self.data_shapes[name]), arrays[0].dtype)
             for place, index in enumerate(indices):

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import h5py
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import Batch, check_data
+from brainstorm.data_iterators.base_iterator import Batch, check_data, find_non_finite
 from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask
+from brainstorm.data_iterators.watched_files import WatchedFile
 from brainstorm.errors import BrainstormError, FileFormatError, unknown
 from brainstorm.files import PathLike
 
@@ -75,7 +76,7 @@ class Hdf5Minibatches(PlannedBatches):
         self.named_paths = named_paths
         if not os.path.exists(self.filename):
             raise FileNotFoundError(f"there is no file {self.filename!r}")
-        self._version = self._get_version()
+        self._file = WatchedFile(self.filename)
         with self._open() as file:
             data = {name: self._find(file, name, path) for name, path in named_paths.items()}
             self.time_size, sample_size = check_data(self, data)
@@ -114,14 +115,14 @@ class Hdf5Minibatches(PlannedBatches):
         windows = windows[done:]
         if not windows:
             return
-        self._check_unchanged()
+        self._file.check()
         with self._open() as file:
             data = {name: file[path] for name, path in self.named_paths.items()}
             read = functools.partial(self._read, data)
             buffers = itertools.cycle(self._allocate() for _ in windows[:2])
             for window in read_ahead(read, zip(windows, buffers, strict=False)):
-                for indices in window.batches[given:]:
-                    yield self._take(window, indices)
+                for indices, steps in window.batches[given:]:
+                    yield self._take(window, indices, steps)
                 given = 0
 
     def _allocate(self) -> Batch:
@@ -135,23 +136,32 @@ class Hdf5Minibatches(PlannedBatches):
         """Read the sequences of a window into a buffer; in the thread."""
         batches, buffer = task
         indices = np.sort(np.concatenate(batches))
-        ends = [*(np.flatnonzero(np.diff(indices) != 1) + 1), len(indices)]
+        time_sizes = [self.time_size] * len(batches)
+        if self._cut_by is not None:
+            self._read_data(data[self._cut_by], indices, buffer[self._cut_by])
+            lengths = lengths_from_mask(buffer[self._cut_by][:, : len(indices)])
+            places = (np.searchsorted(indices, batch) for batch in batches)
+            time_sizes = [max(1, int(lengths[batch].max())) for batch in places]
+        batches = [self.own(batch) for batch in batches]
+        indices = np.sort(np.concatenate(batches))
         for name, array in data.items():
-            for start, end in zip([0, *ends], ends, strict=False):
-                source = np.s_[:, indices[start] : indices[end - 1] + 1]
-                array.read_direct(buffer[name], source, np.s_[:, start:end])
-        self._check_unchanged()
+            self._read_data(array, indices, buffer[name])
+        self._file.check()
         if self.check_finite:
             for name, array in buffer.items():
                 self._refuse_non_finite(name, array[:, : len(indices)], indices)
-        return Window(batches, indices, buffer)
+        return Window(list(zip(batches, time_sizes, strict=True)), indices, buffer)
 
-    def _take(self, window: Window, indices: np.ndarray) -> Batch:
+    def _read_data(self, array: Any, indices: np.ndarray, buffer: np.ndarray) -> None:
+        """Read sequences, whose indices increase, to the first places of a buffer."""
+        ends = [*(np.flatnonzero(np.diff(indices) != 1) + 1), len(indices)]
+        for start, end in zip([0, *ends], ends, strict=False):
+            if start < end:
+                source = np.s_[:, indices[start] : indices[end - 1] + 1]
+                array.read_direct(buffer, source, np.s_[:, start:end])
+
+    def _take(self, window: Window, indices: np.ndarray, steps: int) -> Batch:
         places = np.searchsorted(window.indices, indices)
-        steps = self.time_size
-        if self._cut_by is not None:
-            lengths = lengths_from_mask(window.buffer[self._cut_by][:, places])
-            steps = max(1, int(lengths.max()))
         return {name: np.take(a[:steps], places, axis=1) for name, a in window.buffer.items()}
 
     # -- the file ---------------------------------------------------------------------------------
@@ -164,7 +174,7 @@ class Hdf5Minibatches(PlannedBatches):
         except BrainstormError:
             raise
         except (KeyError, OSError, RuntimeError) as error:
-            self._check_unchanged()
+            self._file.check()
             raise FileFormatError(
                 f"{self.filename!r} cannot be read as a data file: it is truncated or of another "
                 f"kind ({error})."
@@ -179,33 +189,13 @@ class Hdf5Minibatches(PlannedBatches):
         file.visititems(lambda at, item: sets.extend([at] * isinstance(item, h5py.Dataset)))
         raise FileFormatError(f"{self._where(name)}: {unknown('data set', path, sets)}")
 
-    def _get_version(self) -> tuple[int, ...]:
-        """Return what is another number when the file has changed."""
-        found = os.stat(self.filename)
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
-    def _check_unchanged(self) -> None:
-        try:
-            what = "changed" if self._get_version() != self._version else ""
-        except FileNotFoundError:
-            what = "removed"
-        if what:
-            raise FileFormatError(
-                f"{self.filename!r} was {what} while there was an iterator that reads it. Make the "
-                f"iterator again for the file as it is, and leave it alone meanwhile."
-            )
-
     def _refuse_non_finite(self, name: str, array: np.ndarray, indices: np.ndarray) -> None:
-        """Check without a second array of that size that all numbers are finite."""
-        with np.errstate(invalid="ignore"):
-            if np.isfinite(array.min()) and np.isfinite(array.max()):
-                return
-        step, place = np.argwhere(~np.isfinite(array))[0][:2]
-        wrong = array[step, place][~np.isfinite(array[step, place])][0]
-        raise FileFormatError(
-            f"{self._where(name)}: expected finite numbers, got {wrong} in time step {step} of "
-            f"sequence {indices[place]}. Correct the file, or allow it: check_finite=False."
-        )
+        if found := find_non_finite(array):
+            value, step, place = found
+            raise FileFormatError(
+                f"{self._where(name)}: expected finite numbers, got {value} in time step {step} of "
+                f"sequence {indices[place]}. Correct the file, or allow it: check_finite=False."
+            )
 
     def _where(self, name: str) -> str:
         return f"{self.filename!r}, data {name!r}"
@@ -215,12 +205,12 @@ class Window(NamedTuple):
     """Sequences that were read together.
 
     Attributes:
-        batches: The indices of the sequences of each batch.
+        batches: The indices of the sequences of each batch, and how many time steps it has.
         indices: All of them, increasing: the place in the buffer to the index.
         buffer: The data, which may have further places.
     """
 
-    batches: list[np.ndarray]
+    batches: list[tuple[np.ndarray, int]]
     indices: np.ndarray
     buffer: Batch
 

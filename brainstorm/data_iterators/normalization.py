@@ -73,7 +73,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
 
     Returns:
         Data name to (means, standard deviations): for each element of the last axis over all
-        others. Sums are in float64 and over differences from the mean (Chan et al., "Updating
+        others. The deviation of a channel that is constant is given as 1, so that it becomes 0.
+        Sums are in float64 and over differences from the mean (Chan et al., "Updating
         Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
 
     Raises:
@@ -90,6 +91,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
     result: Statistics = {}
     for name, (count, mean, squares) in sums.items():
         std = np.sqrt(squares / max(count, 1))
+        rounding = count * np.finfo(float).eps * (std + abs(mean))
+        std = np.where(std <= rounding, 1.0, std)
         if not (count and np.isfinite(mean).all() and np.isfinite(std).all()):
             raise IteratorValidationError(
                 f"channel_statistics, data {name!r}: expected finite numbers, got {count} values "

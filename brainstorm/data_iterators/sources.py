@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import Batch, DataIterator, check_data
+from brainstorm.data_iterators.base_iterator import Batch, DataIterator, check_data, check_finite
 from brainstorm.data_iterators.batches import PlannedBatches
 
 __all__ = ["DatasetMinibatches", "IterableBatches"]
@@ -78,7 +78,7 @@ class DatasetMinibatches(PlannedBatches):
 
     Raises:
         IteratorValidationError: The first item is no such thing, or (while iterating) one differs
-            from it in its parts or their shapes.
+            from it in its parts or their shapes, or holds a number that is not finite.
     """
 
     def __init__(
@@ -115,6 +115,9 @@ class DatasetMinibatches(PlannedBatches):
         return {name: np.atleast_1d(np.asarray(part)) for name, part in item.items()}
 
     def _get_batch(self, indices: np.ndarray) -> Batch:
+        indices = self.own(indices)
+        if len(indices) == 0:
+            return {name: np.empty((1, 0, *shape)) for name, shape in self.data_shapes.items()}
         items = [self._get_item(int(index)) for index in indices]
         for index, item in zip(indices, items, strict=True):
             shapes = {name: part.shape for name, part in item.items()}
@@ -123,4 +126,7 @@ class DatasetMinibatches(PlannedBatches):
                     f"item {index}: expected the shapes {self.data_shapes} as in the first one, "
                     f"got {shapes}"
                 )
-        return {name: np.stack([item[name] for item in items])[None] for name in self.data_shapes}
+        batch = {name: np.stack([item[name] for item in items])[None] for name in self.data_shapes}
+        for name, array in batch.items():
+            check_finite(self, name, array, indices)
+        return batch

@@ -12,7 +12,7 @@ import sys
 import tarfile
 
 import numpy as np
-from image_splits import save_splits
+from splits import save_splits
 
 from brainstorm.errors import FileFormatError
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from image_splits import save_splits
+from splits import save_splits
 
 from brainstorm.errors import FileFormatError
 

@@ -267,7 +267,10 @@ X = np.zeros((2, 3, 1))
         ({"x": [[[1]]]}, r"data 'x': expected a .*, got a list. Convert it with numpy.asarray\."),
         ({"x": None}, "got a NoneType"),
         ({"x": X.astype(object)}, r"got dtype object. Convert it to float32\."),
-        ({"x": X.astype(str)}, "got dtype <U32"),
+        (
+            {"x": X.astype(str)},
+            r"got dtype <U32. Number the words: words, numbers = numpy.unique\(",
+        ),
         ({"x": X.astype(complex)}, "got dtype complex128"),
         ({"x": X[:0]}, r"expected a numeric array .* that is not empty, got shape \(0, 3, 1\)"),
         ({"x": X[:, :0]}, r"got shape \(2, 0, 1\)"),

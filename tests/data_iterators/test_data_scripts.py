@@ -17,7 +17,7 @@ from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, Normalize, O
 from brainstorm.errors import FileFormatError
 
 FOLDER = Path(__file__).parents[2] / "examples" / "data"
-SCRIPTS = ("create_cifar", "create_mnist", "create_text")
+SCRIPTS = ("create_cifar", "create_images", "create_mnist", "create_table", "create_text")
 RND = np.random.RandomState(0)
 
 
@@ -29,12 +29,12 @@ def load(monkeypatch):
     def load_script(name):
         sys.modules.pop(name, None)
         module = __import__(name)
-        if name != "create_text":
-            monkeypatch.setattr(sys.modules["image_splits"], "VALIDATION", 3)
+        if name in ("create_cifar", "create_mnist"):
+            monkeypatch.setattr(sys.modules["splits"], "VALIDATION", 3)
         return module
 
     yield load_script
-    for name in (*SCRIPTS, "image_splits"):
+    for name in (*SCRIPTS, "splits"):
         sys.modules.pop(name, None)
 
 
@@ -167,6 +167,147 @@ def test_other_archives(load, tmp_path, files, match):
     write_cifar(tmp_path / "x.tar.gz", {"test": (1, 1), **files})
     with pytest.raises(FileFormatError, match=match):
         load("create_cifar").main(tmp_path / "x.tar.gz", tmp_path / "x.hdf5")
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+TABLE = "size, weight,kind\n" + "".join(
+    f"{i},{'' if i % 5 == 0 else 2 * i},{'large' if i > 25 else 'small'}\n" for i in range(50)
+)
+
+
+def test_classes_in_a_table(load, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("\ufeff" + TABLE, "utf-8")
+    file = tmp_path / "t.hdf5"
+    load("create_table").main(tmp_path / "t.csv", "kind", "classification", file)
+    printed = capsys.readouterr().out
+    assert "50 rows, columns size, weight\n" in printed
+    assert "classes: large, small\n" in printed
+    parts = [load_data(file, name) for name in ("training", "validation", "test")]
+    assert [part["default"].shape for part in parts] == [(1, n, 2) for n in (40, 5, 5)]
+    sizes = np.concatenate([part["default"][0, :, 0] for part in parts])
+    classes = np.concatenate([part["targets"][0, :, 0] for part in parts])
+    assert sorted(sizes) == list(range(50))
+    assert sizes.tolist() != sorted(sizes)
+    assert np.array_equal(classes, sizes <= 25)
+    statistics = load_data(file, "statistics")
+    filled = [part["default"][0, part["default"][0, :, 0] % 5 == 0, 1] for part in parts]
+    np.testing.assert_allclose(np.concatenate(filled), statistics["default"][0, 1])
+    (batch,) = Normalize(Minibatches(100, **load_data(file, "training")), statistics)()
+    np.testing.assert_allclose(batch["default"].mean(axis=(0, 1)), 0, atol=1e-6)
+    np.testing.assert_allclose(batch["default"].std(axis=(0, 1)), 1, rtol=1e-5)
+
+
+def test_numbers_in_a_table(load, tmp_path):
+    rows = "".join(f"{i},7,{3 * i}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text("a,constant,b\n" + rows)
+    load("create_table").main(tmp_path / "t.csv", "b", "regression", tmp_path / "t.hdf5")
+    training = load_data(tmp_path / "t.hdf5", "training")
+    assert np.array_equal(training["targets"][..., 0], 3 * training["default"][..., 0])
+    statistics = load_data(tmp_path / "t.hdf5", "statistics")
+    assert statistics["default"][1, 1] == 1
+    (batch,) = Normalize(Minibatches(100, **training), statistics)()
+    np.testing.assert_allclose(batch["targets"].std(), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "task", "match"),
+    [
+        (
+            ",kind\n",
+            ",kin\n",
+            "classification",
+            "unknown column 'kind'. Choices are: size, weight",
+        ),
+        (
+            "7,14,",
+            "7,x,",
+            "classification",
+            "row 8, column 'weight': expected a number or nothing, ",
+        ),
+        ("7,14,", "7,inf,", "classification", "got 'inf'"),
+        ("7,14,", "7,14,1,", "classification", "row 8: expected 3 cells"),
+        ("7,14,", "714,", "classification", "row 8: expected 3 cells"),
+        ("7,14,small", "7,14,", "classification", "row 8, column 'kind': expected a value"),
+        (
+            ",kind\n",
+            ",kind\n",
+            "regression",
+            "row 1, column 'kind': expected a number or nothing, g",
+        ),
+        (
+            ",kind\n",
+            ",kind\n",
+            "ranking",
+            "unknown task 'ranking'. Choices are: classification, reg",
+        ),
+        (TABLE[TABLE.index("\n") + 1 :], "", "classification", "expected at least 10 rows, got 0"),
+        (TABLE, "", "classification", "unknown column 'kind'"),
+    ],
+)
+def test_unfit_tables(load, tmp_path, old, new, task, match):
+    assert old in TABLE
+    (tmp_path / "t.csv").write_text(TABLE.replace(old, new, 1))
+    with pytest.raises(FileFormatError, match=match):
+        load("create_table").main(tmp_path / "t.csv", "kind", task, tmp_path / "t.hdf5")
+    assert not (tmp_path / "t.hdf5").exists()
+
+
+def test_a_column_without_numbers(load, tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n" + ",1\n" * 10)
+    with pytest.raises(FileFormatError, match="column 'a': expected numbers, got empty cells"):
+        load("create_table").main(tmp_path / "t.csv", "b", "regression", tmp_path / "t.hdf5")
+
+
+# -- images in folders ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with ten red and ten blue images, of which each has a shade of its own."""
+    image = pytest.importorskip("PIL.Image")
+    for name, channel, ending in (("blue", 2, "png"), ("red", 0, "bmp")):
+        (tmp_path / "images" / name / "more").mkdir(parents=True)
+        for shade in range(10):
+            pixels = np.zeros((6, 9, 3), np.uint8)
+            pixels[..., channel], pixels[..., 1] = 100 + shade, shade
+            path = tmp_path / "images" / name / ("more" if shade % 2 else "") / f"{shade}.{ending}"
+            image.fromarray(pixels).save(path)
+    (tmp_path / "images" / "red" / "notes.txt").write_text("not an image")
+    return tmp_path / "images"
+
+
+def test_images(load, tmp_path, folder, capsys):
+    file = tmp_path / "images.hdf5"
+    load("create_images").main(folder, file, "4", "5")
+    printed = capsys.readouterr().out
+    assert "20 images of 4 x 5\n" in printed
+    assert "classes: blue, red\n" in printed
+    parts = [load_data(file, name) for name in ("training", "validation", "test")]
+    assert [part["default"].shape for part in parts] == [(1, n, 4, 5, 3) for n in (16, 2, 2)]
+    images = np.concatenate([part["default"] for part in parts], axis=1)[0]
+    classes = np.concatenate([part["targets"] for part in parts], axis=1).ravel()
+    assert images.dtype == np.uint8
+    shades = images[np.arange(20), 0, 0, np.where(classes == 1, 0, 2)]
+    assert sorted(shades) == sorted(2 * list(range(100, 110)))
+    assert classes.tolist() != sorted(classes)
+    paths = {name: f"training/{name}" for name in ("default", "targets")}
+    statistics = load_data(file, "statistics")
+    (batch,) = Normalize(Hdf5Minibatches(file, 16, **paths), statistics)()
+    np.testing.assert_allclose(batch["default"].mean(axis=(0, 1, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(batch["default"].std(axis=(0, 1, 2, 3)), 1, rtol=1e-5)
+
+
+def test_unfit_images(load, tmp_path, folder):
+    script = load("create_images")
+    (folder / "red" / "broken.jpg").write_bytes(b"no image")
+    with pytest.raises(
+        FileFormatError, match="broken.jpg cannot be read as an image: cannot ident"
+    ):
+        script.main(folder, tmp_path / "x.hdf5", 4, 4)
+    assert not (tmp_path / "x.hdf5").exists()
+    with pytest.raises(FileFormatError, match="one folder for each class, got 5 images in 1 fold"):
+        script.main(folder / "blue", tmp_path / "x.hdf5", 4, 4)
 
 
 # -- text -----------------------------------------------------------------------------------------

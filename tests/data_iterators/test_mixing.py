@@ -16,6 +16,7 @@ from brainstorm.data_iterators import (
     OneHot,
     Rotate90,
     Undivided,
+    Wrapper,
     channel_statistics,
 )
 from brainstorm.errors import IteratorValidationError
@@ -208,14 +209,21 @@ def test_statistics_leave_out_what_is_padded():
     np.testing.assert_allclose(found, [every.mean(axis=0), every.std(axis=0)])
 
 
+class Replacing(Wrapper):
+    """Gives other data than the iterator that it wraps, which would refuse them."""
+
+    def transform(self, name, array):
+        return self.settings[name]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
 def test_statistics_that_are_not_finite(bad):
     data = IMAGES.astype(float)
     data[1, 2, 3, 4, 1] = bad
     with pytest.raises(IteratorValidationError, match=(
-        r"^channel_statistics, data 'default': expected finite numbers, got 21600 values per chan"
+        r"^channel_statistics, data 'default': expected finite numbers, got 129600 values per cha"
     )):  # fmt: skip
-        channel_statistics(Minibatches(50, default=data), "default")
+        channel_statistics(Replacing(Minibatches(50, default=IMAGES), {"default": data}), "default")
 
 
 def test_statistics_of_nothing():

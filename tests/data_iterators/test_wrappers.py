@@ -369,6 +369,13 @@ def test_multi_hot():
         assert set(np.flatnonzero(encoded[place])) == set(LABELS[place])
 
 
+class Replacing(Wrapper):
+    """Gives other data than the iterator that it wraps, which would refuse them."""
+
+    def transform(self, name, array):
+        return self.settings[name]
+
+
 @pytest.mark.parametrize(
     "value", [-1, 4, 0.5, float("nan"), float("inf"), 1e30], ids=lambda v: str(v)
 )
@@ -376,8 +383,9 @@ def test_multi_hot():
 def test_classes_out_of_range(cls, value):
     targets = CLASSES.astype(float)
     targets[1, 2] = value
+    given = Replacing(source(targets=CLASSES), {"targets": targets})
     with pytest.raises(IteratorValidationError) as error:
-        next(cls(source(targets=targets), {"targets": 4})())
+        next(cls(given, {"targets": 4})())
     expected = (
         f"{cls.__name__}, data 'targets': expected whole numbers from 0 to 3, got {value:.1f}"
     )

@@ -2,14 +2,18 @@
 
 import re
 
+import numpy as np
 import pytest
 
+from brainstorm import layers as bl
 from brainstorm.errors import (
     LayerValidationError,
     NetworkValidationError,
     UnknownTypeError,
     ValidationError,
 )
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     Dropout,
     FullyConnected,
@@ -20,16 +24,23 @@ from brainstorm.layers import (
     SoftmaxCE,
     SquaredError,
 )
+from brainstorm.layers.base_layer import Layer, get_layer_class_from_typename
 from brainstorm.network import Network
 from brainstorm.structure.architecture import (
     Connection,
     collect_all_connections,
+    collect_all_outgoing_connections,
     generate_architecture,
     get_canonical_layer_order,
+    get_kwargs,
+    get_layer_description,
     instantiate_layers_from_architecture,
     parse_connection,
 )
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.testing import build_layer
+from tests.networks import data_for, numerical_gradients
 
 
 def architecture(**changes):
@@ -313,3 +324,63 @@ def test_an_architecture_that_would_unfold_to_billions():
     entry = {"@type": "Input", "out_shapes": lists}
     with pytest.raises(ValidationError, match="architecture: expected at most 1000000 lists and"):
         instantiate_layers_from_architecture({"Input": entry})
+
+
+class HalvesLayerImpl(Layer):
+    """(x / 2)², whose internal H = x / 2 may be an output too: its delta is added to."""
+
+    expected_inputs = {"default": StructureTemplate("T", "B", "...")}
+
+    def setup(self, kwargs, in_shapes):
+        shape = in_shapes["default"].shape
+        names = {"H": False, "dH": True}
+        internals = {n: BufferStructure(*shape, is_backward_only=b) for n, b in names.items()}
+        return {"default": BufferStructure(*shape)}, {}, internals
+
+    def forward_pass(self, buffers, training_pass=True):
+        half = buffers.internals.H
+        self.handler.mult_st(0.5, buffers.inputs.default, half)
+        self.handler.mult_tt(half, half, buffers.outputs.default)
+
+    def backward_pass(self, buffers):
+        half, delta = buffers.internals
+        for _ in range(2):  # the derivative of the square is twice its root
+            self.handler.mult_add_tt(half, buffers.output_deltas.default, delta)
+        self.handler.mult_add_st(0.5, delta, buffers.input_deltas.default)
+
+
+def test_a_loss_on_an_internal_reaches_the_weights():
+    inp, half = bl.Input({"default": ("T", "B", 3)}), ConstructionWrapper.create(HalvesLayerImpl)
+    inp >> bl.FullyConnected(3, "tanh") >> half >> bl.Loss(name="Squares")
+    half - "..internals.H" >> bl.Elementwise("tanh") >> bl.Loss(name="Halves")
+    net = Network.from_layer(inp, seed=1, handler=DebugHandler(NumpyHandler(np.float64)))
+    net.initialize(Gaussian(0.5))
+    net.provide_external_data(data_for(net))
+    expected = numerical_gradients(net)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+
+
+def test_parts_of_an_architecture():
+    inp, hidden = bl.Input({"default": ("T", "B", 3)}), bl.FullyConnected(2, name="Hidden")
+    inp >> hidden >> bl.Loss()
+    entry = get_layer_description(hidden.layer)
+    assert get_kwargs(entry) == {"size": 2, "activation": "rel"}
+    assert collect_all_outgoing_connections(entry, "Hidden") == [
+        Connection("Hidden", "default", "Loss", "default")
+    ]
+
+
+def test_a_layer_class_by_its_name():
+    assert get_layer_class_from_typename("LossLayerImpl").__name__ == "LossLayerImpl"
+    with pytest.raises(TypeError, match="unknown layer type 'Lost'"):
+        get_layer_class_from_typename("LostLayerImpl")
+
+
+def test_categories_of_shapes():
+    layer = build_layer(bl.Lstm(2), {"default": ("T", "B", 3)})
+    for path in ("inputs.default", "outputs.default", "parameters.Wz", "internals.Ca"):
+        assert layer.get_shape(path).feature_size in (2, 3, 6)
+    with pytest.raises(LayerValidationError, match="unknown category 'deltas'"):
+        layer.get_shape("deltas.default")

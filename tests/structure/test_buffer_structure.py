@@ -130,3 +130,10 @@ def test_what_cannot_be_joined():
         combine_buffer_structures(
             [BufferStructure("T", "B", 2, 3), BufferStructure("T", "B", 3, 3)]
         )
+
+
+def test_where_features_begin():
+    for shape, scaling in (((3, 4), ()), (("B", 3), ("B",)), (("T", "B", 2), ("T", "B"))):
+        structure = BufferStructure(*shape)
+        assert structure.scaling_shape == scaling
+        assert structure.first_feature_dim == len(scaling)

@@ -21,7 +21,8 @@ from brainstorm.structure.architecture import (
 )
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.structure.layout import create_layout, gather_array_nodes
+from brainstorm.structure.layout import create_layout, create_layout_stub, gather_array_nodes
+from tests.networks import build
 
 
 def lay_out(some_layer, **kwargs):
@@ -205,3 +206,12 @@ def test_a_hub_takes_the_largest_context_of_its_members():
     assert net.buffer.Rnn.outputs.default.shape == (6, 1, 3)
     assert net.buffer.Fc.outputs.default.shape == (5, 1, 4)
     assert net.buffer.Target.inputs.default.shape == (5, 1, 7)
+
+
+def test_the_numbers_of_siblings():
+    stub = create_layout_stub(build("mlp").layers)
+    numbers = {name: node["@index"] for name, node in stub.items() if not name.startswith("@")}
+    assert list(numbers.items())[:3] == [("parameters", 0), ("gradients", 1), ("Input", 2)]
+    assert list(numbers.values()) == list(range(len(numbers)))
+    views = {name: node["@index"] for name, node in stub["Out"].items() if name[0] != "@"}
+    assert list(views.values()) == list(range(7))

@@ -1,4 +1,4 @@
-"""What the scripts for images share: the parts of a data set, and what normalizes them."""
+"""What the scripts share: the parts of a data set, and what normalizes images."""
 
 from brainstorm.data_iterators import Undivided, channel_statistics, save_data
 
@@ -23,3 +23,9 @@ def save_splits(filename, images, targets, test_images, test_targets):
     for name in ("training", "validation", "test"):
         print(f"{filename}: {name}, {data[name]['default'].shape[1]} images")
     print("means and standard deviations of the channels:", statistics["default"])
+
+
+def name_parts(count):
+    """Return which rows of shuffled data are for training (80 %), validation and test."""
+    ends = {"training": (0, 80), "validation": (80, 90), "test": (90, 100)}
+    return {name: slice(count * a // 100, count * b // 100) for name, (a, b) in ends.items()}

@@ -1,0 +1,69 @@
+"""Files that iterators read while somebody else may write to them."""
+
+from __future__ import annotations
+
+import os
+
+from brainstorm.errors import FileFormatError
+from brainstorm.files import PathLike
+
+__all__ = ["MappedFile", "WatchedFile"]
+
+
+class WatchedFile:
+    """A file that has to stay as it is.
+
+    Args:
+        filename: The file.
+
+    Attributes:
+        filename: Its absolute path.
+    """
+
+    def __init__(self, filename: PathLike) -> None:
+        self.filename = os.path.abspath(filename)
+        self._version = self._get_version()
+
+    def _get_version(self) -> tuple[int, ...]:
+        """Return what is another number when the file has changed: its identity comes first."""
+        found = os.stat(self.filename)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def check(self) -> None:
+        """Check that it is the file that it was.
+
+        Raises:
+            FileFormatError: It was changed, replaced or removed.
+        """
+        try:
+            changed = self._is_changed(self._get_version())
+        except FileNotFoundError:
+            self._refuse_removed()
+        else:
+            if changed:
+                raise self._fail("changed")
+
+    def _is_changed(self, version: tuple[int, ...]) -> bool:
+        return version != self._version
+
+    def _refuse_removed(self) -> None:
+        raise self._fail("removed")
+
+    def _fail(self, what: str) -> FileFormatError:
+        return FileFormatError(
+            f"{self.filename!r} was {what} while there was an iterator that reads it. Make the "
+            f"iterator again for the file as it is, and leave it alone meanwhile."
+        )
+
+
+class MappedFile(WatchedFile):
+    """A file that is mapped to memory: under its name there may be another one by now.
+
+    Reading behind the end of a file that was shortened would end the interpreter.
+    """
+
+    def _is_changed(self, version: tuple[int, ...]) -> bool:
+        return version[0] == self._version[0] and version != self._version
+
+    def _refuse_removed(self) -> None:
+        """Let it be: what is mapped stays until nobody has it any more."""

@@ -1,0 +1,103 @@
+"""Write docs/handlers_reference.md: every operation with its signature, contract and formula.
+
+    python docs/make_handlers_page.py
+
+All of it comes from the declarations in `brainstorm.handlers`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from brainstorm.handlers import Handler
+from brainstorm.handlers.base_activations import ActivationOperations
+from brainstorm.handlers.base_images import ImageOperations
+from brainstorm.handlers.base_sequences import SequenceOperations
+from brainstorm.handlers.contracts import KINDS
+
+PAGE = Path(__file__).with_name("handlers_reference.md")
+
+HEADER = """# Operations of handlers
+
+Made by `python docs/make_handlers_page.py` from the declarations; a test keeps it up to date. What
+handlers are for is on [a page of its own](handlers.md).
+
+Every operation has a signature, a contract and a formula. The last letters of a name say what the
+operands are: `s` a scalar (a number, or an array of one element), `v` a row or column vector (2-D
+with a 1), `m` a matrix, `t` an array of any shape. Operations marked *derived* work on every
+handler as they are; the others are what a new handler implements.
+
+## How to read a contract
+
+`a(M,K)^transa b(K,N)^transb -> out(M,N)+`: two arrays that share the size K, each of which may be
+transposed by a flag, and an output that is added to.
+
+| mark | meaning |
+|---|---|
+| `->` | what follows is written, and shares no memory with any other argument |
+| `~>` | what follows is written, and may be one of the inputs (in place) |
+| `=>` | what is returned |
+| `(M,3,*S)` | an array: a symbol is one size throughout, `*S` any number of dimensions |
+| `(1,N)\\|(M,1)` | one shape or the other |
+| `?` | may be `None` or an array of size 0 |
+| `^flag` | the shape is meant after transposition if the flag is true |
+| `+`, `+flag` | the old content counts, always or if the flag is true: it is added to |
+| `v(M,1)<N` | the elements are whole numbers from 0 to N - 1 |
+| `:any`, `:unread` | an array of any dtype; one of which only the shape counts |
+
+Other kinds of arguments:
+"""
+
+ROOMS = (Handler, ActivationOperations, ImageOperations, SequenceOperations)
+TITLES = {
+    ActivationOperations: "activations",
+    ImageOperations: "images",
+    SequenceOperations: "sequences",
+}
+
+
+def section_of(name: str) -> str:
+    """Return the heading that an operation stands under: a comment in Handler, or its class."""
+    room = next(room for room in ROOMS if name in vars(room))
+    if room in TITLES:
+        return TITLES[room]
+    lines, start = inspect.getsourcelines(room)
+    line = inspect.getsourcelines(vars(room)[name])[1] - start
+    return re.findall(r"^    # -- (.+?) -+$", "".join(lines[:line]), re.MULTILINE)[-1]
+
+
+def describe(name: str) -> list[str]:
+    """Return the lines of one operation."""
+    function: Callable[..., None] = getattr(Handler, name)
+    contract = Handler.operations()[name]
+    arguments = [
+        str(p.replace(annotation=inspect.Parameter.empty))
+        for p in contract.signature.parameters.values()
+    ]
+    derived = "" if name in Handler.__abstractmethods__ else " *(derived)*"
+    lines = [f"### {name}", "", f"`{name}({', '.join(arguments)})`{derived}", ""]
+    lines += ["```text", inspect.getdoc(function) or "", "```", ""]
+    lines.append(f"* contract: `{contract.text}`")
+    if contract.where:
+        lines.append(f"* where: {'; '.join(f'`{condition}`' for condition in contract.where)}")
+    return [*lines, ""]
+
+
+def make_page() -> str:
+    """Return the whole page."""
+    lines = [HEADER, "| kind | what |", "|---|---|"]
+    lines += [f"| `:{kind}` | {what} |" for kind, (what, _) in KINDS.items()]
+    lines.append("")
+    for section, names in itertools.groupby(Handler.operations(), section_of):
+        lines += [f"## {section[0].upper()}{section[1:]}", ""]
+        for name in names:
+            lines += describe(name)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(make_page(), encoding="utf-8")

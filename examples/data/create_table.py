@@ -1,0 +1,105 @@
+"""Make an HDF5 file of a table in CSV that you have: columns of numbers, and one to predict.
+
+    python examples/data/create_table.py flowers.csv kind classification flowers.hdf5
+    python examples/data/create_table.py power.csv watts regression power.hdf5
+
+The first line has the names of the columns. All columns but the one to predict hold numbers; empty
+cells get the mean of their column. The rows are shuffled, always in the same way, and divided into
+training, validation and test: 80 %, 10 % and 10 %. Training with the result:
+
+    training = Minibatches(20, **load_data("flowers.hdf5", "training"))
+    training = Normalize(training, load_data("flowers.hdf5", "statistics"))
+
+`statistics` are means and standard deviations over the rows for training; of the targets of a
+regression too, to scale predictions back. The names of the classes are printed, in the order of
+their numbers.
+"""
+
+import csv
+import math
+import sys
+
+import numpy as np
+from splits import name_parts
+
+from brainstorm.data_iterators import Undivided, channel_statistics, save_data
+from brainstorm.errors import FileFormatError, unknown
+from brainstorm.tools import shuffle_data
+
+TASKS = ("classification", "regression")
+
+
+def read_table(filename, target):
+    """Return the names of the columns without the target, and a dictionary for each row."""
+    with open(filename, newline="", encoding="utf-8-sig") as file:
+        table = csv.DictReader(file, restkey="", skipinitialspace=True)
+        names, rows = table.fieldnames or [], list(table)
+    if target not in names:
+        raise FileFormatError(f"{filename}: {unknown('column', target, names)}")
+    for number, row in enumerate(rows, 1):
+        if "" in row or None in row.values():
+            raise FileFormatError(f"{filename}, row {number}: expected {len(names)} cells")
+    if len(rows) < 10:
+        raise FileFormatError(f"{filename}: expected at least 10 rows, got {len(rows)}")
+    return [name for name in names if name != target], rows
+
+
+def read_numbers(filename, rows, column):
+    """Return the numbers in a column (N,), NaN for empty cells."""
+    numbers = []
+    for number, row in enumerate(rows, 1):
+        try:
+            numbers.append(float(row[column].strip() or "nan"))
+        except ValueError:
+            numbers.append(math.inf)
+        if math.isinf(numbers[-1]):
+            raise FileFormatError(
+                f"{filename}, row {number}, column {column!r}: expected a number or nothing, got "
+                f"{row[column]!r}"
+            )
+    if np.isnan(numbers).all():
+        raise FileFormatError(f"{filename}, column {column!r}: expected numbers, got empty cells")
+    return np.array(numbers)
+
+
+def read_targets(filename, rows, target, task):
+    """Return the targets (N, 1), and the names of the classes."""
+    if task not in TASKS:
+        raise FileFormatError(unknown("task", task, TASKS))
+    for number, row in enumerate(rows, 1):
+        if not row[target].strip():
+            raise FileFormatError(f"{filename}, row {number}, column {target!r}: expected a value")
+    if task == "regression":
+        return read_numbers(filename, rows, target)[:, None], []
+    classes = sorted({row[target].strip() for row in rows})
+    return np.array([[classes.index(row[target].strip())] for row in rows]), classes
+
+
+def main(table, target, task, filename):
+    columns, rows = read_table(table, target)
+    numbers = np.stack([read_numbers(table, rows, column) for column in columns], axis=1)
+    targets, classes = read_targets(table, rows, target, task)
+    numbers, targets = shuffle_data(numbers[None], targets[None], seed=0)
+
+    parts = name_parts(len(rows))
+    means = np.nan_to_num(np.nanmean(numbers[:, parts["training"]], axis=1))
+    numbers = np.where(np.isnan(numbers), means, numbers)
+    data = {
+        name: {"default": numbers[:, part], "targets": targets[:, part]}
+        for name, part in parts.items()
+    }
+    scaled = ("default",) if classes else ("default", "targets")
+    statistics = {
+        name: (mean, [deviation or 1.0 for deviation in deviations])  # constant columns
+        for name, (mean, deviations) in channel_statistics(
+            Undivided(**data["training"]), *scaled
+        ).items()
+    }
+    save_data(filename, {**data, "statistics": statistics})
+    print(f"{filename}: {len(rows)} rows, columns {', '.join(columns)}")
+    if classes:
+        print(f"classes: {', '.join(classes)}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,93 @@
+"""NaN and infinity are refused, as early as they can be seen, with their place."""
+
+from __future__ import annotations
+
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import (
+    BucketedMinibatches,
+    DatasetMinibatches,
+    IterableBatches,
+    Minibatches,
+    SequenceChunks,
+    Undivided,
+    load_data,
+    save_data,
+)
+from brainstorm.errors import IteratorValidationError
+
+PLACE = "in time step 5 of sequence 7. Fill in what is missing, or leave the sequence out."
+
+
+def data_with(bad, steps=9):
+    data = np.zeros((steps, 12, 2), np.float32)
+    data[steps and min(5, steps - 1), 7, 1] = bad
+    return data
+
+
+def refused(text):
+    return pytest.raises(IteratorValidationError, match=re.escape(text))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("cls", [Undivided, Minibatches, SequenceChunks])
+def test_arrays_in_memory(cls, bad):
+    first = (3,) if cls is SequenceChunks else ()
+    with refused(f"{cls.__name__}, data 'x': expected finite numbers, got {bad} {PLACE}"):
+        cls(*first, default=np.zeros((9, 12, 1)), x=data_with(bad))
+
+
+@pytest.mark.parametrize("cls", [Minibatches, SequenceChunks])
+def test_files_are_not_read_for_it(tmp_path, cls):
+    data = data_with(np.nan)
+    np.save(tmp_path / "x.npy", data)
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        for x in (np.load(tmp_path / "x.npy", mmap_mode="r"), file.create_dataset("x", data=data)):
+            first = (2,) if cls is SequenceChunks else ()
+            iterator = cls(*first, 3, shuffle=False, x=x)
+            given = []
+            with refused(f"{cls.__name__}, data 'x': expected finite numbers, got nan {PLACE}"):
+                given.extend(iterator())
+            assert len(given) == (12 if cls is SequenceChunks else 2)  # all that come before
+
+
+def test_mapped_files(tmp_path):
+    save_data(tmp_path / "x.hdf5", {"x": data_with(np.inf, steps=1)})
+    with refused("data 'x': expected finite numbers, got inf in time step 0 of sequence 7. Fill"):
+        list(Minibatches(4, **load_data(tmp_path / "x.hdf5"))())
+
+
+def test_all_at_once_from_a_file(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        x = file.create_dataset("x", data=data_with(np.nan))
+        with refused(f"Undivided, data 'x': expected finite numbers, got nan {PLACE}"):
+            Undivided(x=x)
+
+
+def test_sequences():
+    sequences = list(data_with(np.nan).swapaxes(0, 1))
+    with refused(f"BucketedMinibatches, data 'x': expected finite numbers, got nan {PLACE}"):
+        BucketedMinibatches(4, x=sequences)
+
+
+def test_items_and_batches():
+    rows = data_with(np.nan, steps=1)[0]
+    items = DatasetMinibatches([(row, 0) for row in rows], 4, shuffle=True)
+    with refused(
+        "DatasetMinibatches, data 'default': expected finite numbers, got nan in time ste"
+    ):
+        list(items())
+    with refused("p 0 of sequence 7. Fill"):
+        list(items())
+    batches = IterableBatches([{"x": data_with(0)}, {"x": data_with(np.nan)}])
+    with refused(f"IterableBatches, data 'x': expected finite numbers, got nan {PLACE}"):
+        list(batches())
+
+
+def test_whole_numbers_are_finite():
+    for dtype in (bool, np.uint8, np.int64):
+        list(Minibatches(4, x=np.ones((2, 5, 3), dtype))())

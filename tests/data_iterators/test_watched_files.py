@@ -1,0 +1,74 @@
+"""Files that are mapped, and what becomes of them while they are read."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import Minibatches, SequenceChunks, load_data, save_data
+from brainstorm.errors import FileFormatError
+
+
+@pytest.fixture
+def path(tmp_path):
+    save_data(tmp_path / "x.hdf5", {"x": np.arange(40_000.0).reshape(1, 40, 1000)})
+    return tmp_path / "x.hdf5"
+
+
+def mapped(path):
+    data = load_data(path)
+    assert isinstance(data["x"], np.memmap)
+    return Minibatches(4, shuffle=False, **data)
+
+
+@pytest.mark.parametrize("how", ["truncated", "written"])
+def test_a_mapped_file_that_changes(path, how):
+    iterator = mapped(path)
+    epoch = iterator()
+    next(epoch)
+    if how == "truncated":  # reading on would be a bus error
+        os.truncate(path, 4000)
+    else:
+        with path.open("r+b") as file:
+            file.seek(-8, os.SEEK_END)
+            file.write(bytes(8))
+        os.utime(path, ns=(1, 1))
+    text = re.escape(f"{str(path)!r} was changed while there was an iterator that reads it. Make")
+    with pytest.raises(FileFormatError, match=text):
+        next(epoch)
+    with pytest.raises(FileFormatError, match=text):
+        next(iterator())
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_what_is_mapped_stays(path, how):
+    iterator = mapped(path)
+    if how == "replaced":
+        save_data(path, {"x": np.zeros((1, 40, 1000))})
+    else:
+        path.unlink()
+    batches = [batch["x"] for batch in iterator()]
+    assert np.array_equal(np.concatenate(batches, axis=1).ravel(), np.arange(40_000))
+
+
+def test_arrays_that_the_user_writes_to(tmp_path):
+    data = np.memmap(tmp_path / "x", np.float32, "w+", shape=(1, 8, 3))
+    iterator = Minibatches(4, shuffle=False, x=data)
+    next(iterator())
+    data[:] = 1
+    data.flush()
+    os.utime(tmp_path / "x", ns=(1, 1))
+    assert next(iterator())["x"].sum() == 12
+
+
+def test_parts_of_sequences(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((50, 8, 100)))
+    iterator = SequenceChunks(5, 8, x=np.load(tmp_path / "x.npy", mmap_mode="r"))
+    epoch = iterator()
+    next(epoch)
+    os.truncate(tmp_path / "x.npy", 200)
+    with pytest.raises(FileFormatError, match="x.npy' was changed while there was an iterator"):
+        next(epoch)
