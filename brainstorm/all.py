@@ -3,7 +3,8 @@
 It holds the public names of the packages below and of `brainstorm` itself, and no modules.
 
 Where a layer shares its name with something else (Accuracy with a scorer, L1Decay and L2Decay with
-gradient modifiers), the plain name is the other one; the layer is ``brainstorm.layers.<name>``.
+gradient modifiers), the plain name is the other one; the layer is AccuracyLayer, L1DecayLayer or
+L2DecayLayer.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from brainstorm.handlers import (
     Handler,
     NativeHandler,
     NumpyHandler,
+    PyCudaHandler,
     get_default_handler,
     register_activation,
     set_default_handler,
@@ -156,13 +158,18 @@ from brainstorm.layers import (
     SwiGLU,
     TiedFullyConnected,
 )
+from brainstorm.layers import Accuracy as AccuracyLayer
+from brainstorm.layers import L1Decay as L1DecayLayer
+from brainstorm.layers import L2Decay as L2DecayLayer
 from brainstorm.scorers import (
     Accuracy,
     Hamming,
     MeanSquaredError,
     Scorer,
     aggregate_losses_and_scores,
+    check_scorers,
     gather_losses_and_scores,
+    merge_scores,
 )
 from brainstorm.tools import (
     create_net_from_spec,
@@ -228,6 +235,7 @@ __all__ = [
     "CTC",
     "GLU",
     "Accuracy",
+    "AccuracyLayer",
     "AdadeltaStepper",
     "AdagradStepper",
     "AdamStepper",
@@ -295,7 +303,9 @@ __all__ = [
     "Input",
     "IterableBatches",
     "L1Decay",
+    "L1DecayLayer",
     "L2Decay",
+    "L2DecayLayer",
     "Layer",
     "LayerNorm",
     "LearnedPositionalEncoding",
@@ -343,6 +353,7 @@ __all__ = [
     "PositionalEncoding",
     "Power",
     "ProgressBar",
+    "PyCudaHandler",
     "RMSNorm",
     "RMSPropStepper",
     "RandomCrop",
@@ -388,6 +399,7 @@ __all__ = [
     "as_initializer",
     "channel_statistics",
     "check_gradient_modifier",
+    "check_scorers",
     "check_weight_modifier",
     "create_from_description",
     "create_net_from_spec",
@@ -405,6 +417,7 @@ __all__ = [
     "get_network_info",
     "global_rnd",
     "load_data",
+    "merge_scores",
     "network_as_dot",
     "network_as_svg",
     "plot_activations",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm.backend import Autodiff, OpTreeNode, Tensor, gen_backend
-from brainstorm.errors import MissingDependencyError, ValidationError
+from brainstorm.errors import ValidationError
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.optree import Variable
 from brainstorm.optree import functions as fn
@@ -261,14 +261,17 @@ def test_backends_from_handlers():
     handler = NumpyHandler(np.float64, seed=1)
     assert gen_backend(handler).handler is handler
     assert isinstance(gen_backend().handler, Handler)
-    with pytest.raises(MissingDependencyError, match="no handler for GPUs. Use 'cpu'"):
-        gen_backend("gpu")
-    with pytest.raises(
-        ValidationError, match="unknown backend 'nervanagpu'. Choices are: cpu, gpu"
-    ):
-        gen_backend("nervanagpu")
+    with pytest.raises(ValidationError, match="unknown backend 'tpu'. Choices are: cpu, gpu"):
+        gen_backend("tpu")
     with pytest.raises(ValidationError, match="expected float32 or float64, got float16"):
         gen_backend("cpu", np.float16)
+
+
+@pytest.mark.parametrize("name", ["gpu", "nervanagpu"])
+def test_the_backend_of_a_gpu(name, monkeypatch):
+    handler = NumpyHandler(np.float32)
+    monkeypatch.setattr("brainstorm.backend.PyCudaHandler", lambda: handler)
+    assert gen_backend(name).handler is handler
 
 
 def test_on_a_checking_handler():

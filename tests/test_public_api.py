@@ -73,6 +73,9 @@ COLLECTED = [
     "value_modifiers",
 ]
 
+#: Layers that `brainstorm.all` holds under another name, ending in Layer.
+LAYERS_WITH_OTHER_NAMES = ["Accuracy", "L1Decay", "L2Decay"]
+
 #: Where a script, a layer file or a test written for the release of 2015 imports from.
 TABLE = """
 brainstorm                  get_description create_from_description global_rnd Network
@@ -199,6 +202,7 @@ def test_brainstorm_all_holds_everything_and_nothing_else():
     expected = set(brainstorm.__all__) - set(COLLECTED)
     for name in COLLECTED:
         expected |= set(getattr(brainstorm, name).__all__)
+    expected |= {f"{name}Layer" for name in LAYERS_WITH_OTHER_NAMES}
     assert set(flat.__all__) == expected
     namespace = {}
     exec("from brainstorm.all import *", namespace)  # as a script does
@@ -213,6 +217,19 @@ def test_a_plain_name_that_is_also_a_layer_is_the_gradient_modifier():
     flat = importlib.import_module("brainstorm.all")
     assert flat.L1Decay is brainstorm.value_modifiers.L1Decay
     assert flat.L2Decay is brainstorm.value_modifiers.L2Decay
+    assert flat.Accuracy is brainstorm.scorers.Accuracy
+
+
+def test_layers_whose_plain_name_is_taken_can_be_reached():
+    flat = importlib.import_module("brainstorm.all")
+    taken = [
+        n
+        for n in brainstorm.layers.__all__
+        if getattr(flat, n) is not getattr(brainstorm.layers, n)
+    ]
+    assert sorted(taken) == LAYERS_WITH_OTHER_NAMES
+    for name in taken:
+        assert getattr(flat, f"{name}Layer") is getattr(brainstorm.layers, name)
 
 
 # -- documented and annotated ---------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Scorers: values, weights, aggregation over batches, and errors."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 from brainstorm import scorers
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError
+from brainstorm.hooks import MonitorScores
 from brainstorm.scorers import (
     Accuracy,
     Hamming,
     MeanSquaredError,
     Scorer,
     aggregate_losses_and_scores,
+    check_scorers,
     gather_losses_and_scores,
 )
 
@@ -208,6 +211,21 @@ def test_several_losses():
 
 
 # -- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scorers", "text"),
+    [
+        (Accuracy(name="it"), "expected a list of scorers such as [Accuracy()], got <"),
+        (None, "expected a list of scorers such as [Accuracy()], got None."),
+        ([Accuracy], "in it. Make one: Accuracy()."),
+        (["Accuracy"], "got 'Accuracy' in it."),
+    ],
+)
+def test_what_is_no_list_of_scorers(scorers, text):
+    for use in (check_scorers, lambda s: MonitorScores("valid", s)):
+        with pytest.raises(ValidationError, match=re.escape(text)):
+            use(scorers)
 
 
 def test_no_output_name():

@@ -19,8 +19,8 @@ import numpy as np
 
 from brainstorm.backend.autodiff import Autodiff
 from brainstorm.backend.tensors import Backend, Tensor
-from brainstorm.errors import MissingDependencyError, ValidationError, unknown
-from brainstorm.handlers import Handler, get_default_handler
+from brainstorm.errors import ValidationError, unknown
+from brainstorm.handlers import Handler, PyCudaHandler, get_default_handler
 from brainstorm.optree import OpTreeNode
 
 __all__ = ["Autodiff", "Backend", "OpTreeNode", "Tensor", "gen_backend"]
@@ -32,21 +32,20 @@ def gen_backend(
     """Return a backend.
 
     Args:
-        backend: ``'cpu'`` (the default handler), ``'gpu'``, or a handler.
+        backend: ``'cpu'`` (the default handler), ``'gpu'`` (a `PyCudaHandler`; neon's old name
+            ``'nervanagpu'`` is understood), or a handler.
         datatype: Type of new tensors: float32 or float64.
         rng_seed: Seeds the backend's random numbers.
 
     Raises:
-        MissingDependencyError: If ``'gpu'`` is not available.
+        MissingDependencyError: PyCUDA is not installed.
+        DeviceError: There is no GPU that can be used.
         ValidationError: If the backend or the type is unknown.
     """
     if isinstance(backend, Handler):
         return Backend(backend, datatype, rng_seed)
-    if backend == "gpu":
-        raise MissingDependencyError(
-            "gen_backend('gpu'): this release has no handler for GPUs. Use 'cpu', or pass "
-            "a handler."
-        )
+    if backend in ("gpu", "nervanagpu"):
+        return Backend(PyCudaHandler(), datatype, rng_seed)
     if backend != "cpu":
         raise ValidationError(unknown("backend", str(backend), ("cpu", "gpu", "a handler")))
     return Backend(get_default_handler(), datatype, rng_seed)

@@ -10,6 +10,7 @@ import numpy as np
 from brainstorm import tools
 from brainstorm.errors import NullBufferError
 from brainstorm.hooks.base import Hook
+from brainstorm.scorers import check_scorers
 from brainstorm.utils import Array
 
 __all__ = [
@@ -160,7 +161,7 @@ class MonitorScores(Hook):
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
         self.iter_name = iter_name
-        self.scorers: Sequence[Any] = list(scorers)
+        self.scorers: Sequence[Any] = check_scorers(scorers)
         self.iter: Any = None
 
     def start(

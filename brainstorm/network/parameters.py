@@ -9,6 +9,7 @@ from typing import Any
 
 from brainstorm import references
 from brainstorm.describable import get_description
+from brainstorm.errors import InitializationError
 from brainstorm.initializers import as_initializer, evaluate_initializer
 from brainstorm.network.memory import NetworkMemory
 from brainstorm.randomness import RandomState
@@ -77,12 +78,11 @@ class NetworkParameters(NetworkMemory):
             for parameter, (initializer, fallback) in sorted(resolved.get(name, {}).items()):
                 structure = self.layers[name].parameter_shapes[parameter]
                 path = f"{name}.parameters.{parameter}"
-                values[path] = evaluate_initializer(
-                    initializer,
-                    structure.feature_shape,
-                    fallback,
-                    seed=rnd.child(path).generate_seed(),
-                )
+                shape, own_seed = structure.feature_shape, rnd.child(path).generate_seed()
+                try:
+                    values[path] = evaluate_initializer(initializer, shape, fallback, own_seed)
+                except InitializationError as error:
+                    raise InitializationError(f"parameter {path!r}: {error}") from None
         for path, value in values.items():
             self.handler.set_from_numpy(self.buffer[path], value)
         self.initializers = get_description(given)

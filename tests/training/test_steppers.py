@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tracemalloc
 from types import SimpleNamespace
 
@@ -15,6 +16,8 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.plan import NotRecordableError
+from brainstorm.layers import FullyConnected, Input, Loss, SoftmaxCE
+from brainstorm.network import Network
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.training import (
@@ -51,6 +54,8 @@ class QuadraticNet:
         self.passes = []
 
     plan_key = ((), ())
+    loss_layers = ("Loss",)
+    parameters_size = 0
 
     def recorded(self, recorder):
         raise NotRecordableError("the passes are counted")
@@ -61,7 +66,7 @@ class QuadraticNet:
     def forward_pass(self, training_pass=False):
         self.passes.append(f"forward {training_pass}")
 
-    def backward_pass(self):
+    def backward_pass(self, modify=True):
         self.passes.append("backward")
         h, gradients = self.handler, self.buffer.gradients
         h.subtract_tt(self.buffer.parameters, self.arrays[0], gradients)
@@ -555,3 +560,27 @@ def test_the_largest_norm_may_change_while_training():
 def test_a_senseless_largest_norm(bad):
     with pytest.raises(TrainingError, match=r"SgdStepper.max_gradient_norm: expected a finite num"):
         SgdStepper(1.0).max_gradient_norm = bad
+
+
+def test_what_cannot_learn():
+    inp = Input({"default": ("T", "B", 3), "targets": ("T", "B", 1)})
+    last, out = FullyConnected(2, "linear", name="Last"), SoftmaxCE(name="Out")
+    inp >> last >> out
+    inp - "targets" >> "targets" - out
+    with pytest.raises(
+        TrainingError, match="expected a network with a Loss layer, got none: there"
+    ):
+        SgdStepper().start(Network.from_layer(inp))
+    ForwardStepper().start(Network.from_layer(inp))
+    out - "loss" >> Loss()
+    net = Network.from_layer(inp)
+    text = (
+        "SgdStepper.start: expected parameters to begin with, got zeros only. Call net.initialize"
+    )
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        SgdStepper().start(net)
+    net.initialize(0)
+    SgdStepper().start(net)
+    other = Network.from_layer(inp)
+    other.buffer.Last.parameters.W[:] = 1
+    SgdStepper().start(other)
