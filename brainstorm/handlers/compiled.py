@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
-from brainstorm.handlers.compiled_layout import Layout, overlap
+from brainstorm.handlers.compiled_layout import Layout, address_of, find_overlaps
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
 from brainstorm.optree.render_c import render_kernel
@@ -78,6 +78,7 @@ class _Memory(threading.local):
 
     def __init__(self) -> None:
         self.layouts: dict[Any, Layout] = {}
+        self.places: dict[Any, tuple[Any, ...]] = {}
         self.calls: dict[Any, tuple[Any, ...]] = {}
 
 
@@ -160,7 +161,7 @@ class CompiledProgram:
         """Return the C text for arrays like these."""
         flags = self._flags(accumulate)
         self._check(inputs, outputs, flags)
-        return render_kernel(self._layout(inputs, outputs, flags).loops, "kernel")
+        return render_kernel(self._call_at(inputs, outputs, flags)[-1].loops, "kernel")
 
     def _flags(self, accumulate: bool | Sequence[bool]) -> _Flags:
         if isinstance(accumulate, bool):
@@ -172,9 +173,7 @@ class CompiledProgram:
     ) -> tuple[Any, ...]:
         flags = self._flags(accumulate)
         self._check(inputs, outputs, flags)
-        layout = self._layout(inputs, outputs, flags)
-        pointers, numbers = layout.arguments([*inputs, *outputs])
-        function = _function_of(layout.loops)
+        call = self._call_at(inputs, outputs, flags)
         calls = self._memory.calls
         if len(calls) >= MOST_CALLS:
             calls.clear()
@@ -184,23 +183,39 @@ class CompiledProgram:
 
         # An entry lives no longer than its arrays, whose ids may be given to others.
         alive = [weakref.ref(array, gone) for array in (*inputs, *outputs)]
-        entry = (function, pointers.ctypes.data, numbers.ctypes.data, pointers, layout, alive)
+        entry = (*call, alive)
         calls[key] = entry
         return entry
 
-    def _layout(self, inputs: Sequence[Array], outputs: Sequence[Array], flags: _Flags) -> Layout:
-        arrays = [*inputs, *outputs]
-        shared = tuple(
-            overlap(out, other)
-            for i, out in enumerate(outputs)
-            for other in (*inputs, *outputs[:i])
-        )
-        form = tuple((array.strides, array.dtype) for array in arrays)
-        key = (form, flags, shared, self.threads)
+    def _call_at(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], flags: _Flags
+    ) -> tuple[Any, ...]:
+        """Return the call for the places of arrays: other views of them need no other call.
+
+        The steps of a sequence, say, lie where they lay when the last one was longer.
+        """
+        arrays = (*inputs, *outputs)
+        form = tuple([(array.strides, array.dtype) for array in arrays])
+        key = (*map(address_of, arrays), form, flags, self.threads)
+        places = self._memory.places
+        if key not in places:
+            layout = self._layout(inputs, outputs, form, flags)
+            pointers, numbers = layout.arguments(arrays)
+            function = _function_of(layout.loops)
+            if len(places) >= MOST_CALLS:
+                places.clear()
+            places[key] = function, pointers.ctypes.data, numbers.ctypes.data, pointers, layout
+        return places[key]
+
+    def _layout(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], form: Any, flags: _Flags
+    ) -> Layout:
+        key = (form, flags, find_overlaps(inputs, outputs), self.threads)
         layouts = self._memory.layouts
         if key not in layouts:
             if len(layouts) >= MOST_LAYOUTS:
                 layouts.clear()
+                self._memory.places.clear()
                 self._memory.calls.clear()
             layouts[key] = Layout(self._schedule, inputs, outputs, flags, self.threads)
         return layouts[key]

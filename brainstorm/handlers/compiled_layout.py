@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from brainstorm.optree.render_c import TILE
 from brainstorm.optree.stages import VIEWS, NotRenderableError, Root, Schedule, Stage
 from brainstorm.utils import Array
 
-__all__ = ["Layout", "overlap"]
+__all__ = ["Layout", "address_of", "find_overlaps", "overlap"]
 
 #: Work, in additions of float32, below which threads cost more than they save; what an operator
 #: like exp costs.
@@ -31,7 +31,7 @@ def overlap(a: Array, b: Array) -> str:
     """Return '' if two arrays share no memory, 'same' if they are the same view, else 'other'."""
     if not np.may_share_memory(a, b):
         return ""
-    if _address(a) == _address(b) and (a.shape, a.strides) == (b.shape, b.strides):
+    if address_of(a) == address_of(b) and (a.shape, a.strides) == (b.shape, b.strides):
         return "same" if a.dtype == b.dtype else "other"
     try:
         shared = np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
@@ -40,7 +40,40 @@ def overlap(a: Array, b: Array) -> str:
         return "other"
 
 
-def _address(array: Array) -> int:
+def find_overlaps(
+    inputs: Sequence[Array], outputs: Sequence[Array]
+) -> tuple[tuple[int, int, str], ...]:
+    """Return which outputs share memory with an input or an earlier output, and how.
+
+    Arrays are many and overlaps are few: only where the bytes from first to last do, is a pair
+    looked at.
+
+    Returns:
+        (number of the output, number of the other among inputs and outputs, what `overlap` says).
+    """
+    arrays = [*inputs, *outputs]
+    spans = [_span(array) for array in arrays]
+    found = []
+    for i in range(len(inputs), len(arrays)):
+        start, stop = spans[i]
+        for j in range(i):
+            if start < spans[j][1] and spans[j][0] < stop:
+                kind = overlap(arrays[i], arrays[j])
+                if kind:
+                    found.append((i - len(inputs), j, kind))
+    return tuple(found)
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """Return the addresses of the first byte, and of what follows the last."""
+    if array.flags.c_contiguous:
+        start = address_of(array)
+        return start, start + array.nbytes
+    return np.lib.array_utils.byte_bounds(array)
+
+
+def address_of(array: Array) -> int:
+    """Return where the first element lies."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -78,6 +111,7 @@ class Layout:
         outputs: Likewise.
         accumulate: For each output, whether to add to it.
         threads: The largest number of threads.
+        new: Returns an array of zeros of a shape and type, for what lies between the stages.
 
     Raises:
         NotRenderableError: If there is no C type for an array's elements.
@@ -90,10 +124,11 @@ class Layout:
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
         threads: int,
+        new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
     ) -> None:
         protected: set[int] = set()
         while True:
-            binder = _Binder(schedule, inputs, outputs, accumulate, threads, protected)
+            binder = _Binder(schedule, inputs, outputs, accumulate, threads, new, protected)
             stages = binder.run()
             found = binder.conflicts(stages) - protected
             if not found:
@@ -104,13 +139,13 @@ class Layout:
         places = [place for stage in stages for place in (*stage.reads, *stage.writes)]
         self._bases = np.array([place.base for place in places], np.intp)
         self._offsets = np.array(
-            [_address(p.view) - _address(binder.arrays[p.base]) for p in places], np.intp
+            [address_of(p.view) - address_of(binder.arrays[p.base]) for p in places], np.intp
         )
         self._numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
 
     def arguments(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
         """Return the pointers and the numbers for inputs and outputs of this layout."""
-        addresses = np.array([_address(a) for a in (*arrays, *self._buffers)], np.intp)
+        addresses = np.array([address_of(a) for a in (*arrays, *self._buffers)], np.intp)
         return addresses[self._bases] + self._offsets, self._numbers
 
 
@@ -122,9 +157,11 @@ class _Binder:
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
         threads: int,
+        new_array: Callable[[tuple[int, ...], Any], Array],
         protected: set[int],
     ) -> None:
         self.schedule, self.program = schedule, schedule.program
+        self.new_array = new_array
         self.accumulate, self.threads, self.protected = accumulate, threads, protected
         self.inputs, self.outputs = list(inputs), list(outputs)
         self.arrays = [*inputs, *outputs]
@@ -144,7 +181,7 @@ class _Binder:
         return self.program.steps[value - len(self.program.inputs)]
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> _Place:
-        self.arrays.append(aligned_zeros(shape, dtype))
+        self.arrays.append(self.new_array(shape, dtype))
         return _Place(len(self.arrays) - 1, self.arrays[-1])
 
     def give_memory(self, value: int) -> None:
@@ -195,7 +232,11 @@ class _Binder:
     @staticmethod
     def moves(array: Array, shape: tuple[int, ...]) -> bool:
         """Whether NumPy would have to copy in order to reshape."""
-        return array.size > 0 and not np.may_share_memory(array, array.reshape(shape))
+        try:
+            array.reshape(shape, copy=False)
+        except ValueError:
+            return True
+        return False
 
     def target(self, root: Root, stage: Stage) -> tuple[_Place, bool]:
         """Return where a root is stored, with the rank of the domain, and whether it is added."""

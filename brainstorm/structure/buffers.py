@@ -50,6 +50,7 @@ class BufferManager:
         self.buffers: list[Array] = []
         self._views: BufferView | None = None
         self._known_sizes: dict[tuple[int, int], tuple[list[Array], Snapshot]] = {}
+        self._longest: dict[int, int] = {}  # by batch size
         self._carried: list[Array | None] | None = None
         self._place(0, 0)
         self._fill_persistent()
@@ -98,24 +99,34 @@ class BufferManager:
     def _place(self, time: int, batch: int) -> None:
         """Let the buffers and views have other sizes, made anew or as they were before."""
         key = (time, batch)
-        if key in self._known_sizes:
-            self.buffers, snapshot = self._known_sizes[key]
+        known = self._known_sizes.pop(key, None)
+        if known is not None:
+            self.buffers, snapshot = known
             BufferView.restore(snapshot)
         else:
             self._place_anew(time, batch)
-            if len(self._known_sizes) >= MOST_SIZES:
-                self._known_sizes.clear()
-            self._known_sizes[key] = self.buffers, self.views.snapshot()
+            known = self.buffers, self.views.snapshot()
+            if len(self._known_sizes) >= MOST_SIZES:  # forget what was not used for longest
+                del self._known_sizes[next(iter(self._known_sizes))]
+        self._known_sizes[key] = known
         self.time_size, self.batch_size, self.position = time, batch, None
 
     def _place_anew(self, time: int, batch: int) -> None:
-        totals, slices, shapes = get_total_size_slices_and_shapes(
-            self.hubs, time, batch, self.item_size
+        # Where the longest sequences had their first steps, shorter ones have them too: what
+        # handlers remember about their places stays right.
+        longest = max(time, self._longest.pop(batch, 0))
+        if len(self._longest) >= MOST_SIZES:
+            del self._longest[next(iter(self._longest))]
+        self._longest[batch] = longest
+        totals, slices, _ = get_total_size_slices_and_shapes(
+            self.hubs, longest, batch, self.item_size
         )
         self._grow(totals, time, batch)
         self.buffers = [
-            self.full_buffers[hub.buffer_type][start:stop].reshape(shape)
-            for hub, (start, stop), shape in zip(self.hubs, slices, shapes, strict=True)
+            self.full_buffers[hub.buffer_type][start : start + hub.get_size(time, batch)].reshape(
+                hub.get_shape(time, batch)
+            )
+            for hub, (start, _) in zip(self.hubs, slices, strict=True)
         ]
         self._views = create_buffer_views_from_layout(
             self.layout, self.buffers, self.hubs, self.handler, self._views

@@ -60,15 +60,18 @@ class Plans:
         key = (*sizes, purpose)
         recorded_for, plan = self._plans.get(key, (None, None))
         if recorded_for != depends:
-            plan = self._record(net, record) if key in self._plans else None
+            at_once = net.handler.plans_at_once
+            plan = self._record(net, record) if at_once or key in self._plans else None
         if plan is None:
             direct()
         else:
             plan.replay()
             if recorded_for == depends and Watched.changes == depends[0]:
+                self._plans[key] = self._plans.pop(key)  # now it is the last of all
                 return
-        if len(self._plans) >= MOST_PLANS and key not in self._plans:
-            self._plans.clear()
+        self._plans.pop(key, None)
+        if len(self._plans) >= MOST_PLANS:
+            del self._plans[next(iter(self._plans))]  # the one that was not used for longest
         # Layers that set attributes in every pass do not make their own plan invalid.
         self._plans[key] = (None if plan is None else net.plan_key[1], plan)
 

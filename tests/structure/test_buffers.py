@@ -163,7 +163,7 @@ def test_memory_only_grows():
 
 
 def test_sizes_that_come_again_have_their_views_again(manager, monkeypatch):
-    """But for memory that has grown since, and for the oldest of many sizes."""
+    """But for memory that has grown since, and for those of many that were not used for long."""
 
     def views():
         found = manager.views
@@ -187,8 +187,24 @@ def test_sizes_that_come_again_have_their_views_again(manager, monkeypatch):
     before = manager.views.L.outputs.y
     for size in ((3, 2), (2, 2)):
         manager.resize(*size)
+    assert manager.views.L.outputs.y is before
+    for size in ((3, 2), (3, 3), (2, 2)):
+        manager.resize(*size)
     assert manager.views.L.outputs.y is not before
     assert manager.views.L.outputs.y.shape == (4, 2, 4)
+
+
+def test_the_first_steps_of_shorter_sequences_lie_where_they_lie_in_longer_ones(manager):
+    manager.resize(7, 3)
+    places = [address(buffer) for buffer in manager.buffers]
+    for size in ((2, 3), (6, 3), (1, 2), (5, 3)):
+        manager.resize(*size)
+        if size[1] == 3:
+            assert [address(buffer) for buffer in manager.buffers] == places
+        ends = [address(buffer) + buffer.nbytes for buffer in manager.buffers]
+        for buffer, end in zip(manager.buffers, ends, strict=True):
+            others = [address(b) for b in manager.buffers if b is not buffer and b.size]
+            assert not any(address(buffer) < other < end for other in others)
 
 
 def test_parameters_and_statistics_stay_where_they_are(manager):

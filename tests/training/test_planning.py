@@ -253,12 +253,14 @@ def test_copies_of_a_stepper_start_without_plans():
     assert pickle.loads(pickle.dumps(stepper._plans))._plans == {}
 
 
-def test_old_plans_are_dropped():
+def test_plans_that_were_not_used_for_long_are_dropped():
     from brainstorm.structure.planning import MOST_PLANS
 
     net, stepper = network(FullyConnected(3)), SgdStepper(0.1)
-    train(net, stepper, [batch(T=1, B=b + 1) for b in range(MOST_PLANS + 5)])
-    assert len(stepper._plans._plans) == 5
+    sizes = [1, 1, *range(2, MOST_PLANS + 1), 1, *range(100, 105)]
+    train(net, stepper, [batch(T=1, B=b) for b in sizes])
+    kept = [key[1] for key in stepper._plans._plans]
+    assert kept == [*range(7, MOST_PLANS + 1), 1, *range(100, 105)]
 
 
 def test_net_plan_lists_the_operations_of_both_passes():
