@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest test-numpy test-peers test-crash test-long fuzz docs
-.PHONY: status measure bench bench-report clean
+.PHONY: demo test lint types rooms pytest pycuda test-numpy test-peers test-crash test-long fuzz
+.PHONY: gpu-compile test-gpu bench-gpu docs status measure bench bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -21,8 +21,12 @@ types: $(VENV)/.test
 rooms: $(VENV)/.test
 	$(BIN)/lint-imports --no-cache > $(VENV)/rooms.log || { cat $(VENV)/rooms.log; exit 1; }
 
-pytest: $(VENV)/.test
+pytest: $(VENV)/.test pycuda
 	$(BIN)/python -m pytest -n 2
+
+# PyCUDA, built without a toolkit; where it cannot be, the tests of its handler say so.
+pycuda: $(VENV)/.test
+	-@$(BIN)/python tools/build_pycuda.py
 
 # The same tests with every native piece switched off.
 test-numpy: $(VENV)/.test
@@ -42,6 +46,31 @@ test-long: $(VENV)/.test
 # A hundred thousand damaged and hostile inputs: see tests/fuzz/README.md.
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m tests.fuzz
+
+# Every kernel with the real nvcc, for all architectures; needs nvcc, and no GPU.
+gpu-compile: $(VENV)/.test pycuda
+	$(BIN)/python -m tools.gpu_compile
+
+# On a machine with a GPU, offline: from a folder of wheels that tools/gpu_bundle.sh makes.
+WHEELS ?= gpu-bundle
+GPU := .gpu
+ON_GPU := PYTHONPATH=$(GPU):. $(PYTHON)
+
+$(WHEELS):
+	PYTHON=$(PYTHON) tools/gpu_bundle.sh $(WHEELS)
+
+$(GPU)/.installed: | $(WHEELS)
+	rm -rf $(GPU)
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --target $(GPU) $(WHEELS)/*.whl
+	@touch $@
+
+test-gpu: $(GPU)/.installed
+	$(ON_GPU) -m pytest tests/handlers tests/layers
+	PYTHONPATH=$(GPU):. PYTHON=$(PYTHON) tools/gpu_sanitize.sh
+
+bench-gpu: $(GPU)/.installed
+	@mkdir -p output/bench
+	$(ON_GPU) -m benchmarks.gpu --json output/bench/gpu.json
 
 # Pages, reference and gallery as a site in output/docs; all code in them is run.
 docs: $(VENV)/.docs

@@ -11,31 +11,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import memory_rows, peak_ratios
 from benchmarks.plots import plot_growth, plot_steps
-from benchmarks.tables import as_markdown, growth_rows, headline, step_rows
+from benchmarks.tables import (
+    as_markdown,
+    growth_rows,
+    headline,
+    replace_section,
+    step_rows,
+)
 
-__all__ = ["PAGE", "main", "replace_section"]
+__all__ = ["PAGE", "main"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 RESULTS = Path("output/bench")
-
-
-def replace_section(page: str, name: str, content: str) -> str:
-    """Return the page with other content in a section.
-
-    Raises:
-        ValueError: The page has no such section.
-    """
-    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    if not pattern.search(page):
-        raise ValueError(f"{PAGE.name}: expected the lines {begin} and {end}, found none")
-    return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", page)
 
 
 def _load(path: Path) -> Any:

@@ -10,6 +10,7 @@ of one core: above 20 or so, repeat the run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +24,7 @@ __all__ = [
     "find_best",
     "growth_rows",
     "headline",
+    "replace_section",
     "step_rows",
 ]
 
@@ -111,3 +113,16 @@ def as_markdown(rows: Sequence[Row]) -> str:
     """Return a table for the page."""
     header, *body = rows
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *body])
+
+
+def replace_section(page: str, name: str, content: str) -> str:
+    """Return the page with other content in a section.
+
+    Raises:
+        ValueError: The page has no such section.
+    """
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"the page: expected the lines {begin} and {end}, found none")
+    return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", page)

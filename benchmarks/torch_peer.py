@@ -1,4 +1,4 @@
-"""The workloads in PyTorch on the CPU: eager, compiled, and with bfloat16 products."""
+"""The workloads in PyTorch: eager, compiled, and with bfloat16 products."""
 
 from __future__ import annotations
 
@@ -161,6 +161,7 @@ def contestant(
     learning_rate: float = LEARNING_RATE,
     is_compiled: bool = False,
     is_half: bool = False,
+    device: str = "cpu",
 ) -> Contestant:
     """Return training steps or predictions.
 
@@ -171,14 +172,17 @@ def contestant(
         is_compiled: Whether `torch.compile` compiles the forward pass, the loss and, with them,
             the backward pass.
         is_half: Whether products are computed in bfloat16, by autocast.
+        device: Where.
     """
-    builder = _Builder(workload, numbers)
+    with torch.device(device):
+        builder = _Builder(workload, numbers)
+    builder.model.to(device)  # tables that come from NumPy
     make = _predictions if workload.predicts else _steps
     run = make(workload, builder.model, learning_rate, is_compiled, is_half)
 
     def parameters() -> Numbers:
         return {
-            name: {key: view.numpy().copy() for key, view in views.items()}
+            name: {key: view.cpu().numpy().copy() for key, view in views.items()}
             for name, views in builder.places.items()
         }
 
@@ -196,14 +200,15 @@ def _compiled(function: Callable[..., torch.Tensor], *example: Any) -> Callable[
 def _steps(
     workload: Workload, model: nn.Module, learning_rate: float, is_compiled: bool, is_half: bool
 ) -> Callable[[], torch.Tensor]:
-    x, targets = map(torch.from_numpy, workload.peer_data())
+    device = next(model.parameters()).device
+    x, targets = (torch.from_numpy(values).to(device) for values in workload.peer_data())
     if x.ndim == 4:
         x = x.permute(0, 3, 1, 2)  # channels still come last in memory: the faster order
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(trained, learning_rate, fused=True)
 
     def get_loss(x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_half):
             outputs = model(x).flatten(0, -2)
             return functional.cross_entropy(outputs, targets, reduction="sum") / workload.B
 
@@ -240,9 +245,11 @@ def _predictions(
     return predict
 
 
-def product(a: np.ndarray, b: np.ndarray, is_half: bool = False) -> Callable[[], object]:
+def product(
+    a: np.ndarray, b: np.ndarray, is_half: bool = False, device: str = "cpu"
+) -> Callable[[], object]:
     """Return the product of two matrices, in bfloat16 or float32."""
     dtype = torch.bfloat16 if is_half else torch.float32
-    left, right = torch.from_numpy(a).to(dtype), torch.from_numpy(b).to(dtype)
+    left, right = (torch.from_numpy(x).to(device, dtype) for x in (a, b))
     out = torch.empty_like(left)
     return lambda: torch.mm(left, right, out=out)

@@ -1,0 +1,58 @@
+"""This library on a GPU: operation by operation, and by CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks import ours
+from benchmarks.contestants import BFLOAT16, FLOAT32
+from benchmarks.gpu_timing import Timed
+from benchmarks.workloads import Workload
+from brainstorm.handlers.pycuda import PyCudaHandler
+
+__all__ = ["EAGER", "PLANNED", "PRECISIONS", "TF32", "DeviceClock", "contestants", "product"]
+
+TF32 = "TF32"
+#: What the factors of products are rounded to, and our name for it.
+PRECISIONS = {FLOAT32: "f32", TF32: "tf32", BFLOAT16: "bf16"}
+PLANNED, EAGER = "ours, planned", "ours, eager"
+
+
+class DeviceClock:
+    """Times on a GPU, by events in a handler's stream."""
+
+    def __init__(self, handler: PyCudaHandler) -> None:
+        import pycuda.driver
+
+        self._event, self._device = pycuda.driver.Event, handler._device
+
+    def record(self) -> Any:
+        """Return an event at the end of what is in the stream."""
+        self._device.enter()
+        return self._event().record(self._device.stream)
+
+    def milliseconds(self, start: Any, end: Any) -> float:
+        """Return the time between two events, when both are over."""
+        end.synchronize()
+        return end.time_since(start)
+
+
+def contestants(workload: Workload, precision: str) -> dict[str, Timed]:
+    """Return training steps in both ways."""
+    found = {}
+    for name, is_planned in ((PLANNED, True), (EAGER, False)):
+        handler = PyCudaHandler(compute=PRECISIONS[precision])
+        handler.replays_plans = is_planned
+        step = ours.contestant(workload, handler).run
+        found[name] = Timed(step, DeviceClock(handler))
+    return found
+
+
+def product(a: np.ndarray, b: np.ndarray, precision: str) -> Timed:
+    """Return the product of two matrices."""
+    handler = PyCudaHandler(compute=PRECISIONS[precision])
+    call: Callable[[], object] = ours.product(handler, a, b)
+    return Timed(call, DeviceClock(handler))

@@ -1,0 +1,127 @@
+"""Stands in for nvcc: makes a shared library of kernels, which the tests' driver loads as a cubin.
+
+The source is preprocessed, so that macros hide nothing; each shared variable becomes one that is
+undefined when a block begins; each kernel is exported together with whether its threads must be
+fibers, which they must where it, or what it names, has a barrier, a shuffle or a vote.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
+COMPILE = ["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing"]
+COMPILE += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-gnu-unique"]
+PREPROCESS = ["-D__CUDASHIM__=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=900"]
+WITH_VALUE = {"-code", "--gpu-code", "-gencode", "--compiler-options", "-Xcompiler", "-Xptxas"}
+MODES = {"cubin", "fatbin", "ptx"}
+MEETING = re.compile(r"__sync\w+|__shfl_\w+|__ballot_sync|__any_sync|__all_sync")
+KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "else", "do", "catch"}
+
+
+def bodies(source: str) -> dict[str, str]:
+    """Return the text of each function, by name."""
+    found: dict[str, str] = {}
+    for match in re.finditer(r"\b(\w+)\s*\(([^;{}]*)\)\s*(?:const\s*)?\{", source):
+        if match[1] in KEYWORDS:
+            continue
+        depth, end = 1, match.end()
+        while depth and end < len(source):
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            end += 1
+        found[match[1]] = found.get(match[1], "") + source[match.end() : end]
+    return found
+
+
+def meeting_functions(functions: dict[str, str]) -> set[str]:
+    """Return the functions whose threads wait for each other, directly or in what they name."""
+    words = {name: set(re.findall(r"\w+", body)) for name, body in functions.items()}
+    found = {name for name, body in functions.items() if MEETING.search(body)}
+    while True:
+        more = {name for name in words.keys() - found if words[name] & found}
+        if not more:
+            return found
+        found |= more
+
+
+def shared_variables(declaration: re.Match) -> str:
+    """Write `__shared__ float a[2], b` as two static variables and references to what they hold."""
+    parts = re.split(r",(?![^\[(<]*[\])>])", declaration[1])
+    first = re.fullmatch(r"\s*(.*?[\s>])(\w+)\s*((?:\[[^\]]*\]\s*)*)", parts[0], re.S)
+    if first is None:
+        return declaration[0]
+    kind, text = first[1].strip(), ""
+    for part in (parts[0][first.end(1) - first.start(0) :], *parts[1:]):
+        name, sizes = re.fullmatch(r"\s*(\w+)\s*((?:\[[^\]]*\]\s*)*)", part, re.S).groups()
+        text += f"static cudashim::Shared<{kind}{sizes}> {name}__shared; "
+        text += f"auto &{name} = {name}__shared.get(); "
+    return text
+
+
+def transformed(source: str, architecture: int) -> str:
+    """Return C++ for a preprocessed CUDA source."""
+    source = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", source)
+    source = re.sub(r"(__shared__\s+)__align__\s*\([^)]*\)", r"\1", source)
+    source = re.sub(r"__align__\s*\([^)]*\)(\s+__shared__)", r"\1", source)
+    source = re.sub(
+        r"extern\s+__shared__\s+([\w:<>\s]+?)\s+(\w+)\s*\[\s*\]\s*;",
+        r"\1 *\2 = reinterpret_cast<\1 *>(cudashim_now.dynamic_shared);",
+        source,
+    )
+    source = re.sub(r"__shared__\s+([^;={}]+);", shared_variables, source)
+    waiting = meeting_functions(bodies(source))
+    kernels = []
+    for match in re.finditer(r"__global__\s+(?:static\s+|inline\s+)*void\s+(\w+)\s*\(", source):
+        if not re.search(r"template\s*<[^;{}]*>\s*(?:static\s+)?$", source[: match.start()]):
+            kernels.append(match[1])
+    exports = [
+        f"CUDASHIM_EXPORT({kernel}, {'true' if kernel in waiting else 'false'})"
+        for kernel in dict.fromkeys(kernels)
+    ]
+    exports.append('extern "C" __attribute__((visibility("default")))')
+    exports.append(
+        f"const int cudashim_architecture; const int cudashim_architecture = {architecture};"
+    )
+    return "\n".join([source, *exports, ""])
+
+
+def main(arguments: list[str]) -> int:
+    """Do what nvcc would do with these arguments."""
+    if "--version" in arguments:
+        print(f"nvcc of the tests, {os.path.basename(HERE)}")
+        return 0
+    mode, passed, source, out, architecture = "cubin", [], None, None, 75
+    rest = iter(arguments)
+    for argument in rest:
+        key, _, value = argument.partition("=")
+        if argument.lstrip("-") in MODES or argument == "--preprocess":
+            mode = argument.lstrip("-")
+        elif key in ("-arch", "--gpu-architecture"):
+            architecture = int(re.sub(r"\D", "", value or next(rest)))
+        elif argument in WITH_VALUE:
+            next(rest)
+        elif argument in ("-o", "--output-file"):
+            out = next(rest)
+        elif argument[:2] in ("-I", "-D"):
+            passed.append(argument)
+        elif argument.endswith(".cu"):
+            source = argument
+    if source is None:
+        print("nvcc of the tests: no .cu file given", file=sys.stderr)
+        return 1
+    preprocess = ["g++", "-E", "-x", "c++", "-std=c++17", *PREPROCESS, *passed, source]
+    done = subprocess.run(preprocess, text=True, stdout=subprocess.PIPE)
+    if done.returncode or mode == "preprocess":
+        sys.stdout.write(done.stdout)
+        return done.returncode
+    out = out or f"{os.path.splitext(source)[0]}.{mode}"
+    command = ["g++", *COMPILE, "-include", f"{HERE}/device.h", "-shared", "-Wl,-Bsymbolic"]
+    # The libraries that the driver needs are the kernels' too.
+    command += ["-nostdlib", "-o", out, "-", "-x", "none", f"{HERE}/libcuda.so.1"]
+    text = transformed(done.stdout, architecture)
+    return subprocess.run(command, text=True, input=text).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,261 @@
+// cuBLAS in plain loops: column-major, any transposes and leading dimensions; products in float32
+// of float32, bfloat16 or float16. The work goes through streams, so that captures have it.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#define API extern "C" __attribute__((visibility("default")))
+extern "C" int cudashim_enqueue(void *stream, int (*run)(void *), void (*drop)(void *), void *data);
+extern "C" int cudashim_touch(const void *address, size_t bytes, const char *what);
+extern "C" int cuCtxGetDevice(int *device);
+extern "C" int cuCtxSynchronize();
+
+enum Status {
+  SUCCESS = 0,
+  NOT_INITIALIZED = 1,
+  INVALID_VALUE = 7,
+  EXECUTION_FAILED = 13,
+  NOT_SUPPORTED = 15
+};
+enum Type { F32 = 0, F16 = 2, BF16 = 14 };  // of cudaDataType
+// Of cublasComputeType_t and cublasMath_t.
+enum Compute { IN_F32 = 68, IN_F32_PEDANTIC = 69, FAST_BF16 = 75, FAST_TF32 = 77 };
+enum { TF32_MATH = 3 };
+
+struct Handle {
+  void *stream;
+  int math, pointers;  // pointers: 0 where alpha and beta are in host memory, 1 on the device
+};
+API int cublasCreate_v2(Handle **handle) {
+  int device;
+  if (cuCtxGetDevice(&device)) return NOT_INITIALIZED;
+  *handle = new Handle{};
+  return SUCCESS;
+}
+API int cublasDestroy_v2(Handle *handle) {
+  if (!handle) return NOT_INITIALIZED;
+  cuCtxSynchronize();
+  delete handle;
+  return SUCCESS;
+}
+API int cublasGetVersion_v2(Handle *, int *version) { return *version = 130001, SUCCESS; }
+API int cublasSetStream_v2(Handle *h, void *s) { return h->stream = s, SUCCESS; }
+API int cublasGetStream_v2(Handle *h, void **s) { return *s = h->stream, SUCCESS; }
+API int cublasSetMathMode(Handle *h, int mode) { return h->math = mode, SUCCESS; }
+API int cublasGetMathMode(Handle *h, int *mode) { return *mode = h->math, SUCCESS; }
+API int cublasSetPointerMode_v2(Handle *h, int mode) { return h->pointers = mode, SUCCESS; }
+API int cublasGetPointerMode_v2(Handle *h, int *mode) { return *mode = h->pointers, SUCCESS; }
+API int cublasSetAtomicsMode(Handle *, int) { return SUCCESS; }
+API int cublasSetWorkspace_v2(Handle *, void *workspace, size_t bytes) {
+  bool failed = workspace && cudashim_touch(workspace, bytes, "the workspace of cuBLAS");
+  return failed ? EXECUTION_FAILED : SUCCESS;
+}
+API const char *cublasGetStatusString(int status) {
+  switch (status) {
+    case SUCCESS: return "success";
+    case NOT_INITIALIZED: return "the library was not initialized";
+    case INVALID_VALUE: return "an unsupported value or parameter was passed to the function";
+    case EXECUTION_FAILED: return "the function failed to launch on the GPU";
+    case NOT_SUPPORTED: return "the functionality requested is not supported";
+    default: return "unknown";
+  }
+}
+
+// Numbers of other types.
+static float from_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+static uint32_t to_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return bits;
+}
+static float keep_bits(float x, int dropped) {  // round the mantissa, ties to even
+  uint32_t bits = to_bits(x);
+  if (!std::isfinite(x)) return x;
+  bits += (1u << (dropped - 1)) - 1 + (bits >> dropped & 1);
+  return from_bits(bits >> dropped << dropped);
+}
+static size_t width(int type) { return type == F32 ? 4 : 2; }
+static float load(const void *p, size_t i, int type) {
+  if (type == F32) return static_cast<const float *>(p)[i];
+  uint16_t bits = static_cast<const uint16_t *>(p)[i];
+  if (type == BF16) return from_bits(uint32_t(bits) << 16);
+  _Float16 half;
+  memcpy(&half, &bits, 2);
+  return half;
+}
+static void store(void *p, size_t i, int type, float x) {
+  if (type == F32) {
+    static_cast<float *>(p)[i] = x;
+    return;
+  }
+  uint16_t bits = to_bits(keep_bits(x, 16)) >> 16;
+  if (type == F16) {
+    _Float16 half = x;
+    memcpy(&bits, &half, 2);
+  }
+  static_cast<uint16_t *>(p)[i] = bits;
+}
+
+struct Matrix {  // op(stored), where `stored` is column-major
+  const void *data;
+  int type, transposed, ld;
+  long long stride;
+  float at(long long batch, int row, int column) const {
+    size_t i = transposed ? column + size_t(row) * ld : row + size_t(column) * ld;
+    return load(data, i + batch * stride, type);
+  }
+  bool fits(int rows, int columns) const { return ld >= std::max(1, transposed ? columns : rows); }
+  bool reachable(int rows, int columns, int batches, const char *what) const {
+    if (!rows || !columns || !batches) return true;
+    if (transposed) std::swap(rows, columns);
+    size_t count = (batches - 1) * stride + size_t(columns - 1) * ld + rows;
+    return cudashim_touch(data, count * width(type), what) == 0;
+  }
+};
+struct Scalar {  // alpha or beta, read when the work is done if it is on the device
+  const float *p;
+  float host;
+  bool on_device;
+  Scalar(const Handle *h, const void *number)
+      : p(static_cast<const float *>(number)),
+        host(h->pointers ? 0 : *p),
+        on_device(h->pointers) {}
+  float value() const { return on_device ? *p : host; }
+};
+
+template <class Work> static int submit(Handle *h, Work work) {
+  auto run = [](void *w) { return (*static_cast<Work *>(w))(), 0; };
+  auto drop = [](void *w) { delete static_cast<Work *>(w); };
+  return cudashim_enqueue(h->stream, run, drop, new Work(work)) ? EXECUTION_FAILED : SUCCESS;
+}
+
+struct Product {
+  Matrix a, b, c;
+  int m, n, k, batches;
+  Scalar alpha, beta;
+  int dropped;  // bits of the operands' mantissas that are rounded away
+  void operator()() const {
+    std::vector<float> left(size_t(m) * k), right(k), sum(m);
+    for (int batch = 0; batch < batches; ++batch) {
+      for (int l = 0; l < k; ++l)
+        for (int i = 0; i < m; ++i) left[size_t(l) * m + i] = operand(a.at(batch, i, l));
+      for (int j = 0; j < n; ++j) {
+        for (int l = 0; l < k; ++l) right[l] = operand(b.at(batch, l, j));
+        column(left.data(), right.data(), sum.data());
+        for (int i = 0; i < m; ++i) write(batch, i, j, sum[i]);
+      }
+    }
+  }
+  float operand(float x) const { return dropped ? keep_bits(x, dropped) : x; }
+  void column(const float *left, const float *right, float *__restrict sum) const {
+    std::fill_n(sum, m, 0.0f);
+    for (int l = 0; l < k; ++l) {
+      const float x = right[l], *row = left + size_t(l) * m;
+      for (int i = 0; i < m; ++i) sum[i] += row[i] * x;
+    }
+  }
+  void write(int batch, int i, int j, float sum) const {
+    size_t at = i + size_t(j) * c.ld + batch * c.stride;
+    float old = beta.value() == 0 ? 0 : beta.value() * load(c.data, at, c.type);
+    store(const_cast<void *>(c.data), at, c.type, alpha.value() * sum + old);
+  }
+};
+static int multiply(Handle *h, Matrix a, Matrix b, Matrix c, int m, int n, int k, int batches,
+                    const void *alpha, const void *beta, int compute) {
+  if (!h) return NOT_INITIALIZED;
+  if (m < 0 || n < 0 || k < 0 || batches < 0 || !a.fits(m, k) || !b.fits(k, n) || !c.fits(m, n) ||
+      !alpha || !beta)
+    return INVALID_VALUE;
+  if (a.type != b.type || (c.type != F32 && c.type != a.type)) return NOT_SUPPORTED;
+  if (!a.reachable(m, k, batches, "A of a product") ||
+      !b.reachable(k, n, batches, "B of a product") ||
+      !c.reachable(m, n, batches, "C of a product"))
+    return EXECUTION_FAILED;
+  int dropped = 0;
+  if (a.type == F32 && compute != IN_F32_PEDANTIC) {
+    if (h->math == TF32_MATH || compute == FAST_TF32) dropped = 13;
+    if (compute == FAST_BF16) dropped = 16;
+  }
+  return submit(h, Product{a, b, c, m, n, k, batches, {h, alpha}, {h, beta}, dropped});
+}
+API int cublasGemmStridedBatchedEx(Handle *h, int ta, int tb, int m, int n, int k,
+                                   const void *alpha, const void *a, int a_type, int lda,
+                                   long long a_stride, const void *b, int b_type, int ldb,
+                                   long long b_stride, const void *beta, void *c, int c_type,
+                                   int ldc, long long c_stride, int batches, int compute, int) {
+  return multiply(h, {a, a_type, ta, lda, a_stride}, {b, b_type, tb, ldb, b_stride},
+                  {c, c_type, 0, ldc, c_stride}, m, n, k, batches, alpha, beta, compute);
+}
+API int cublasGemmEx(Handle *h, int ta, int tb, int m, int n, int k, const void *alpha,
+                     const void *a, int a_type, int lda, const void *b, int b_type, int ldb,
+                     const void *beta, void *c, int c_type, int ldc, int compute, int) {
+  return multiply(h, {a, a_type, ta, lda, 0}, {b, b_type, tb, ldb, 0}, {c, c_type, 0, ldc, 0}, m, n,
+                  k, 1, alpha, beta, compute);
+}
+API int cublasSgemm_v2(Handle *h, int ta, int tb, int m, int n, int k, const float *alpha,
+                       const float *a, int lda, const float *b, int ldb, const float *beta,
+                       float *c, int ldc) {
+  return multiply(h, {a, F32, ta, lda, 0}, {b, F32, tb, ldb, 0}, {c, F32, 0, ldc, 0}, m, n, k, 1,
+                  alpha, beta, IN_F32);
+}
+API int cublasSgemmStridedBatched(Handle *h, int ta, int tb, int m, int n, int k,
+                                  const float *alpha, const float *a, int lda,
+                                  long long a_stride, const float *b, int ldb,
+                                  long long b_stride, const float *beta, float *c, int ldc,
+                                  long long c_stride, int batches) {
+  return multiply(h, {a, F32, ta, lda, a_stride}, {b, F32, tb, ldb, b_stride},
+                  {c, F32, 0, ldc, c_stride}, m, n, k, batches, alpha, beta, IN_F32);
+}
+// A vector with steps is a matrix of one row: y = op(A) x.
+API int cublasSgemv_v2(Handle *h, int trans, int m, int n, const float *alpha, const float *a,
+                       int lda, const float *x, int incx, const float *beta, float *y, int incy) {
+  if (incx < 1 || incy < 1) return INVALID_VALUE;
+  int rows = trans ? n : m, inner = trans ? m : n;
+  return multiply(h, {x, F32, 0, incx, 0}, {a, F32, !trans, lda, 0}, {y, F32, 0, incy, 0}, 1, rows,
+                  inner, 1, alpha, beta, IN_F32);
+}
+
+// C = alpha op(A) + beta op(B); an operand whose factor is zero is not read.
+struct Sum {
+  Matrix a, b, c;
+  int m, n;
+  Scalar alpha, beta;
+  void operator()() const {
+    std::vector<float> sums(size_t(m) * n);  // C may be A or B
+    float p = alpha.value(), q = beta.value();
+    for (int j = 0; j < n; ++j)
+      for (int i = 0; i < m; ++i) {
+        float left = p == 0 ? 0 : p * a.at(0, i, j), right = q == 0 ? 0 : q * b.at(0, i, j);
+        sums[i + size_t(j) * m] = left + right;
+      }
+    for (int j = 0; j < n; ++j)
+      for (int i = 0; i < m; ++i)
+        store(const_cast<void *>(c.data), i + size_t(j) * c.ld, F32, sums[i + size_t(j) * m]);
+  }
+};
+API int cublasSgeam(Handle *h, int ta, int tb, int m, int n, const float *alpha, const float *a,
+                    int lda, const float *beta, const float *b, int ldb, float *c, int ldc) {
+  Matrix left{a, F32, ta, lda, 0}, right{b, F32, tb, ldb, 0}, out{c, F32, 0, ldc, 0};
+  bool fits = left.fits(m, n) && right.fits(m, n) && out.fits(m, n);
+  if (m < 0 || n < 0 || !fits) return INVALID_VALUE;
+  if (!out.reachable(m, n, 1, "C of a sum")) return EXECUTION_FAILED;
+  return submit(h, Sum{left, right, out, m, n, {h, alpha}, {h, beta}});
+}
+API int cublasSaxpy_v2(Handle *h, int n, const float *alpha, const float *x, int incx, float *y,
+                       int incy) {
+  const float one = 1;
+  if (h->pointers) return NOT_SUPPORTED;
+  return cublasSgeam(h, 0, 0, 1, n, alpha, x, incx, &one, y, incy, y, incy);
+}
+API int cublasSscal_v2(Handle *h, int n, const float *alpha, float *x, int incx) {
+  const float zero = 0;
+  if (h->pointers) return NOT_SUPPORTED;
+  return cublasSgeam(h, 0, 0, 1, n, alpha, x, incx, &zero, x, incx, x, incx);
+}

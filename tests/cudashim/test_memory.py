@@ -1,0 +1,140 @@
+"""Device memory: undefined at first, guarded at both sides, limited, and of one device."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from tests import cudashim
+
+TOUCH = "__global__ void kernel(float *x, int i, float *y) { y[0] = x[i]; x[i] = 1; }"
+
+
+def touched(cuda, x, i):
+    y = cuda.empty(1)
+    kernel = cuda.kernel(TOUCH, "kernel", "PiP")
+    kernel.prepared_call((1, 1), (1, 1, 1), int(x), i, int(y))
+    return y.get()[0]
+
+
+def test_new_memory_is_nan(cuda):
+    assert np.isnan(cuda.empty(1000).get()).all()
+
+
+@pytest.mark.parametrize(("guard", "i"), [("end", 100), ("start", -1)])
+def test_an_overrun_is_an_illegal_access(guard, i, cuda):
+    cudashim.set_option("guard", guard)
+    x = cuda.empty(100)
+    touched(cuda, x, 0)
+    with pytest.raises(cuda.driver.Error, match="illegal memory access"):
+        touched(cuda, x, i)
+    assert f"byte {4 * i} of an allocation of 400 bytes" in cudashim.message()
+
+
+@pytest.mark.parametrize(("guard", "i"), [("start", 100), ("end", -1), ("end", 98), ("off", 98)])
+def test_what_is_written_on_the_side_without_a_guard_page_is_found(guard, i, cuda):
+    cudashim.set_option("guard", guard)
+    x = cuda.empty(98)
+    assert cudashim.check() == 0
+    assert np.isnan(touched(cuda, x, i))
+    assert cudashim.check() == 700
+    assert "written beside an allocation of 392 bytes" in cudashim.message()
+
+
+def test_memory_that_was_freed(cuda):
+    x = cuda.empty(100)
+    address = int(x)
+    x.memory.free()
+    with pytest.raises(cuda.driver.Error, match="illegal memory access"):
+        touched(cuda, address, 0)
+    assert "of a freed allocation of 400 bytes" in cudashim.message()
+
+
+def test_addresses_of_host_memory(cuda):
+    values = np.zeros(4, np.float32)
+    with pytest.raises(cuda.driver.LogicError, match="invalid argument"):
+        cuda.driver.memcpy_htod(values.ctypes.data, values)
+    with pytest.raises(cuda.driver.Error, match="illegal memory access"):
+        touched(cuda, values.ctypes.data, 0)
+    assert "argument 0 of kernel kernel is address 0x" in cudashim.message()
+    assert "which is no device memory" in cudashim.message()
+
+
+def test_pinned_memory_is_everybodys(cuda):
+    values = cuda.driver.pagelocked_zeros(4, np.float32)
+    touched(cuda, values.ctypes.data, 2)
+    np.testing.assert_array_equal(values, [0, 0, 1, 0])
+
+
+def test_copies_stay_within_an_allocation(cuda):
+    x = cuda.empty(4)
+    for call in (
+        lambda: cuda.driver.memcpy_htod(int(x), np.zeros(5, np.float32)),
+        lambda: cuda.driver.memcpy_dtoh(np.zeros(5, np.float32), int(x)),
+        lambda: cuda.driver.memcpy_dtod(int(x), int(x) + 4, 16),
+        lambda: cuda.driver.memset_d32(int(x), 0, 5),
+    ):
+        with pytest.raises(cuda.driver.LogicError, match="invalid argument"):
+            call()
+
+
+def test_rows_of_a_matrix_are_copied(cuda):
+    x = cuda.empty(12).set(np.arange(12))
+    copy = cuda.driver.Memcpy2D()
+    out = np.zeros((3, 2), np.float32)
+    copy.set_src_device(int(x))
+    copy.set_dst_host(out)
+    copy.src_x_in_bytes, copy.src_pitch, copy.dst_pitch = 4, 16, 8
+    copy.width_in_bytes, copy.height = 8, 3
+    copy(aligned=True)
+    np.testing.assert_array_equal(out, [[1, 2], [5, 6], [9, 10]])
+
+
+def test_memory_ends(cuda):
+    gc.collect()  # PyCUDA frees what is garbage before it gives up
+    free, _ = cuda.driver.mem_get_info()
+    used = (8 << 30) - free
+    cudashim.set_option("memory", used + 1000)
+    x = cuda.empty(200)
+    assert cuda.driver.mem_get_info() == (200, used + 1000)
+    with pytest.raises(cuda.driver.MemoryError, match="out of memory"):
+        cuda.empty(51)
+    x.memory.free()
+    cuda.empty(51)
+
+
+def test_devices_have_their_own_memory_and_functions(cuda):
+    other = cuda.other_device()
+    x = cuda.empty(4)
+    kernel = cuda.kernel(TOUCH, "kernel", "PiP")
+    assert cuda.driver.Device.count() == 2
+    other.push()
+    try:
+        total = 8 << 30
+        assert cuda.driver.mem_get_info() == (total, total)
+        with pytest.raises(cuda.driver.LogicError, match="invalid argument"):
+            cuda.driver.memset_d32(int(x), 0, 4)
+        with pytest.raises(cuda.driver.LogicError, match="invalid resource handle"):
+            kernel.prepared_call((1, 1), (1, 1, 1), int(x), 0, int(x))
+        with pytest.raises(cuda.driver.Error, match="illegal memory access"):
+            touched(cuda, x, 0)  # a kernel of the other device
+        assert "argument 0 of kernel kernel" in cudashim.message()
+    finally:
+        cudashim.reset()
+        other.pop()
+
+
+def test_counters_count(cuda):
+    x = cuda.empty(4)
+    y = cuda.empty(4)
+    before = cudashim.counters()
+    x.set(np.zeros(4))
+    x.get()
+    cuda.driver.memcpy_dtod(int(y), int(x), 16)
+    cuda.driver.memset_d32(int(x), 0, 4)
+    cuda.driver.Context.synchronize()
+    z = cuda.empty(2)
+    z.memory.free()
+    found = {k: v - before[k] for k, v in cudashim.counters().items() if v != before[k]}
+    copies = {"htod": 1, "dtoh": 1, "dtod": 1, "memsets": 1, "blocking_copies": 3}
+    assert found == {**copies, "synchronisations": 1, "allocations": 1, "frees": 1}

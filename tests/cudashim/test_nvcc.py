@@ -1,0 +1,56 @@
+"""How the stand-in for nvcc rewrites CUDA C."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+spec = importlib.util.spec_from_file_location("nvcc", Path(__file__).parent / "nvcc.py")
+nvcc = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(nvcc)
+
+
+def exports(source):
+    """The kernels that are exported, and whether their threads are fibers."""
+    lines = nvcc.transformed(source, 90).splitlines()
+    pairs = [line[16:-1].split(", ") for line in lines if line.startswith("CUDASHIM_EXPORT(")]
+    return {name: fibers == "true" for name, fibers in pairs}
+
+
+def test_only_kernels_that_meet_are_fibers():
+    source = """
+    __device__ float inner(float x) { for (;;) { if (x) { __syncthreads(); } } return x; }
+    template <class T> __device__ T outer(T x) { return inner(x); }
+    extern "C" __global__ void __launch_bounds__(256, 2) meets(float *x) { x[0] = outer<float>(1); }
+    extern "C" __global__ void alone(float *x) { for (int i = 0; i < 3; ++i) if (i) x[i] = 1; }
+    template <class T> __global__ void pattern(T *x) { __syncwarp(); }
+    __global__ void warp(int *x) { x[0] = __ballot_sync(1, 1); }
+    """
+    assert exports(source) == {"meets": True, "alone": False, "warp": True}
+
+
+@pytest.mark.parametrize(
+    ("declaration", "kinds"),
+    [
+        ("__shared__ float a;", {"a": "float"}),
+        (
+            "__shared__ volatile int a[3][N + 1], b;",
+            {"a": "volatile int[3][N + 1]", "b": "volatile int"},
+        ),
+        ("__shared__ __align__(16) float a[4];", {"a": "float[4]"}),
+        ("__align__(16) __shared__ unsigned char a[f(2, 3)];", {"a": "unsigned char[f(2, 3)]"}),
+        ("__shared__ pair<int, float> a[2];", {"a": "pair<int, float>[2]"}),
+    ],
+)
+def test_shared_variables(declaration, kinds):
+    text = nvcc.transformed(declaration, 90)
+    for name, kind in kinds.items():
+        assert f"static cudashim::Shared<{kind}> {name}__shared;" in text
+        assert f"auto &{name} = {name}__shared.get();" in text
+
+
+def test_dynamic_shared_memory():
+    text = nvcc.transformed("extern __shared__ float4 buffer[];", 90)
+    assert text.startswith(
+        "float4 *buffer = reinterpret_cast<float4 *>(cudashim_now.dynamic_shared)"
+    )
