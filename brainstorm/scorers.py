@@ -22,7 +22,9 @@ __all__ = [
     "MeanSquaredError",
     "Scorer",
     "aggregate_losses_and_scores",
+    "check_scorers",
     "gather_losses_and_scores",
+    "merge_scores",
 ]
 
 Weighted = tuple[float, float]
@@ -141,6 +143,24 @@ class MeanSquaredError(Scorer):
 # -- over the batches of an evaluation ------------------------------------------------------------
 
 
+def check_scorers(scorers: Any) -> list[Scorer]:
+    """Return scorers as a list.
+
+    Raises:
+        ValidationError: They are no list, or something in it is no scorer.
+    """
+    if isinstance(scorers, Scorer) or not isinstance(scorers, Iterable):
+        raise ValidationError(f"expected a list of scorers such as [Accuracy()], got {scorers!r}.")
+    scorers = list(scorers)
+    for scorer in scorers:
+        if not isinstance(scorer, Scorer):
+            advice = f" Make one: {scorer.__name__}()." if isinstance(scorer, type) else ""
+            raise ValidationError(
+                f"expected a list of scorers such as [Accuracy()], got {scorer!r} in it.{advice}"
+            )
+    return scorers
+
+
 def gather_losses_and_scores(
     net: Any,
     scorers: Sequence[Scorer],
@@ -178,6 +198,17 @@ def gather_losses_and_scores(
         # a recurrent output has rows of context after its time steps
         predicted = net.get(_output_path(net, scorer, out_name))[: len(targets)]
         scores.setdefault(scorer.__name__, []).append(_score(scorer, targets, predicted, mask))
+
+
+def merge_scores(
+    parts: Iterable[Mapping[str, Sequence[Weighted]]],
+) -> dict[str, list[Weighted]]:
+    """Return what `gather_losses_and_scores` has collected in several processes as of one."""
+    merged: dict[str, list[Weighted]] = OrderedDict()
+    for part in parts:
+        for name, pairs in part.items():
+            merged.setdefault(name, []).extend(pairs)
+    return merged
 
 
 def aggregate_losses_and_scores(

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +45,16 @@ def test_all_examples_are_tested_here_and_documented():
         "expression_layer",
         "grid_search",
         "lbfgs",
+        "mpi_digits",
         "onnx_models",
+        "optuna_search",
         "resume",
         "xor",
     }
     for name in names:
         text = (FOLDER / f"{name}.py").read_text()
         assert f"    python examples/{name}.py\n" in text.split('"""')[1]
-        assert text.endswith('if __name__ == "__main__":\n    main()\n')
+        assert re.search(r'if __name__ == "__main__":\n    main\(.*\)\n$', text)
 
 
 def test_xor(load, capsys):
@@ -170,3 +173,14 @@ def test_resume(load, capsys):
     assert printed[0] == "ended after 45 updates: received SIGINT"
     assert printed[1] == "ended after 54 updates: reached max_epochs=3"
     assert printed[2].split()[3:] == printed[3].split()[1:]
+
+
+def test_mpi_digits_in_one_process(load):
+    logs = load("mpi_digits", EPOCHS=3).main()
+    assert logs["validation.Accuracy"][-1] > 0.7
+
+
+def test_optuna_search_in_one_process(load):
+    loss, best = load("optuna_search", TRIALS=3, EPOCHS=2).main()
+    assert loss < 1.5
+    assert set(best) == {"size", "learning_rate"}

@@ -66,8 +66,8 @@ def test_make_targets_exist(name):
     makefile = (ROOT / "Makefile").read_text()
     text = (ROOT / name).read_text()
     commands = "".join(code for language, code in code_blocks(text) if language == "sh")
-    targets = re.findall(r"^make (\w+)", commands, flags=re.MULTILINE)
-    for target in targets + re.findall(r"`make (\w+)`", text):
+    targets = re.findall(r"^make ([\w-]+)", commands, flags=re.MULTILINE)
+    for target in targets + re.findall(r"`make ([\w-]+)`", text):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 

@@ -20,6 +20,7 @@ from brainstorm.scorers import (
     aggregate_losses_and_scores,
     check_scorers,
     gather_losses_and_scores,
+    merge_scores,
 )
 
 OUT = "Output.outputs.predictions"
@@ -292,3 +293,10 @@ def test_repeated_names():
 def test_shapes_that_do_not_fit(scorer, inputs, match):
     with pytest.raises(ValidationError, match=match):
         scored(FakeNet(np.zeros((1, 2, 2)), **inputs), scorer)
+
+
+def test_scores_of_several_processes_are_those_of_one():
+    parts = [{"loss": [(2, 3.0)]}, {}, {"loss": [(1, 1.0)], "Accuracy": [(4, 2.0)]}]
+    merged = merge_scores(parts)
+    assert merged == {"loss": [(2, 3.0), (1, 1.0)], "Accuracy": [(4, 2.0)]}
+    assert parts[0] == {"loss": [(2, 3.0)]}

@@ -99,7 +99,14 @@ def _mean_over_channels(share: Any) -> Mean:
 
 
 class BatchNormLayerImpl(Layer):
-    """Implements `BatchNorm`; statistics that are not of the batch have no derivative."""
+    """Implements `BatchNorm`; statistics that are not of the batch have no derivative.
+
+    Attributes:
+        synchronizer: Does the passes of a training instead, with ``forward(layer, buffers)`` and
+            ``backward(layer, buffers)``, where the batch is one of several processes.
+    """
+
+    synchronizer: Any = None
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
     accepts_null_deltas = True
@@ -126,6 +133,9 @@ class BatchNormLayerImpl(Layer):
         return {"default": BufferStructure(*shape)}, parameters, internals
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        if training_pass and self.synchronizer is not None:
+            self.synchronizer.forward(self, buffers)
+            return
         internals, x, y = buffers.internals, buffers.inputs.default, buffers.outputs.default
         running = [internals.running_mean, internals.running_var]
         inputs = [x, *buffers.parameters, *running]
@@ -141,6 +151,9 @@ class BatchNormLayerImpl(Layer):
             self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
 
     def backward_pass(self, buffers: BufferView) -> None:
+        if self.synchronizer is not None:
+            self.synchronizer.backward(self, buffers)
+            return
         internals, dy = buffers.internals, buffers.output_deltas.default
         outputs = {f"gradients.{name}": array for name, array in buffers.gradients.items()}
         if self.needs_delta("default"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ class NetworkPasses(NetworkParameters):
             self._keep_input_deltas = keep
             hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
             self._buffer_manager.set_layout(layout, hubs)
-            scale = self.loss_scale
+            scale, followers = self.loss_scale, self._passes.followers
             self._passes = Passes(self.layers, self._buffer_manager, keep)
-            self._passes.loss_scale = scale
+            self._passes.loss_scale, self._passes.followers = scale, followers
 
     @property
     def loss_scale(self) -> Array | None:
@@ -105,16 +105,35 @@ class NetworkPasses(NetworkParameters):
         """
         self._passes.forward(self.layers, training_pass, context)
 
-    def backward_pass(self, accumulate: bool = False) -> None:
+    def backward_pass(self, accumulate: bool = False, modify: bool = True) -> None:
         """Compute all gradients (and the deltas on the way) of the sum of all losses.
 
         The last forward pass should have been one with ``training_pass=True``.
 
         Args:
             accumulate: Whether to add to the gradients instead of overwriting them.
+            modify: Whether to apply the gradient modifiers.
         """
         self._passes.backward(accumulate)
-        self.apply_gradient_modifiers()
+        if modify:
+            self.apply_gradient_modifiers()
+
+    @property
+    def finished_gradients(self) -> list[tuple[str, list[tuple[int, int]]]]:
+        """What of the flat gradients, as (start, stop), is finished with which layer.
+
+        In the order of the layers in a backward pass; the last may be ``''``, the end of it.
+        """
+        return self._passes.finished_gradients
+
+    def follow_backward_pass(self, functions: Mapping[str, Callable[[], None]]) -> None:
+        """Let functions be called in every backward pass, each when a layer is through.
+
+        Args:
+            functions: Name of a layer of `finished_gradients` to a function; they replace those
+                that were given before. Plans that were recorded before do not know of them.
+        """
+        self._passes.followers = dict(functions)
 
     @property
     def plan_key(self) -> tuple[Any, ...]:

@@ -8,14 +8,17 @@ nobody writes, is cleared just before it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from brainstorm.structure.layout import NeededDeltas, Node
 from brainstorm.utils import get_by_path
 
-__all__ = ["BackwardStep", "plan_backward_pass"]
+__all__ = ["BackwardStep", "Interval", "find_finished_gradients", "plan_backward_pass"]
+
+#: Start and stop in the flat gradients.
+Interval = tuple[int, int]
 
 #: Hub number, start and stop in feature units.
 Range = tuple[int, int, int]
@@ -136,6 +139,41 @@ def _plan_copies(layout: Node, sink: str, coverage: _Coverage, step: BackwardSte
         wanted = _range(get_by_path(layout, source))
         adds.append(not (wanted and coverage.claim(wanted, True, step.clear)))
     step.copies[sink] = adds
+
+
+def find_finished_gradients(
+    steps: Sequence[BackwardStep], layout: Node
+) -> list[tuple[str, list[Interval]]]:
+    """Return, step by step, the parts of the flat gradients that no later step writes to.
+
+    Shared parameters, and those that other layers are wired to, have several writers.
+
+    Args:
+        steps: What `plan_backward_pass` returned.
+        layout: The layout of the network.
+    """
+    hub, first = layout["gradients"]["@hub"], layout["gradients"]["@slice"][0]
+    written: list[list[Interval]] = []
+    for step in steps:
+        ranges = list(step.clear) if not step.layer else _written_ranges(layout, step)
+        written.append([(a - first, b - first) for h, a, b in ranges if h == hub])
+    free, finished = _Coverage(), []
+    for step, intervals in zip(reversed(steps), reversed(written), strict=True):
+        own = []
+        for a, b in intervals:
+            own += [(start, stop) for _, start, stop in free.missing((0, a, b))]
+            free.add((0, a, b))
+        finished.append((step.layer, own))
+    return finished[::-1]
+
+
+def _written_ranges(layout: Node, step: BackwardStep) -> list[Range]:
+    """Return all ranges that a layer's step may write to."""
+    node = layout[step.layer]
+    nodes = [child for kind in ("gradients", "input_deltas") for _, child in _children(node[kind])]
+    for sink in step.copies:
+        nodes += [get_by_path(layout, source) for source in get_by_path(layout, sink)["@copy_of"]]
+    return [wanted for found in nodes if (wanted := _range(found))]
 
 
 def _children(view: Node) -> list[tuple[str, Node]]:

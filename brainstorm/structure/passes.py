@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from brainstorm.errors import HandlerValidationError, NetworkValidationError
+from brainstorm.handlers.plan import Recorder
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager, last_axis_slice
 from brainstorm.structure.layout import find_needed_deltas, gather_array_nodes
-from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
+from brainstorm.structure.pass_plan import (
+    BackwardStep,
+    Interval,
+    find_finished_gradients,
+    plan_backward_pass,
+)
 from brainstorm.utils import Array
 
 __all__ = ["Passes"]
@@ -45,6 +51,8 @@ class Passes:
         self.manager = manager
         #: What the Loss layers multiply their deltas with, in memory; gradients are divided by it.
         self.loss_scale: Array = None
+        #: Layer to what is called in every backward pass as soon as it is through with the layer.
+        self.followers: Mapping[str, Callable[[], None]] = {}
         needed = find_needed_deltas(layers, keep_input_deltas)
         self._backward_plans = {
             accumulate: plan_backward_pass(layers, manager.layout, needed, accumulate)
@@ -117,9 +125,17 @@ class Passes:
             self.manager.handler.compute(scaled, [gradients, self.loss_scale], [gradients])
         for step in self._backward_plans[accumulate]:
             self._backward_step(step)
+            if follow := self.followers.get(step.layer):
+                handler = self.manager.handler
+                handler.add("python", {}, follow) if isinstance(handler, Recorder) else follow()
         if gradients is not None:
             self.manager.handler.compute(unscaled, [gradients, self.loss_scale], [gradients])
         self.manager.position = 2 * len(self.layers) - 1
+
+    @property
+    def finished_gradients(self) -> list[tuple[str, list[Interval]]]:
+        """What of the flat gradients is finished with which layer of a backward pass."""
+        return find_finished_gradients(self._backward_plans[False], self.manager.layout)
 
     def _backward_step(self, step: BackwardStep) -> None:
         handler, manager = self.manager.handler, self.manager

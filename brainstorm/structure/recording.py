@@ -58,9 +58,14 @@ class RecordedNetwork:
         """Record what `Network.forward_pass` does, or that with some of the layers."""
         self._passes.forward(names or self._layers, training_pass, context)
 
-    def backward_pass(self, accumulate: bool = False) -> None:
+    def backward_pass(self, accumulate: bool = False, modify: bool = True) -> None:
         """Record what `Network.backward_pass` does."""
         self._passes.backward(accumulate)
+        if modify:
+            self.apply_gradient_modifiers()
+
+    def apply_gradient_modifiers(self) -> None:
+        """Record what `Network.apply_gradient_modifiers` does."""
         for layer, parameter, modifier in self._gradient_modifiers:
             guarded, plain = self.buffer[layer], self._plain[layer]
             self.handler.attempt(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -12,7 +12,12 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.randomness import RandomState
-from brainstorm.scorers import aggregate_losses_and_scores, gather_losses_and_scores
+from brainstorm.scorers import (
+    aggregate_losses_and_scores,
+    check_scorers,
+    gather_losses_and_scores,
+    merge_scores,
+)
 from brainstorm.structure.buffer_views import find_array
 from brainstorm.utils import Array, atomic_file, get_brainstorm_info
 
@@ -74,10 +79,11 @@ def evaluate(
     Returns:
         Losses and scores by name, averaged over the data, and what statistics layers say of it.
     """
-    scorers = list(scorers)
+    scorers = check_scorers(scorers)
     scores: dict[str, list[tuple[float, float]]] = OrderedDict()
+    gather = getattr(iter, "gather", lambda value: [value])
     with network.separate_statistics():
-        for _ in run_network(network, iter(handler=network.handler)):
+        for _ in run_network(network, busy(iter(handler=network.handler))):
             network.forward_pass()
             gather_losses_and_scores(
                 network,
@@ -87,8 +93,9 @@ def evaluate(
                 targets_name=targets_name,
                 mask_name=mask_name,
             )
+        merge_statistics(network, gather)
         statistics = network.dump_statistics()
-    results = aggregate_losses_and_scores(scores, network, scorers)
+    results = aggregate_losses_and_scores(merge_scores(gather(scores)), network, scorers)
     if taken := results.keys() & statistics.keys():
         raise ValidationError(
             f"evaluate: statistics layers and scorers are both called {', '.join(sorted(taken))}. "
@@ -96,6 +103,25 @@ def evaluate(
         )
     results.update(statistics)
     return results
+
+
+def busy(batches: Iterable[Mapping[str, Array]]) -> Iterator[Mapping[str, Array]]:
+    """Leave out the batches that only stand for an empty part of one."""
+    return (batch for batch in batches if not getattr(batch, "is_idle", False))
+
+
+def merge_statistics(network: Any, gather: Callable[[Any], list[Any]]) -> None:
+    """Let statistics layers hold the sums over several processes.
+
+    Args:
+        network: The network.
+        gather: Returns the values of all processes, given the own one.
+    """
+    paths = network.statistics_paths
+    parts = gather([network.get(path) for path in paths])
+    if len(parts) > 1:
+        for path, *values in zip(paths, *parts, strict=True):
+            network.handler.set_from_numpy(network.buffer[path], sum(values))
 
 
 def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[str, np.ndarray]:

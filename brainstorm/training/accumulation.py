@@ -36,8 +36,8 @@ class GradientAccumulation(Describable):
 
     Each batch counts with the number of its sequences, so that the gradients are those of the mean
     loss over all of them. What is not complete at the end of an epoch goes on in the next one.
-    Gradient modifiers act on the gradients of every batch, ``max_gradient_norm`` on the whole. It
-    takes memory for one more value per parameter.
+    Gradient modifiers and ``max_gradient_norm`` act on the whole. It takes memory for one more
+    value per parameter.
 
     Args:
         batches: How many batches make an update.
@@ -93,7 +93,7 @@ class GradientAccumulation(Describable):
         """Count a batch, before its gradients are added."""
         self.given += 1
         self.sequences += sequences
-        numbers = np.array([sequences, 1.0 / self.sequences])
+        numbers = np.array([sequences, 1.0 / max(1, self.sequences)])
         self._handler.set_from_numpy(self._numbers, numbers)
 
     def add(self, handler: Any, gradients: Array) -> None:

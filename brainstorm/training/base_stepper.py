@@ -98,6 +98,7 @@ class TrainingStepper(Describable):
     implement `update` with any handler operations.
 
     Attributes:
+        learns: Whether it changes the parameters at all; a class sets its own.
         hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked, also
             the one that a hook makes while training.
         rule: The formula of an update. It takes the parameters, the gradients, the arrays of
@@ -115,7 +116,10 @@ class TrainingStepper(Describable):
             that are frozen.
         reducer: Combines the gradients of several processes. It has ``start(stepper)``, called at
             the end of `start`, and ``reduce(gradients, sequences)``, called before every update
-            with the number of sequences over which the gradients are means. `None` is none.
+            with the number of sequences over which the gradients are means. Gradient modifiers
+            then act on the gradients of all. `None` is none.
+        is_idle: Whether the batch that the network holds counts for nothing: its sequences are
+            those of other processes.
         net: The network; set by `start`.
         steps: How many updates were begun since `start`.
         state: The arrays of ``state_names`` on the network's handler; zero after `start`.
@@ -130,6 +134,7 @@ class TrainingStepper(Describable):
         "scratch": {},
         "numbers": {},
         "reducer": None,
+        "is_idle": False,
         "_all_numbers": None,
         "_group_numbers": [],
         "_decays": [],
@@ -150,7 +155,9 @@ class TrainingStepper(Describable):
     accumulation: GradientAccumulation | None = None
     groups: Sequence[ParameterGroup] = ()
     reducer: Any = None
+    is_idle: bool = False
 
+    learns = True
     hyperparameters: dict[str, Range] = {}
     rule: Formula | None = None
     state_names: tuple[str, ...] = ()
@@ -217,9 +224,12 @@ class TrainingStepper(Describable):
         Must be called again after the network changed its handler.
 
         Raises:
-            TrainingError: The state given to `set_state` belongs to another network or stepper,
-                or a group names parameters that the network does not have.
+            TrainingError: The network has no loss or was never initialized; or the state given to
+                `set_state` belongs to another network or stepper; or a group names parameters that
+                the network does not have.
         """
+        if self.learns:
+            self._check_can_learn(net)
         self.net = net
         self._plans = Plans()
         self.steps = 0
@@ -240,6 +250,18 @@ class TrainingStepper(Describable):
             self.accumulation.start(self.handler, *shape)
         if self.reducer is not None:
             self.reducer.start(self)
+
+    def _check_can_learn(self, net: Any) -> None:
+        if not net.loss_layers:
+            raise TrainingError(
+                f"{type(self).__name__}.start: expected a network with a Loss layer, got none: "
+                f"there is nothing to learn. Wire one: output - 'loss' >> Loss()."
+            )
+        if net.parameters_size and not net.initializers and not net.get("parameters").any():
+            raise TrainingError(
+                f"{type(self).__name__}.start: expected parameters to begin with, got zeros only. "
+                f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
+            )
 
     def _allocate_numbers(self) -> None:
         """Make room for the values of `scalars`, and for those of every group."""
@@ -271,12 +293,12 @@ class TrainingStepper(Describable):
         begins = accumulation is None or accumulation.given == 0
         self.steps += begins
         self.refresh()
-        if accumulation is None and reducer is None:
+        if self._takes_one_batch:
             self.do_planned("step")
             return
         if begins:
             self.do_planned("begin_update")
-        sequences = self.net.batch_size
+        sequences = 0 if self.is_idle else self.net.batch_size
         if accumulation is not None:
             accumulation.count(sequences)
         self.do_planned("do_passes")
@@ -288,6 +310,11 @@ class TrainingStepper(Describable):
         if reducer is not None:
             reducer.reduce(self.gradients, sequences)
         self.do_planned("finish_update")
+
+    @property
+    def _takes_one_batch(self) -> bool:
+        """Whether the gradients of an update are those of a backward pass, and of nothing else."""
+        return self.accumulation is None and self.reducer is None
 
     def refresh(self) -> None:
         """Write the values of `scalars` to where `update` reads them."""
@@ -325,13 +352,15 @@ class TrainingStepper(Describable):
     def do_passes(self) -> None:
         """Do both passes for a batch."""
         self.net.forward_pass(training_pass=True)
-        self.net.backward_pass()
+        self.net.backward_pass(modify=self._takes_one_batch)
         if self.accumulation is not None:
             self.accumulation.add(self.handler, self.gradients)
 
     def finish_update(self) -> None:
         """Do what comes after the passes of the last batch of an update."""
         scaling, g = self.loss_scaling, self.gradients
+        if not self._takes_one_batch:
+            self.net.apply_gradient_modifiers()
         grouped = [(rows, number) for rows, number in self._members() if number is not None]
         for rows, number in grouped:
             if self.groups[number].frozen:

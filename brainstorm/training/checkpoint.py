@@ -2,7 +2,7 @@
 
 The state of a run is that of its trainer (counters, logs, stepper, hooks), of every generator of
 random numbers, and of its `DataProgress`: where the iterators are, and what the present epoch has
-gathered so far.
+gathered so far. Where several processes train together, each has a part of it (`capture_part`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from brainstorm.network import Network
 from brainstorm.randomness import RandomState, global_rnd
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools import run_network
+from brainstorm.training.parts import combine_parts
 from brainstorm.utils import Array
 
-__all__ = ["DataProgress", "load_run", "save_run"]
+__all__ = ["DataProgress", "capture_part", "load_run", "save_run"]
 
 TRAINING = "training_data_iter"
 
@@ -43,6 +44,7 @@ class DataProgress:
     Attributes:
         in_epoch: Whether an epoch has begun and not ended.
         given: How many batches of this epoch the network has got.
+        is_idle: Whether the last one only stands for an empty part of a batch.
         scores: What `gather_losses_and_scores` collected in this epoch.
     """
 
@@ -51,6 +53,7 @@ class DataProgress:
         self.iters = iters
         self.in_epoch = False
         self.given = 0
+        self.is_idle = False
         self.scores: dict[str, Any] = OrderedDict()
         self._carried: list[Array | None] = []
         self._begin: State | None = None  # the training iterator's state before the epoch
@@ -74,7 +77,9 @@ class DataProgress:
     def _count_batches(self) -> Iterator[Any]:
         while self._has_more():
             self.given += 1
-            yield self._ahead.pop()
+            batch = self._ahead.pop()
+            self.is_idle = getattr(batch, "is_idle", False)
+            yield batch
 
     def _has_more(self) -> bool:
         if not self._ahead:
@@ -106,6 +111,7 @@ class DataProgress:
             "given": self.given,
             "scores": {name: np.array(pairs, float) for name, pairs in self.scores.items()},
             "carried": [a if a is None else handler.get_numpy_copy(a) for a in self._carried],
+            "is_idle": self.is_idle,
         }
         return {"iterators": self._iter_states, "epoch": epoch}
 
@@ -133,6 +139,7 @@ class DataProgress:
             iterator.set_state(epoch["begin"])
             self._batches = iterator.resume_epoch(epoch["given"], handler=handler)
             self._begin, self.given, self.in_epoch = epoch["begin"], epoch["given"], True
+            self.is_idle = epoch.get("is_idle", False)
             self.scores = {
                 name: [tuple(pair) for pair in pairs.tolist()]
                 for name, pairs in epoch["scores"].items()
@@ -152,22 +159,45 @@ def _get_iter_states(iters: Mapping[str, Any]) -> State:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def save_run(filename: PathLike, trainer: Any, progress: DataProgress) -> None:
+def capture_part(progress: DataProgress, stepper: Any) -> State:
+    """Return what a run file keeps of each process that trains the network."""
+    net, accumulation = progress.net, getattr(stepper, "accumulation", None)
+    return {
+        "accumulation": accumulation and accumulation.get_state(),
+        "data": progress.get_state(),
+        "generators": get_generator_states(net),
+        "persistent": {path: net.get(path) for path in net.persistent_paths},
+    }
+
+
+def save_run(filename: PathLike, trainer: Any, net: Any, parts: list[State]) -> None:
     """Write a run file.
+
+    Args:
+        filename: The file.
+        trainer: The trainer.
+        net: The network.
+        parts: What `capture_part` returned in each process.
 
     Raises:
         DescriptionError: The trainer or the network cannot be described.
         TrainingError: A hook's state or the logs hold something that no file can hold.
     """
-    net = progress.net
+    whole = combine_parts(parts, net.statistics_paths)
+    trainer_state = trainer.get_state()
+    if whole["accumulation"] is not None:
+        trainer_state["stepper"]["accumulation"] = whole["accumulation"]
     state = {
-        "trainer": trainer.get_state(),
-        "data": progress.get_state(),
-        "generators": get_generator_states(net),
+        "trainer": trainer_state,
+        "data": whole["data"],
+        "generators": whole["generators"],
         "global_rnd": global_rnd.__getstate__(),
         "keep_input_deltas": net.keep_input_deltas,
     }
-    write_run_file(filename, RunFile(net.get_file_content(), get_description(trainer), state))
+    if len(parts) > 1:
+        state["parts"] = parts
+    content = net.get_file_content()._replace(persistent=whole["persistent"])
+    write_run_file(filename, RunFile(content, get_description(trainer), state))
 
 
 def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, Any, State]:
@@ -195,7 +225,9 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
                     f"{where}: expected a {cls.__name__}, got a {type(trainer).__name__}."
                 )
             _restore(where, trainer, net, content.state)
-            return trainer, net, {name: content.state[name] for name in ("data", "global_rnd")}
+            names = ("data", "generators", "global_rnd")
+            pending = {name: content.state[name] for name in names}
+            return trainer, net, {**pending, "parts": content.state.get("parts", [])}
     finally:
         global_rnd.__setstate__(kept)  # new objects have drawn their seeds
 

@@ -30,6 +30,8 @@ class ForwardStepper(TrainingStepper):
         use_training_pass: Whether the layers behave as in training (dropout, batch statistics).
     """
 
+    learns = False
+
     def __init__(self, use_training_pass: bool = False) -> None:
         self.use_training_pass = use_training_pass
 

@@ -5,8 +5,9 @@ What a step does is the stepper's business; everything that happens beside it is
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -15,14 +16,19 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
-from brainstorm.hooks.base import ROLES, Hook, write_line
+from brainstorm.hooks.base import LOG, ROLES, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.randomness import global_rnd
-from brainstorm.scorers import aggregate_losses_and_scores, gather_losses_and_scores
-from brainstorm.training.checkpoint import DataProgress, load_run, save_run
+from brainstorm.scorers import (
+    aggregate_losses_and_scores,
+    gather_losses_and_scores,
+    merge_scores,
+)
+from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
 from brainstorm.training.signals import StopSignals
-from brainstorm.training.steppers import TrainingStepper
+from brainstorm.training.team import Team
 
 __all__ = ["Trainer"]
 
@@ -43,7 +49,8 @@ class Trainer(Describable):
 
     Args:
         stepper: What one step does; see `brainstorm.training.steppers`.
-        verbose: Whether to print what is logged. Hooks that do not say otherwise follow.
+        verbose: Whether to print what is logged. Hooks that do not say otherwise follow. The
+            logger ``logging.getLogger("brainstorm")`` gets all of it in any case, as INFO.
 
     Attributes:
         hooks: The hooks by name, in the order in which they were added.
@@ -55,6 +62,7 @@ class Trainer(Describable):
             return under their names.
         results: What the last `evaluate` recorded.
         net: The network of the last `train`, or the one that `resume` has read.
+        team: The processes that train together; see `brainstorm.ext.mpi`.
     """
 
     __undescribed__ = {
@@ -63,7 +71,9 @@ class Trainer(Describable):
         "logs": Logs(),
         "results": Logs(),
         "net": None,
+        "team": None,
         "_progress": None,
+        "_parts": None,
         "_pending": None,
         "_signals": None,
     }
@@ -79,12 +89,15 @@ class Trainer(Describable):
         self.logs = Logs()
         self.results = Logs()
         self.net: Any = None
+        self.team = Team()
         self._progress: DataProgress | None = None  # while training
+        self._parts: list[dict[str, Any]] | None = None  # while saving, of all processes
         self._pending: dict[str, Any] | None = None  # what `train` has to restore
         self._signals = StopSignals()
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         self._signals = StopSignals()
+        self.team = Team()
         for hook in self.hooks.values():
             hook.trainer = self
 
@@ -136,17 +149,23 @@ class Trainer(Describable):
                 `resume`: it is another network, or data are missing.
             IteratorValidationError: After `resume`: an iterator is of another kind or other data.
         """
-        check_data_names(net, training_data_iter)
+        with self.team.working():
+            check_data_names(net, training_data_iter)
+            iters = {"training_data_iter": training_data_iter, **named_data_iters}
+            self._train(net, self.team.divide(iters))
+
+    def _train(self, net: Any, iters: dict[str, Any]) -> None:
         if self._pending is not None and net is not self.net:
             raise TrainingError(
                 f"Trainer.train: expected the network that was read with the run (trainer.net), "
                 f"got another one of {len(net.layers)} layers."
             )
-        iters = {"training_data_iter": training_data_iter, **named_data_iters}
-        progress = DataProgress(net, iters)
+        progress, part = DataProgress(net, iters), None
         if self._pending is not None:
-            progress.set_state(self._pending["data"])
+            part = self.team.own_part(self._pending, self.stepper)
+            progress.set_state(part["data"])
         self.stepper.start(net)
+        self.team.start(net, part)
         hooks = self.ordered_hooks()
         self.net, self._progress = net, progress
         try:
@@ -178,8 +197,9 @@ class Trainer(Describable):
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
             self.current_update_nr += 1
-            self.stepper.run()
-            gather_losses_and_scores(net, self.train_scorers, progress.scores)
+            self.team.step(self.stepper, progress.is_idle, self._signals.received)
+            if not progress.is_idle:
+                gather_losses_and_scores(net, self.train_scorers, progress.scores)
             net.apply_weight_modifiers()
             stop = self._emit(hooks, "update", net)
             if stop:
@@ -193,7 +213,9 @@ class Trainer(Describable):
                 f"({type(iterator).__name__}) gave no batch."
             )
         progress.in_epoch = False
-        averages = aggregate_losses_and_scores(progress.scores, net, self.train_scorers)
+        self.team.merge_statistics(net)
+        scores = merge_scores(self.team.gather(progress.scores))
+        averages = aggregate_losses_and_scores(scores, net, self.train_scorers)
         self._record(ROLLING, averages, self.logs, self.verbose)
         if statistics := net.dump_statistics():
             self._record(STATISTICS, statistics, self.logs, self.verbose)
@@ -212,8 +234,9 @@ class Trainer(Describable):
         """
         self.results = Logs()
         writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
-        with ExitStack() as stack:
-            self._start_hooks(stack, writers, net, self.results, named_data_iters)
+        with self.team.working(), ExitStack() as stack:
+            iters = self.team.divide(named_data_iters)
+            self._start_hooks(stack, writers, net, self.results, iters)
             for timescale in ("epoch", "update"):
                 for hook in writers:
                     if hook.timescale == timescale:
@@ -226,8 +249,14 @@ class Trainer(Describable):
         self, stack: ExitStack, hooks: Iterable[Hook], net: Any, logs: Logs, iters: dict[str, Any]
     ) -> None:
         for hook in hooks:
-            stack.push(self._farewell(hook, net, logs))
-            _call(hook, hook.start, net, self.stepper, self.verbose, iters)
+            if self._runs_here(hook):
+                stack.push(self._farewell(hook, net, logs))
+                _call(hook, hook.start, net, self.stepper, self.verbose, iters)
+                hook.run_verbosity = hook.run_verbosity and self.team.rank == 0
+
+    def _runs_here(self, hook: Hook) -> bool:
+        """Return whether a hook runs in this process of the team."""
+        return self.team.rank == 0 or hook.role != "reader"
 
     def _farewell(self, hook: Hook, net: Any, logs: Logs) -> Callable[..., None]:
         """Return the exit function by which a hook always learns how the training ended."""
@@ -260,32 +289,44 @@ class Trainer(Describable):
 
     def _fire(self, hook: Hook, net: Any, logs: Logs) -> bool:
         counts = self.current_epoch_nr, self.current_update_nr
+        entry, stop = None, False
         try:
-            entry, stop = _call(hook, hook, *counts, net, self.stepper, logs), False
+            if self._runs_here(hook):
+                entry = _call(hook, hook, *counts, net, self.stepper, logs)
         except StopIteration as reason:
             entry, stop = reason.value, True
+        entry, stop = self.team.share((entry, stop))
         self._record(hook.__name__, entry, logs, hook.run_verbosity)
         return stop
 
     def _record(self, name: str, entry: Any, logs: Logs, verbose: bool) -> None:
         logs.append(name, entry)
+        if LOG.isEnabledFor(logging.INFO):
+            for path, value in _leaves(name, entry):
+                LOG.info(
+                    "epoch %d, update %d, %s: %s",
+                    self.current_epoch_nr, self.current_update_nr, path, value,
+                )  # fmt: skip
         if verbose:
             _print_entry(name, entry)
 
     def _save_due(self, hooks: Iterable[Hook], progress: DataProgress) -> bool:
         """Let the run be saved where it is time; return whether a signal ends the training."""
-        signal = self._signals.received
+        signal = self.team.agreed_signal(self._signals.received)
         counts = self.current_epoch_nr, self.current_update_nr
         due = [
             hook
             for hook in hooks
             if isinstance(hook, SaveCheckpoint)
-            and (signal or hook.is_due(*counts, not progress.in_epoch))
+            and (signal or self.team.share(hook.is_due(*counts, not progress.in_epoch)))
         ]
         if due and progress.in_epoch and not progress.goes_on():
             return False  # what belongs to the end of the epoch comes first
+        if due:
+            self._parts = self.team.gather(capture_part(progress, self.stepper))
         for hook in due:
             self._fire(hook, progress.net, self.logs)
+        self._parts = None
         if signal:
             self._record(INTERRUPTED, f"received {signal}", self.logs, self.verbose)
         return bool(signal)
@@ -301,8 +342,8 @@ class Trainer(Describable):
         """Write a run file for `resume`; `SaveCheckpoint` does so, at moments when it is exact.
 
         Raises:
-            TrainingError: No training is going on, or the state of a hook or the logs hold
-                something that no file can hold.
+            TrainingError: No training is going on, or it is one of several processes and another
+                hook calls; or the state of a hook or the logs hold something that no file can hold.
             DescriptionError: A hook, the stepper, a scorer or the network cannot be described.
         """
         if self._progress is None:
@@ -310,7 +351,15 @@ class Trainer(Describable):
                 "Trainer.save_run: expected to be called by a hook while training. Use "
                 "net.save_as_hdf5 for a network."
             )
-        save_run(filename, self, self._progress)
+        parts = self._parts
+        if parts is None:
+            if self.team.size > 1:
+                raise TrainingError(
+                    f"Trainer.save_run: expected to be called by a SaveCheckpoint, where "
+                    f"{self.team.size} processes train together: a part of the run is in each."
+                )
+            parts = [capture_part(self._progress, self.stepper)]
+        save_run(filename, self, self._progress.net, parts)
 
     @classmethod
     def resume(cls, filename: PathLike, handler: Handler | None = None) -> Trainer:
@@ -394,6 +443,15 @@ def _call(hook: Hook, function: Callable[..., Any], *args: Any) -> Any:
         note = f"Raised by the hook {hook.__name__!r} ({type(hook).__name__})."
         error.__notes__ = [*getattr(error, "__notes__", ()), note]
         raise
+
+
+def _leaves(path: str, entry: Any) -> Iterator[tuple[str, Any]]:
+    """Return what an entry holds, by dotted path."""
+    if isinstance(entry, Mapping):
+        for key, value in entry.items():
+            yield from _leaves(f"{path}.{key}", value)
+    elif entry is not None:
+        yield path, entry
 
 
 def _print_entry(name: str, entry: Any, depth: int = 0) -> None:

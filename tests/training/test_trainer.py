@@ -484,3 +484,16 @@ def test_errors_of_hooks_keep_their_class_and_text(net, batches):
         r"Choices are: training_data_iter, val. Did you mean 'val'",
     ):
         trainer.train(net, batches, val=batches)
+
+
+def test_everything_is_logged_whether_it_is_printed_or_not(net, batches, caplog):
+    with caplog.at_level("INFO", logger="brainstorm"):
+        trainer = make_trainer(MonitorLoss("valid", name="validation"), epochs=1)
+        trainer.train(net, batches, valid=batches)
+    lines = [record.getMessage() for record in caplog.records]
+    first, last = trainer.logs["validation.total_loss"]
+    count = trainer.current_update_nr
+    assert lines[0] == f"epoch 0, update 0, validation.total_loss: {first}"
+    assert f"epoch 1, update {count}, validation.total_loss: {last}" in lines
+    assert lines[-1] == f"epoch 1, update {count}, StopAfterEpoch: reached max_epochs=1"
+    assert {record.name for record in caplog.records} == {"brainstorm"}

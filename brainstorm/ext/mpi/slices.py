@@ -1,0 +1,98 @@
+"""Slices: gradients that are summed while the backward pass goes on.
+
+The gradients of a layer are finished as soon as the backward pass is through with it, and those of
+neighbouring layers are neighbours in memory. So the sum over the ranks of the last layers can be
+under way while the first ones are still computed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from brainstorm.errors import TrainingError
+from brainstorm.structure.pass_plan import Interval
+
+__all__ = ["GradientSlices", "plan_slices"]
+
+
+def plan_slices(
+    finished: list[tuple[str, list[Interval]]], smallest: int
+) -> dict[str, list[Interval]]:
+    """Return which slices of the gradients to send once the backward pass is through with a layer.
+
+    Args:
+        finished: ``net.finished_gradients``.
+        smallest: How many values a slice has at least, but for the last ones.
+
+    Returns:
+        Layer to (start, stop), in the order of the backward pass. Together they are everything.
+    """
+    waiting: list[Interval] = []
+    plan: dict[str, list[Interval]] = {}
+    for layer, intervals in finished:
+        waiting = _joined([*waiting, *intervals])
+        is_last = layer == finished[-1][0]
+        if ready := [(a, b) for a, b in waiting if is_last or b - a >= smallest]:
+            plan[layer] = ready
+            waiting = [interval for interval in waiting if interval not in ready]
+    return plan
+
+
+def _joined(intervals: list[Interval]) -> list[Interval]:
+    """Return the same ranges, neighbours as one."""
+    result: list[Interval] = []
+    for start, stop in sorted(intervals):
+        if result and result[-1][1] == start:
+            result[-1] = (result[-1][0], stop)
+        else:
+            result.append((start, stop))
+    return result
+
+
+class GradientSlices:
+    """Sums the gradients of a network in slices.
+
+    Args:
+        reducer: Says what the share of this rank is, and how to sum. It has its stepper.
+        slice_bytes: The size of a slice, at least.
+
+    Raises:
+        TrainingError: Something changes the gradients between backward pass and sum.
+    """
+
+    def __init__(self, reducer: Any, slice_bytes: int) -> None:
+        self.reducer = reducer
+        stepper, net = reducer.stepper, reducer.stepper.net
+        for what, value in (
+            ("loss_scaling", stepper.loss_scaling),
+            ("accumulation", stepper.accumulation),
+        ):
+            if value:
+                raise TrainingError(
+                    f"Reducer.start: expected no {what} where gradients are summed in slices while "
+                    f"they are computed. Leave slice_bytes at None."
+                )
+        item = stepper.gradients.dtype.itemsize
+        self.plan = plan_slices(net.finished_gradients, max(1, slice_bytes // item))
+        self._requests: list[Any] = []
+        net.follow_backward_pass(
+            {layer: partial(self._start, slices) for layer, slices in self.plan.items()}
+        )
+
+    def _start(self, slices: list[Interval]) -> None:
+        """Begin to sum some slices."""
+        reducer = self.reducer
+        sequences = reducer.own_sequences()
+        if not self._requests:
+            reducer.begin_passes(sequences)
+        for start, stop in slices:
+            part = reducer.stepper.gradients[start:stop]
+            reducer.scale(part, sequences)
+            self._requests.append(reducer.transport.start_sum(part))
+
+    def finish(self) -> None:
+        """Wait for all sums."""
+        for request in self._requests:
+            self.reducer.transport.wait(request)
+        self._requests.clear()

@@ -1,0 +1,134 @@
+"""Teams of ranks: what a trainer asks where all of them have to agree."""
+
+from __future__ import annotations
+
+import contextlib
+import signal as signals
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from brainstorm.ext.mpi.reducer import Reducer
+from brainstorm.ext.mpi.shards import divide
+from brainstorm.ext.mpi.synchronized import synchronize
+from brainstorm.structure.generators import get_generator_states, set_generator_states
+from brainstorm.tools.evaluation import merge_statistics
+from brainstorm.training.parts import take_part
+from brainstorm.training.team import Team
+
+__all__ = ["MpiTeam"]
+
+T = TypeVar("T")
+
+
+class MpiTeam(Team):
+    """The ranks of an MPI job; see `distribute`.
+
+    Args:
+        reducer: Sums the gradients.
+        synchronize_batch_norm: Whether batch normalization uses the statistics of whole batches.
+    """
+
+    def __init__(self, reducer: Reducer, synchronize_batch_norm: bool) -> None:
+        self.reducer = reducer
+        self.world = reducer.world
+        self.rank, self.size = self.world.rank, self.world.size
+        self.synchronize_batch_norm = synchronize_batch_norm
+        self._divided: dict[int, tuple[Any, Any]] = {}  # by id: the iterator, and its shard
+
+    def working(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context of a training: an error inside it is one of all ranks."""
+        return self.world.working()
+
+    def divide(self, iters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return iterators over this rank's part of each batch, always the same ones."""
+        for iterator in iters.values():
+            if id(iterator) not in self._divided:
+                self._divided[id(iterator)] = iterator, divide(iterator, self.world)
+        return {name: self._divided[id(iterator)][1] for name, iterator in iters.items()}
+
+    def own_part(self, pending: dict[str, Any], stepper: Any) -> dict[str, Any]:
+        """Return the part that this rank has written; else its part of what others have.
+
+        Gradients that others have accumulated go to rank 0.
+        """
+        is_own = len(pending["parts"]) == self.size
+        part = pending["parts"][self.rank] if is_own else {}
+        if (accumulation := stepper.accumulation) is not None:
+            if is_own:
+                accumulation.set_state(part["accumulation"])
+            elif self.rank:
+                given = accumulation.get_state()["given"]
+                accumulation.set_state({"given": given, "sequences": 0})
+        return part or {"data": take_part(pending["data"], self.rank, self.size)}
+
+    def start(self, net: Any, part: Mapping[str, Any] | None) -> None:
+        """Let every rank draw numbers of its own, and batch normalization be as was asked."""
+        if self.synchronize_batch_norm:
+            synchronize(net, self.reducer)
+        if part is not None and "persistent" in part:
+            set_generator_states(net, part["generators"], f"the part of rank {self.rank}")
+            for path, values in part["persistent"].items():
+                net.handler.set_from_numpy(net.buffer[path], values)
+            return
+        set_generator_states(net, self.share(get_generator_states(net)), "rank 0")
+        if self.rank:
+            draw_otherwise(net, f"rank/{self.rank}/{self.reducer.stepper.steps}")
+            for path in net.statistics_paths:
+                net.handler.fill(net.buffer[path], 0.0)
+
+    def step(self, stepper: Any, is_idle: bool, signal: str | None) -> None:
+        """Do a step; one with an empty part leaves no trace in the statistics of this rank."""
+        stepper.is_idle = is_idle
+        self.reducer.signal = 0 if signal is None else int(signals.Signals[signal])
+        if not is_idle:
+            stepper.run()
+            return
+        net = stepper.net
+        kept = {path: net.get(path) for path in net.persistent_paths if self._is_local(net, path)}
+        stepper.run()
+        for path, values in kept.items():
+            net.handler.set_from_numpy(net.buffer[path], values)
+
+    def _is_local(self, net: Any, path: str) -> bool:
+        """Return whether a buffer is not the same on all ranks anyway."""
+        return not getattr(net.layers[path.partition(".")[0]], "synchronizer", None)
+
+    def agreed_signal(self, signal: str | None) -> str | None:
+        """Return the first signal that any rank had received before the last update."""
+        received = self.reducer.signals[self.reducer.signals > 0]
+        return signals.Signals(int(received[0])).name if received.size else None
+
+    def merge_statistics(self, net: Any) -> None:
+        """Sum statistics layers over the ranks, and average running statistics."""
+        merge_statistics(net, self.gather)
+        for path in net.persistent_paths:
+            if path not in net.statistics_paths and self._is_local(net, path):
+                array = net.buffer[path]
+                self.reducer.transport.sum(array)
+                mean = net.handler.get_numpy_copy(array) / self.size
+                net.handler.set_from_numpy(array, mean)
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in their order."""
+        return self.world.gather(value)
+
+    def share(self, value: T) -> T:
+        """Return the value of rank 0."""
+        return self.world.share(value)
+
+
+def draw_otherwise(net: Any, name: str) -> None:
+    """Let layers draw other numbers, found by name in the network's tree of seeds.
+
+    What changes parameters goes on drawing the same ones: they have to stay equal on all ranks.
+    """
+    states = get_generator_states(net)
+    for place, state in states.items():
+        if place.startswith("layers."):
+            branch = net.rnd.child(f"{place}/{name}")
+            if "seed" in state:
+                states[place] = branch.__getstate__()
+            else:
+                stream = net.handler.create_random_stream(branch.generate_seed())
+                states[place] = stream.get_state()
+    set_generator_states(net, states, name)

@@ -1,0 +1,91 @@
+"""Runs of several processes: the whole that their parts make, and new parts of it.
+
+Each process has a part of every batch. The sequences of a batch are divided by `own_slice`, in the
+order of the ranks; what is kept of all sequences (states that recurrent layers carry, scores) is
+put together again in this order. So a run can be continued by any number of processes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.scorers import merge_scores
+
+__all__ = ["combine_parts", "own_slice", "take_part"]
+
+State = dict[str, Any]
+
+
+def own_slice(count: int, rank: int, size: int) -> slice:
+    """Return which of `count` sequences are those of a rank: sizes differ by at most one.
+
+    The first ranks have more; where there are fewer sequences than ranks, the last have none.
+    """
+    each, more = divmod(count, size)
+    start = rank * each + min(rank, more)
+    return slice(start, start + each + (rank < more))
+
+
+def combine_parts(parts: Sequence[State], statistics: Collection[str]) -> State:
+    """Return the part that a single process would have in place of all of them.
+
+    Args:
+        parts: What `checkpoint.capture_part` returned in each process.
+        statistics: Paths of persistent buffers that are sums; others are averaged.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    data = copy.copy(first["data"])
+    if data["epoch"] is not None:
+        epochs = [part["data"]["epoch"] for part in parts]
+        scores = merge_scores(
+            [{name: list(pairs) for name, pairs in e["scores"].items()} for e in epochs]
+        )
+        carried = zip(*(e["carried"] for e in epochs if not e["is_idle"]), strict=True)
+        data["epoch"] = {
+            **data["epoch"],
+            "scores": {name: np.array(pairs, float) for name, pairs in scores.items()},
+            "carried": [None if a[0] is None else np.concatenate(a, axis=1) for a in carried],
+        }
+    persistent = {}
+    for path in first["persistent"]:
+        values = [part["persistent"][path] for part in parts]
+        merged = np.sum if path in statistics else np.mean
+        persistent[path] = merged(values, axis=0)
+    accumulated = [part["accumulation"] for part in parts]
+    accumulation = first["accumulation"] and {
+        "given": accumulated[0]["given"],
+        "sequences": sum(state["sequences"] for state in accumulated),
+        "total": sum(state["total"] for state in accumulated),
+    }
+    whole = {"data": data, "persistent": persistent, "accumulation": accumulation}
+    return {**first, **whole}
+
+
+def take_part(data: Mapping[str, Any], rank: int, size: int) -> State:
+    """Return where a rank is in its data, in a run that fewer or more processes have written.
+
+    What the epoch has gathered so far goes to rank 0.
+
+    Args:
+        data: What `combine_parts` returned as ``'data'``.
+        rank: The rank.
+        size: How many there are.
+    """
+    epoch = data["epoch"]
+    if epoch is None:
+        return dict(data)
+    carried = []
+    for array in epoch["carried"]:
+        if array is not None:
+            rows = own_slice(array.shape[1], rank, size)
+            is_empty = rows.start == rows.stop
+            array = np.zeros_like(array[:, :1]) if is_empty else array[:, rows]
+        carried.append(array)
+    scores = {name: pairs[:0] if rank else pairs for name, pairs in epoch["scores"].items()}
+    return {**data, "epoch": {**epoch, "carried": carried, "scores": scores}}

@@ -1,0 +1,326 @@
+"""What ranks do in tests: ``python -m tests.ext.mpi.jobs NAME FOLDER ARGUMENTS``, by `run_job`."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import signal
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+import brainstorm as bs
+from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks
+from brainstorm.errors import TrainingError
+from brainstorm.ext import mpi
+from brainstorm.hooks import EarlyStopper, Hook, MonitorScores, SaveCheckpoint, StopAfterEpoch
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import (
+    Accuracy,
+    BatchNorm,
+    Dropout,
+    FullyConnected,
+    Input,
+    Loss,
+    SoftmaxCE,
+)
+from brainstorm.scorers import Accuracy as AccuracyScorer
+from brainstorm.structure.generators import get_generator_states
+from brainstorm.training import AdamStepper, GradientAccumulation, MomentumStepper, SgdStepper
+from brainstorm.value_modifiers import ClipValues
+
+RANK = MPI.COMM_WORLD.rank
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+# -- what jobs are made of ------------------------------------------------------------------------
+
+
+def make_data(count=23, batch_size=10, noise=0.0):
+    """Two batches of ten, and one of three."""
+    rnd = np.random.RandomState(1)
+    x = rnd.rand(1, count, 6).astype(np.float32)
+    batches = Minibatches(batch_size, default=x, targets=rnd.randint(0, 3, (1, count, 1)))
+    return AddGaussianNoise(batches, {"default": noise}) if noise else batches
+
+
+def make_net(dropout=0.0):
+    inp = Input({"default": ("T", "B", 6), "targets": ("T", "B", 1)})
+    projection = FullyConnected(3, "linear", name="Projection")
+    out, hits = SoftmaxCE(name="Out"), Accuracy(name="Hits")
+    hidden = inp >> FullyConnected(8, "tanh") >> BatchNorm(name="Norm") >> Dropout(dropout)
+    hidden >> projection >> out - "loss" >> Loss()
+    projection >> hits
+    inp - "targets" >> "targets" - out
+    inp - "targets" >> "targets" - hits
+    net = bs.Network.from_layer(projection)
+    net.output_name = "Out.outputs.predictions"
+    net.initialize(Gaussian(0.5))
+    return net
+
+
+class At(Hook):
+    """Call a function in one update, on all ranks or as a reader."""
+
+    __undescribed__ = {"function": None}
+
+    def __init__(self, update, function, role="writer", name=None):
+        super().__init__(name, timescale="update")
+        self.update, self.function, self.role = update, function, role
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        return self.function(net) if self.function and update_nr == self.update else None
+
+
+def make_trainer(epochs, *hooks, stepper=None, **options):
+    trainer = bs.Trainer(stepper or AdamStepper(0.05))
+    team = mpi.distribute(trainer, **options)
+    trainer.train_scorers = [AccuracyScorer()]
+    for hook in (*hooks, StopAfterEpoch(epochs)):
+        trainer.add_hook(hook)
+    return trainer, team
+
+
+def summary(trainer, net):
+    """What must be equal on all ranks, and what ended the training."""
+    return {
+        "parameters": zlib.crc32(net.get("parameters").tobytes()),
+        "logs": json.loads(trainer.logs.to_json()),
+        "updates": trainer.current_update_nr,
+    }
+
+
+# -- the jobs -------------------------------------------------------------------------------------
+
+
+def load_example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def search(trials):
+    """What the search has found, and the sizes that this rank has tried."""
+    module, tried = load_example("optuna_search"), []
+    module.TRIALS = trials
+    module.train = lambda data, size, **rest: tried.append(size) or float(size)
+    return {"best": module.main(), "tried": tried}
+
+
+def example(*kinds):
+    """The losses of the example, and what this rank has printed."""
+    module = load_example("mpi_digits")
+    module.EPOCHS = 2
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        logs = {kind: json.loads(module.main(kind).to_json()) for kind in kinds}
+    return {"logs": logs, "printed": printed.getvalue()}
+
+
+def train(options, batches_per_update=1, clip=None):
+    """Train the small network; 23 sequences in batches of 10, 10 and 3."""
+    bs.global_rnd.set_seed(5)
+    net, stepper = make_net(), MomentumStepper(0.2, 0.9)
+    if batches_per_update > 1:
+        stepper.accumulation = GradientAccumulation(batches_per_update)
+    if clip is not None:
+        net.set_gradient_modifiers(ClipValues(-clip, clip))
+    validation = MonitorScores("validation", [AccuracyScorer()], name="validation")
+    trainer, _ = make_trainer(4, validation, stepper=stepper, **options)
+    trainer.train(net, make_data(), validation=make_data(7, 4))
+    evaluated = json.loads(trainer.evaluate(net, validation=make_data(9, 4)).to_json())
+    W = net.get("Projection.parameters.W").tolist()
+    return {**summary(trainer, net), "evaluated": evaluated, "W": W}
+
+
+def random_numbers():
+    """Where all generators of a network with dropout are, after a training with noise."""
+    bs.global_rnd.set_seed(5 + RANK)  # rank 0 knows the seed
+    net, data = make_net(dropout=0.5), make_data(noise=0.1)
+    net.set_weight_modifiers({"Projection": {"W": ClipValues(-1, 1)}})
+    trainer, _ = make_trainer(2)
+    trainer.train(net, data)
+    found = {name: repr(state) for name, state in get_generator_states(net).items()}
+    return {**found, "parameters": summary(trainer, net)["parameters"]}
+
+
+def trainings():
+    """All that must not depend on the number of ranks."""
+    synchronized = {"synchronize_batch_norm": True}
+    return {
+        "whole": train(synchronized),
+        "slices": train({**synchronized, "slice_bytes": 64, "check_every": 2}),
+        "accumulated": train(synchronized, batches_per_update=2),
+        "clipped": train(synchronized, clip=0.02),
+        "local": train({}),
+        "example": example("mlp", "cnn", "lstm"),
+        "own loop": own_loop([3, 1, 4, 2]),
+    }
+
+
+def resume(file, epochs, stop_at=None):
+    """Train with dropout and noise, from the file where there is one."""
+    return _resume(file, lambda: (make_net(dropout=0.5), make_data(noise=0.1)), epochs, stop_at)
+
+
+def carry(file, stop_at=None):
+    """The same without random numbers but those of the order, with states that are carried on."""
+
+    def make():
+        net = bs.tools.create_net_from_spec("classification", 3, 2, "L4", use_conv=False)
+        net.initialize(Gaussian(0.5))
+        rnd = np.random.RandomState(1)
+        x, targets = rnd.rand(6, 7, 3), rnd.randint(0, 2, (6, 7, 1))
+        return net, SequenceChunks(2, 4, default=x, targets=targets)
+
+    return _resume(file, make, 3, stop_at)
+
+
+def accumulate(file):
+    """Train with checkpoints between the batches of an update, or go on from one."""
+    bs.global_rnd.set_seed(5)
+    net, data = make_net(), make_data()
+    if os.path.exists(file):
+        trainer = bs.Trainer.resume(file)
+        mpi.distribute(trainer, synchronize_batch_norm=True)
+        net = trainer.net
+    else:
+        stepper = MomentumStepper(0.2, 0.9)
+        stepper.accumulation = GradientAccumulation(2)
+        saver = SaveCheckpoint(file, timescale="update", interval=5, keep=9)
+        trainer, _ = make_trainer(4, saver, stepper=stepper, synchronize_batch_norm=True)
+    trainer.train(net, data)
+    return summary(trainer, net)
+
+
+def _resume(file, make, epochs, stop_at):
+    """Train to the end, or until the last rank gets a signal in an update."""
+
+    def stop(net):
+        if MPI.COMM_WORLD.size - 1 == RANK:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    bs.global_rnd.set_seed(5)
+    net, data = make()
+    if os.path.exists(file):
+        trainer = bs.Trainer.resume(file)
+        mpi.distribute(trainer)
+        trainer.train(trainer.net, data)
+        return summary(trainer, trainer.net)
+    saver = SaveCheckpoint(file, timescale="update", interval=1000)
+    trainer, _ = make_trainer(epochs, saver, At(stop_at, stop, name="stop"))
+    trainer.train(net, data)
+    return summary(trainer, net)
+
+
+def lose(file, how, rank, timeout):
+    """In update 4 a rank dies, hangs, fails, or changes its parameters."""
+
+    def misbehave(net):
+        if rank != RANK:
+            return
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "hangs":
+            time.sleep(60)
+        elif how == "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif how == "fails":
+            raise ZeroDivisionError("in a hook")
+        else:
+            net.handler.fill(net.buffer.parameters[3:4], 7.0)
+
+    bs.global_rnd.set_seed(5)
+    net = make_net()
+    saver = SaveCheckpoint(file, timescale="update")
+    trainer, _ = make_trainer(
+        5, saver, At(4, misbehave, name="misbehave"), timeout=timeout, check_every=2
+    )
+    trainer.train(net, make_data())
+    return summary(trainer, net)
+
+
+def go_on(file):
+    """Continue what `lose` has begun."""
+    trainer = bs.Trainer.resume(file)
+    mpi.distribute(trainer)
+    trainer.train(trainer.net, make_data())
+    return summary(trainer, trainer.net)
+
+
+def other_networks():
+    """The networks of the ranks have different sizes."""
+    net = bs.tools.create_net_from_spec("classification", 3 + RANK, 3, "")
+    make_trainer(1, stepper=MomentumStepper())[0].stepper.start(net)
+
+
+def fail_before():
+    """Rank 1 fails where rank 0 begins to train."""
+    trainer, _ = make_trainer(1)
+    if RANK:
+        raise KeyError("before")
+    trainer.train(make_net(), make_data())
+
+
+def early_stopping(file):
+    """Rank 0 decides when to stop, and is the only one that runs readers and prints."""
+    ran = []
+    bs.global_rnd.set_seed(5)
+    net = make_net()
+    score = At(2, lambda net: float(RANK), name="score")
+    reader = At(2, lambda net: ran.append("reader"), role="reader", name="reader")
+    stopper = EarlyStopper("rolling_training.total_loss", criterion="max", name="stopper")
+    trainer, team = make_trainer(50, score, reader, stopper)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        trainer.train(net, make_data())
+    refused = ""
+    try:
+        trainer._progress = object()
+        trainer.save_run(file)
+    except TrainingError as error:
+        refused = str(error)
+    shared = team.share(["of rank", RANK])
+    return {
+        **summary(trainer, net),
+        "ran": ran,
+        "printed": printed.getvalue(),
+        "refused": refused,
+        "shared": shared,
+    }
+
+
+def own_loop(sizes):
+    """A stepper in a loop of the user's own; every rank brings as many sequences as it likes."""
+    bs.global_rnd.set_seed(5)
+    net, stepper = bs.tools.create_net_from_spec("classification", 6, 3, "Ft5"), SgdStepper(0.5)
+    rnd = np.random.RandomState(2)
+    x, t = rnd.rand(1, sum(sizes), 6), rnd.randint(0, 3, (1, sum(sizes), 1))
+    start = sum(sizes[:RANK])
+    last = MPI.COMM_WORLD.size - 1 == RANK  # it takes what is left
+    own = slice(start, None if last else start + sizes[RANK])
+    mpi.distribute(stepper)
+    stepper.start(net)
+    for _ in range(3):
+        net.provide_external_data({"default": x[:, own], "targets": t[:, own]})
+        stepper.run()
+    return net.get("parameters").tolist()
+
+
+def main(name, folder, arguments):
+    result = {}
+    try:
+        result["value"] = globals()[name](*json.loads(arguments))
+    except Exception as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        Path(folder, f"{RANK}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

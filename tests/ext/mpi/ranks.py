@@ -1,0 +1,81 @@
+"""Jobs of several ranks for tests: each function of `jobs` can be run by a real ``mpiexec``."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from brainstorm import optional
+
+MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
+
+#: What keeps a test from running here, else nothing.
+MISSING = ", ".join(
+    [
+        *([] if optional.has("mpi4py") else ["no mpi4py"]),
+        *([] if MPIEXEC and Path(f"{MPIEXEC}.gforker").exists() else ["no mpiexec of MPICH"]),
+    ]
+)
+
+needs_mpi = pytest.mark.skipif(
+    bool(MISSING), reason=f"{MISSING}: pip install 'brainstorm[mpi]' mpich"
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Job:
+    """What came of a job: its exit status, what was printed, and what each rank has returned."""
+
+    status: int
+    printed: str
+    results: list
+
+    @property
+    def errors(self):
+        """The message of the error that ended each rank, `None` for those that had none."""
+        return [result and result.get("error") for result in self.results]
+
+    @property
+    def values(self):
+        assert self.status == 0, self.printed
+        return [result["value"] for result in self.results]
+
+
+def run_job(ranks, name, *arguments, survives=False, timeout=60):
+    """Run a function of `jobs` on so many ranks.
+
+    Args:
+        ranks: How many.
+        name: The function.
+        *arguments: What JSON can hold.
+        survives: Whether the launcher lets the other ranks live when one ends.
+        timeout: Seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        script = f'exec "$0" -m tests.ext.mpi.jobs "$@" > {folder}/$PMI_RANK.txt 2>&1'
+        command = [MPIEXEC, "-launcher", "fork"]
+        if survives:  # MPICH's other launcher asks the others by signals to end
+            command, script = [f"{MPIEXEC}.gforker"], f"trap '' INT QUIT; {script}"
+        command += ["-n", str(ranks), "bash", "-c", script, sys.executable]
+        done = subprocess.run(
+            [*command, name, folder, json.dumps(arguments)],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        files = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
+        results = [json.loads(f.read_text()) if f.exists() else None for f in files]
+        printed = [Path(folder, f"{rank}.txt").read_text() for rank in range(ranks)]
+        return Job(done.returncode, done.stdout + "\n".join(printed), results)

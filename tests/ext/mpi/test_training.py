@@ -1,0 +1,131 @@
+"""Training on several ranks is training on one: real jobs, started by ``mpiexec``."""
+
+import functools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brainstorm import optional
+from tests.ext.mpi.ranks import ROOT, needs_mpi, run_job
+
+pytestmark = needs_mpi
+
+#: Trainings whose result must not depend on the number of ranks.
+SAME = ("whole", "slices", "accumulated", "clipped")
+
+
+@functools.cache
+def alone():
+    """What a process gets that was started without ``mpiexec``."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tests.ext.mpi.jobs", "trainings", folder, "[]"]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, timeout=60)
+        return json.loads(Path(folder, "0.json").read_text())["value"]
+
+
+def assert_close(logs, expected):
+    """Compare nested logs; texts (why a training ended) must be equal."""
+    assert logs.keys() == expected.keys()
+    for name, value in expected.items():
+        if isinstance(value, dict):
+            assert_close(logs[name], value)
+        elif isinstance(value[0], str):
+            assert logs[name] == value
+        else:
+            np.testing.assert_allclose(logs[name], value, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_losses_do_not_depend_on_the_number_of_ranks(ranks):
+    results, expected = run_job(ranks, "trainings").values, alone()
+    for name in SAME:
+        assert all(result[name] == results[0][name] for result in results)
+        for what in ("logs", "evaluated"):
+            assert_close(results[0][name][what], expected[name][what])
+        np.testing.assert_allclose(results[0][name]["W"], expected[name]["W"], rtol=1e-3, atol=1e-5)
+    if ranks == 1:
+        assert {**results[0], "example": None} == {**expected, "example": None}
+    else:  # each rank normalizes by the statistics of its own part of a batch
+        local, whole = (expected["local"]["W"], results[0]["local"]["W"])
+        assert np.abs(np.subtract(local, whole)).max() > 1e-3
+        assert all(result["local"] == results[0]["local"] for result in results)
+    for result in results:
+        for kind in ("mlp", "cnn", "lstm"):
+            assert_close(result["example"]["logs"][kind], expected["example"]["logs"][kind])
+        np.testing.assert_allclose(result["own loop"], expected["own loop"], atol=1e-6)
+    assert "Epoch 2" in results[0]["example"]["printed"]
+    assert not any(result["example"]["printed"] for result in results[1:])
+
+
+def test_what_layers_draw_differs_between_ranks_and_what_changes_parameters_does_not():
+    first, second = run_job(2, "random_numbers").values
+    assert [first, second] == run_job(2, "random_numbers").values  # from rank 0's seed
+    for name in first:
+        assert (first[name] != second[name]) == name.startswith("layers."), name
+    assert "layers.Dropout.stream" in first
+    assert "weight_modifiers.Projection.W.0" in first
+
+
+def test_rank_0_decides_reads_and_speaks(tmp_path):
+    first, second = run_job(2, "early_stopping", str(tmp_path / "run.hdf5")).values
+    assert first["logs"] == second["logs"]
+    assert first["updates"] == second["updates"] < 50
+    assert first["logs"]["score"] == [0.0]  # that of rank 0
+    assert first["logs"]["stopper"][0].startswith("rolling_training.total_loss was best")
+    assert (first["ran"], second["ran"]) == (["reader"], [])
+    assert "Epoch 1" in first["printed"]
+    assert second["printed"] == ""
+    assert first["shared"] == second["shared"] == ["of rank", 0]
+    assert first["refused"] == (
+        "Trainer.save_run: expected to be called by a SaveCheckpoint, where 2 processes train "
+        "together: a part of the run is in each."
+    )
+
+
+def test_a_resumed_run_of_as_many_ranks_is_the_uninterrupted_one(tmp_path):
+    whole, part = (str(tmp_path / f"{name}.hdf5") for name in ("whole", "part"))
+    expected = run_job(2, "resume", whole, 4).values
+    # A signal to the last rank ends all of them in the middle of an epoch, with a checkpoint.
+    begun = run_job(2, "resume", part, 4, 3).values
+    assert [result["updates"] for result in begun] == [4, 4]
+    assert begun[1]["logs"]["interrupted"] == ["received SIGTERM"]
+    resumed = run_job(2, "resume", part, 4).values
+    assert resumed == expected
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_run_is_resumed_with_another_number_of_ranks(tmp_path, ranks):
+    file = str(tmp_path / "run.hdf5")
+    assert run_job(2, "carry", file, 3).values[1]["updates"] == 4
+    resumed = run_job(ranks, "carry", file).values
+    expected = run_job(1, "carry", str(tmp_path / "whole.hdf5")).values[0]
+    for result in resumed:
+        assert_close(result["logs"], expected["logs"])
+
+
+def test_a_run_is_resumed_between_the_batches_of_an_update(tmp_path):
+    expected = run_job(2, "accumulate", str(tmp_path / "run.hdf5")).values
+    middle = tmp_path / "run-5.hdf5"  # one of two batches
+    for ranks in (2, 3):
+        copied = str(shutil.copy(middle, tmp_path / f"{ranks}.hdf5"))
+        resumed = run_job(ranks, "accumulate", copied).values
+        if ranks == 2:
+            assert resumed == expected
+        for result in resumed:
+            assert_close(result["logs"], expected[0]["logs"])
+
+
+@pytest.mark.skipif(not optional.has("optuna"), reason="no optuna: pip install optuna")
+def test_the_trials_of_a_search_are_spread_over_the_ranks():
+    first, second = run_job(2, "search", 6).values
+    assert len(first["tried"]) == len(second["tried"]) == 3
+    assert set(first["tried"]) != set(second["tried"])
+    smallest = min(first["tried"] + second["tried"])
+    assert first["best"] == second["best"]
+    assert first["best"][0] == first["best"][1]["size"] == smallest
