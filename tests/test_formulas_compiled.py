@@ -69,7 +69,8 @@ def test_formulas_of_steppers(name: str) -> None:
     arrays = (handler.create_from_numpy(rnd.normal(size=50).astype("f")) for _ in range(2))
     buffer = SimpleNamespace(**dict(zip(("parameters", "gradients"), arrays, strict=True)))
     stepper = getattr(training, name)()
-    stepper.start(SimpleNamespace(handler=handler, buffer=buffer))
+    net = SimpleNamespace(handler=handler, buffer=buffer, loss_layers=["Loss"], parameters_size=0)
+    stepper.start(net)
     for stepper.steps in (1, 2, 3):
         stepper.refresh()
         stepper.look_ahead()
