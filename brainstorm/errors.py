@@ -13,10 +13,12 @@ from collections.abc import Iterable
 __all__ = [
     "BrainstormError",
     "DescriptionError",
+    "DeviceError",
     "FileFormatError",
     "HandlerValidationError",
     "InitializationError",
     "IteratorValidationError",
+    "KernelError",
     "LayerValidationError",
     "MissingDataError",
     "MissingDependencyError",
@@ -107,6 +109,14 @@ class ReusedBufferError(BrainstormError):
 
 class MissingDependencyError(BrainstormError, ImportError):
     """An optional library is not installed; the message names the extra that brings it."""
+
+
+class DeviceError(BrainstormError, RuntimeError):
+    """There is no GPU that can be used, or it failed."""
+
+
+class KernelError(DeviceError):
+    """A kernel does not compile; the message has its source and what the compiler said."""
 
 
 #: What code that trusts its data raises where these make no sense.

@@ -10,9 +10,10 @@ import pytest
 
 from brainstorm.backend import Autodiff, OpTreeNode, Tensor, gen_backend
 from brainstorm.errors import ValidationError
-from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.handlers import DebugHandler, Handler, NumpyHandler, PyCudaHandler
 from brainstorm.optree import Variable
 from brainstorm.optree import functions as fn
+from tests import cudashim
 
 
 @pytest.fixture
@@ -283,6 +284,25 @@ def test_on_a_checking_handler():
     found = Autodiff(be.dot(x, x.T), be).get_grad_asnumpyarray([x])[0]
     assert found.shape == (3, 3)
     assert be.array(np.arange(3)).get().dtype == np.int64
+
+
+@pytest.mark.skipif(bool(cudashim.available()), reason=cudashim.available())
+def test_on_a_gpu():
+    be = gen_backend(PyCudaHandler(seed=1))
+    x = random(be, 3, 4, name="x")
+    y = be.zeros((4, 3))
+    y[:, ::-1] = be.tanh(x.T)
+    np.testing.assert_allclose(y.get()[:, ::-1], np.tanh(x.get().T), rtol=1e-5)
+    y[1:3] = 2.0
+    assert (y.get()[1:3] == 2).all()
+    assert (x.reshape(4, 3)[1:].get() == x.get().reshape(4, 3)[1:]).all()
+    with pytest.raises(ValidationError, match="without a copy"):
+        x.T.reshape(12)
+    w = random(be, 4, 2, name="w", seed=1)
+    found = Autodiff(be.sum(be.tanh(be.dot(x, w))), be).get_grad_asnumpyarray([x, w])
+    slopes = 1 - np.tanh(x.get() @ w.get()) ** 2
+    for got, expected in zip(found, (slopes @ w.get().T, x.get().T @ slopes), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 # -- tensors -----------------------------------------------------------------------------------

@@ -26,9 +26,14 @@ def _inner(array: Array) -> Any:
     return getattr(array, "array", array)
 
 
+def _described(array: Array) -> Any:
+    """Return a NumPy array with the address, shape and strides of an array of any handler."""
+    return array.shadow if hasattr(array, "shadow") else array
+
+
 def _place_of(array: Any) -> View:
     """Identify the memory of an array by its owner's address, so that views can be compared."""
-    owner = array
+    owner = array = _described(array)
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     start, own = (x.__array_interface__["data"][0] for x in (owner, array))
@@ -105,7 +110,7 @@ class Tensor(Variable):
         wanted = fn.reshape(self, shape[0] if len(shape) == 1 else shape).shape
         inner = _inner(self.array)
         view = inner.reshape(wanted)
-        if inner.size and not np.may_share_memory(view, inner):
+        if inner.size and not np.may_share_memory(_described(view), _described(inner)):
             raise ValidationError(
                 f"tensor {self!r} of shape {self.shape}: reshaping to {wanted} would copy, because "
                 "its elements do not lie in order. Copy it to a new tensor, or use be.reshape."

@@ -16,6 +16,7 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.numpy_handler import NumpyHandler
+from brainstorm.handlers.pycuda import PyCudaHandler
 from brainstorm.optree.activations import register_activation
 from brainstorm.randomness import global_rnd
 
@@ -24,6 +25,7 @@ __all__ = [
     "Handler",
     "NativeHandler",
     "NumpyHandler",
+    "PyCudaHandler",
     "get_default_handler",
     "register_activation",
     "set_default_handler",

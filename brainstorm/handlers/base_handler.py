@@ -51,6 +51,8 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
 
     #: Whether steppers let it do recorded operations, instead of calling the layers.
     replays_plans: ClassVar[bool] = True
+    #: Whether they let it do so from the first time on, and not only when operations come again.
+    plans_at_once: ClassVar[bool] = False
 
     dtype: Any
     context: Any

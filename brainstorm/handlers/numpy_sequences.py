@@ -13,7 +13,7 @@ from brainstorm.handlers.numpy_ctc import Alignment
 from brainstorm.handlers.numpy_memory import Scratch
 from brainstorm.utils import Array
 
-__all__ = ["NumpySequences"]
+__all__ = ["NumpySequences", "sinusoids"]
 
 
 class NumpySequences(Handler):
@@ -82,7 +82,7 @@ class NumpySequences(Handler):
 
     def fill_sinusoids(self, out: Array) -> None:
         steps, _, size = out.shape
-        np.copyto(out, _sinusoids(steps, size, self.dtype)[:, None])
+        np.copyto(out, sinusoids(steps, size, self.dtype)[:, None])
 
     def reverse_time(self, x: Array, mask: Array | None, out: Array, add: bool = False) -> None:
         if mask is None or not mask.size:
@@ -109,7 +109,8 @@ def _write(values: np.ndarray, out: np.ndarray, add: bool) -> None:
 
 
 @functools.lru_cache(maxsize=8)
-def _sinusoids(steps: int, size: int, dtype: np.dtype) -> np.ndarray:
+def sinusoids(steps: int, size: int, dtype: np.dtype) -> np.ndarray:
+    """Return what `SequenceOperations.fill_sinusoids` writes, (steps, size)."""
     exponents = np.arange(size) // 2 * 2 / size
     angles = np.arange(steps)[:, None] / 10000.0**exponents
     angles[:, 1::2] += np.pi / 2

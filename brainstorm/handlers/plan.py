@@ -186,6 +186,8 @@ def _plain(value: Any) -> Any:
         array = np.ndarray.view(value, np.ndarray)
         array.flags.writeable = True
         return array
+    if hasattr(value, "plain"):
+        return value.plain()
     if isinstance(value, _Hidden):
         _refuse(value._name)
     return [_plain(item) for item in value] if type(value) in (list, tuple) else value
@@ -213,6 +215,8 @@ class Recorder(Handler):
 
     def guard(self, array: Array) -> Array:
         """Return an array of the same memory that cannot be used but through operations."""
+        if hasattr(array, "guarded"):  # of a GPU
+            return array.guarded()
         if type(array) is not np.ndarray:
             return array
         guarded = array.view(GuardedArray)

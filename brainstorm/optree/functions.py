@@ -63,7 +63,7 @@ def negative(x: Operand) -> Any:
 
 
 def absolute(x: Operand) -> Any:
-    """|x|; gradient 0 at 0."""
+    """abs(x); gradient 0 at 0."""
     return build("abs", (x,))
 
 

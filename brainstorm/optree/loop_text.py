@@ -63,9 +63,12 @@ class LoopText:
         value, type_ = write.source
         return typed(write.c, type_).format(value, acc=acc)
 
-    def decode(self, factors: Sequence[tuple[str, str]]) -> None:
-        """Add the indices that ``item`` stands for; each factor is (index, length)."""
-        rest = "item"
+    def decode(
+        self, factors: Sequence[tuple[str, str]], type_: str = "ptrdiff_t", item: str = "item"
+    ) -> None:
+        """Add the indices that an item stands for; each factor is (index, length)."""
+        rest = item
         for index, length in reversed(factors):
-            self.put(f"const ptrdiff_t {index} = ({rest}) % {length};")
+            last = index == factors[0][0]
+            self.put(f"const {type_} {index} = {rest if last else f'({rest}) % {length}'};")
             rest = f"({rest}) / {length}"

@@ -69,11 +69,7 @@ class _CText(LoopText):
         self.put(f"const ptrdiff_t items = {total};")
         self.put("#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)")
         self.put("for (ptrdiff_t item = 0; item < items; item++) {")
-        rest = "item"
-        for index, length in reversed(factors):
-            last = index == factors[0][0]
-            self.put(f"const ptrdiff_t {index} = {rest if last else f'({rest}) % {length}'};")
-            rest = f"({rest}) / {length}"
+        self.decode(factors)
 
     def pointers(self, axes: Iterable[int], which: Iterable[int]) -> None:
         for k in which:

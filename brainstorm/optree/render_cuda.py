@@ -1,86 +1,255 @@
 """From loops to CUDA C: one kernel per stage, around the same bodies as in C.
 
-A thread does one element of the result after the other (all threads together, with the number of
-threads as the step) and reduces its elements in their order, so that results are the same bits
-whatever the grid. The text includes no file, as the compiler of the CUDA driver wants it.
+A block of threads has a column for each element of the result that it works on, and in each column
+as many *workers* as share a reduction. They reduce every so-manieth element in order, and then
+their results in a tree. Long reductions with few results are cut into chunks, one for each block
+along y; the block that is the last to be done reduces the results of all, in their order. So what
+comes out depends on the sizes alone: it is the same bits every time and on every GPU. Without a
+reduction there is one worker. The text includes no file.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from brainstorm.optree.loop_text import LoopText
-from brainstorm.optree.loops import Loop, Read, typed
+from brainstorm.optree.loops import COMBINED, Loop, Read, typed
 
-__all__ = ["render_cuda"]
+__all__ = ["CUDA_HEAD", "Blocks", "blocks_of", "kernel_name", "render_cuda", "shares"]
+
+#: Threads of a block at most.
+THREADS = 256
+#: Blocks that keep a GPU busy, and terms of a worker that are worth a block more.
+BUSY, FEW_TERMS = 256, 32
+#: Reductions in one loop whose workers' results fit into the memory that a block shares.
+MOST_SHARED = 20
 
 #: What C has and CUDA C++ lacks without its headers.
-_HEAD = """
+CUDA_HEAD = """
 #ifdef __CUDACC_RTC__
 typedef long long ptrdiff_t;
-typedef signed char int8_t;
-typedef short int16_t;
-typedef int int32_t;
-typedef long long int64_t;
-typedef unsigned char uint8_t;
-typedef unsigned short uint16_t;
-typedef unsigned int uint32_t;
-typedef unsigned long long uint64_t;
+typedef unsigned long long size_t;
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
 #endif
 #define _Bool bool
+#define int8_t signed char
+#define int16_t short
+#define int32_t int
+#define int64_t long long
+#define uint8_t unsigned char
+#define uint16_t unsigned short
+#define uint32_t unsigned int
+#define uint64_t unsigned long long
 """
 
 
-def render_cuda(loops: Sequence[Loop], name: str) -> tuple[str, list[str]]:
-    """Return the CUDA C source of kernels, and for each loop the name of its kernel.
+def render_cuda(loop: Loop, name: str, index: str = "int") -> str:
+    """Return the CUDA C source of a kernel, to stand behind `CUDA_HEAD`.
 
-    A kernel ``void kernel(char *const *p, const ptrdiff_t *n)`` takes device arrays: the addresses
-    of the arrays that its loop reads and writes, and, as `render_c.render_kernel` says, two numbers
-    (unused), the sizes of the axes, and the strides of each array. Any grid of one dimension does.
+    The kernel takes one structure: the addresses ``char *p[]`` of the arrays that its loop reads,
+    then writes, and, if it `shares` reductions, of 8 bytes for each of them, result and chunk, and
+    of zeros of 4 bytes for each block along x. Then numbers ``index n[]``: the sizes of the axes,
+    and the strides of each array, counted in elements. Its grid is what `blocks_of` returns.
 
     Args:
-        loops: The stages, to be launched in their order.
-        name: What the names of the kernels begin with.
+        loop: The stage.
+        name: Of the kernel.
+        index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
     """
-    unique = {loop: f"{name}_{i}" for i, loop in enumerate(dict.fromkeys(loops))}
-    parts = [_HEAD, *(_CudaText(loop, title).render() for loop, title in unique.items())]
-    return "\n".join(parts), [unique[loop] for loop in loops]
+    return _CudaText(loop, name).render(index)
+
+
+def kernel_name(loop: Loop, index: str) -> str:
+    """Return a name that only kernels of the same text have."""
+    return f"loop_{hashlib.sha256(repr((loop, index)).encode()).hexdigest()[:24]}"
+
+
+class Blocks(NamedTuple):
+    """How many threads a kernel wants.
+
+    Attributes:
+        x: Threads of a block.
+        y: Likewise.
+        grid: Blocks that give each column one element; without chunks fewer do as well.
+        chunks: Blocks along y.
+        results: How many elements the result has.
+    """
+
+    x: int
+    y: int
+    grid: int
+    chunks: int
+    results: int
+
+
+def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
+    """Return the blocks for axes of these sizes.
+
+    Columns lie along x if results that lie side by side are reduced from elements that do, else
+    along y: threads that run together shall read what lies together.
+    """
+    kept = reduced = 1
+    for size, is_reduced in zip(sizes, loop.reduced, strict=True):
+        kept, reduced = (kept, reduced * size) if is_reduced else (kept * size, reduced)
+    if not shares(loop):
+        return Blocks(THREADS, 1, -(-kept // THREADS), 1, kept)
+    if loop.kind == "rows":
+        workers = _power_of_two(reduced, THREADS)
+        columns = THREADS // workers
+        shape = workers, columns
+    else:
+        columns = _power_of_two(kept, 32)
+        workers = _power_of_two(reduced, THREADS // columns)
+        shape = columns, workers
+    count = -(-kept // columns)
+    chunks = min(BUSY // count, reduced // (workers * FEW_TERMS))
+    return Blocks(*shape, count, max(1, chunks), kept)
+
+
+def shares(loop: Loop) -> bool:
+    """Return whether workers share the reductions of a loop."""
+    reductions = [write for write in loop.writes if write.reduction]
+    return loop.can_chunk and len(reductions) <= MOST_SHARED
+
+
+def _power_of_two(count: int, most: int) -> int:
+    """Return the power of two up to `most` that is not less than half of a count."""
+    return min(most, 1 << max(0, (count - 1).bit_length() - 1))
 
 
 class _CudaText(LoopText):
-    def render(self) -> str:
+    def render(self, index: str) -> str:
+        self.index, arrays, rank = index, len(self.arrays), self.loop.rank
+        shared = " char *parts; unsigned *tickets;" if shares(self.loop) else ""
+        self.put(f"struct {self.title}_arguments {{")
+        self.put(f"char *p[{arrays}];{shared} {index} n[{rank * (1 + arrays)}];")
+        self.put("};")
         self.put('extern "C" __global__')
-        self.put(f"void {self.title}(char *const *p, const ptrdiff_t *n) {{")
-        for axis in range(self.loop.rank):
-            self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")
+        self.put(f"void {self.title}(const {self.title}_arguments a) {{")
+        for axis in range(rank):
+            self.put(f"const {index} n{axis} = a.n[{axis}];")
         items = " * ".join(f"n{axis}" for axis in self.kept) or "1"
-        self.put(f"const ptrdiff_t items = {items};")
-        self.put("const ptrdiff_t threads = (ptrdiff_t)gridDim.x * blockDim.x;")
-        self.put("ptrdiff_t item = (ptrdiff_t)blockIdx.x * blockDim.x + threadIdx.x;")
-        self.put("for (; item < items; item += threads) {")
-        self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept])
-        for i, write in self.reductions:
-            self.put(f"{write.total_type} total{i} = {typed(write.initial, write.source[1])};")
-            if write.is_index:
-                self.put(f"ptrdiff_t place{i} = 0;")
-        self.put("ptrdiff_t count = 0;", "(void)count;")
+        self.put(f"const {index} items = {items};")
+        if shares(self.loop):
+            self.shared_reductions()
+        else:
+            self.one_thread_each()
+        self.put("}")
+        return "\n".join(self.lines) + "\n"
+
+    def one_thread_each(self) -> None:
+        """Let each thread compute one element of the result after the other."""
+        self.put(f"const {self.index} step = ({self.index})gridDim.x * blockDim.x;")
+        self.put(f"{self.index} item = ({self.index})blockIdx.x * blockDim.x + threadIdx.x;")
+        self.put("for (; item < items; item += step) {")
+        self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept], self.index)
+        self.start()
+        counts = any(write.is_index for _, write in self.reductions)
+        if counts:
+            self.put(f"{self.index} count = 0;")
         for axis in self.axes:
-            self.put(f"for (ptrdiff_t i{axis} = 0; i{axis} < n{axis}; i{axis}++) {{")
+            self.put(f"for ({self.index} i{axis} = 0; i{axis} < n{axis}; i{axis}++) {{")
         self.one_element()
+        if counts:
+            self.put("count++;")
         self.put(*"}" * len(self.axes))
+        self.finish()
+        self.put("}")
+
+    def shared_reductions(self) -> None:
+        """Let the workers of a column reduce one element of the result together."""
+        along, across = "xy" if self.loop.kind == "rows" else "yx"
+        self.put(f"const int worker = threadIdx.{along}, workers = blockDim.{along};")
+        self.put(f"const int column = threadIdx.{across}, columns = blockDim.{across};")
+        for i, write in self.reductions:
+            self.put(f"__shared__ {write.source[1]} part{i}[{THREADS}];")
+        self.put(f"const {self.index} terms = {' * '.join(f'n{axis}' for axis in self.axes)};")
+        self.put(f"const {self.index} length = (terms + gridDim.y - 1) / gridDim.y;")
+        self.put(f"const {self.index} low = length * blockIdx.y;")
+        self.put(f"const {self.index} high = low + length < terms ? low + length : terms;")
+        self.put(f"{self.index} first = ({self.index})blockIdx.x * columns;")
+        self.put(f"for (; first < items; first += ({self.index})gridDim.x * columns) {{")
+        self.put(f"const {self.index} item = first + column;")
+        self.start()
+        self.put(f"for ({self.index} term = low + worker; item < items && term < high;")
+        self.put("     term += workers) {")
+        self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept], self.index)
+        self.decode([(f"i{axis}", f"n{axis}") for axis in self.axes], self.index, "term")
+        self.one_element()
+        self.put("}")
+        self.join_workers()
+        self.join_chunks()
+        self.put("if (worker == 0 && item < items) {")
+        self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept], self.index)
+        self.finish()
+        self.put("}", "__syncthreads();", "}")
+
+    def join_chunks(self) -> None:
+        """Leave results in memory, and let the last block go on with those of all."""
+        self.put("if (gridDim.y > 1) {", "if (worker == 0 && item < items) {")
+        for i, _ in self.reductions:
+            self.put(f"{self.part(i, 'blockIdx.y')} = total{i};")
+        self.put("}", "__shared__ bool last;", "__threadfence();", "__syncthreads();")
+        self.put("if (worker == 0 && column == 0) {")
+        self.put("last = atomicAdd(a.tickets + blockIdx.x, 1u) == gridDim.y - 1;")
+        self.put("if (last) a.tickets[blockIdx.x] = 0;")
+        self.put("}", "__syncthreads();", "if (!last) return;", "__threadfence();")
+        for i, write in self.reductions:
+            self.put(f"total{i} = {typed(write.initial, write.source[1])};")
+        self.put("for (unsigned chunk = worker; item < items && chunk < gridDim.y;")
+        self.put("     chunk += workers) {")
+        for i, write in self.reductions:
+            combine = typed(COMBINED[write.reduction][1], write.source[1])
+            self.put(f"const {write.source[1]} other{i} = {self.part(i, 'chunk')};")
+            self.put(f"total{i} = {combine.format(f'other{i}', acc=f'total{i}')};")
+        self.put("}")
+        self.join_workers()
+        self.put("}")
+
+    def part(self, i: int, chunk: str) -> str:
+        """Return where the result of a chunk lies."""
+        number = [j for j, _ in self.reductions].index(i)
+        type_ = dict(self.reductions)[i].source[1]
+        place = f"((size_t){number} * gridDim.y + {chunk}) * items + item"
+        return f"*(volatile {type_} *)(a.parts + 8 * ({place}))"
+
+    def join_workers(self) -> None:
+        for i, _ in self.reductions:
+            self.put(f"part{i}[worker * columns + column] = total{i};")
+        self.put("__syncthreads();", "for (int half = workers / 2; half > 0; half /= 2) {")
+        self.put("if (worker < half) {", "const int mine = worker * columns + column;")
+        self.put("const int other = mine + half * columns;")
+        for i, write in self.reductions:
+            combine = typed(COMBINED[write.reduction][1], write.source[1])
+            mine, other = f"part{i}[mine]", f"part{i}[other]"
+            self.put(f"{mine} = {combine.format(other, acc=mine)};")
+        self.put("}", "__syncthreads();", "}")
+        for i, _ in self.reductions:
+            self.put(f"total{i} = part{i}[column];")
+
+    def start(self) -> None:
+        for i, write in self.reductions:
+            type_ = write.source[1]
+            self.put(f"{type_} total{i} = {typed(write.initial, type_)};")
+            if write.is_index:
+                self.put(f"{self.index} place{i} = 0;")
+
+    def finish(self) -> None:
         for k, (i, write) in zip(self.stored(True), self.reductions, strict=True):
             value = f"place{i}" if write.is_index else f"total{i}"
             self.assign(self.at(k, self.kept), write, value)
-        self.put("}", "}")
-        return "\n".join(self.lines) + "\n"
+
+    def stride(self, array: int, axis: int) -> str:
+        return f"a.n[{self.loop.rank * (1 + array) + axis}]"
 
     def at(self, k: int, axes: Sequence[int]) -> str:
         array = self.arrays[k]
         const = "const " if isinstance(array, Read) else ""
         offset = " + ".join(f"i{axis} * {self.stride(k, axis)}" for axis in axes) or "0"
-        return f"(({const}{array.type} *)p[{k}])[{offset}]"
+        return f"(({const}{array.type} *)a.p[{k}])[{offset}]"
 
     def one_element(self) -> None:
         everywhere = range(self.loop.rank)
@@ -97,5 +266,3 @@ class _CudaText(LoopText):
                 self.put(f"total{i} = {write.source[0]};", f"place{i} = count;", "}")
             else:
                 self.put(f"total{i} = {step};")
-        if self.axes:
-            self.put("count++;")

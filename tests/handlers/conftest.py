@@ -5,18 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.handlers import DebugHandler, Handler, NumpyHandler, PyCudaHandler
+from tests import cudashim
 
 HANDLERS = {
     "numpy32": lambda: NumpyHandler(np.float32, seed=7),
     "numpy64": lambda: NumpyHandler(np.float64, seed=7),
     "debug32": lambda: DebugHandler(NumpyHandler(np.float32, seed=7)),
     "debug64": lambda: DebugHandler(NumpyHandler(np.float64, seed=7)),
+    "pycuda": lambda: PyCudaHandler(seed=7),
+    "debug pycuda": lambda: DebugHandler(PyCudaHandler(seed=7)),
 }
 
 
 @pytest.fixture(params=list(HANDLERS))
 def handler(request: pytest.FixtureRequest) -> Handler:
+    if "pycuda" in request.param and (missing := cudashim.available()):
+        pytest.skip(missing)
     return HANDLERS[request.param]()
 
 

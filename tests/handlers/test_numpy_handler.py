@@ -298,6 +298,7 @@ def test_public_names():
         "Handler",
         "NativeHandler",
         "NumpyHandler",
+        "PyCudaHandler",
         "get_default_handler",
         "register_activation",
         "set_default_handler",

@@ -13,7 +13,7 @@ import pytest
 from brainstorm.handlers.compiled_layout import Layout
 from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.optree.render_cuda import render_cuda
+from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
 from brainstorm.optree.stages import schedule
 from tests.optree.test_random_trees import grown
 
@@ -21,31 +21,43 @@ pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None, reason="NO C++ COMPILER: CUDA KERNELS ARE NOT TESTED"
 )
 
-#: A device of 3 blocks of 32 threads, which run one after the other, the last one first.
+#: A device of 3 blocks of 32 threads, which run one after the other, the last one first. There is
+#: one worker for each column, as others could not wait for each other.
 HOST = """
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 using namespace std;
 #define __global__
-struct dimension { unsigned x; };
-static dimension gridDim = {3}, blockDim = {32}, blockIdx, threadIdx;
+#define __shared__ static
+#define __syncthreads()
+#define __threadfence()
+static unsigned atomicAdd(unsigned *place, unsigned number) { return (*place += number) - number; }
+struct dimension { unsigned x, y; };
+static dimension gridDim = {3, 1}, blockDim, blockIdx, threadIdx;
 """
 LAUNCH = """
 extern "C" void launch_NAME(char *const *p, const ptrdiff_t *n) {
-  for (unsigned i = gridDim.x * blockDim.x; i-- > 0;) {
-    blockIdx.x = i / blockDim.x, threadIdx.x = i % blockDim.x;
-    NAME(p, n);
+  NAME_arguments a;
+  for (size_t i = 0; i < sizeof a.p / sizeof *a.p; i++) a.p[i] = p[i];
+  for (size_t i = 0; i < sizeof a.n / sizeof *a.n; i++) a.n[i] = n[i + 2];
+  blockDim = BLOCK;
+  for (unsigned i = gridDim.x * 32; i-- > 0;) {
+    blockIdx.x = i / 32, threadIdx.x = i % 32 % blockDim.x, threadIdx.y = i % 32 / blockDim.x;
+    NAME(a);
   }
 }
 """
 
 
-def compiled(loops, folder):
-    text, names = render_cuda(loops, "stage")
-    assert text.count("__global__") == len(set(names))
-    launches = "".join(LAUNCH.replace("NAME", name) for name in dict.fromkeys(names))
-    source = HOST + text + launches
+def compiled(loops, folder, index):
+    names = [kernel_name(loop, index) for loop in loops]
+    source = HOST + CUDA_HEAD
+    for name, loop in dict(zip(names, loops, strict=True)).items():
+        text = render_cuda(loop, name, index)
+        assert text.count("__global__") == 1
+        block = "{1, 32}" if "worker = threadIdx.x" in text else "{32, 1}"
+        source += text + LAUNCH.replace("NAME", name).replace("BLOCK", block)
     path = folder / hashlib.sha256(source.encode()).hexdigest()
     if not path.with_suffix(".so").exists():
         path.with_suffix(".cpp").write_text(source)
@@ -55,7 +67,7 @@ def compiled(loops, folder):
     return [getattr(library, f"launch_{name}") for name in names]
 
 
-def run(trees, bindings, folder, accumulate=False):
+def run(trees, bindings, folder, accumulate=False, index="int"):
     """Return the values of trees, computed by the kernels."""
     program = linearise(trees, lower=True)
     inputs = [bindings[variable] for variable in program.inputs]
@@ -64,7 +76,7 @@ def run(trees, bindings, folder, accumulate=False):
     layout = Layout(schedule(program), inputs, outputs, flags, threads=1)
     pointers, numbers = layout.arguments([*inputs, *outputs])
     p = n = 0
-    for loop, launch in zip(layout.loops, compiled(layout.loops, folder), strict=True):
+    for loop, launch in zip(layout.loops, compiled(layout.loops, folder, index), strict=True):
         arrays = len(loop.reads) + len(loop.writes)
         launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
         p, n = p + arrays, n + 2 + loop.rank * (1 + arrays)
@@ -81,7 +93,7 @@ def test_random_trees_and_their_gradients(seed, folder):
     tree, _, bindings = grown(seed)
     trees = [tree, *gradients(tree, list(bindings))]
     accumulate = bool(seed % 2)
-    found = run(trees, bindings, folder, accumulate)
+    found = run(trees, bindings, folder, accumulate, "ptrdiff_t" if seed % 3 else "int")
     for got, expected in zip(found, evaluate(trees, bindings), strict=True):
         np.testing.assert_allclose(got, expected + accumulate, 1e-9, 1e-12)
 
@@ -113,4 +125,27 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
     for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
         program = linearise(tree, lower=True)
         layout = Layout(schedule(program), [zeros], [zeros.copy()], [False], threads=1)
-        assert len(render_cuda(layout.loops, "f")[1]) == count
+        assert len(layout.loops) == count
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape", "expected"),
+    [
+        (1, (5, 1000), (256, 1, 5, 1, 5)),  # a block for each row
+        (1, (1000, 5), (4, 64, 16, 1, 1000)),  # 64 rows for each block, of four threads
+        (0, (1000, 64), (32, 8, 2, 3, 64)),  # neighbours in memory are neighbours in a block
+        (0, (2, 64), (32, 1, 2, 1, 64)),
+        (0, (10**6, 1), (256, 1, 1, 122, 1)),  # as many blocks as have enough to do
+        (1, (2, 10**7), (256, 1, 2, 128, 2)),  # as many as a GPU has use for
+        (None, (4, 60), (256, 1, 1, 1, 240)),  # no reduction
+    ],
+)
+def test_how_many_threads_there_are(axis, shape, expected):
+    x = Variable(shape)
+    tree = fn.tanh(x) if axis is None else fn.sum(x, axis)
+    program = linearise(tree, lower=True)
+    arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
+    layout = Layout(schedule(program), arrays[:1], arrays[1:], [False], threads=1)
+    (loop,) = layout.loops
+    sizes = layout.arguments(arrays)[1][2 : 2 + loop.rank]
+    assert blocks_of(loop, sizes.tolist()) == expected

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler
+from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler, PyCudaHandler
 
 #: Public methods of handlers that are not operations.
 OTHERS = {"operations", "info", "run_program", "compute", "compile_plan", "repeated_dot_add"}
@@ -21,14 +21,14 @@ def test_everything_public_on_handler_is_an_operation():
     assert public_methods(Handler) == set(Handler.operations()) | OTHERS
 
 
-@pytest.mark.parametrize("cls", [NumpyHandler, NativeHandler, DebugHandler])
+@pytest.mark.parametrize("cls", [NumpyHandler, NativeHandler, PyCudaHandler, DebugHandler])
 def test_same_operations(cls):
     assert public_methods(cls) == public_methods(Handler)
     assert cls.operations() == Handler.operations()
 
 
 @pytest.mark.parametrize("name", sorted(Handler.operations()))
-@pytest.mark.parametrize("cls", [NumpyHandler, NativeHandler, DebugHandler])
+@pytest.mark.parametrize("cls", [NumpyHandler, NativeHandler, PyCudaHandler, DebugHandler])
 def test_same_arguments_and_defaults(cls, name):
     def arguments(of):
         parameters = inspect.signature(getattr(of, name)).parameters.values()

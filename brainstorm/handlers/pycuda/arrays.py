@@ -1,0 +1,232 @@
+"""Arrays in the memory of a GPU: views without copies, and nothing that computes."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.plan import NotRecordableError
+from brainstorm.handlers.pycuda.dlpack import KDL_CUDA, capsule
+from brainstorm.handlers.pycuda.driver import Device, Memory
+
+__all__ = ["DeviceArray"]
+
+
+class _Place:
+    """Describes memory to NumPy, which then counts strides; nothing of it may ever be read."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: Any) -> None:
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": np.dtype(dtype).str,
+            "version": 3,
+        }
+
+
+class DeviceArray:
+    """An array on a GPU.
+
+    Indices (integers, slices, ``...``, None), `reshape`, `transpose` and `T` give views of the same
+    memory. To compute, use the operations of a handler; to read, `get`. Other libraries can use
+    the memory through ``__cuda_array_interface__`` and DLPack.
+
+    Args:
+        device: Where it is.
+        memory: What it is a part of, which it keeps.
+        shadow: A NumPy array with its address, shape, strides and dtype. NumPy must not read it.
+
+    Attributes:
+        shape: Size of each dimension.
+        dtype: NumPy dtype of the elements.
+        size: Number of elements.
+        ndim: Number of dimensions.
+        strides: Bytes from one element to the next, for each dimension.
+        address: Where the first element is.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "device",
+        "dtype",
+        "memory",
+        "ndim",
+        "shadow",
+        "shape",
+        "size",
+        "strides",
+    )
+
+    def __init__(self, device: Device, memory: Memory, shadow: np.ndarray) -> None:
+        self.device, self.memory, self.shadow = device, memory, shadow
+        self.shape, self.dtype, self.strides = shadow.shape, shadow.dtype, shadow.strides
+        self.size, self.ndim = shadow.size, shadow.ndim
+        self.address: int = shadow.__array_interface__["data"][0]
+
+    @classmethod
+    def new(cls, device: Device, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """Return an array of zeros, in new memory.
+
+        Raises:
+            OutOfMemoryError: The GPU has no more memory.
+        """
+        memory = Memory(device, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
+        device.clear(memory)
+        return cls.at(device, memory, shape, dtype)
+
+    @classmethod
+    def at(cls, device: Device, memory: Memory, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """Return an array at the beginning of some memory."""
+        return cls(device, memory, np.asarray(_Place(memory.address or 256, shape, dtype)))
+
+    # -- views -------------------------------------------------------------------------------
+
+    def _view(self, shadow: np.ndarray) -> DeviceArray:
+        return type(self)(self.device, self.memory, shadow)
+
+    def guarded(self) -> DeviceArray:
+        """Return a view that operations alone can use; see `brainstorm.handlers.plan`."""
+        return _GuardedArray(self.device, self.memory, self.shadow)
+
+    def plain(self) -> DeviceArray:
+        """Return the array that `guarded` was called for, or one like it."""
+        return DeviceArray(self.device, self.memory, self.shadow)
+
+    def __getitem__(self, key: Any) -> DeviceArray:
+        """Return a view; an index of every dimension gives an array without dimensions.
+
+        Raises:
+            HandlerValidationError: The key is something else than integers and slices.
+        """
+        parts = key if type(key) is tuple else (key,)
+        for part in parts:
+            if type(part) not in _INDICES and not isinstance(part, np.integer):
+                raise HandlerValidationError(
+                    f"{self!r}: cannot be indexed by {part!r}. Use integers, slices, ... and None; "
+                    f"to select by values, read the array with get()."
+                )
+        return self._view(self.shadow[parts if Ellipsis in parts else (*parts, ...)])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """Return a view of another shape; one size may be -1.
+
+        Raises:
+            HandlerValidationError: The sizes do not fit, or only a copy could have this shape.
+        """
+        sizes = tuple(shape[0]) if isinstance(shape[0], (tuple, list)) else shape
+        if self.shadow.flags.c_contiguous and -1 not in sizes:
+            try:
+                return self._view(self.shadow.reshape(sizes))
+            except ValueError as error:
+                raise HandlerValidationError(f"{self!r}: {error}") from None
+        try:
+            return self._view(self.shadow.reshape(sizes, copy=False))
+        except ValueError as error:
+            raise HandlerValidationError(
+                f"{self!r}: cannot be reshaped to {sizes} without a copy ({error}); its rows are "
+                f"{self.strides} bytes apart. Copy it to contiguous memory first."
+            ) from None
+
+    def transpose(self, *axes: Any) -> DeviceArray:
+        """Return a view with the axes in another order; by default reversed."""
+        return self._view(self.shadow.transpose(*axes))
+
+    @property
+    def T(self) -> DeviceArray:  # noqa: N802
+        """The view with the axes reversed."""
+        return self._view(self.shadow.T)
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> DeviceArray:
+        """Return a view of a larger shape, in which elements are repeated."""
+        return self._view(np.broadcast_to(self.shadow, shape))
+
+    @property
+    def flags(self) -> Any:
+        """What NumPy calls flags: whether it is contiguous."""
+        return self.shadow.flags
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.shadow.nbytes
+
+    # -- content -----------------------------------------------------------------------------
+
+    def get(self) -> np.ndarray:
+        """Return a copy as a NumPy array, when everything before it is computed.
+
+        Raises:
+            DeviceError: The GPU failed.
+        """
+        return self.device.download(self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Copy a number or an array from the host to what the key selects."""
+        part = self[key]
+        part.device.upload(np.broadcast_to(np.asarray(value), part.shape), part)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is on a GPU. Copy it with get(), or compute with the operations of its "
+            f"handler."
+        )
+
+    __array__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = _refuse
+    __copy__ = _refuse
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
+        copied = DeviceArray.new(self.device, self.shape, self.dtype)
+        copied[...] = self.get()
+        memo[id(self)] = copied
+        return copied
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype}{list(self.shape)} on {self.device.name})"
+
+    # -- sharing -----------------------------------------------------------------------------
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What other libraries need in order to use the memory; they wait for the stream."""
+        return {
+            "data": (self.address if self.size else 0, False),
+            "shape": self.shape,
+            "strides": None if self.flags.c_contiguous else self.strides,
+            "typestr": self.dtype.str,
+            "version": 3,
+            "stream": self.device.stream.handle,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return KDL_CUDA, self.device.index
+
+    def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
+        """Return a capsule for ``from_dlpack``; what is being computed is waited for."""
+        self.device.synchronize()
+        return capsule(self)
+
+
+class _GuardedArray(DeviceArray):
+    """An array that can be cut and reshaped, but neither read nor written."""
+
+    __slots__ = ()
+
+    def _use(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotRecordableError("a plan cannot repeat the use of the values of an array.")
+
+    get = __setitem__ = __dlpack__ = _use
+    __cuda_array_interface__ = property(_use)
+
+
+_INDICES = (int, slice, type(None), type(Ellipsis))

@@ -1,0 +1,292 @@
+"""Matrix products by cuBLAS: through ctypes, or through scikit-cuda.
+
+The numbers in this module are those of cublas_api.h and library_types.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib
+import importlib.util
+import os
+import sys
+import types
+from ctypes import byref, c_float, c_int, c_longlong, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
+from brainstorm.handlers.pycuda.driver import Device, Memory
+
+__all__ = ["PROVIDERS", "CtypesBlas", "Product", "SkcudaBlas", "find_library"]
+
+#: Bytes that cuBLAS may use between the steps of a product; it must not allocate while a graph is
+#: captured, and results depend on them.
+WORKSPACE = 32 << 20
+
+#: math modes: products of exact float32, and in TensorFloat32.
+_DEFAULT_MATH, _TF32_MATH = 0, 3
+_FLOAT32, _BFLOAT16 = 0, 14
+_COMPUTE_32F, _DEFAULT_ALGORITHM = 68, -1
+
+
+class Product(NamedTuple):
+    """out = beta * out + a @ b for matrices in rows, `batch` times.
+
+    Attributes:
+        a: Address of the first matrix (m, k), or (k, m) if it is to be transposed.
+        b: Address of the second matrix (k, n), or (n, k).
+        out: Address of the result (m, n).
+        transa: Whether a is to be transposed.
+        transb: Whether b is.
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Terms of each sum.
+        lda: Elements from one row of a to the next.
+        ldb: Likewise of b.
+        ldc: Likewise of out.
+        add: Whether beta is 1 and not 0.
+        batch: How many products.
+        steps: Elements from one a, b, out to the next ones.
+        half: Whether a and b are bfloat16 and not float32.
+    """
+
+    a: int
+    b: int
+    out: int
+    transa: bool
+    transb: bool
+    m: int
+    n: int
+    k: int
+    lda: int
+    ldb: int
+    ldc: int
+    add: bool
+    batch: int = 1
+    steps: tuple[int, int, int] = (0, 0, 0)
+    half: bool = False
+
+
+def find_library(name: str, versions: tuple[int, ...]) -> str | None:
+    """Return a shared library of CUDA by its path, or by a name that the loader knows.
+
+    Looked for are, in this order, LD_LIBRARY_PATH, the wheels of NVIDIA, the toolkit, and what the
+    system's loader finds.
+
+    Args:
+        name: E.g. ``'cublas'``.
+        versions: Major versions, the best first.
+    """
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    spec = importlib.util.find_spec("nvidia")
+    for place in spec.submodule_search_locations or () if spec else ():
+        folders += sorted(glob.glob(f"{place}/*/lib"))
+    folders += ["/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"]
+    for version in versions:
+        file = f"lib{name}.so.{version}"
+        for folder in filter(None, folders):
+            if Path(folder, file).exists():
+                return str(Path(folder, file))
+        try:
+            ctypes.CDLL(file)
+        except OSError:
+            continue
+        return file
+    return None
+
+
+def _load_cublas() -> ctypes.CDLL:
+    file = find_library("cublas", (13, 12))
+    if file is None:
+        raise MissingDependencyError(
+            "PyCudaHandler needs cuBLAS, which was not found (libcublas.so.13 or .12). Install the "
+            "CUDA toolkit, or: pip install nvidia-cublas"
+        )
+    return ctypes.CDLL(file, ctypes.RTLD_GLOBAL)
+
+
+class CtypesBlas:
+    """cuBLAS, called through its C API.
+
+    Args:
+        device: Where products are computed.
+        compute: 'f32', 'tf32' or 'bf16'.
+    """
+
+    name = "cuBLAS"
+    has_half = True
+
+    def __init__(self, device: Device, compute: str) -> None:
+        self._library = _load_cublas()
+        device.enter()
+        self._handle = c_void_p()
+        self._check("cublasCreate", self._library.cublasCreate_v2(byref(self._handle)))
+        self._workspace = Memory(device, WORKSPACE)
+        stream = c_void_p(device.stream.handle)
+        self._check("cublasSetStream", self._library.cublasSetStream_v2(self._handle, stream))
+        self._check(
+            "cublasSetWorkspace",
+            self._library.cublasSetWorkspace_v2(
+                self._handle, c_void_p(self._workspace.address), c_size_t(WORKSPACE)
+            ),
+        )
+        mode = _TF32_MATH if compute == "tf32" else _DEFAULT_MATH
+        self._check("cublasSetMathMode", self._library.cublasSetMathMode(self._handle, c_int(mode)))
+        version = c_int()
+        self._library.cublasGetVersion_v2(self._handle, byref(version))
+        self.version = f"{version.value // 10000}.{version.value // 100 % 100}"
+
+    def call(self, p: Product) -> Any:
+        """Return a function that puts a product into the stream."""
+        # Matrices in rows are transposed ones in columns: out.T = b.T @ a.T.
+        sizes = (c_int(p.transb), c_int(p.transa), c_int(p.n), c_int(p.m), c_int(p.k))
+        one, beta = c_float(1.0), c_float(float(p.add))
+        b, a, out = map(c_void_p, (p.b, p.a, p.out))
+        ldb, lda, ldc = map(c_int, (p.ldb, p.lda, p.ldc))
+        step_a, step_b, step_out = map(c_longlong, p.steps)
+        library, handle = self._library, self._handle
+        arguments: tuple[Any, ...]
+        if p.half:
+            kind, single = c_int(_BFLOAT16), c_int(_FLOAT32)
+            how = (c_int(_COMPUTE_32F), c_int(_DEFAULT_ALGORITHM))
+            function = library.cublasGemmStridedBatchedEx
+            arguments = (
+                handle, *sizes, byref(one), b, kind, ldb, step_b, a, kind, lda, step_a, byref(beta),
+                out, single, ldc, step_out, c_int(p.batch), *how,
+            )  # fmt: skip
+            if p.batch == 1:
+                function = library.cublasGemmEx
+                arguments = (
+                    handle, *sizes, byref(one), b, kind, ldb, a, kind, lda, byref(beta), out,
+                    single, ldc, *how,
+                )  # fmt: skip
+        elif p.batch == 1:
+            function = library.cublasSgemm_v2
+            arguments = (handle, *sizes, byref(one), b, ldb, a, lda, byref(beta), out, ldc)
+        else:
+            function = library.cublasSgemmStridedBatched
+            arguments = (
+                handle, *sizes, byref(one), b, ldb, step_b, a, lda, step_a, byref(beta), out, ldc,
+                step_out, c_int(p.batch),
+            )  # fmt: skip
+
+        def run() -> None:
+            if status := function(*arguments):
+                raise _failure(function.__name__, status, p)
+
+        return run
+
+    @staticmethod
+    def _check(name: str, status: int) -> None:
+        if status:
+            raise DeviceError(
+                f"{name} failed with status {status}. Is there memory left on the GPU, and is the "
+                f"driver new enough for this cuBLAS? Look at nvidia-smi."
+            )
+
+
+class SkcudaBlas:
+    """cuBLAS, called through scikit-cuda, which has no bfloat16 and no TensorFloat32.
+
+    Args:
+        device: Where products are computed.
+        compute: Must be 'f32'.
+
+    Raises:
+        HandlerValidationError: It is another.
+        MissingDependencyError: scikit-cuda is not installed.
+    """
+
+    name = "cuBLAS by skcuda.cublas"
+    has_half = False
+
+    def __init__(self, device: Device, compute: str) -> None:
+        if compute != "f32":
+            raise HandlerValidationError(
+                f"PyCudaHandler(cublas='skcuda'): expected compute='f32', which is all that "
+                f"scikit-cuda has, got {compute!r}. Use cublas='ctypes'."
+            )
+        device.enter()
+        self._cublas = _load_skcuda()
+        self._handle = self._cublas.cublasCreate()
+        self._cublas.cublasSetStream(self._handle, device.stream.handle)
+        self.version = str(self._cublas.cublasGetVersion(self._handle))
+
+    def call(self, p: Product) -> Any:
+        """Return a function that puts a product into the stream."""
+        trans, beta = ["n", "t"], float(p.add)
+        head = (self._handle, trans[p.transb], trans[p.transa], p.n, p.m, p.k, 1.0)
+        # It has no batches whose matrices are equally far apart.
+        calls = []
+        for i in range(p.batch):
+            a, b, out = (
+                start + 4 * i * step for start, step in zip((p.a, p.b, p.out), p.steps, strict=True)
+            )
+            calls.append((*head, b, p.ldb, a, p.lda, beta, out, p.ldc))
+        function, failed = self._cublas.cublasSgemm, self._cublas.cublasError
+
+        def run() -> None:
+            try:
+                for arguments in calls:
+                    function(*arguments)
+            except failed as error:
+                raise _failure("cublasSgemm", type(error).__name__, p) from error
+
+        return run
+
+
+def _load_skcuda() -> Any:
+    """Import `skcuda.cublas`, which expects an older NumPy, pkg_resources, and a bare file name."""
+    if importlib.util.find_spec("skcuda") is None:
+        raise MissingDependencyError(
+            "PyCudaHandler(cublas='skcuda') needs scikit-cuda, which is not installed. Install it "
+            "with: pip install scikit-cuda, or use cublas='ctypes'."
+        )
+    if "skcuda.cublas" in sys.modules:
+        return sys.modules["skcuda.cublas"]
+    if not hasattr(np, "typeDict"):
+        np.typeDict = {c: np.dtype(c).type for c in np.typecodes["All"]}  # type: ignore[attr-defined]
+    stand_in = types.ModuleType("pkg_resources")
+    vars(stand_in).update(
+        declare_namespace=lambda name: None,
+        require=lambda name: [types.SimpleNamespace(version="0.5.3")],
+    )
+    had = sys.modules.setdefault("pkg_resources", stand_in)
+    load = ctypes.cdll.LoadLibrary
+
+    def load_found(name: str) -> Any:
+        for library, versions in (("cublas", (13, 12)), ("cudart", (13, 12)), ("cuda", (1,))):
+            if name == f"lib{library}.so":
+                file = find_library(library, versions)
+                return load(file or name)
+        return load(name)
+
+    ctypes.cdll.LoadLibrary = load_found  # type: ignore[method-assign]
+    try:
+        utils: Any = importlib.import_module("skcuda.utils")
+        utils.find_lib_path = lambda name: f"lib{name}"
+        utils.get_soname = lambda path: "libcublas.so.13.1"
+        return importlib.import_module("skcuda.cublas")
+    finally:
+        ctypes.cdll.LoadLibrary = load  # type: ignore[method-assign]
+        if had is stand_in:
+            del sys.modules["pkg_resources"]
+
+
+def _failure(function: str, status: Any, p: Product) -> DeviceError:
+    return DeviceError(
+        f"{function} failed with status {status} for ({p.m}, {p.k}) @ ({p.k}, {p.n}), {p.batch} "
+        f"times. Start a new process and continue from a checkpoint; if it happens again, report "
+        f"this text."
+    )
+
+
+#: What can be chosen by the argument `cublas` of the handler.
+PROVIDERS: dict[str, type[CtypesBlas] | type[SkcudaBlas]] = {
+    "ctypes": CtypesBlas,
+    "skcuda": SkcudaBlas,
+}

@@ -1,0 +1,232 @@
+"""Building: the launches of one operation, collected one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.blas import Product
+from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
+from brainstorm.handlers.pycuda.modules import hand_written
+from brainstorm.optree import Formula, Program, formula
+from brainstorm.optree import functions as fn
+
+__all__ = ["Building"]
+
+_copied = formula(lambda source: source)
+_repeated = formula(lambda target, source: fn.broadcast_to(source, target.shape))
+#: Elements to whose multiple rows of bfloat16 are padded: what tensor cores read at once.
+_HALF_ROW = 8
+
+
+class Building:
+    """Collects what an operation puts into the stream.
+
+    Args:
+        handler: Whose operation it is.
+
+    Attributes:
+        launches: What was collected.
+        kept: What must not go before the launches do, besides the arrays of the operation.
+    """
+
+    def __init__(self, handler: Any) -> None:
+        self.handler, self.device = handler, handler._device
+        self.dtype = handler.dtype
+        self.launches: list[Launch] = []
+        self.kept: list[Any] = []
+        self._temporaries = 0
+        self._back: list[tuple[DeviceArray, DeviceArray]] = []
+
+    def kernel(self, name: str, count: int, *arguments: Any, **more: Any) -> None:
+        """Add a kernel that is written by hand; see `kernel_launch`."""
+        launch = kernel_launch(self.device, hand_written(name), count, *arguments, **more)
+        self.launches.append(launch)
+
+    def program(
+        self,
+        its_formula: Formula,
+        inputs: Sequence[DeviceArray],
+        outputs: Sequence[DeviceArray],
+        accumulate: bool = False,
+    ) -> None:
+        """Add a formula."""
+        flags = [accumulate] * len(outputs)
+        self.run(its_formula.program(*inputs), inputs, outputs, flags)
+
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[DeviceArray],
+        outputs: Sequence[DeviceArray],
+        accumulate: Sequence[bool],
+    ) -> None:
+        """Add a program."""
+        self.handler._executor(program).collect(self, inputs, outputs, accumulate)
+
+    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Add a copy, which converts to another dtype."""
+        self.program(_copied, [source], [target])
+
+    def repeat(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Add a copy that repeats the source along axes of the target."""
+        self.program(_repeated, [target, source], [target])
+
+    def clear(self, target: DeviceArray) -> None:
+        """Add the filling with zeros."""
+        self.repeat(self._as_number(0.0), target)
+
+    def temporary(self, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
+        """Return memory that is this operation's until it ends."""
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        memory = self.device.scratch(f"temporary {self._temporaries}", size)
+        self.kept.append(memory)
+        self._temporaries += 1
+        return DeviceArray.at(self.device, memory, shape, dtype)
+
+    # -- what the table of op-tree operations asks a handler for --------------------------------
+
+    def _as_number(self, value: Any) -> DeviceArray:
+        """Return a number, or an array of one element, as an array without dimensions."""
+        if isinstance(value, DeviceArray):
+            return value.reshape(())
+        return self.constant(float(value), lambda: np.array(value, self.dtype))
+
+    def _counting(self, length: int) -> DeviceArray:
+        """Return the row 0, 1, 2, ..."""
+        name = f"0 to {length}"
+        return self.constant(name, lambda: np.arange(length, dtype=self.dtype).reshape(1, -1))
+
+    def constant(self, name: Any, make: Callable[[], np.ndarray]) -> DeviceArray:
+        """Return an array that many operations use; `make` makes it."""
+        self.kept.append(self.handler._constant(name, make))
+        constant: DeviceArray = self.kept[-1]
+        return constant
+
+    # -- arrays without gaps -----------------------------------------------------------------
+
+    def dense(self, array: DeviceArray) -> DeviceArray:
+        """Return an array that is to be read, or a contiguous copy of it."""
+        if array.flags.c_contiguous:
+            return array
+        copied = self.temporary(array.shape, array.dtype)
+        self.copy(array, copied)
+        return copied
+
+    def target(self, array: DeviceArray, keeps: bool = False) -> DeviceArray:
+        """Return an array that is to be written, or contiguous memory that `finish` copies to it.
+
+        Args:
+            array: The array.
+            keeps: Whether its content matters.
+        """
+        if array.flags.c_contiguous:
+            return array
+        instead = self.temporary(array.shape, array.dtype)
+        if keeps:
+            self.copy(array, instead)
+        self._back.append((instead, array))
+        return instead
+
+    def finish(self) -> None:
+        """Add what copies results to where they belong."""
+        for instead, array in self._back:
+            self.copy(instead, array)
+
+    # -- products ----------------------------------------------------------------------------
+
+    def product(
+        self,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        transa: bool = False,
+        transb: bool = False,
+        add: bool = False,
+        is_packed: bool = False,
+    ) -> None:
+        """Add out = a @ b, or out += a @ b; transposed first if asked for.
+
+        The arrays are matrices, or stacks of matrices: their first axis counts the products. For b
+        is taken what `pack` made of it, if it `is_packed`.
+        """
+        target = out if _rows(out) is not None else self.target(out, add)
+        a, lda, transa = self._factor(a, transa)
+        b, ldb, transb = self._factor(b, transb, is_packed)
+        m, n = target.shape[-2:]
+        k = a.shape[-2] if transa else a.shape[-1]
+        stacks = [x.strides[0] // x.itemsize if x.ndim == 3 else 0 for x in (a, b, target)]
+        product = Product(
+            a.address, b.address, target.address, transa, transb, m, n, k, lda, ldb,
+            _rows(target) or n, add, target.shape[0] if target.ndim == 3 else 1,
+            (stacks[0], stacks[1], stacks[2]), a.dtype.itemsize == 2,
+        )  # fmt: skip
+        self.launches.append(Launch(None, self.handler._blas.call(product)))
+
+    def pack(self, array: DeviceArray) -> None:
+        """Add the rounding of a factor of many products, to memory that it keeps."""
+        if self.handler._compute == "bf16" and _rows(array) is not None:
+            self._round(array, self._kept_half(array))
+
+    def _factor(
+        self, array: DeviceArray, turned: bool, is_packed: bool = False
+    ) -> tuple[DeviceArray, int, bool]:
+        """Return a factor as cuBLAS takes it, the distance of its rows, whether to transpose."""
+        step = _rows(array)
+        if step is None:
+            order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
+            if _rows(array.transpose(order)) is not None:
+                return self._factor(array.transpose(order), not turned)
+            array, step, is_packed = self.dense(array), array.shape[-1], False
+        if self.handler._compute == "bf16":
+            stack = array if array.ndim == 3 else array.reshape((1, *array.shape))
+            if is_packed:
+                half = self._kept_half(array)
+            else:
+                half = self.temporary(_half_shape(stack), np.uint16)
+                self._round(stack, half)
+            step = half.shape[2]
+            half = half[:, :, : stack.shape[2]]
+            array = half if array.ndim == 3 else half[0]
+        return array, step, turned
+
+    def _kept_half(self, matrix: DeviceArray) -> DeviceArray:
+        """Return the memory for a packed matrix, (1, rows, padded columns)."""
+        place = (matrix.address, matrix.shape, matrix.strides)
+        half: DeviceArray | None = self.handler._packed.get(place)
+        if half is None:
+            half = DeviceArray.new(self.device, _half_shape(matrix), np.uint16)
+            self.handler._packed[place] = half
+        self.kept.append(half)
+        return half
+
+    def _round(self, array: DeviceArray, half: DeviceArray) -> None:
+        """Add the rounding of a matrix, or of a stack, to bfloat16."""
+        *_, step0, step1, _ = (0, *(stride // array.itemsize for stride in array.strides))
+        sizes = (*_stacked(array), step0, step1, half.shape[2])
+        self.kernel("to_bfloat16", array.size, array, half, *sizes)
+
+
+def _stacked(array: DeviceArray) -> tuple[int, int, int]:
+    """Return the sizes of a stack of matrices, of a matrix as a stack of one."""
+    *_, count, rows, columns = (1, *array.shape)
+    return count, rows, columns
+
+
+def _half_shape(array: DeviceArray) -> tuple[int, int, int]:
+    count, rows, columns = _stacked(array)
+    return count, rows, -(-columns // _HALF_ROW) * _HALF_ROW
+
+
+def _rows(array: DeviceArray) -> int | None:
+    """Return how many elements rows are apart; None: their elements do not lie side by side."""
+    *_, rows, columns = array.shape
+    *_, step, inner = (stride // array.itemsize for stride in array.strides)
+    if columns > 1 and inner != 1:
+        return None
+    if rows == 1:
+        return columns
+    return step if step >= columns else None

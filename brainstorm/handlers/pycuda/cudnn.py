@@ -1,0 +1,227 @@
+"""Convolutions of images by cuDNN, where its library is found.
+
+An algorithm is used if it is deterministic, and if it ran once on memory that nobody needs. If
+there is none, cuBLAS does the convolution. ``BRAINSTORM_CUDNN=off`` in the environment switches it
+off. Pooling is not done by cuDNN, which does not say where a maximum was.
+
+The numbers in this module are those of cudnn_ops.h and cudnn_cnn.h, versions 8 and 9.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_float, c_int, c_size_t, c_void_p
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brainstorm.errors import DeviceError
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.blas import find_library
+from brainstorm.handlers.pycuda.building import Building
+from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.launches import Launch
+
+__all__ = ["Cudnn", "Geometry"]
+
+_FLOAT, _NHWC, _CROSS_CORRELATION = 0, 1, 1
+#: Math types: exact products, and those in TensorFloat32.
+_MATH = {"f32": 3, "tf32": 0}
+#: Bytes between the steps of an algorithm, at most.
+MOST_WORKSPACE = 512 << 20
+
+
+class Geometry(NamedTuple):
+    """How filters move over images: for rows and columns."""
+
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+class _Pass(NamedTuple):
+    """One of the three computations: its functions, and algorithms that always add in one order.
+
+    The functions take descriptors of the two arrays that are read, in their order, then that of the
+    result; the convolution's stands behind the second one.
+    """
+
+    function: str
+    workspace: str
+    algorithms: tuple[int, ...]
+
+
+FORWARD = _Pass("cudnnConvolutionForward", "cudnnGetConvolutionForwardWorkspaceSize", (1, 0))
+DATA = _Pass("cudnnConvolutionBackwardData", "cudnnGetConvolutionBackwardDataWorkspaceSize", (1,))
+FILTERS = _Pass(
+    "cudnnConvolutionBackwardFilter", "cudnnGetConvolutionBackwardFilterWorkspaceSize", (1,)
+)
+
+
+class _UnsupportedError(Exception):
+    """cuDNN does not do this."""
+
+
+class _Descriptor:
+    """A description for cuDNN, which is destroyed with this object."""
+
+    def __init__(self, library: Any, kind: str) -> None:
+        self._library, self._kind = library, kind
+        self.handle = c_void_p()
+        if getattr(library, f"cudnnCreate{kind}Descriptor")(byref(self.handle)):
+            raise _UnsupportedError
+
+    def set(self, function: str, *arguments: Any) -> _Descriptor:
+        """Call a function that describes it."""
+        if getattr(self._library, function)(self.handle, *arguments):
+            raise _UnsupportedError
+        return self
+
+    def __del__(self) -> None:
+        if self.handle:
+            getattr(self._library, f"cudnnDestroy{self._kind}Descriptor")(self.handle)
+
+
+def _ints(values: Sequence[int]) -> Any:
+    return (c_int * len(values))(*values)
+
+
+class Cudnn:
+    """The library, with a handle for the stream of a device.
+
+    Args:
+        library: cuDNN.
+        device: Where convolutions are computed.
+        compute: 'f32' or 'tf32'.
+    """
+
+    def __init__(self, library: Any, device: Device, compute: str) -> None:
+        self._library, self._device, self._math = library, device, _MATH[compute]
+        self._handle = c_void_p()
+        library.cudnnGetVersion.restype = c_size_t
+        number = library.cudnnGetVersion()
+        major = number // 10_000 or number // 1000
+        minor = number // 100 % (100 if number >= 10_000 else 10)
+        self.version = f"{major}.{minor}"
+        device.enter()
+        status = library.cudnnCreate(byref(self._handle))
+        status = status or library.cudnnSetStream(self._handle, c_void_p(device.stream.handle))
+        if status:
+            raise DeviceError(
+                f"cuDNN {self.version} cannot be used (status {status}). Is it made for this "
+                f"version of CUDA? BRAINSTORM_CUDNN=off computes without it."
+            )
+
+    @classmethod
+    def found(cls, device: Device, compute: str) -> Cudnn | None:
+        """Return cuDNN if it is there, and has the precision."""
+        wanted = compute in _MATH and os.environ.get("BRAINSTORM_CUDNN") != "off"
+        file = find_library("cudnn", (9, 8)) if wanted else None
+        return None if file is None else cls(ctypes.CDLL(file), device, compute)
+
+    def convolve(
+        self,
+        build: Building,
+        which: _Pass,
+        images: DeviceArray,
+        filters: DeviceArray,
+        outputs: DeviceArray,
+        geometry: Geometry,
+        add: bool,
+    ) -> bool:
+        """Add one of the passes to what is built.
+
+        Args:
+            build: Collects launches.
+            which: `FORWARD` writes the outputs, `DATA` the images, `FILTERS` the filters.
+            images: (N, H, W, C), contiguous like the others.
+            filters: (F, KH, KW, C / groups).
+            outputs: (N, OH, OW, F).
+            geometry: How filters move.
+            add: Add to what is there.
+
+        Returns:
+            Whether cuDNN does it; if not, nothing was added.
+        """
+        read = {FORWARD: (images, filters), DATA: (filters, outputs), FILTERS: (images, outputs)}
+        written = {FORWARD: outputs, DATA: images, FILTERS: filters}[which]
+        for algorithm in which.algorithms:
+            try:
+                made = self._made(build, which, algorithm, read[which], written, geometry)
+            except _UnsupportedError:
+                continue
+            if made(build.temporary(written.shape), False)() == 0:
+                build.launches.append(Launch(None, _checked(made(written, add), which.function)))
+                return True
+        return False
+
+    def _described(self, array: DeviceArray, is_filter: bool) -> _Descriptor:
+        n, h, w, c = array.shape
+        kind, axes, sizes = c_int(_FLOAT), c_int(4), _ints((n, c, h, w))
+        if is_filter:
+            described = _Descriptor(self._library, "Filter")
+            return described.set("cudnnSetFilterNdDescriptor", kind, c_int(_NHWC), axes, sizes)
+        described = _Descriptor(self._library, "Tensor")
+        steps = _ints((h * w * c, 1, w * c, c))
+        return described.set("cudnnSetTensorNdDescriptor", kind, axes, sizes, steps)
+
+    def _made(
+        self,
+        build: Building,
+        which: _Pass,
+        algorithm: int,
+        read: tuple[DeviceArray, DeviceArray],
+        written: DeviceArray,
+        geometry: Geometry,
+    ) -> Callable[[DeviceArray, bool], Callable[[], int]]:
+        """Return what makes the call that writes to some memory, or adds, and returns a status."""
+        library, handle = self._library, self._handle
+        convolution = _Descriptor(library, "Convolution")
+        convolution.set(
+            "cudnnSetConvolutionNdDescriptor", c_int(2), _ints(geometry.padding),
+            _ints(geometry.stride), _ints(geometry.dilation), c_int(_CROSS_CORRELATION),
+            c_int(_FLOAT),
+        )  # fmt: skip
+        convolution.set("cudnnSetConvolutionGroupCount", c_int(geometry.groups))
+        convolution.set("cudnnSetConvolutionMathType", c_int(self._math))
+        is_filter = {FORWARD: (False, True, False), DATA: (True, False, False)}.get(
+            which, (False, False, True)
+        )
+        shapes = [
+            self._described(array, flag)
+            for array, flag in zip((*read, written), is_filter, strict=True)
+        ]
+        first, second, target = (shape.handle for shape in shapes)
+        size, chosen = c_size_t(), c_int(algorithm)
+        status = getattr(library, which.workspace)(
+            handle, first, second, convolution.handle, target, chosen, byref(size)
+        )
+        if status or size.value > MOST_WORKSPACE:
+            raise _UnsupportedError
+        workspace = build.temporary((max(size.value, 1),), np.uint8)
+        build.kept += [convolution, *shapes]
+        function, one = getattr(library, which.function), c_float(1.0)
+
+        def made(memory: DeviceArray, add: bool) -> Callable[[], int]:
+            return functools.partial(
+                function, handle, byref(one), first, c_void_p(read[0].address), second,
+                c_void_p(read[1].address), convolution.handle, chosen, c_void_p(workspace.address),
+                size, byref(c_float(float(add))), target, c_void_p(memory.address),
+            )  # fmt: skip
+
+        return made
+
+
+def _checked(call: Callable[[], int], name: str) -> Callable[[], None]:
+    def run() -> None:
+        if status := call():
+            raise DeviceError(
+                f"{name} failed with status {status}. Start a new process and continue from a "
+                f"checkpoint; BRAINSTORM_CUDNN=off computes without cuDNN."
+            )
+
+    return run

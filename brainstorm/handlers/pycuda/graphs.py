@@ -1,0 +1,85 @@
+"""CUDA graphs: launches that are captured once and repeated by one call of the driver.
+
+PyCUDA has none, so these are functions of the driver, called by ctypes on PyCUDA's streams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from ctypes import byref, c_char_p, c_int, c_ulonglong, c_void_p
+from typing import Any
+
+from brainstorm.errors import DeviceError
+from brainstorm.handlers.pycuda.building import Building
+from brainstorm.handlers.pycuda.driver import Device
+
+__all__ = ["Graph"]
+
+#: Of cuda.h: libraries may load their kernels while a graph is captured.
+_RELAXED = 2
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(what: str, status: int) -> None:
+    if status:
+        text = c_char_p()
+        _driver().cuGetErrorString(c_int(status), byref(text))
+        raise DeviceError(
+            f"{what} failed: {(text.value or b'').decode()} (error {status} of CUDA). Set "
+            f"BRAINSTORM_REPLAY=0 to run the operations one by one, which says which one fails."
+        )
+
+
+class Graph:
+    """Launches as one graph.
+
+    Args:
+        device: Where they run.
+        operations: The arguments of each, which are kept, and its launches, which are not executed
+            now.
+
+    Raises:
+        DeviceError: They cannot be captured.
+    """
+
+    def __init__(self, device: Device, operations: Sequence[tuple[Any, Building]]) -> None:
+        self._device, self._operations = device, operations
+        self._executable = c_void_p()
+        device.enter()
+        library, self._stream, graph = _driver(), c_void_p(device.stream.handle), c_void_p()
+        _check(
+            "capturing a CUDA graph",
+            library.cuStreamBeginCapture_v2(self._stream, c_int(_RELAXED)),
+        )
+        try:
+            for _, building in operations:
+                for launch in building.launches:
+                    launch.run()
+        finally:
+            status = library.cuStreamEndCapture(self._stream, byref(graph))
+        _check("capturing a CUDA graph", status)
+        status = library.cuGraphInstantiateWithFlags(byref(self._executable), graph, c_ulonglong(0))
+        library.cuGraphDestroy(graph)
+        _check("instantiating a CUDA graph", status)
+        self._launch = library.cuGraphLaunch
+
+    def __call__(self) -> None:
+        """Put all launches into the stream.
+
+        Raises:
+            DeviceError: The GPU failed.
+        """
+        self._device.enter()
+        if status := self._launch(self._executable, self._stream):
+            _check("launching a CUDA graph", status)
+
+    def __del__(self) -> None:
+        destroy: Any = _driver().cuGraphExecDestroy
+        if self._executable:
+            destroy(self._executable)

@@ -1,0 +1,270 @@
+"""Convolution and pooling: arguments to launches.
+
+A convolution is a product of the filters with a matrix that has a row for each output (im2col).
+It is made for as many images at a time as fit into `COLUMNS`. Images of two axes are taken for
+volumes of depth 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.base_activations import activation_formula
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.building import Building
+from brainstorm.handlers.pycuda.cudnn import DATA, FILTERS, FORWARD, Geometry
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
+
+__all__ = ["IMAGES", "biased"]
+
+#: Elements of the matrix that is made of images, about.
+COLUMNS = 1 << 25
+
+_summed = formula(lambda x: fn.sum(x, 0, False))
+
+
+@functools.cache
+def biased(activation: str) -> Formula:
+    """Return an activation function of the sum of two arrays."""
+    if activation == "linear":
+        return formula(lambda x, bias: x + bias)
+    function = activation_formula(activation)
+    return formula(lambda x, bias: function(x + bias))
+
+
+class _Axes(bytes):
+    """The structure ``Axes`` of images.cu."""
+
+
+def _axes(*rows: tuple[int, ...]) -> _Axes:
+    """Return the structure for depth, rows and columns, of which depth may be left out.
+
+    Args:
+        *rows: For each axis: size, filter, outputs, padding, stride, dilation.
+    """
+    whole = [(1, 1, 1, 0, 1, 1)] * (3 - len(rows)) + list(rows)
+    return _Axes(struct.pack("18i", *(n for row in whole for n in row)))
+
+
+class _Convolution:
+    """The sizes of a convolution, and its pieces of images."""
+
+    def __init__(
+        self, images: DeviceArray, filters: DeviceArray, outputs: DeviceArray, padding: Any,
+        stride: Any, dilation: Any, groups: int,
+    ) -> None:  # fmt: skip
+        rank = len(stride)
+        margins = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * rank
+        self.geometry = Geometry(margins, tuple(stride), tuple(dilation), groups)
+        sizes, cells = images.shape[1:-1], filters.shape[1:-1]
+        self.places = outputs.shape[1:-1]
+        self.axes = _axes(*zip(sizes, cells, self.places, margins, stride, dilation, strict=True))
+        self.groups, self.channels = groups, images.shape[-1]
+        self.count, self.filters = outputs.shape[0], filters.shape[0]
+        self.rows = int(np.prod(self.places))
+        self.width = int(np.prod(filters.shape[1:]))
+        self.is_plain = groups == 1 and all(
+            row == (1, 0, 1) for row in zip(cells, margins, stride, strict=True)
+        )
+
+    def is_done_by_cudnn(
+        self, build: Building, which: Any, images: Any, filters: Any, outputs: Any, add: bool
+    ) -> bool:
+        """Let cuDNN do one of the passes, if it is there and can."""
+        cudnn = build.handler._cudnn
+        if cudnn is None or self.is_plain or len(self.geometry.stride) != 2:
+            return False
+        done: bool = cudnn.convolve(build, which, images, filters, outputs, self.geometry, add)
+        return done
+
+    def pieces(self) -> Iterator[slice]:
+        """Yield slices of images whose columns fit into memory."""
+        most = max(1, COLUMNS // (self.rows * self.width * self.groups))
+        for start in range(0, self.count, most):
+            yield slice(start, min(start + most, self.count))
+
+    def by_group(self, array: DeviceArray, piece: slice) -> DeviceArray:
+        """Return outputs as matrices (groups, rows, filters of a group)."""
+        part = array[piece]
+        shape = (part.shape[0] * self.rows, self.groups, self.filters // self.groups)
+        return part.reshape(shape).transpose((1, 0, 2))
+
+    def kernels(self, filters: DeviceArray) -> DeviceArray:
+        """Return filters as matrices (groups, filters of a group, width)."""
+        return filters.reshape((self.groups, self.filters // self.groups, self.width))
+
+    def columns(
+        self, build: Building, images: DeviceArray, piece: slice, memory: DeviceArray
+    ) -> Any:
+        """Add the making of columns, and return them: (groups, rows, width)."""
+        part = images[piece]
+        rows = part.shape[0] * self.rows
+        if self.is_plain:
+            return part.reshape((1, rows, self.width))
+        columns = memory[: self.groups * rows * self.width]
+        build.kernel(
+            "image_to_columns", columns.size, part, columns, columns.size, rows, self.channels,
+            self.groups, self.axes,
+        )  # fmt: skip
+        return columns.reshape((self.groups, rows, self.width))
+
+    def memory(self, build: Building) -> DeviceArray:
+        """Return memory for the columns of a piece."""
+        first = next(self.pieces())
+        images = 0 if self.is_plain else first.stop - first.start
+        return build.temporary((max(1, images * self.rows * self.width * self.groups),))
+
+
+def conv_forward(
+    build: Building, inputs: Any, weights: Any, bias: Any, outputs: Any, padding: Any, stride: Any,
+    dilation: Any = None, groups: int = 1, add_outputs: bool = False, activation: str = "linear",
+) -> None:  # fmt: skip
+    """Build the forward pass, for any number of axes."""
+    images, filters = build.dense(inputs), build.dense(weights)
+    target = build.target(outputs, keeps=add_outputs)
+    dilation = dilation or (1,) * len(stride)
+    conv = _Convolution(images, filters, target, padding, stride, dilation, groups)
+    if not conv.is_done_by_cudnn(build, FORWARD, images, filters, target, add_outputs):
+        memory = conv.memory(build)
+        for piece in conv.pieces():
+            columns = conv.columns(build, images, piece, memory)
+            out = conv.by_group(target, piece)
+            build.product(columns, conv.kernels(filters), out, transb=True, add=add_outputs)
+    rows = target.reshape((-1, conv.filters))
+    if bias is not None and bias.size:
+        build.program(biased(activation), [rows, bias.reshape((1, conv.filters))], [rows])
+    elif activation != "linear":
+        build.program(activation_formula(activation), [rows], [rows])
+
+
+def conv_backward(
+    build: Building, inputs: Any, weights: Any, padding: Any, stride: Any, in_deltas: Any,
+    out_deltas: Any, weight_deltas: Any, bias_deltas: Any, add_gradients: bool = False,
+    add_in_deltas: bool = True, dilation: Any = None, groups: int = 1,
+) -> None:  # fmt: skip
+    """Build the backward pass, for any number of axes."""
+    deltas, filters = build.dense(out_deltas), build.dense(weights)
+    dilation = dilation or (1,) * len(stride)
+    wanted = [a is not None and a.size > 0 for a in (in_deltas, weight_deltas, bias_deltas)]
+    if wanted[0] or wanted[1]:
+        shaped = in_deltas if wanted[0] else inputs
+        conv = _Convolution(shaped, filters, deltas, padding, stride, dilation, groups)
+    if wanted[1]:
+        target = build.target(weight_deltas, keeps=add_gradients)
+        _gradients(build, conv, build.dense(inputs), deltas, target, add_gradients)
+    if wanted[0]:
+        target = build.target(in_deltas, keeps=add_in_deltas)
+        _deltas_of_images(build, conv, deltas, filters, target, add_in_deltas)
+    if wanted[2]:
+        matrix = deltas.reshape((-1, deltas.shape[-1]))
+        build.program(_summed, [matrix], [bias_deltas], add_gradients)
+
+
+def _gradients(
+    build: Building, conv: _Convolution, images: Any, deltas: Any, target: Any, add: bool
+) -> None:
+    if conv.is_done_by_cudnn(build, FILTERS, images, target, deltas, add):
+        return
+    memory = conv.memory(build)
+    for piece in conv.pieces():
+        columns = conv.columns(build, images, piece, memory)
+        rows = conv.by_group(deltas, piece)
+        adds = add or piece.start > 0
+        build.product(rows, columns, conv.kernels(target), transa=True, add=adds)
+
+
+def _deltas_of_images(
+    build: Building, conv: _Convolution, deltas: Any, filters: Any, target: Any, add: bool
+) -> None:
+    if conv.is_done_by_cudnn(build, DATA, target, filters, deltas, add):
+        return
+    memory = conv.memory(build)
+    for piece in conv.pieces():
+        part, rows = target[piece], conv.by_group(deltas, piece)
+        if conv.is_plain:
+            matrix = part.reshape((1, rows.shape[1], conv.width))
+            build.product(rows, conv.kernels(filters), matrix, add=add)
+            continue
+        columns = memory[: conv.groups * rows.shape[1] * conv.width]
+        stacked = columns.reshape((conv.groups, rows.shape[1], conv.width))
+        build.product(rows, conv.kernels(filters), stacked)
+        build.kernel(
+            "columns_to_image", part.size, columns, part, part.size, rows.shape[1], conv.channels,
+            conv.groups, int(add), conv.axes,
+        )  # fmt: skip
+
+
+# -- pooling --------------------------------------------------------------------------------------
+
+
+def _windows(inputs: Any, outputs: Any, window: Any, padding: int, stride: Any) -> _Axes:
+    sizes = zip(inputs.shape[1:3], window, outputs.shape[1:3], stride, strict=True)
+    return _axes(*((size, cells, places, padding, s, 1) for size, cells, places, s in sizes))
+
+
+def max_forward(
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any, argmax: Any
+) -> None:
+    """Build `maxpool2d_forward_batch`."""
+    target, where = build.target(outputs), build.target(argmax)
+    axes = _windows(inputs, outputs, window, padding, stride)
+    build.kernel(
+        "maximum_pool", target.size, build.dense(inputs), target, where, target.size,
+        inputs.shape[-1], axes,
+    )  # fmt: skip
+
+
+def avg_forward(
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any
+) -> None:
+    """Build `avgpool2d_forward_batch`."""
+    target, axes = build.target(outputs), _windows(inputs, outputs, window, padding, stride)
+    source = build.dense(inputs)
+    build.kernel("average_pool", target.size, source, target, target.size, inputs.shape[-1], axes)
+
+
+def _pool_deltas(
+    build: Building, window: Any, padding: int, stride: Any, argmax: Any, in_deltas: Any,
+    out_deltas: Any, add: bool,
+) -> None:  # fmt: skip
+    target = build.target(in_deltas, keeps=add)
+    axes = _windows(in_deltas, out_deltas, window, padding, stride)
+    where = None if argmax is None else build.dense(argmax)
+    build.kernel(
+        "pool_deltas", target.size, build.dense(out_deltas), where, target, target.size,
+        in_deltas.shape[-1], int(add), axes,
+    )  # fmt: skip
+
+
+def max_backward(
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any, argmax: Any,
+    in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
+) -> None:  # fmt: skip
+    """Build `maxpool2d_backward_batch`."""
+    _pool_deltas(build, window, padding, stride, argmax, in_deltas, out_deltas, add_in_deltas)
+
+
+def avg_backward(
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any,
+    in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
+) -> None:  # fmt: skip
+    """Build `avgpool2d_backward_batch`."""
+    _pool_deltas(build, window, padding, stride, None, in_deltas, out_deltas, add_in_deltas)
+
+
+IMAGES: dict[str, Callable[..., None]] = {
+    "conv2d_forward_batch": conv_forward,
+    "conv2d_backward_batch": conv_backward,
+    "conv3d_forward_batch": conv_forward,
+    "conv3d_backward_batch": conv_backward,
+    "maxpool2d_forward_batch": max_forward,
+    "maxpool2d_backward_batch": max_backward,
+    "avgpool2d_forward_batch": avg_forward,
+    "avgpool2d_backward_batch": avg_backward,
+}

@@ -1,0 +1,107 @@
+"""Launches: what an operation comes down to for given arrays, with the arguments packed once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.modules import Kernel, Modules
+
+__all__ = ["Launch", "kernel_launch", "packed_launch"]
+
+#: Blocks for each multiprocessor at most: they work on several elements each.
+BLOCKS = 16
+#: Threads of a block of the kernels that are written by hand.
+THREADS = 256
+
+
+class Launch:
+    """A kernel with its arguments, or a call of a library.
+
+    Args:
+        kernel: What is launched; None: a call.
+        call: The call, or what `bind` makes of the kernel's function: ``call(function)()``.
+        keep: What was made for it, and must not go before it does. The arrays of an operation are
+            not kept: whoever keeps a launch keeps these.
+
+    Attributes:
+        run: Puts it into the stream.
+    """
+
+    __slots__ = ("_call", "keep", "kernel", "run")
+
+    def __init__(self, kernel: Kernel | None, call: Callable[..., Any], keep: Any = ()) -> None:
+        self.kernel, self._call, self.keep = kernel, call, keep
+        self.run: Callable[[], Any] = call
+
+    def bind(self, modules: Modules) -> None:
+        """Look up the kernel, which is loaded by now."""
+        if self.kernel is not None:
+            self.run = self._call(modules.function(self.kernel))
+
+
+def _packed_call(
+    grid: tuple[int, ...], block: tuple[int, ...], arguments: bytes, stream: Any, function: Any
+) -> Callable[[], None]:
+    return functools.partial(function._launch_kernel, grid, block, arguments, 0, stream)
+
+
+def packed_launch(
+    device: Device,
+    kernel: Kernel,
+    blocks: tuple[int, int],
+    block: tuple[int, int, int],
+    arguments: bytes,
+    keep: Any = (),
+) -> Launch:
+    """Return the launch of a kernel with packed arguments.
+
+    Args:
+        device: Where it runs.
+        kernel: The kernel.
+        blocks: How many blocks along x would give each thread one element, where there may be
+            fewer unless there are several along y.
+        block: Threads of each.
+        arguments: As the kernel wants them.
+        keep: See `Launch`.
+    """
+    count, chunks = blocks
+    most = BLOCKS * device.multiprocessors if chunks == 1 else count
+    grid = (max(1, min(count, most)), chunks)
+    call = functools.partial(_packed_call, grid, block, arguments, device.stream)
+    return Launch(kernel, call, keep)
+
+
+def kernel_launch(
+    device: Device, kernel: Kernel, count: int, *arguments: Any, blocks: int | None = None
+) -> Launch:
+    """Return the launch of a kernel that is written by hand.
+
+    Args:
+        device: Where it runs.
+        kernel: The kernel.
+        count: Elements that the threads share, in a loop over the whole grid.
+        *arguments: Arrays and None become addresses, integers ``int``; bytes are a structure of
+            integers.
+        blocks: The exact number of blocks, where the kernel depends on it.
+    """
+    types: list[tuple[str, Any]] = []
+    values: list[Any] = []
+    for i, argument in enumerate(arguments):
+        if argument is None or isinstance(argument, DeviceArray):
+            types.append((f"a{i}", np.uintp))
+            values.append(0 if argument is None else argument.address)
+        else:
+            packed = isinstance(argument, bytes)
+            types.append((f"a{i}", f"V{len(argument)}" if packed else np.int32))
+            values.append(argument)
+    data = np.array([tuple(values)], np.dtype(types, align=True)).tobytes()
+    if blocks is None:
+        return packed_launch(device, kernel, (-(-count // THREADS), 1), (THREADS, 1, 1), data)
+    call = functools.partial(_packed_call, (blocks, 1), (THREADS, 1, 1), data, device.stream)
+    return Launch(kernel, call)

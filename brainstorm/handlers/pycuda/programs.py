@@ -1,0 +1,151 @@
+"""Op-trees on a GPU: a program as launches of rendered kernels."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.compiled_layout import Layout, overlap
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.launches import Launch, packed_launch
+from brainstorm.handlers.pycuda.modules import loop_kernel
+from brainstorm.optree.loops import Loop
+from brainstorm.optree.program import Program
+from brainstorm.optree.render_cuda import blocks_of, shares
+from brainstorm.optree.stages import schedule
+
+__all__ = ["DeviceProgram"]
+
+#: How many layouts, and how many sets of arrays, a program remembers.
+MOST_LAYOUTS, MOST_CALLS = 32, 1024
+
+#: Elements from which on 32 bits are not enough for an index.
+MANY = 2**31 - 2**20
+
+
+class DeviceProgram:
+    """Turns a program and arrays into launches.
+
+    Args:
+        program: Linearised with ``lower=True``.
+        device: Where it runs.
+
+    Raises:
+        NotRenderableError: The program has products or indexing.
+    """
+
+    def __init__(self, program: Program, device: Device) -> None:
+        self._schedule = schedule(program)
+        self._program, self._device = program, device
+        self._layouts: dict[Any, tuple[Layout, list[DeviceArray]]] = {}
+        self._calls: dict[Any, list[Launch]] = {}
+
+    def collect(
+        self,
+        build: Any,
+        inputs: Sequence[DeviceArray],
+        outputs: Sequence[DeviceArray],
+        accumulate: Sequence[bool],
+    ) -> None:
+        """Add the launches that compute the outputs to what a `Building` collects.
+
+        Raises:
+            HandlerValidationError: An array has another shape than the program.
+        """
+        flags = tuple(map(bool, accumulate))
+        arrays = [*inputs, *outputs]
+        key = (*((a.address, a.shape, a.strides, a.dtype.num) for a in arrays), flags)
+        found = self._calls.get(key)
+        if found is None:
+            self._check(inputs, outputs, flags)
+            if len(self._calls) >= MOST_CALLS:
+                self._calls.clear()
+            found = self._calls[key] = self._build(inputs, outputs, flags)
+        build.launches += found
+
+    def _check(self, inputs: Any, outputs: Any, flags: tuple[bool, ...]) -> None:
+        for what, values, arrays in (
+            ("input", range(len(self._program.inputs)), inputs),
+            ("output", self._program.outputs, outputs),
+        ):
+            expected = [self._program.shape_of(value) for value in values]
+            got = [array.shape for array in arrays]
+            if expected != got or (what == "output" and len(flags) != len(got)):
+                raise HandlerValidationError(
+                    f"op-tree on a GPU: expected {what}s of shapes {expected}, got {got} and "
+                    f"accumulate={flags}. Linearise the trees again for other shapes."
+                )
+
+    def _build(
+        self,
+        inputs: Sequence[DeviceArray],
+        outputs: Sequence[DeviceArray],
+        flags: tuple[bool, ...],
+    ) -> list[Launch]:
+        layout, buffers = self._layout(inputs, outputs, flags)
+        shadows = [array.shadow for array in (*inputs, *outputs)]
+        pointers, numbers = layout.arguments(shadows)
+        launches = []
+        p = n = 0
+        for loop in layout.loops:
+            arrays = len(loop.reads) + len(loop.writes)
+            # Threads and chunks are for the CPU.
+            n, end = n + 2, n + 2 + loop.rank * (1 + arrays)
+            launches.append(self._launch(loop, pointers[p : p + arrays], numbers[n:end], buffers))
+            p, n = p + arrays, end
+        return launches
+
+    def _launch(self, loop: Loop, pointers: np.ndarray, numbers: np.ndarray, keep: Any) -> Launch:
+        sizes = [int(size) for size in numbers[: loop.rank]]
+        strides = numbers[loop.rank :].reshape(-1, loop.rank)
+        reach = max([math.prod(sizes), *(np.abs(strides) @ np.array(sizes)).tolist()])
+        index = "int" if reach < MANY else "ptrdiff_t"
+        blocks = blocks_of(loop, sizes)
+        addresses = pointers.tolist()
+        if shares(loop):
+            parts = self._device.scratch(
+                "parts", 8 * len(loop.writes) * blocks.results * blocks.chunks
+            )
+            tickets = self._device.tickets
+            addresses += [parts.address, tickets.address]
+            keep = [keep, parts, tickets]
+        format_ = f"{len(addresses)}P{len(numbers)}{'i' if index == 'int' else 'q'}0P"
+        return packed_launch(
+            self._device,
+            loop_kernel(loop, index),
+            (blocks.grid, blocks.chunks),
+            (blocks.x, blocks.y, 1),
+            struct.pack(format_, *addresses, *numbers.tolist()),
+            keep,
+        )
+
+    def _layout(
+        self,
+        inputs: Sequence[DeviceArray],
+        outputs: Sequence[DeviceArray],
+        flags: tuple[bool, ...],
+    ) -> tuple[Layout, list[DeviceArray]]:
+        read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
+        shared = tuple(
+            overlap(out, other) for i, out in enumerate(written) for other in (*read, *written[:i])
+        )
+        key = (tuple((a.strides, a.dtype) for a in (*read, *written)), flags, shared)
+        found = self._layouts.get(key)
+        if found is None:
+            if len(self._layouts) >= MOST_LAYOUTS:
+                self._layouts.clear()
+            buffers: list[DeviceArray] = []
+
+            def new(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+                buffers.append(DeviceArray.new(self._device, shape, dtype))
+                return buffers[-1].shadow
+
+            layout = Layout(self._schedule, read, written, flags, 1, new)
+            found = self._layouts[key] = layout, buffers
+        return found

@@ -1,0 +1,130 @@
+"""From the host to a GPU, while the GPU computes.
+
+Small arrays go from a ring of pinned memory straight to where they belong, in the order of what is
+computed. Large ones go through one of two pairs of staging memory, one half of it pinned on the
+host and the other on the GPU: the host fills the first, a stream of its own moves it to the
+second, and from there the stream that computes copies it. So the next batch is on its way while
+the present one is computed. The host waits only for memory that is still in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.driver import Device, Memory, guarded, load_driver
+
+__all__ = ["Uploads"]
+
+#: Bytes of an array that is small, of both halves, and of arrays that go through pinned memory.
+SMALL, RING, MOST_PINNED = 16 << 10, 256 << 10, 64 << 20
+
+#: dtypes that are sent as they are and converted on the GPU; others are converted on the host.
+_SENT = frozenset(map(np.dtype, ("bool", "uint8", "int8", "uint16", "int16", "float32")))
+
+
+def _pinned(size: int) -> np.ndarray:
+    memory: np.ndarray = guarded(
+        "pinned memory", load_driver().pagelocked_empty, size, np.dtype(np.uint8)
+    )
+    return memory
+
+
+def _event() -> Any:
+    driver = load_driver()
+    return driver.Event(driver.event_flags.DISABLE_TIMING)
+
+
+class _Ring:
+    """Two halves of pinned memory, which are filled in turn."""
+
+    def __init__(self) -> None:
+        self._halves = [_pinned(RING // 2), _pinned(RING // 2)]
+        self._sent = [_event(), _event()]
+        self._start = 0
+
+    def filled(self, values: np.ndarray, stream: Any) -> np.ndarray:
+        """Return a part that holds the values, when what was there has been sent."""
+        if self._start + values.nbytes > RING // 2:
+            self._sent[0].record(stream)
+            self._halves.reverse()
+            self._sent.reverse()
+            guarded("waiting for a copy to the GPU", self._sent[0].synchronize)
+            self._start = 0
+        part = self._halves[0][self._start : self._start + values.nbytes]
+        self._start += values.nbytes
+        np.copyto(part, values.reshape(-1).view(np.uint8))
+        return part
+
+
+class _Staging:
+    """Memory on both sides, and events that say when it can be used again."""
+
+    def __init__(self) -> None:
+        self.sent, self.used = _event(), _event()
+        self.host = np.empty(0, np.uint8)
+        self.memory: Memory | None = None
+
+    def filled(self, values: np.ndarray, device: Device) -> np.ndarray:
+        """Return the part on the host that holds the values, when the last ones have been sent."""
+        guarded("waiting for a copy to the GPU", self.sent.synchronize)
+        if self.host.size < values.nbytes:
+            self.host = _pinned(values.nbytes)
+            self.memory = Memory(device, values.nbytes)
+        part = self.host[: values.nbytes]
+        np.copyto(part, values.reshape(-1).view(np.uint8))
+        return part
+
+
+class Uploads:
+    """Copies arrays from the host.
+
+    Args:
+        device: Where to.
+        copy: Copies one array on the GPU to another one, and converts.
+    """
+
+    def __init__(self, device: Device, copy: Callable[[DeviceArray, DeviceArray], None]) -> None:
+        self._device, self._copy = device, copy
+        device.enter()
+        self._send = load_driver().memcpy_htod_async
+        self._ring, self._staging = _Ring(), [_Staging(), _Staging()]
+
+    def __call__(self, values: np.ndarray, array: DeviceArray) -> None:
+        """Copy an array of the same shape; when this returns, `values` may change.
+
+        Raises:
+            DeviceError: The GPU failed.
+        """
+        if not array.size:
+            return
+        self._device.enter()
+        if array.nbytes <= SMALL and array.flags.c_contiguous:
+            part = self._ring.filled(np.ascontiguousarray(values, array.dtype), self._device.stream)
+            guarded("copying to the GPU", self._send, array.address, part, self._device.stream)
+            return
+        kept = values.dtype == array.dtype or values.dtype in _SENT
+        values = np.ascontiguousarray(values, None if kept else array.dtype)
+        if values.nbytes <= MOST_PINNED:
+            self._stage(values, array)
+            return
+        whole = DeviceArray.new(self._device, array.shape, values.dtype)
+        self._device.synchronize()
+        guarded("copying to the GPU", load_driver().memcpy_htod, whole.address, values)
+        self._copy(whole, array)
+
+    def _stage(self, values: np.ndarray, array: DeviceArray) -> None:
+        device = self._device
+        self._staging.reverse()
+        staging = self._staging[0]
+        part, memory = staging.filled(values, device), staging.memory
+        assert memory is not None
+        device.copies.wait_for_event(staging.used)
+        guarded("copying to the GPU", self._send, memory.address, part, device.copies)
+        staging.sent.record(device.copies)
+        device.stream.wait_for_event(staging.sent)
+        self._copy(DeviceArray.at(device, memory, array.shape, values.dtype), array)
+        staging.used.record(device.stream)

@@ -1,0 +1,150 @@
+"""The first minute on a machine with a GPU: python -m tests.gpu_smoke.
+
+Is the whole chain there, does it compute what NumPy computes, and what do a launch, a graph and a
+copy cost? Every part stands alone: one that fails says why, and the next one goes on. Without a
+GPU it runs on the CPU driver of the tests, which shows that it works and nothing else.
+"""
+
+import platform
+import sys
+import time
+import traceback
+
+import numpy as np
+
+from brainstorm.handlers import NumpyHandler, PyCudaHandler
+from brainstorm.handlers.plan import Plan, Recorder
+from brainstorm.handlers.pycuda import kernel_sources
+from brainstorm.handlers.pycuda.modules import compile_text
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import Dropout, FullyConnected, Lstm
+from brainstorm.network import Network
+from brainstorm.randomness import global_rnd
+from brainstorm.testing import HANDLER_LAWS, check_handler
+from brainstorm.training import SgdStepper
+from tests import cudashim
+from tests.networks import classifier
+
+failures = []
+
+
+def part(function):
+    """Run a part, and go on whatever happens."""
+    start = time.perf_counter()
+    print(f"== {function.__name__.replace('_', ' ')}", flush=True)
+    try:
+        function()
+    except Exception:
+        failures.append(function.__name__)
+        traceback.print_exc(limit=4)
+    print(f"   {time.perf_counter() - start:.1f} s", flush=True)
+
+
+def microseconds(handler, function, repeats=200):
+    """Return the shortest time of a call, with waiting for the GPU at the end of them all."""
+    function()
+    best = float("inf")
+    for _ in range(5):
+        handler._device.synchronize()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            function()
+        handler._device.synchronize()
+        best = min(best, (time.perf_counter() - start) / repeats)
+    return 1e6 * best
+
+
+def trained(layers, handler, steps, time_size):
+    """Return the parameters after some steps, and the microseconds of a step."""
+    global_rnd.set_seed(1)
+    net = Network.from_layer(classifier(*layers(), features=(256,), classes=10))
+    net.set_handler(handler)
+    net.initialize(Gaussian(0.1), seed=2)
+    rnd, stepper = np.random.RandomState(3), SgdStepper(0.1)
+    stepper.start(net)
+    data = {
+        "default": rnd.normal(size=(time_size, 64, 256)).astype(np.float32),
+        "targets": rnd.randint(0, 10, (time_size, 64, 1)),
+    }
+    net.provide_external_data(data)
+    for _ in range(steps):
+        stepper.run()
+    parameters = handler.get_numpy_copy(net.buffer.parameters)
+    on_gpu = isinstance(handler, PyCudaHandler)
+    return parameters, microseconds(handler, stepper.run, 20) if on_gpu else 0.0
+
+
+def main():
+    """Run all parts."""
+    missing = cudashim.available()
+    if missing:
+        sys.exit(missing)
+    handler = PyCudaHandler(seed=1)
+
+    @part
+    def what_is_here():
+        print("  ", platform.python_version(), "NumPy", np.__version__)
+        for name, value in handler.info().items():
+            print(f"   {name}: {value}")
+
+    @part
+    def all_kernels_compile():
+        for text in kernel_sources().values():
+            compile_text(text, handler._device.arch)
+
+    @part
+    def operations_obey_their_laws():
+        for law in HANDLER_LAWS:
+            check_handler(handler, laws=[law])
+
+    @part
+    def networks_train_as_on_numpy():
+        kinds = {
+            "MLP": (lambda: (FullyConnected(256, "rel", name="H1"), FullyConnected(256)), 1),
+            "LSTM": (lambda: (Lstm(64, name="Lstm"),), 10),
+            "with Dropout (other numbers)": (lambda: (Dropout(0.5), FullyConnected(64)), 1),
+        }
+        for name, (layers, time_size) in kinds.items():
+            got, planned = trained(layers, PyCudaHandler(seed=1), 10, time_size)
+            expected, _ = trained(layers, NumpyHandler(np.float32, seed=1), 10, time_size)
+            print(
+                f"   {name}: differs by {np.abs(got - expected).max():.1e}, {planned:.0f} us a step"
+            )
+
+    @part
+    def precisions_of_products():
+        rnd = np.random.RandomState(0)
+        a, b = rnd.normal(size=(2, 1024, 1024)).astype(np.float32)
+        exact = a.astype(np.float64) @ b
+        for compute in ("f32", "tf32", "bf16"):
+            on = PyCudaHandler(seed=1, compute=compute)
+            x, y, out = on.create_from_numpy(a), on.create_from_numpy(b), on.zeros((1024, 1024))
+            on.dot_mm(x, y, out)
+            error = np.abs(out.get() - exact).max() / np.abs(exact).max()
+            spent = microseconds(on, lambda on=on, x=x, y=y, out=out: on.dot_mm(x, y, out), 5)
+            print(f"   {compute}: relative error {error:.1e}, {2e-6 * 1024**3 / spent:.1f} TFLOP/s")
+
+    @part
+    def what_calls_cost():
+        x = handler.ones((1000,))
+        print(f"   operation: {microseconds(handler, lambda: handler.add_tt(x, x, x)):.2f} us")
+        recorder = Recorder(handler)
+        for _ in range(20):
+            recorder.mult_st(1.0, x, x)
+        plan = Plan(handler, recorder.steps)
+        print(f"   graph of 20 operations: {microseconds(handler, plan.replay):.2f} us")
+        for size in (1000, 1_000_000):
+            values, target = np.ones(size, np.float32), handler.zeros((size,))
+            spent = microseconds(
+                handler, lambda v=values, t=target: handler.set_from_numpy(t, v), 20
+            )
+            print(
+                f"   {4 * size} bytes from the host: {spent:.1f} us, {4e-3 * size / spent:.2f} GB/s"
+            )
+
+    print("failed: " + ", ".join(failures) if failures else "all parts passed")
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Arrays on a GPU: views, copies, and what other libraries get of them."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.pycuda import dlpack
+
+VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+VIEWS = {
+    "index": lambda x: x[1],
+    "negative": lambda x: x[-1, 1:],
+    "slices": lambda x: x[:, 1:3, ::2],
+    "backwards": lambda x: x[::-1, :, ::-2],
+    "ellipsis": lambda x: x[..., 1],
+    "new axis": lambda x: x[:, None, 2],
+    "element": lambda x: x[1, 2, 3, ...],
+    "reshape": lambda x: x.reshape(6, 4)[1:].reshape((5, 2, 2)),
+    "open size": lambda x: x[:1].reshape((-1, 2)),
+    "split": lambda x: x[:, :, 1:3].reshape((6, 2)),
+    "turned": lambda x: x.T[1:],
+    "transpose": lambda x: x.transpose((1, 0, 2)),
+    "nothing": lambda x: x[2:],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views_are_those_of_numpy(view, handler):
+    array, expected = view(handler.create_from_numpy(VALUES)), view(VALUES)
+    assert (array.shape, array.size, array.ndim) == (expected.shape, expected.size, expected.ndim)
+    assert array.dtype == expected.dtype
+    assert array.strides == expected.strides
+    assert array.nbytes == expected.nbytes
+    np.testing.assert_array_equal(array.get(), expected)
+    np.testing.assert_array_equal(handler.get_numpy_copy(array), expected)
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_what_is_written_to_a_view_is_in_the_array(view, handler):
+    array, expected = handler.create_from_numpy(VALUES), VALUES.copy()
+    handler.mult_st(-1.0, view(array), view(array))
+    np.multiply(view(expected), -1.0, out=view(expected))
+    np.testing.assert_array_equal(array.get(), expected)
+
+
+def test_values_from_the_host_can_be_assigned(handler):
+    array, expected = handler.create_from_numpy(VALUES), VALUES.copy()
+    for key, value in ((0, 7.0), ((1, slice(None), 2), [1, 2, 3]), (..., VALUES[:, :, ::-1])):
+        array[key] = value
+        expected[key] = value
+        np.testing.assert_array_equal(array.get(), expected)
+
+
+def test_reshaping_never_copies(handler):
+    array = handler.create_from_numpy(VALUES)
+    for bad in (lambda: array.T.reshape((24,)), lambda: array[:, :, 1:].reshape((18,))):
+        with pytest.raises(HandlerValidationError, match="cannot be reshaped to .* without a copy"):
+            bad()
+    with pytest.raises(HandlerValidationError, match="cannot reshape array of size 24"):
+        array.reshape((5, 5))
+
+
+@pytest.mark.parametrize("key", [[0, 1], np.array([True, False]), True, 1.0, "x"])
+def test_only_views_can_be_indexed(key, handler):
+    with pytest.raises(HandlerValidationError, match="cannot be indexed by"):
+        handler.create_from_numpy(VALUES)[key]
+
+
+@pytest.mark.parametrize("use", [np.asarray, np.sum, list, bool, float, copy.copy])
+def test_numpy_must_be_given_a_copy(use, handler):
+    with pytest.raises(TypeError, match=r"is on a GPU. Copy it with get\(\)"):
+        use(handler.create_from_numpy(VALUES))
+
+
+def test_a_deep_copy_has_memory_of_its_own(handler):
+    array = handler.create_from_numpy(VALUES)[:, 1:]
+    copied = copy.deepcopy(array)
+    handler.fill(array, 0.0)
+    np.testing.assert_array_equal(copied.get(), VALUES[:, 1:])
+
+
+def test_length_and_text(handler):
+    array = handler.create_from_numpy(VALUES)
+    assert len(array) == 2
+    assert repr(array[0]).startswith("DeviceArray(float32[3, 4] on ")
+
+
+def test_the_array_interface_of_cuda(handler):
+    array = handler.create_from_numpy(VALUES)
+    interface = array.__cuda_array_interface__
+    assert interface["data"] == (array.address, False)
+    assert (interface["shape"], interface["typestr"]) == ((2, 3, 4), "<f4")
+    assert (interface["strides"], interface["version"]) == (None, 3)
+    assert interface["stream"] == handler._device.stream.handle
+    part = array[1, :, 1:].__cuda_array_interface__
+    assert part["data"][0] == array.address + 13 * 4
+    assert (part["shape"], part["strides"]) == ((3, 3), (16, 4))
+
+
+def _consume(capsule):
+    """Return the tensor of a capsule as a consumer reads it, and take it over."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = api.PyCapsule_GetPointer(capsule, b"dltensor")
+    api.PyCapsule_SetName(capsule, b"used_dltensor")
+    return dlpack._ManagedTensor.from_address(address), address
+
+
+def test_dlpack_hands_over_any_view(handler):
+    array = handler.create_from_numpy(VALUES)[1, :, 1:]
+    assert array.__dlpack_device__() == (2, 0)
+    managed, address = _consume(array.__dlpack__(stream=1))
+    tensor = managed.tensor
+    assert tensor.data == array.address
+    assert (tensor.device_type, tensor.device_id, tensor.ndim) == (2, 0, 2)
+    assert (tensor.code, tensor.bits, tensor.lanes) == (2, 32, 1)
+    assert (tensor.shape[:2], tensor.strides[:2]) == ([3, 3], [4, 1])
+    assert address in dlpack._handed_out
+    del array
+    gc.collect()
+    assert address in dlpack._handed_out  # its memory is the consumer's now
+    managed.deleter(address)
+    assert address not in dlpack._handed_out
+
+
+def test_a_capsule_that_nobody_takes_is_freed(handler):
+    before = len(dlpack._handed_out)
+    capsule = handler.create_from_numpy(VALUES).__dlpack__()
+    assert len(dlpack._handed_out) == before + 1
+    del capsule
+    gc.collect()
+    assert len(dlpack._handed_out) == before
+
+
+def test_memory_is_freed_with_the_last_view(handler, shim):
+    for _ in range(2):  # makes memory for transfers
+        handler.create_from_numpy(np.zeros(10_000, np.float32))
+    gc.collect()
+    before = shim.counters()["live_bytes"]
+    view = handler.create_from_numpy(np.zeros(10_000, np.float32))[5:10]
+    assert shim.counters()["live_bytes"] == before + 40_000
+    del view
+    gc.collect()
+    assert shim.counters()["live_bytes"] == before

@@ -1,0 +1,166 @@
+"""What goes wrong on the way to a GPU and on it, and what the messages say."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import DeviceError, KernelError, MissingDependencyError, OutOfMemoryError
+from brainstorm.handlers import PyCudaHandler
+from brainstorm.handlers.pycuda import driver, modules
+from brainstorm.handlers.pycuda.modules import Kernel, compile_text
+from brainstorm.network import Network
+from tests.networks import classifier
+
+
+@pytest.fixture
+def unloaded():
+    """Forget that PyCUDA was loaded."""
+    driver.load_driver.cache_clear()
+    yield
+    driver.load_driver.cache_clear()
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_no_pycuda(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[cuda\]'"):
+        PyCudaHandler()
+
+
+@pytest.mark.usefixtures("unloaded")
+@pytest.mark.parametrize(
+    ("reason", "error", "text"),
+    [
+        ("libcuda.so.1: cannot open", DeviceError, "no NVIDIA driver on this machine.*on the CPU"),
+        ("undefined symbol: x", MissingDependencyError, "cannot be imported.*--force-reinstall"),
+    ],
+)
+def test_pycuda_cannot_be_imported(reason, error, text, monkeypatch):
+    def fail(name):
+        raise ImportError(reason)
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(error, match=text):
+        PyCudaHandler()
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_the_driver_finds_nothing(shim):
+    shim.set_option("devices", 0)
+    with pytest.raises(DeviceError, match="finds no GPU that it can use.*CUDA_VISIBLE_DEVICES"):
+        PyCudaHandler()
+
+
+def test_there_is_no_such_device(shim):
+    with pytest.raises(DeviceError, match=r"\(device=3\): expected the number .* \(0: .*\)"):
+        PyCudaHandler(device=3)
+
+
+def test_an_old_architecture(shim):
+    shim.set_option("capability", 61)
+    with pytest.raises(DeviceError, match=r"compute capability 7.5 or higher .* with 6.1"):
+        PyCudaHandler()
+
+
+def test_out_of_memory(shim):
+    handler = PyCudaHandler(seed=1)
+    shim.set_option("memory", 100 << 20)
+    with pytest.raises(OutOfMemoryError, match=r"190.7 MiB of memory on .* not enough memory"):
+        handler.zeros((50_000_000,))
+    assert (handler.ones((3,)).get() == 1).all()  # the handler lives
+
+
+def test_memory_of_dead_cycles_is_found_before_giving_up(shim):
+    handler = PyCudaHandler(seed=1)
+    gc.collect()
+    free, total = driver.load_driver().mem_get_info()
+    shim.set_option("memory", total - free + (70 << 20))
+    gc.disable()
+    try:
+        cycle = [handler.zeros((10 << 20,))]
+        cycle.append(cycle)
+        del cycle
+        assert handler.zeros((12 << 20,)).size == 12 << 20
+    finally:
+        gc.enable()
+
+
+def test_out_of_memory_in_a_network_lists_the_largest_buffers(shim):
+    net = Network.from_layer(classifier(features=(5000,)))
+    net.set_handler(PyCudaHandler(seed=1))
+    shim.set_option("memory", 100 << 20)
+    data = {
+        "default": np.zeros((1, 20_000, 5000), np.float16),
+        "targets": np.zeros((1, 20_000, 1), np.float16),
+    }
+    with pytest.raises(OutOfMemoryError, match=r"(?s)The largest buffers:.*Input.outputs.default"):
+        net.provide_external_data(data)
+
+
+def test_no_compiler(handler, monkeypatch):
+    def missing(nvcc):
+        raise OSError(f"error invoking '{nvcc} --version': No such file or directory")
+
+    monkeypatch.setattr("pycuda.compiler.get_nvcc_version", missing)
+    with pytest.raises(MissingDependencyError, match="nvcc, which cannot be run.*on PATH"):
+        handler._modules.load([Kernel("never", "void never() {}")])
+
+
+def test_a_kernel_that_does_not_compile(handler):
+    with pytest.raises(KernelError, match=r"(?s)nvcc says:.*error.*The source:\n +1 \n +2 oops"):
+        compile_text("\noops", handler._device.arch)
+
+
+def test_compiled_kernels_come_from_the_cache(handler, tmp_path, monkeypatch):
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+    text = 'extern "C" __global__ void cached(float *x) { *x = 1.0f; }'
+    first = modules._cached(text, handler._device.arch)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
+    monkeypatch.setattr(modules, "compile_text", None)
+    assert modules._cached(text, handler._device.arch) == first
+
+
+def test_without_a_cache_kernels_are_compiled_again(handler, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file"))
+    text = 'extern "C" __global__ void uncached(float *x) { *x = 1.0f; }'
+    assert modules._cached(text, handler._device.arch)
+
+
+def test_a_damaged_kernel(handler, monkeypatch):
+    monkeypatch.setattr(modules, "_cached", lambda text, arch: b"\0" * 100)
+    with pytest.raises(DeviceError, match="cannot be loaded on .*nvcc --version"):
+        handler._modules.load([Kernel("damaged", "")])
+
+
+def test_a_lost_device(shim):
+    handler = PyCudaHandler(seed=1)
+    x = handler.ones((3,))
+    handler.add_tt(x, x, x)  # loads its kernel
+    shim.lose_device()
+    for use in (
+        lambda: handler.add_tt(x, x, x),
+        x.get,
+        lambda: handler.set_from_numpy(x, np.ones(3)),
+    ):
+        with pytest.raises(DeviceError, match="the GPU failed .* continue from a checkpoint"):
+            use()
+    shim.reset()
+
+
+def test_a_device_that_is_lost_while_it_replays(shim):
+    from brainstorm.handlers.plan import Plan, Recorder
+
+    handler = PyCudaHandler(seed=1)
+    recorder, x = Recorder(handler), handler.ones((3,))
+    recorder.add_tt(x, x, x)
+    plan = Plan(handler, recorder.steps)
+    shim.lose_device()
+    with pytest.raises(DeviceError, match="launching a CUDA graph failed"):
+        plan.replay()
+    shim.reset()

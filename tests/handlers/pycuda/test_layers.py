@@ -1,0 +1,42 @@
+"""Every layer on a GPU, in all of its variants: the laws of layers, with float32's tolerances.
+
+Gradients are compared with central differences of the float64 reference; and what a recorded pass
+replays (as a CUDA graph) with what the layer does by itself, to the last bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.testing import LayerBench, build_layer, check_layer
+from tests.layers.cases import CASES, Case
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_layer_obeys_all_laws(case: Case, handler) -> None:
+    check_layer(case.create(), case.in_shapes, case.inputs, [(2, 3)], handler)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_layer_computes_what_it_computes_on_numpy(case: Case, handler) -> None:
+    """Forward and backward against float64, on the same numbers.
+
+    Both round the inputs alike; results differ by float32's rounding of each intermediate result,
+    which grows with the number of terms (tens) and the cancellation between them.
+    """
+    bench = LayerBench(build_layer(case.create(), case.in_shapes), handler, case.inputs)
+    bench.resize(3, 2)
+    rnd = np.random.RandomState(3)
+    values, deltas = bench.sample(rnd), bench.sample_out_deltas(rnd)
+    found = []
+    for side in (bench, bench.reference):
+        side.forward(values)
+        side.load(dict.fromkeys(bench.delta_paths + bench.gradient_paths, np.ones(())))
+        side.backward(deltas)
+        paths = bench.paths("outputs") + bench.delta_paths + bench.gradient_paths
+        found.append({path: side.get(path) for path in paths})
+    for path, expected in found[1].items():
+        np.testing.assert_allclose(
+            found[0][path], expected, rtol=2e-4, atol=2e-5, err_msg=f"{case.name}: {path}"
+        )

@@ -1,0 +1,144 @@
+"""Products of all the shapes and strides that arrays can have, and who calls cuBLAS."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
+from brainstorm.handlers import PyCudaHandler
+from brainstorm.handlers.pycuda import blas
+
+LAYOUTS = {
+    "rows": lambda h, x: h.create_from_numpy(x),
+    "columns": lambda h, x: h.create_from_numpy(np.ascontiguousarray(x.T)).T,
+    "part": lambda h, x: h.create_from_numpy(np.pad(x, ((1, 2), (3, 1))))[1:-2, 3:-1],
+    "every second": lambda h, x: h.create_from_numpy(np.repeat(x, 2, axis=1))[:, ::2],
+    "backwards": lambda h, x: h.create_from_numpy(np.ascontiguousarray(x[::-1]))[::-1],
+    "repeated": lambda h, x: h.create_from_numpy(x),
+}
+
+
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+@pytest.mark.parametrize("sizes", [(5, 4, 3), (1, 4, 3), (5, 1, 3), (5, 4, 1), (1, 1, 1)])
+def test_factors_and_results_lie_anyhow_in_memory(sizes, compute, rng):
+    handler = PyCudaHandler(seed=1, compute=compute)
+    m, k, n = sizes
+    # Whole numbers, which bfloat16 holds.
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    for first, second, third in itertools.product(LAYOUTS, repeat=3):
+        out = LAYOUTS[third](handler, np.ones((m, n), np.float32))
+        x, y = LAYOUTS[first](handler, a), LAYOUTS[second](handler, b)
+        handler.dot_mm(x, y, out)
+        np.testing.assert_array_equal(out.get(), a @ b, err_msg=f"{first} {second} {third}")
+        handler.dot_add_mm(x.T, y.T, out, transa=True, transb=True)
+        np.testing.assert_array_equal(out.get(), 2 * (a @ b), err_msg=f"{first} {second} {third}")
+
+
+def test_failures_of_cublas_say_what_was_multiplied(handler):
+    product = blas.Product(0, 0, 0, False, False, 2, 3, -1, 4, 3, 3, False)
+    with pytest.raises(DeviceError, match=r"Sgemm.* failed with status 7 for \(2, -1\) @"):
+        handler._blas.call(product)()
+
+
+def test_no_cublas(monkeypatch):
+    monkeypatch.setattr(blas, "find_library", lambda name, versions: None)
+    with pytest.raises(MissingDependencyError, match="libcublas.so.13 or .12"):
+        PyCudaHandler()
+
+
+def test_libraries_are_found_by_folder_or_by_name(tmp_path, monkeypatch):
+    (tmp_path / "libcublas.so.12").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert blas.find_library("cublas", (12,)) == str(tmp_path / "libcublas.so.12")
+    assert blas.find_library("no-such-library", (1, 2)) is None
+    assert str(blas.find_library("c", (6,))).endswith("libc.so.6")
+
+
+# -- scikit-cuda ---------------------------------------------------------------------------------
+
+
+def test_scikit_cuda_is_not_installed(monkeypatch):
+    device = PyCudaHandler(seed=1)._device
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match="pip install scikit-cuda"):
+        blas.SkcudaBlas(device, "f32")
+
+
+def test_scikit_cuda_has_float32_alone():
+    with pytest.raises(HandlerValidationError, match="expected compute='f32'.*got 'bf16'"):
+        PyCudaHandler(compute="bf16", cublas="skcuda")
+
+
+def _stand_in(monkeypatch):
+    """A module with the signatures of skcuda.cublas, over the library that is there."""
+    library = blas._load_cublas()
+    module = types.ModuleType("skcuda.cublas")
+    trans = {"n": 0, "t": 1}
+
+    def create():
+        handle = blas.c_void_p()
+        assert library.cublasCreate_v2(blas.byref(handle)) == 0
+        return handle.value
+
+    def check(status):
+        if status:
+            raise module.cublasError(status)
+
+    def gemm(handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+        one, two = blas.c_float(alpha), blas.c_float(beta)
+        check(
+            library.cublasSgemm_v2(
+                blas.c_void_p(handle), trans[transa], trans[transb], m, n, k, blas.byref(one),
+                blas.c_void_p(int(a)), lda, blas.c_void_p(int(b)), ldb, blas.byref(two),
+                blas.c_void_p(int(c)), ldc,
+            )
+        )  # fmt: skip
+
+    vars(module).update(
+        cublasError=type("cublasError", (Exception,), {}),
+        cublasCreate=create,
+        cublasGetVersion=lambda handle: 13,
+        cublasSetStream=lambda handle, stream: check(
+            library.cublasSetStream_v2(blas.c_void_p(handle), blas.c_void_p(stream))
+        ),
+        cublasSgemm=gemm,
+    )
+    package = types.ModuleType("skcuda")
+    package.cublas = module
+    monkeypatch.setitem(sys.modules, "skcuda", package)
+    monkeypatch.setitem(sys.modules, "skcuda.cublas", module)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if name == "skcuda" else find(name)
+    )
+
+
+def test_scikit_cuda_computes_the_same(monkeypatch, rng):
+    _stand_in(monkeypatch)
+    handler, other = PyCudaHandler(seed=1, cublas="skcuda"), PyCudaHandler(seed=1)
+    assert "skcuda.cublas" in handler.info()["products"]
+    a, b = rng.normal(size=(2, 4, 3, 5)).astype(np.float32)
+    results = []
+    for h in (handler, other):
+        first, second = (h.create_from_numpy(x) for x in (a, b))
+        product, stack = h.zeros((3, 3)), h.ones((4, 3, 4))
+        h.dot_mm(first[0], second[1], product, transb=True)
+        # (M=4, G=3, K=5) times the transposed (N=4, G=3, K=5)
+        h.batched_dot_mm(first, second.transpose((2, 1, 0)), stack)
+        results.append([product.get(), stack.get()])
+    for got, expected in zip(*results, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_failures_through_scikit_cuda(monkeypatch):
+    _stand_in(monkeypatch)
+    handler = PyCudaHandler(seed=1, cublas="skcuda")
+    product = blas.Product(0, 0, 0, False, False, 2, 3, -1, 4, 3, 3, False)
+    with pytest.raises(DeviceError, match="failed with status cublasError"):
+        handler._blas.call(product)()

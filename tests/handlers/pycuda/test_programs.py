@@ -1,0 +1,191 @@
+"""Op-trees on a GPU, against the interpreter: products, indexing, overlaps, random trees."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.pycuda import launches, programs, pycuda_handler
+from brainstorm.optree import Variable, evaluate, formula, gradients, linearise
+from brainstorm.optree import functions as fn
+from tests.optree.test_random_trees import grown
+
+
+def run(handler, trees, bindings, accumulate=False):
+    """Return the values of trees, computed on the GPU."""
+    program = linearise(trees, lower=True)
+    inputs = [handler.create_from_numpy(bindings[variable]) for variable in program.inputs]
+    outputs = [
+        handler.create_from_numpy(np.ones(program.shape_of(v), program.dtype_of(v)))
+        for v in program.outputs
+    ]
+    handler.run_program(program, inputs, outputs, [accumulate] * len(outputs))
+    return [output.get() for output in outputs]
+
+
+def check(handler, trees, bindings, accumulate=False):
+    found = run(handler, trees, bindings, accumulate)
+    for got, expected in zip(found, evaluate(trees, bindings), strict=True):
+        tolerance = 1e-9 if got.dtype == np.float64 else 2e-5
+        np.testing.assert_allclose(got, expected + accumulate, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_trees_and_their_gradients(seed, handler):
+    """In float64, which loops have on a GPU too."""
+    tree, _, bindings = grown(seed)
+    trees = [tree, *gradients(tree, list(bindings))]
+    check(handler, trees, bindings, bool(seed % 2))
+
+
+def variables(rng, *shapes):
+    found = [Variable(shape, np.float32, f"x{i}") for i, shape in enumerate(shapes)]
+    return found, {v: rng.normal(size=v.shape).astype(np.float32) for v in found}
+
+
+REDUCTIONS = {"sum": fn.sum, "max": fn.max, "min": fn.min, "argmax": fn.argmax, "mean": fn.mean}
+
+
+@pytest.mark.parametrize("shape", [(3, 700), (700, 3), (5, 40, 33), (1, 1), (40_000,)])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_of_all_shapes(name, shape, handler, rng):
+    (x,), bindings = variables(rng, shape)
+    axes = [None, *range(len(shape))]
+    check(handler, [REDUCTIONS[name](x * 2.0, axis) for axis in axes], bindings)
+
+
+def test_reductions_of_nan_and_infinity(handler, rng):
+    (x,), bindings = variables(rng, (4, 600))
+    bindings[x][1, 300], bindings[x][2, 5] = np.nan, -np.inf
+    for got, expected in zip(
+        run(handler, [fn.max(x, 1), fn.min(x, 1), fn.sum(x, 1)], bindings),
+        (f(bindings[x], 1, keepdims=True) for f in (np.max, np.min, np.sum)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def sums(handler, rng):
+    """A function that returns the bits of sums over each axis, and of all, in several chunks."""
+    values = rng.normal(size=(3000, 50)).astype(np.float32)
+
+    def compute():
+        (x,), _ = variables(rng, values.shape)
+        trees = [fn.sum(x, 0), fn.sum(x, 1), fn.sum(x), fn.max(x, 0)]
+        return [array.tobytes() for array in run(handler, trees, {x: values})]
+
+    return compute
+
+
+def test_sums_do_not_depend_on_the_grid(sums, monkeypatch):
+    expected = sums()
+    monkeypatch.setattr(launches, "BLOCKS", 1)
+    assert sums() == expected
+
+
+def test_sums_do_not_depend_on_which_block_is_the_last(sums, shim):
+    expected = sums()
+    for order in ("reversed", "shuffled"):
+        shim.set_option("order", order)
+        assert sums() == expected
+
+
+PRODUCTS = {
+    "matrices": lambda x, y: fn.dot(fn.tanh(x[0]), fn.transpose(y[0])),
+    "stacks": lambda x, y: fn.dot(x, fn.transpose(y, (0, 2, 1))),
+    "one for all": lambda x, y: fn.dot(x, fn.transpose(y[0])) + 1.0,
+    "in a row": lambda x, y: fn.dot(fn.tanh(fn.dot(x, fn.transpose(y, (0, 2, 1)))), y * y),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_and_their_gradients(name, handler, rng):
+    (x, y), bindings = variables(rng, (3, 4, 5), (3, 4, 5))
+    tree = PRODUCTS[name](x, y)
+    check(handler, [tree, *gradients(tree, [x, y])], bindings)
+    check(handler, [tree, tree * 2.0, x], bindings, accumulate=True)
+
+
+def test_products_of_more_axes(handler, rng):
+    (x, y), bindings = variables(rng, (2, 3, 4, 5), (3, 5, 2))
+    check(handler, [fn.dot(x, y), *gradients(fn.dot(x, y), [x, y])], bindings)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_indexing_and_its_gradients(axis, handler, rng):
+    (x,), bindings = variables(rng, (4, 3, 5))
+    indices = Variable((2, 3), np.float32, "indices")
+    picks = Variable(tuple(2 if i == axis else n for i, n in enumerate(x.shape)), np.int64, "picks")
+    size = x.shape[axis]
+    bindings[indices] = rng.integers(0, size, indices.shape).astype(np.float32)
+    bindings[picks] = rng.integers(0, size, picks.shape)
+    taken, gathered = fn.take(x, indices, axis), fn.gather(fn.tanh(x), picks, axis)
+    trees = [taken, gathered, *gradients(fn.sum(taken) + fn.sum(gathered * 3.0), [x])]
+    check(handler, trees, bindings)
+
+
+def test_one_hot_vectors(handler, rng):
+    indices = Variable((4, 1, 3), np.float32, "indices")
+    bindings = {indices: rng.integers(0, 5, (4, 1, 3)).astype(np.float32)}
+    check(handler, [fn.onehot(indices, 1, 5) * 2.0], bindings)
+
+
+def test_products_in_double_precision_are_refused(handler):
+    x = Variable((2, 2), np.float64)
+    with pytest.raises(HandlerValidationError, match="expected float32 for the operator 'dot'"):
+        run(handler, [fn.dot(x, x)], {x: np.eye(2)})
+
+
+def test_outputs_may_overlap_inputs(handler, rng):
+    values = rng.normal(size=(6, 6)).astype(np.float32)
+    x = handler.create_from_numpy(values)
+    handler.compute(formula(lambda a: fn.transpose(a)), [x], [x])
+    np.testing.assert_array_equal(x.get(), values.T)
+    x = handler.create_from_numpy(values)
+    handler.compute(formula(lambda a: a + 1.0), [x[:5]], [x[1:]])
+    np.testing.assert_array_equal(x[1:].get(), values[:5] + 1)
+    x = handler.create_from_numpy(values)
+    handler.compute(formula(lambda a: fn.dot(a, a)), [x], [x])
+    np.testing.assert_allclose(x.get(), values @ values, rtol=1e-4, atol=1e-5)
+
+
+def test_wrong_shapes(handler):
+    program = linearise(fn.tanh(Variable((2, 3), np.float32)))
+    with pytest.raises(HandlerValidationError, match=r"expected outputs of shapes \[\(2, 3\)\]"):
+        handler.run_program(program, [handler.ones((2, 3))], [handler.ones((3, 2))], [False])
+
+
+def test_indices_of_64_bits(handler, monkeypatch, rng):
+    """Taken for arrays of more than 2 ** 31 elements; here for smaller ones."""
+    monkeypatch.setattr(programs, "MANY", 10)
+    (x,), bindings = variables(rng, (6, 7))
+    check(handler, [fn.sum(fn.tanh(x), 0), fn.tanh(x)[:, ::-1]], bindings)
+
+
+def test_what_is_remembered_is_bounded(handler, monkeypatch):
+    monkeypatch.setattr(pycuda_handler, "MOST_CALLS", len(handler._known) + 3)
+    arrays = [handler.ones((2,)) for _ in range(10)]
+    for _ in range(2):
+        for x in arrays:
+            handler.add_tt(x, x, x)
+    assert len(handler._known) == len(handler._alive) <= pycuda_handler.MOST_CALLS
+    assert all((x.get() == 4).all() for x in arrays)
+
+
+def test_what_is_remembered_ends_with_programs_and_arrays(handler):
+    def use():
+        x = handler.ones((3, 3))
+        program = linearise(fn.tanh(Variable((3, 3), np.float32)) * 2.0)
+        handler.run_program(program, [x], [x], [False])
+        handler.add_tt(x, x, x)
+
+    counts = []
+    for _ in range(3):
+        use()
+        gc.collect()
+        counts.append((len(handler._known), len(handler._alive), len(handler._programs)))
+    assert counts[0] == counts[1] == counts[2]

@@ -1,0 +1,20 @@
+"""The text of all kernels, for compilers on machines without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from brainstorm.handlers.pycuda import kernel_sources
+from brainstorm.handlers.pycuda.modules import FILES, compile_text
+
+SOURCES = kernel_sources()
+
+
+def test_every_kernel_is_there():
+    assert set(SOURCES) == {*FILES, "op_trees_int", "op_trees_ptrdiff_t"}
+    assert all("__global__" in text and "#include" not in text for text in SOURCES.values())
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_they_compile_by_themselves(name, handler):
+    assert compile_text(SOURCES[name], handler._device.arch)

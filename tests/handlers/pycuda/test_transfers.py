@@ -1,0 +1,71 @@
+"""From the host to the GPU: every dtype and size, in order, and without waiting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers.pycuda import transfers
+
+DTYPES = ("bool", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", ">f4")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 5, transfers.SMALL // 4 + 1])
+def test_arrays_of_any_dtype_are_converted(size, dtype, handler):
+    values = (np.arange(size) % 100).astype(dtype)
+    array = handler.zeros((size,))
+    handler.set_from_numpy(array, values)
+    np.testing.assert_array_equal(array.get(), values.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float64", "bool", "uint8"])
+def test_new_arrays_keep_the_dtype(dtype, handler):
+    values = (np.arange(10_000) % 7).astype(dtype)
+    array = handler.create_from_numpy(values)
+    assert array.dtype == dtype
+    np.testing.assert_array_equal(array.get(), values)
+
+
+@pytest.mark.parametrize("rows", [3, 5000])
+def test_strided_arrays_on_both_sides(rows, handler):
+    source = np.arange(rows * 12, dtype=np.float32).reshape(rows, 12)[:, 1::3]
+    wide = handler.zeros((rows, 9))
+    handler.set_from_numpy(wide[:, 2:6], source)
+    expected = np.zeros((rows, 9), np.float32)
+    expected[:, 2:6] = source
+    np.testing.assert_array_equal(wide.get(), expected)
+
+
+@pytest.mark.parametrize("size", [10, 3000, 100_000])
+def test_values_may_change_as_soon_as_they_are_given(size, handler, shim):
+    """Many times more than the memory that is used again, with streams that work late."""
+    shim.set_option("late", 1)
+    target, total = handler.zeros((size,)), handler.zeros((size,))
+    values = np.zeros(size, np.float32)
+    count = 3 * transfers.RING // (4 * size) + 20
+    for number in range(count):
+        values.fill(number % 5)  # small, so that float32 holds the sums
+        handler.set_from_numpy(target, values)
+        handler.add_tt(total, target, total)
+    np.testing.assert_array_equal(total.get(), np.full(size, sum(n % 5 for n in range(count))))
+
+
+def test_very_large_arrays_are_not_pinned(handler, monkeypatch):
+    monkeypatch.setattr(transfers, "MOST_PINNED", 50_000)
+    values = np.random.RandomState(0).rand(30_000).astype(np.float32)
+    np.testing.assert_array_equal(handler.create_from_numpy(values).get(), values)
+
+
+def test_the_next_batch_goes_up_while_this_one_is_computed(handler, shim):
+    """With streams that do nothing before somebody waits, the host never waits for the GPU."""
+    values, array = np.ones(10_000, np.float32), handler.zeros((10_000,))
+    handler.set_from_numpy(array, values)
+    handler.mult_st(2.0, array, array)
+    handler._device.synchronize()
+    shim.reset()
+    handler.set_from_numpy(array, values)
+    handler.mult_st(2.0, array, array)
+    handler.set_from_numpy(array, values)
+    counts = shim.counters()
+    assert counts["blocking_copies"] == counts["dtoh"] == 0
