@@ -37,6 +37,7 @@ __all__ = [
     "Recorder",
     "StandIn",
     "Watched",
+    "call",
     "plans_are_enabled",
     "recording",
 ]
@@ -56,7 +57,8 @@ class Operation:
     """One step of a plan.
 
     Attributes:
-        name: Of the handler's operation, ``'run_program'``, or of a Python function.
+        name: Of the handler's operation, ``'run_program'``, or ``'python'`` or ``'queued'`` for a
+            function; see `call`.
         arguments: By name.
         place: Whose step it is, e.g. ``'Lstm, forward pass'``.
         function: What is called instead of the operation; `None` for operations of the handler.
@@ -278,6 +280,21 @@ class Recorder(Handler):
                 "accumulate": list(accumulate),
             },
         )
+
+
+def call(handler: Handler, function: Callable[[], Any], is_queued: bool = False) -> None:
+    """Call a function between operations; while recording, let it be a step of the plan.
+
+    Args:
+        handler: A handler, or a `Recorder`.
+        function: Takes nothing.
+        is_queued: Whether it does nothing but put work into the stream of the handler, so that it
+            can be a part of a CUDA graph.
+    """
+    if isinstance(handler, Recorder):
+        handler.add("queued" if is_queued else "python", {}, function)
+    else:
+        function()
 
 
 def _recording(name: str, contract: Contract) -> Callable[..., Any]:

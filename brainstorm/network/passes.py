@@ -126,14 +126,18 @@ class NetworkPasses(NetworkParameters):
         """
         return self._passes.finished_gradients
 
-    def follow_backward_pass(self, functions: Mapping[str, Callable[[], None]]) -> None:
+    def follow_backward_pass(
+        self, functions: Mapping[str, Callable[[], None]], are_queued: bool = False
+    ) -> None:
         """Let functions be called in every backward pass, each when a layer is through.
 
         Args:
             functions: Name of a layer of `finished_gradients` to a function; they replace those
                 that were given before. Plans that were recorded before do not know of them.
+            are_queued: Whether they only put work into the handler's stream; see
+                `brainstorm.handlers.plan.call`.
         """
-        self._passes.followers = dict(functions)
+        self._passes.followers = {name: (f, are_queued) for name, f in functions.items()}
 
     @property
     def plan_key(self) -> tuple[Any, ...]:

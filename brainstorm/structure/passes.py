@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from brainstorm.errors import HandlerValidationError, NetworkValidationError
-from brainstorm.handlers.plan import Recorder
+from brainstorm.handlers.plan import call
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
@@ -52,7 +52,8 @@ class Passes:
         #: What the Loss layers multiply their deltas with, in memory; gradients are divided by it.
         self.loss_scale: Array = None
         #: Layer to what is called in every backward pass as soon as it is through with the layer.
-        self.followers: Mapping[str, Callable[[], None]] = {}
+        #: With whether it only queues work, see `brainstorm.handlers.plan.call`.
+        self.followers: Mapping[str, tuple[Callable[[], None], bool]] = {}
         needed = find_needed_deltas(layers, keep_input_deltas)
         self._backward_plans = {
             accumulate: plan_backward_pass(layers, manager.layout, needed, accumulate)
@@ -125,9 +126,8 @@ class Passes:
             self.manager.handler.compute(scaled, [gradients, self.loss_scale], [gradients])
         for step in self._backward_plans[accumulate]:
             self._backward_step(step)
-            if follow := self.followers.get(step.layer):
-                handler = self.manager.handler
-                handler.add("python", {}, follow) if isinstance(handler, Recorder) else follow()
+            if step.layer in self.followers:
+                call(self.manager.handler, *self.followers[step.layer])
         if gradients is not None:
             self.manager.handler.compute(unscaled, [gradients, self.loss_scale], [gradients])
         self.manager.position = 2 * len(self.layers) - 1

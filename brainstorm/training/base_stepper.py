@@ -116,8 +116,10 @@ class TrainingStepper(Describable):
             that are frozen.
         reducer: Combines the gradients of several processes. It has ``start(stepper)``, called at
             the end of `start`, and ``reduce(gradients, sequences)``, called before every update
-            with the number of sequences over which the gradients are means. Gradient modifiers
-            then act on the gradients of all. `None` is none.
+            with the number of sequences over which the gradients are means. If it says
+            ``is_in_step``, ``begin(sequences)``, ``reduce_in_step(handler)``, which a plan can
+            repeat, and ``finish()`` are called instead. Gradient modifiers then act on the
+            gradients of all. `None` is none.
         is_idle: Whether the batch that the network holds counts for nothing: its sequences are
             those of other processes.
         net: The network; set by `start`.
@@ -291,14 +293,18 @@ class TrainingStepper(Describable):
         """
         accumulation, reducer = self.accumulation, self.reducer
         begins = accumulation is None or accumulation.given == 0
+        sequences = 0 if self.is_idle else self.net.batch_size
         self.steps += begins
         self.refresh()
-        if self._takes_one_batch:
+        if self._is_one_plan:
+            if reducer is not None:
+                reducer.begin(sequences)
             self.do_planned("step")
+            if reducer is not None:
+                reducer.finish()
             return
         if begins:
             self.do_planned("begin_update")
-        sequences = 0 if self.is_idle else self.net.batch_size
         if accumulation is not None:
             accumulation.count(sequences)
         self.do_planned("do_passes")
@@ -310,6 +316,11 @@ class TrainingStepper(Describable):
         if reducer is not None:
             reducer.reduce(self.gradients, sequences)
         self.do_planned("finish_update")
+
+    @property
+    def _is_one_plan(self) -> bool:
+        """Whether all of a step consists of operations that a plan can repeat."""
+        return self.accumulation is None and (self.reducer is None or self.reducer.is_in_step)
 
     @property
     def _takes_one_batch(self) -> bool:
@@ -359,6 +370,8 @@ class TrainingStepper(Describable):
     def finish_update(self) -> None:
         """Do what comes after the passes of the last batch of an update."""
         scaling, g = self.loss_scaling, self.gradients
+        if self.reducer is not None and self._is_one_plan:
+            self.reducer.reduce_in_step(self.handler)
         if not self._takes_one_batch:
             self.net.apply_gradient_modifiers()
         grouped = [(rows, number) for rows, number in self._members() if number is not None]

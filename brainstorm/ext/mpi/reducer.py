@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from brainstorm.ext.mpi.slices import GradientSlices
 from brainstorm.ext.mpi.transports import choose_transport
 from brainstorm.ext.mpi.watch import name_ranks
 from brainstorm.ext.mpi.world import World, agreed
+from brainstorm.handlers import Handler
+from brainstorm.handlers.plan import call
 from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
 __all__ = ["Reducer"]
@@ -26,8 +30,11 @@ __all__ = ["Reducer"]
 
 @formula
 def scaled(g: Any, share: Any) -> Any:
-    """The gradients of the mean loss over a part of a batch, as a summand of that over all."""
-    return g * share
+    """The gradients of the mean loss over a part of a batch, as a summand of that over all.
+
+    Those of a part without sequences, whose share is 0, count for nothing, whatever they are.
+    """
+    return fn.where(share, g * share, 0.0)
 
 
 class Reducer:
@@ -83,7 +90,15 @@ class Reducer:
                 )
             )
 
-    def begin_passes(self, sequences: int) -> None:
+    @property
+    def is_in_step(self) -> bool:
+        """Whether gradients are summed by operations of a step, which a plan can repeat.
+
+        Slices are, and so is what is queued in the stream of a GPU.
+        """
+        return self._slices is not None or self.transport.is_queued
+
+    def begin(self, sequences: int) -> None:
         """Let every rank know how many sequences the others have, and the share of the own."""
         own = np.array([sequences, self.signal], float)
         self.sequences, self.signals = self.world.gather_numbers(own).T
@@ -91,7 +106,7 @@ class Reducer:
         self.stepper.handler.set_from_numpy(self._share, np.array([share]))
 
     def reduce(self, gradients: Array, sequences: int) -> None:
-        """Let the gradients be those of all ranks.
+        """Let the gradients be those of all ranks, at once.
 
         Args:
             gradients: Those of the mean loss over the sequences of this rank.
@@ -100,26 +115,38 @@ class Reducer:
         Raises:
             TrainingError: Another rank died, failed, or does not come; or the ranks have diverged.
         """
-        if self._slices is None:
-            self.begin_passes(sequences)
-            self.scale(gradients, sequences)
-            self.transport.sum(gradients)
+        self.begin(sequences)
+        self.scale(self.stepper.handler, gradients)
+        self.transport.sum(gradients)
+        self.finish()
+
+    def reduce_in_step(self, handler: Handler) -> None:
+        """Do the same by operations of `handler`, behind the passes, between `begin` and `finish`.
+
+        Args:
+            handler: The network's, or one that records.
+        """
+        if self._slices is not None:
+            call(handler, self._slices.finish, self.transport.is_queued)
         else:
-            self._slices.finish()
+            gradients = self.stepper.gradients
+            self.scale(handler, gradients)
+            call(handler, partial(self.transport.sum, gradients), is_queued=True)
+
+    def finish(self) -> None:
+        """Count the update, and see whether all ranks are well and alike.
+
+        Raises:
+            TrainingError: A sum has failed, or the ranks have diverged.
+        """
+        self.transport.check()
         self._updates += 1
         if self.check_every and self._updates % self.check_every == 0:
             self.check()
 
-    def own_sequences(self) -> int:
-        """Return how many sequences of the present batch are those of this rank."""
-        return 0 if self.stepper.is_idle else self.stepper.net.batch_size
-
-    def scale(self, gradients: Array, sequences: int) -> None:
+    def scale(self, handler: Handler, gradients: Array) -> None:
         """Multiply gradients with the share of this rank."""
-        if sequences:
-            self.stepper.handler.compute(scaled, [gradients, self._share], [gradients])
-        else:
-            self.stepper.handler.fill(gradients, 0.0)
+        handler.compute(scaled, [gradients, self._share], [gradients])
 
     # -- the same on all ranks --------------------------------------------------------------------
 

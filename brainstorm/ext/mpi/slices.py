@@ -77,19 +77,16 @@ class GradientSlices:
         self.plan = plan_slices(net.finished_gradients, max(1, slice_bytes // item))
         self._requests: list[Any] = []
         net.follow_backward_pass(
-            {layer: partial(self._start, slices) for layer, slices in self.plan.items()}
+            {layer: partial(self._start, slices) for layer, slices in self.plan.items()},
+            are_queued=reducer.transport.is_queued,
         )
 
     def _start(self, slices: list[Interval]) -> None:
         """Begin to sum some slices."""
-        reducer = self.reducer
-        sequences = reducer.own_sequences()
-        if not self._requests:
-            reducer.begin_passes(sequences)
         for start, stop in slices:
-            part = reducer.stepper.gradients[start:stop]
-            reducer.scale(part, sequences)
-            self._requests.append(reducer.transport.start_sum(part))
+            part = self.reducer.stepper.gradients[start:stop]
+            self.reducer.scale(self.reducer.stepper.handler, part)
+            self._requests.append(self.reducer.transport.start_sum(part))
 
     def finish(self) -> None:
         """Wait for all sums."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.plan import Recorder
+from brainstorm.handlers.plan import call
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.batch_normalization_layer import BatchNormLayerImpl
 from brainstorm.optree import Formula, formula
@@ -94,7 +94,7 @@ class Synchronizer:
         running = [internals.running_mean, internals.running_var]
         layer.handler.compute(moments, [x, internals.running_mean], [first, second])
         cases = x.size // self._channels
-        self._do(layer, partial(self._reduce_moments, cases))
+        call(layer.handler, partial(self._reduce_moments, cases))
         outputs = [buffers.outputs.default, internals.centered, internals.x_hat]
         layer.handler.compute(
             normalized(layer.decay, layer.epsilon),
@@ -111,17 +111,10 @@ class Synchronizer:
         compute_into(layer, copied, [first, second], own)
         if not layer.needs_delta("default"):
             return
-        self._do(layer, self._reduce_deltas)
+        call(layer.handler, self._reduce_deltas)
         inputs = [dy, internals.x_hat, internals.sigma_b, buffers.parameters.gamma]
         outputs = {"input_deltas.default": buffers.input_deltas.default}
         compute_into(layer, delta, [*inputs, first, second, self._own], outputs)
-
-    def _do(self, layer: BatchNormLayerImpl, function: Any) -> None:
-        """Call a function; in a recorded pass, every time that it is replayed."""
-        if isinstance(layer.handler, Recorder):
-            layer.handler.add("python", {}, function)
-        else:
-            function()
 
     def _reduce_moments(self, cases: int) -> None:
         handler, count = self.reducer.stepper.handler, self._parts[2]

@@ -27,7 +27,12 @@ class HostTransport:
 
     Args:
         world: The ranks.
+
+    Attributes:
+        is_queued: Whether sums are put into the stream of the handler, like its own operations.
     """
+
+    is_queued = False
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -43,6 +48,9 @@ class HostTransport:
     def wait(self, request: Any) -> None:
         """Wait for the end of what `start_sum` has begun."""
         self.world.wait(request)
+
+    def check(self) -> None:
+        """Raise an error if what was queued has failed; here nothing is."""
 
     def broadcast(self, array: Array) -> None:
         """Let an array on all ranks hold what it holds on rank 0."""
@@ -117,6 +125,8 @@ class NcclTransport:
         nccl: The communicator.
     """
 
+    is_queued = True
+
     def __init__(self, nccl: Nccl) -> None:
         self.nccl = nccl
 
@@ -129,7 +139,10 @@ class NcclTransport:
         self.sum(array)
 
     def wait(self, request: None) -> None:
-        """Look for errors; the stream waits by itself."""
+        """Do nothing: the stream waits by itself."""
+
+    def check(self) -> None:
+        """Raise an error if one of the queued sums has failed."""
         self.nccl.check()
 
     def broadcast(self, array: Array) -> None:

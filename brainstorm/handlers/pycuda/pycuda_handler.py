@@ -200,9 +200,17 @@ class PyCudaHandler(Handler):
         known[key], alive[key] = launches, (watched, building.kept)
         return launches
 
+    def _build_step(self, operation: Any) -> Building | None:
+        """Build a step of a plan; None: only Python can do it."""
+        if operation.name == "queued":
+            building = Building(self)
+            building.launches.append(Launch(None, operation.function))
+            return building
+        return None if operation.function else self._build(operation.name, operation.arguments)
+
     def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
         """Return functions that do operations again: graphs, and what only Python can do."""
-        found = [None if o.function else self._build(o.name, o.arguments) for o in operations]
+        found = [self._build_step(operation) for operation in operations]
         self._ready([launch for building in found if building for launch in building.launches])
         functions: list[Callable[[], Any]] = []
         pairs = zip(operations, found, strict=True)

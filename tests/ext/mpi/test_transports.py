@@ -95,6 +95,7 @@ def test_nccl_is_called_as_its_header_says():
     transport = NcclTransport(Nccl(library, FakeWorld(0, 2)))
     array = DeviceArray([[1, 2, 3]])
     transport.wait(transport.start_sum(array))
+    transport.check()
     np.testing.assert_array_equal(array.memory, [[2, 4, 6]])
     transport.broadcast(array)
     names = [name for name, _ in library.calls]
@@ -126,9 +127,9 @@ def test_errors_of_nccl():
         Nccl(FakeNccl(ncclCommInitRank=5), FakeWorld(0, 2))
     transport = NcclTransport(Nccl(FakeNccl(later=6), FakeWorld(0, 2)))
     with pytest.raises(TrainingError, match=r"^ncclCommGetAsyncError: NCCL says 'error 6'"):
-        transport.wait(None)
+        transport.check()
     for in_progress in (0, nccl.IN_PROGRESS):
-        NcclTransport(Nccl(FakeNccl(later=in_progress), FakeWorld(0, 2))).wait(None)
+        NcclTransport(Nccl(FakeNccl(later=in_progress), FakeWorld(0, 2))).check()
 
 
 def test_pinned_memory_is_made_once_and_brings_the_sum_back(driver):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
-from brainstorm.handlers.plan import NotRecordableError, Operation, Plan, Recorder
+from brainstorm.handlers.plan import NotRecordableError, Operation, Plan, Recorder, call
 from brainstorm.handlers.pycuda.modules import Modules
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
@@ -229,3 +229,41 @@ def test_graphs_are_freed(shim):
     for _ in range(5):
         Plan(handler, recorder.steps).replay()
     assert shim.counters()["live_bytes"] - before < 1000
+
+
+class Queued:
+    """A reducer that finds the same gradients elsewhere, and adds them in the stream."""
+
+    is_in_step = True
+
+    def start(self, stepper):
+        self.gradients, self.handler = stepper.gradients, stepper.handler
+
+    def begin(self, sequences):
+        pass
+
+    def reduce_in_step(self, handler):
+        call(handler, self._double, is_queued=True)
+
+    def _double(self):
+        self.handler.mult_st(2.0, self.gradients, self.gradients)
+
+    def finish(self):
+        pass
+
+
+def test_what_is_queued_is_a_part_of_the_graph(handler, shim):
+    def train(stepper, reducer):
+        net = network("mlp", handler)
+        stepper.reducer = reducer
+        stepper.start(net)
+        for data in batches("mlp", [(1, 4)] * 4):
+            shim.reset()
+            net.provide_external_data(data)
+            stepper.run()
+        return net.get("parameters"), shim.counters()
+
+    expected, plain = train(SgdStepper(0.2), None)
+    found, counted = train(SgdStepper(0.1), Queued())
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    assert counted["graph_launches"] == plain["graph_launches"] == 1
