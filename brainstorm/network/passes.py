@@ -174,10 +174,14 @@ class NetworkPasses(NetworkParameters):
         Returns:
             ``total_loss``, preceded by one entry per Loss layer where there are several.
         """
-        losses = OrderedDict(
-            (name, float(self.get(f"{name}.outputs.loss").item())) for name in self.loss_layers
+        return self.name_losses(
+            [float(self.get(f"{name}.outputs.loss").item()) for name in self.loss_layers]
         )
-        total = sum(losses.values(), 0.0)
+
+    def name_losses(self, values: Sequence[float]) -> OrderedDict[str, float]:
+        """Return the values of the Loss layers as `get_loss_values` does."""
+        losses = OrderedDict(zip(self.loss_layers, values, strict=True))
+        total = sum(values, 0.0)
         if len(losses) == 1:
             losses.clear()
         losses["total_loss"] = total

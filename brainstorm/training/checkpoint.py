@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,10 @@ from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState, global_rnd
+from brainstorm.scorers import gather_losses_and_scores
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools import run_network
+from brainstorm.training.late_losses import LateLosses
 from brainstorm.training.parts import combine_parts
 from brainstorm.utils import Array
 
@@ -45,7 +47,6 @@ class DataProgress:
         in_epoch: Whether an epoch has begun and not ended.
         given: How many batches of this epoch the network has got.
         is_idle: Whether the last one only stands for an empty part of a batch.
-        scores: What `gather_losses_and_scores` collected in this epoch.
     """
 
     def __init__(self, net: Any, iters: Mapping[str, Any]) -> None:
@@ -54,7 +55,8 @@ class DataProgress:
         self.in_epoch = False
         self.given = 0
         self.is_idle = False
-        self.scores: dict[str, Any] = OrderedDict()
+        self._scores: dict[str, Any] = OrderedDict()
+        self._late = LateLosses(net)
         self._carried: list[Array | None] = []
         self._begin: State | None = None  # the training iterator's state before the epoch
         self._batches: Iterator[Any] = iter(())
@@ -67,7 +69,7 @@ class DataProgress:
         self._begin = _get_iter_states({TRAINING: iterator}).get(TRAINING)
         self._batches = iter(iterator(handler=self.net.handler))
         self._carried, self._ahead = [], []
-        self.given, self.scores = 0, OrderedDict()
+        self.given, self._scores = 0, OrderedDict()
         self.in_epoch = True
 
     def batches(self) -> Iterator[int]:
@@ -85,6 +87,24 @@ class DataProgress:
         if not self._ahead:
             self._ahead.extend(itertools.islice(self._batches, 1))
         return bool(self._ahead)
+
+    def score(self, scorers: Sequence[Any]) -> None:
+        """Record the losses of the batch that the network has just processed, and its scores."""
+        if scorers:
+            gather_losses_and_scores(self.net, scorers, self.scores)
+        elif self._late.note():
+            self._read_losses()
+
+    def _read_losses(self) -> None:
+        for sequences, losses in self._late.read():
+            for name, loss in losses.items():
+                self._scores.setdefault(name, []).append((sequences, sequences * loss))
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The losses and scores of this epoch, as `gather_losses_and_scores` collects them."""
+        self._read_losses()
+        return self._scores
 
     def restart_sequences(self) -> None:
         """Set the state that recurrent layers carry to the next batch to zero."""
@@ -140,7 +160,7 @@ class DataProgress:
             self._batches = iterator.resume_epoch(epoch["given"], handler=handler)
             self._begin, self.given, self.in_epoch = epoch["begin"], epoch["given"], True
             self.is_idle = epoch.get("is_idle", False)
-            self.scores = {
+            self._scores = {
                 name: [tuple(pair) for pair in pairs.tolist()]
                 for name, pairs in epoch["scores"].items()
             }

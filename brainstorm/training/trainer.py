@@ -21,7 +21,6 @@ from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import (
     aggregate_losses_and_scores,
-    gather_losses_and_scores,
     merge_scores,
 )
 from brainstorm.training.base_stepper import TrainingStepper
@@ -199,7 +198,7 @@ class Trainer(Describable):
             self.current_update_nr += 1
             self.team.step(self.stepper, progress.is_idle, self._signals.received)
             if not progress.is_idle:
-                gather_losses_and_scores(net, self.train_scorers, progress.scores)
+                progress.score(self.train_scorers)
             net.apply_weight_modifiers()
             stop = self._emit(hooks, "update", net)
             if stop:

@@ -56,6 +56,7 @@ class QuadraticNet:
     plan_key = ((), ())
     loss_layers = ("Loss",)
     parameters_size = 0
+    batch_size = 1
 
     def recorded(self, recorder):
         raise NotRecordableError("the passes are counted")

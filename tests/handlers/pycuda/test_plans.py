@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from brainstorm import Trainer
+from brainstorm.data_iterators import Minibatches
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
 from brainstorm.handlers.plan import NotRecordableError, Operation, Plan, Recorder, call
 from brainstorm.handlers.pycuda.modules import Modules
+from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     BatchNorm,
@@ -267,3 +270,23 @@ def test_what_is_queued_is_a_part_of_the_graph(handler, shim):
     found, counted = train(SgdStepper(0.1), Queued())
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
     assert counted["graph_launches"] == plain["graph_launches"] == 1
+
+
+def test_a_training_seldom_waits_for_the_gpu(handler, shim):
+    net, counted = network("mlp", handler), []
+
+    class Count(Hook):
+        def __call__(self, *args):
+            counted.append(shim.counters())
+            shim.reset()
+
+    trainer = Trainer(SgdStepper(0.1), verbose=False)
+    trainer.add_hook(Count(timescale="update"))
+    trainer.add_hook(StopAfterEpoch(1))
+    (data,) = batches("mlp", [(1, 40)])
+    trainer.train(net, Minibatches(2, **data))
+    steady = counted[5:-1]
+    assert len(steady) > 10
+    for counts in steady:
+        assert counts["graph_launches"] == 1
+        assert counts["dtoh"] == counts["synchronisations"] == counts["blocking_copies"] == 0
