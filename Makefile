@@ -74,7 +74,7 @@ bench-gpu: $(GPU)/.installed
 
 # Pages, reference and gallery as a site in output/docs; all code in them is run.
 docs: $(VENV)/.docs
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs output/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html docs output/docs
 
 # The table of features and targets, with what shows them: docs/status.md.
 status: $(VENV)/.test

@@ -93,7 +93,14 @@ def run_pages(app: Sphinx, env: object, docnames: list[str]) -> None:
 
 def run_page(page: Path) -> subprocess.CompletedProcess[str]:
     """Run the code of a page in a process of its own."""
-    command = [sys.executable, str(DOCS / "fill_in_outputs.py"), "--check", str(page)]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        str(DOCS / "fill_in_outputs.py"),
+        "--check",
+        str(page),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
