@@ -10,6 +10,7 @@ import numpy as np
 
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import Hook, is_number
+from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.optree import formula
 from brainstorm.utils import Array
 
@@ -158,6 +159,9 @@ class WithAverages(Hook):
     __default_values__ = {"averages": "AverageWeights"}
 
     def __init__(self, hook: Hook, averages: str = "AverageWeights") -> None:
+        if not isinstance(hook, Hook) or isinstance(hook, SaveCheckpoint):
+            expected = "a monitor or a saver of networks"
+            raise TrainingError(f"WithAverages, hook: expected {expected}, got {hook!r}.")
         super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
         self.hook = hook
         self.averages = averages

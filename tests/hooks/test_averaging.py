@@ -167,6 +167,14 @@ def test_decay_is_checked(bad):
         AverageWeights(bad)
 
 
+def test_only_hooks_that_look_at_the_network_run_with_averages():
+    for hook in (SaveCheckpoint("run.hdf5"), MonitorLoss):
+        with pytest.raises(
+            TrainingError, match="WithAverages, hook: expected a monitor or a saver"
+        ):
+            WithAverages(hook)
+
+
 def test_errors():
     with pytest.raises(
         TrainingError, match=r"\(AverageWeights\): nothing was averaged yet\. Train"
