@@ -17,7 +17,10 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from brainstorm.describable import Describable
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_activations import ActivationOperations, activation_tables
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
@@ -102,6 +105,25 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
                 type. They may overlap the inputs.
             accumulate: Per output whether to add to its content instead of overwriting it.
         """
+
+    def _check_own(self, mem: Any) -> None:
+        """Refuse to read what is no array of this handler."""
+        if type(mem) is not self.array_type:
+            raise HandlerValidationError(
+                f"get_numpy_copy(mem): argument 'mem': expected an array of this handler, got "
+                f"{type(mem).__name__}"
+            )
+
+    @staticmethod
+    def _fitting(mem: Array, arr: Any) -> np.ndarray:
+        """Return what is to be written into `mem` as an array of NumPy, if it has its shape."""
+        arr = np.asarray(arr)
+        if mem.shape != arr.shape:
+            raise HandlerValidationError(
+                f"set_from_numpy(mem, arr): argument 'arr': expected shape {mem.shape}, that of "
+                f"mem, got {arr.shape}"
+            )
+        return arr
 
     def compute(
         self,

@@ -123,21 +123,11 @@ class NumpyHandler(NumpyImages, NumpySequences):
         np.copyto(mem, _scalar(val), where=self._nonzero(cond))
 
     def get_numpy_copy(self, mem: Array) -> Any:
-        if type(mem) is not np.ndarray:
-            raise HandlerValidationError(
-                f"get_numpy_copy(mem): argument 'mem': expected an array of this handler, got "
-                f"{type(mem).__name__}"
-            )
+        self._check_own(mem)
         return mem.copy()
 
     def set_from_numpy(self, mem: Array, arr: Any) -> None:
-        arr = np.asarray(arr)
-        if mem.shape != arr.shape:
-            raise HandlerValidationError(
-                f"set_from_numpy(mem, arr): argument 'arr': expected shape {mem.shape}, that of "
-                f"mem, got {arr.shape}"
-            )
-        np.copyto(mem, arr, casting="unsafe")
+        np.copyto(mem, self._fitting(mem, arr), casting="unsafe")
 
     # -- check -------------------------------------------------------------------------------
 

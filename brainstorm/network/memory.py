@@ -17,14 +17,14 @@ from brainstorm.randomness import Seedable
 from brainstorm.structure.architecture import INPUT, Architecture
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.display import Tree
+from brainstorm.structure.display import ShownAsTree, Tree
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.summary import network_tree, summarize
 
 __all__ = ["NetworkMemory"]
 
 
-class NetworkMemory(Seedable):
+class NetworkMemory(ShownAsTree, Seedable):
     """Layers and buffers of a network."""
 
     def __init__(
@@ -128,15 +128,6 @@ class NetworkMemory(Seedable):
         internals. ``repr(net)`` is this, folded where it is long.
         """
         return network_tree(self.layers, None if self._buffer_manager.is_closed else self.buffer)
-
-    def __repr__(self) -> str:
-        return repr(self.tree().folded())
-
-    def _repr_html_(self) -> str:
-        return self.tree().folded()._repr_html_()
-
-    def __rich__(self) -> Any:
-        return self.tree().folded().__rich__()
 
     # -- life cycle -----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError, unknown
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.display import Node, Statistics, Tree
+from brainstorm.structure.display import Node, ShownAsTree, Statistics, Tree
 from brainstorm.utils import Array, format_bytes
 
 __all__ = ["BufferView", "NullBuffer", "Origin", "find_array"]
@@ -68,7 +68,7 @@ class Origin(NamedTuple):
     handler: Any
 
 
-class BufferView(list[Any]):
+class BufferView(ShownAsTree, list[Any]):
     """A node of the tree of buffers: an ordered collection of arrays or further views.
 
     ``view[0]``, ``view['W']``, ``view.W`` and ``view['a.b']`` all work, and so does unpacking in
@@ -296,15 +296,6 @@ class BufferView(list[Any]):
             content = self._origin.handler.get_numpy_copy(child) if self._origin else array
             cells.update(Statistics.of(content).as_cells())
         return cells
-
-    def __repr__(self) -> str:
-        return repr(self.tree().folded())
-
-    def _repr_html_(self) -> str:
-        return self.tree().folded()._repr_html_()
-
-    def __rich__(self) -> Any:
-        return self.tree().folded().__rich__()
 
 
 def find_array(root: BufferView, path: str) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from brainstorm.optional import require
 
-__all__ = ["Node", "Statistics", "Tree"]
+__all__ = ["Node", "ShownAsTree", "Statistics", "Tree"]
 
 #: The columns that arrays have; the statistics have headings.
 COLUMNS = ("template", "array", "bytes", "min", "mean", "max", "NaN", "Inf", "note")
@@ -209,3 +209,20 @@ def _add_to(branch: Any, nodes: Sequence[Node], text: Any) -> None:
             line = text(node.name, style="bold cyan")
             line.append(f"  {node.note}".rstrip(), style="not bold dim")
             _add_to(branch.add(line), node.children, text)
+
+
+class ShownAsTree:
+    """Base of what a terminal, a notebook and rich show as its tree, folded where that is long."""
+
+    def tree(self) -> Tree:
+        """Return the tree."""
+        raise NotImplementedError(f"{type(self).__name__} does not define tree")
+
+    def __repr__(self) -> str:
+        return repr(self.tree().folded())
+
+    def _repr_html_(self) -> str:
+        return self.tree().folded()._repr_html_()
+
+    def __rich__(self) -> Any:
+        return self.tree().folded().__rich__()

@@ -65,31 +65,20 @@ class Nccl:
 
     def all_reduce(self, address: int, count: int, dtype: Any, stream: int) -> None:
         """Queue the sum of an array over all ranks, in place."""
-        where = ctypes.c_void_p(address)
-        self._call(
-            "ncclAllReduce",
-            where,
-            where,
-            ctypes.c_size_t(count),
-            ctypes.c_int(TYPES[np.dtype(dtype).name]),
-            ctypes.c_int(SUM),
-            self._comm,
-            ctypes.c_void_p(stream),
-        )
+        self._queue("ncclAllReduce", SUM, address, count, dtype, stream)
 
     def broadcast(self, address: int, count: int, dtype: Any, stream: int) -> None:
         """Queue the copy of rank 0's array to all ranks."""
+        self._queue("ncclBroadcast", 0, address, count, dtype, stream)
+
+    def _queue(
+        self, name: str, how: int, address: int, count: int, dtype: Any, stream: int
+    ) -> None:
+        """Queue what is done in place; `how` is the kind of sum, or the rank that has the array."""
         where = ctypes.c_void_p(address)
-        self._call(
-            "ncclBroadcast",
-            where,
-            where,
-            ctypes.c_size_t(count),
-            ctypes.c_int(TYPES[np.dtype(dtype).name]),
-            ctypes.c_int(0),
-            self._comm,
-            ctypes.c_void_p(stream),
-        )
+        kind = ctypes.c_int(TYPES[np.dtype(dtype).name])
+        size, number = ctypes.c_size_t(count), ctypes.c_int(how)
+        self._call(name, where, where, size, kind, number, self._comm, ctypes.c_void_p(stream))
 
     def check(self) -> None:
         """Raise an error if one of the queued operations has failed.

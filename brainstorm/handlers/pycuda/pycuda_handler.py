@@ -290,21 +290,11 @@ class PyCudaHandler(Handler):
         return array
 
     def get_numpy_copy(self, mem: Array) -> Any:
-        if type(mem) is not DeviceArray:
-            raise HandlerValidationError(
-                f"get_numpy_copy(mem): argument 'mem': expected an array of this handler, got "
-                f"{type(mem).__name__}"
-            )
+        self._check_own(mem)
         return mem.get()
 
     def set_from_numpy(self, mem: Array, arr: Any) -> None:
-        arr = np.asarray(arr)
-        if mem.shape != arr.shape:
-            raise HandlerValidationError(
-                f"set_from_numpy(mem, arr): argument 'arr': expected shape {mem.shape}, that of "
-                f"mem, got {arr.shape}"
-            )
-        self._device.upload(arr, mem)
+        self._device.upload(self._fitting(mem, arr), mem)
 
     def is_fully_finite(self, a: Array) -> bool:
         if not a.size:
