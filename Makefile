@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test lint types rooms pytest pycuda test-numpy test-peers test-crash test-long fuzz
-.PHONY: gpu-compile test-gpu bench-gpu docs status measure bench bench-report clean
+.PHONY: test-installed gpu-compile test-gpu bench-gpu docs status measure bench bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -31,6 +31,10 @@ pycuda: $(VENV)/.test
 # The same tests with every native piece switched off.
 test-numpy: $(VENV)/.test
 	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(BIN)/python -m pytest -n 2
+
+# The same tests against the wheel and the source distribution, without the source tree.
+test-installed:
+	PYTHON=$(PYTHON) tools/test_installed.sh
 
 # Layers against PyTorch: see tests/peers/README.md.
 test-peers: $(VENV)/.peers
