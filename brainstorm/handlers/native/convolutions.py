@@ -1,13 +1,16 @@
 """Convolutions over any number of spatial axes, on images (N, ..., C) as they lie in memory.
 
 The library chooses the layout of the weights, which are copied into it before, and their gradients
-out of it afterwards.
+out of it afterwards. Factors in bfloat16 are copies too: the library's own rounding, within the
+convolution, takes several times as long.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +41,10 @@ __all__ = ["build_backward", "build_forward"]
 
 _TRAINING, _DIRECT = 64, 1
 
+#: From how many multiplications and additions per number of the images and results factors in
+#: bfloat16 pay (measured), and what is in the names of the code that they pay for.
+HALF_WORK, FAST_IN_HALF = 100, "amx"
+
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -56,6 +63,11 @@ class Geometry(NamedTuple):
         margins = (padding,) * axes if np.isscalar(padding) else tuple(padding)
         return cls(tuple(stride), tuple(dilation), margins, groups)
 
+    def reach(self, weights: Array) -> list[int]:
+        """Return how long, on each axis, a window is, or the step to the next if that is longer."""
+        sides = zip(weights.shape[1:-1], self.dilation, self.stride, strict=True)
+        return [max((size - 1) * gap + 1, step) for size, gap, step in sides]
+
     def arguments(self) -> tuple[Any, ...]:
         """Return strides, dilations and paddings as the library counts them."""
         gaps = sizes(d - 1 for d in self.dilation)
@@ -63,17 +75,30 @@ class Geometry(NamedTuple):
 
 
 class _Convolution:
-    """The primitives of one convolution, whatever arrays it is for."""
+    """The primitives of one convolution, whatever arrays it is for.
+
+    Args:
+        is_half: Whether factors, i.e. images, weights and the deltas of results, are rounded to
+            bfloat16 first.
+    """
 
     def __init__(self, primitives: Primitives, images: Array, weights: Array, results: Array,
-                 geometry: Geometry) -> None:  # fmt: skip
-        self.primitives, self.geometry = primitives, geometry
-        primitives.choose_team(2 * results.size * weights[0].size, images.size + results.size)
-        self.key = images.shape, weights.shape, results.shape, geometry
+                 geometry: Geometry, is_half: bool) -> None:  # fmt: skip
+        self.primitives, self.geometry, self.is_half = primitives, geometry, is_half
+        flop, numbers = 2 * results.size * weights[0].size, images.size + results.size
+        if is_half and flop < HALF_WORK * numbers:
+            raise UnsupportedError("to round the factors would take longer than it gains")
+        if is_half and any(map(operator.lt, images.shape[1:-1], geometry.reach(weights))):
+            raise UnsupportedError("oneDNN 3.2 reads beyond images that are this small")
+        primitives.choose_team(flop, numbers)
+        self.key = images.shape, weights.shape, results.shape, geometry, is_half
         layout = primitives.layout
         self.images, self.results = layout(*_images(images)), layout(*_images(results))
+        self.image_factor = layout(*_images(images), is_half)
+        self.delta_factor = layout(*_images(results), is_half)
         shape, strides = _weights(weights, geometry.groups)
-        self.weights, self.any_weights = layout(shape, strides), layout(shape, ANY)
+        self.weights, self.any_gradients = layout(shape, strides), layout(shape, ANY)
+        self.any_weights = layout(shape, ANY, is_half)
         self.bias = layout((results.shape[-1],), (1,))
 
     def forward(
@@ -83,36 +108,42 @@ class _Convolution:
 
         def make() -> Primitive:
             return self.primitives.make(
-                "convolution_forward", _TRAINING, _DIRECT, self.images, self.any_weights,
+                "convolution_forward", _TRAINING, _DIRECT, self.image_factor, self.any_weights,
                 self.bias if with_bias else None, self.results, *self.geometry.arguments(),
                 self.primitives.attributes(add, activation_number(activation)),
             )  # fmt: skip
 
-        return self.primitives.kept(("forward", self.key, with_bias, add, activation), make)
+        return self._kept(("forward", with_bias, add, activation), make)
 
     def backward_data(self) -> Primitive:
         """Return what computes the derivatives of the images."""
 
         def make() -> Primitive:
             return self.primitives.make(
-                "convolution_backward_data", _DIRECT, self.images, self.any_weights, self.results,
-                *self.geometry.arguments(), self.forward().description,
+                "convolution_backward_data", _DIRECT, self.images, self.any_weights,
+                self.delta_factor, *self.geometry.arguments(), self.forward().description,
                 self.primitives.attributes(),
             )  # fmt: skip
 
-        return self.primitives.kept(("backward data", self.key), make)
+        return self._kept(("backward data",), make)
 
     def backward_weights(self, with_bias: bool) -> Primitive:
         """Return what computes the derivatives of the weights and of the bias."""
 
         def make() -> Primitive:
             return self.primitives.make(
-                "convolution_backward_weights", _DIRECT, self.images, self.any_weights,
-                self.bias if with_bias else None, self.results, *self.geometry.arguments(),
+                "convolution_backward_weights", _DIRECT, self.image_factor, self.any_gradients,
+                self.bias if with_bias else None, self.delta_factor, *self.geometry.arguments(),
                 self.forward().description, self.primitives.attributes(),
             )  # fmt: skip
 
-        return self.primitives.kept(("backward weights", self.key, with_bias), make)
+        return self._kept(("backward weights", with_bias), make)
+
+    def _kept(self, what: tuple[Any, ...], make: Callable[[], Primitive]) -> Primitive:
+        primitive = self.primitives.kept((*what, self.key), make)
+        if self.is_half and FAST_IN_HALF not in primitive.implementation:
+            raise UnsupportedError(f"oneDNN's {primitive.implementation} gains nothing")
+        return primitive
 
     def copy(self, name: str, source: Any, target: Any, what: str, add: bool = False) -> Call:
         """Return a call that copies, or adds, from one (layout, address) to another."""
@@ -122,6 +153,16 @@ class _Convolution:
     def temporary(self, layout: Any) -> tuple[Any, int]:
         """Return (layout, address) of memory that the next operation may overwrite."""
         return layout, self.primitives.temporary("convolution", layout)
+
+    def factor(self, name: str, array: Array, what: str) -> tuple[tuple[Any, int], list[Call]]:
+        """Return (layout, address) of images or deltas as they are multiplied, and what copies."""
+        is_images = what == "images"
+        plain = self.images if is_images else self.results, address(array)
+        if not self.is_half:
+            return plain, []
+        layout = self.image_factor if is_images else self.delta_factor
+        rounded = layout, self.primitives.temporary(f"rounded {what}", layout)
+        return rounded, [self.copy(name, plain, rounded, f"rounded {what}")]
 
 
 def build_forward(
@@ -142,18 +183,9 @@ def build_forward(
     _check([outputs], [inputs, weights, bias])
     _check_bias(outputs, bias)
     geometry = Geometry.of(weights, padding, stride, dilation, groups)
-    conv = _Convolution(primitives, inputs, weights, outputs, geometry)
-    forward, name = conv.forward(bias is not None, add, activation), "convolution"
-    rearranged = conv.temporary(forward.layout(WEIGHTS_LAYOUT))
-    given = {
-        SRC: (conv.images, address(inputs)),
-        WEIGHTS: rearranged,
-        DST: (conv.results, address(outputs)),
-    }
-    if bias is not None:
-        given[BIAS] = conv.bias, address(bias)
-    first = conv.copy(name, (conv.weights, address(weights)), rearranged, "forward weights")
-    return [first, primitives.call(name, forward, given)]
+
+    options = geometry, add, activation
+    return _fastest(primitives, _forward, options, inputs, weights, bias, outputs)
 
 
 def build_backward(
@@ -177,35 +209,90 @@ def build_backward(
     _check([in_deltas, weight_deltas, bias_deltas], [inputs, weights, out_deltas])
     _check_bias(out_deltas, bias_deltas)
     geometry = Geometry.of(weights, padding, stride, dilation, groups)
-    images = inputs if in_deltas is None else in_deltas
     calls = []
-    if images is not None:
-        conv = _Convolution(primitives, images, weights, out_deltas, geometry)
-        deltas = conv.results, address(out_deltas)
     if weight_deltas is not None:
-        given = {SRC: (conv.images, address(inputs)), DIFF_DST: deltas}
-        calls += _gradients(conv, given, weight_deltas, bias_deltas, add_gradients)
+        arrays = inputs, out_deltas, weight_deltas, bias_deltas
+        calls += _fastest(primitives, _gradients, (geometry, add_gradients), *arrays)
     elif bias_deltas is not None:
         calls += _bias_gradient(primitives, out_deltas, bias_deltas, add_gradients)
     if in_deltas is not None:
-        calls += _data(conv, weights, deltas, in_deltas, add_in_deltas)
+        options = geometry, add_in_deltas
+        calls += _fastest(primitives, _data, options, weights, out_deltas, in_deltas)
     return calls
 
 
-def _gradients(conv: _Convolution, given: dict[int, Any], weight_deltas: Array,
-               bias_deltas: Array | None, add: bool) -> list[Call]:  # fmt: skip
-    name = "convolution, gradients"
-    backward = conv.backward_weights(bias_deltas is not None)
+def _fastest(primitives: Primitives, build: Callable[..., list[Call]], options: tuple[Any, ...],
+             *arrays: Array | None) -> list[Call]:  # fmt: skip
+    """Return the calls with factors in bfloat16, if they are wanted, gain something and are right.
+
+    They are not right for some windows in oneDNN 3.2, e.g. of 4x4 pixels with 16 channels, 4 apart.
+    """
+    if primitives.is_half:
+        key = "right", build, options, *(a if a is None else a.shape[1:] for a in arrays)
+        with contextlib.suppress(UnsupportedError):
+            if primitives.kept(key, lambda: _is_right(primitives, build, options, arrays)):
+                return build(primitives, True, *options, *arrays)
+    return build(primitives, False, *options, *arrays)
+
+
+def _is_right(primitives: Primitives, build: Callable[..., list[Call]], options: tuple[Any, ...],
+              arrays: Sequence[Array | None]) -> bool:  # fmt: skip
+    """Return whether factors in bfloat16 make no difference to whole numbers, which they can be."""
+    found = []
+    for is_half in (True, False):
+        random = np.random.default_rng(0)
+        own = [a if a is None else random.integers(-2, 3, a.shape).astype(a.dtype) for a in arrays]
+        for call in build(primitives, is_half, *options, *own):
+            call()
+        found.append([array for array in own if array is not None])
+    return all(np.allclose(a, b, 1e-4, 1e-4) for a, b in zip(*found, strict=True))
+
+
+def _forward(primitives: Primitives, is_half: bool, geometry: Geometry, add: bool, activation: str,
+             inputs: Array, weights: Array, bias: Array | None,
+             outputs: Array) -> list[Call]:  # fmt: skip
+    conv = _Convolution(primitives, inputs, weights, outputs, geometry, is_half)
+    forward, name = conv.forward(bias is not None, add, activation), "convolution"
+    images, calls = conv.factor(name, inputs, "images")
+    rearranged = conv.temporary(forward.layout(WEIGHTS_LAYOUT))
+    given = {SRC: images, WEIGHTS: rearranged, DST: (conv.results, address(outputs))}
+    if bias is not None:
+        given[BIAS] = conv.bias, address(bias)
+    first = conv.copy(name, (conv.weights, address(weights)), rearranged, "forward weights")
+    return [*calls, first, primitives.call(name, forward, given)]
+
+
+def _gradients(primitives: Primitives, is_half: bool, geometry: Geometry, add: bool, inputs: Array,
+               out_deltas: Array, weight_deltas: Array,
+               bias_deltas: Array | None) -> list[Call]:  # fmt: skip
+    conv = _Convolution(primitives, inputs, weight_deltas, out_deltas, geometry, is_half)
+    backward, name = conv.backward_weights(bias_deltas is not None), "convolution, gradients"
+    images, calls = conv.factor(name, inputs, "images")
+    deltas, more = conv.factor(name, out_deltas, "deltas")
     found = conv.temporary(backward.layout(DIFF_WEIGHTS_LAYOUT))
-    given[DIFF_WEIGHTS] = found
-    target = conv.weights, address(weight_deltas)
-    calls = [conv.copy(name, found, target, "gradients", add)]
+    given = {SRC: images, DIFF_DST: deltas, DIFF_WEIGHTS: found}
+    copies = [conv.copy(name, found, (conv.weights, address(weight_deltas)), "gradients", add)]
     if bias_deltas is not None:
         target = given[DIFF_BIAS] = conv.bias, address(bias_deltas)
         if add:
-            given[DIFF_BIAS] = conv.bias, conv.primitives.temporary("bias", conv.bias)
-            calls.append(conv.copy(name, given[DIFF_BIAS], target, "bias", add))
-    return [conv.primitives.call(name, backward, given), *calls]
+            given[DIFF_BIAS] = conv.bias, primitives.temporary("bias", conv.bias)
+            copies.append(conv.copy(name, given[DIFF_BIAS], target, "bias", add))
+    return [*calls, *more, primitives.call(name, backward, given), *copies]
+
+
+def _data(primitives: Primitives, is_half: bool, geometry: Geometry, add: bool, weights: Array,
+          out_deltas: Array, in_deltas: Array) -> list[Call]:  # fmt: skip
+    conv = _Convolution(primitives, in_deltas, weights, out_deltas, geometry, is_half)
+    backward, name = conv.backward_data(), "convolution, deltas"
+    deltas, calls = conv.factor(name, out_deltas, "deltas")
+    rearranged = conv.temporary(backward.layout(WEIGHTS_LAYOUT))
+    target = found = conv.images, address(in_deltas)
+    if add:
+        found = conv.images, primitives.temporary("deltas", conv.images)
+    given = {DIFF_SRC: found, WEIGHTS: rearranged, DIFF_DST: deltas}
+    first = conv.copy(name, (conv.weights, address(weights)), rearranged, "backward weights")
+    calls += [first, primitives.call(name, backward, given)]
+    return [*calls, conv.copy(name, found, target, "deltas", add)] if add else calls
 
 
 def _bias_gradient(
@@ -217,23 +304,6 @@ def _bias_gradient(
     calls = build_dot(primitives, ones, rows, bias_deltas.reshape(1, -1), False, False, add)
     calls[-1].keep = (*calls[-1].keep, ones)
     return calls
-
-
-def _data(
-    conv: _Convolution, weights: Array, deltas: Any, in_deltas: Array, add: bool
-) -> list[Call]:
-    name = "convolution, deltas"
-    backward = conv.backward_data()
-    rearranged = conv.temporary(backward.layout(WEIGHTS_LAYOUT))
-    target = found = conv.images, address(in_deltas)
-    if add:
-        found = conv.images, conv.primitives.temporary("deltas", conv.images)
-    given = {DIFF_SRC: found, WEIGHTS: rearranged, DIFF_DST: deltas}
-    calls = [
-        conv.copy(name, (conv.weights, address(weights)), rearranged, "backward weights"),
-        conv.primitives.call(name, backward, given),
-    ]
-    return [*calls, conv.copy(name, found, target, "deltas", add)] if add else calls
 
 
 def _present(array: Array | None) -> Array | None:

@@ -167,18 +167,22 @@ class Primitives:
         return self.library.create("dnnl_memory_desc", *arguments, way=way)
 
     def attributes(
-        self, add: bool = False, activation: tuple[int, float, float] | None = None
+        self,
+        add: bool = False,
+        activation: tuple[int, float, float] | None = None,
+        is_half: bool = False,
     ) -> Handle:
         """Return attributes: add to the destination, and apply an activation function.
 
         Args:
             add: Whether to add.
             activation: Its number in the library and its two parameters.
+            is_half: Whether the library may round factors in float32 to bfloat16.
         """
         library = self.library
         attributes = library.create("dnnl_primitive_attr")
         library.check("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OURS)
-        if self.is_half:
+        if is_half:
             library.check("dnnl_primitive_attr_set_fpmath_mode", attributes, _ALLOW_BF16)
         after = library.create("dnnl_post_ops")
         if add:

@@ -181,7 +181,7 @@ def _product(
             layout(shapes[1], strides[1], is_half) if weights is None else weights,
             None if strides[3] is None else layout(row, strides[3]),
             layout(shapes[2], strides[2]),
-            primitives.attributes(add, activation),
+            primitives.attributes(add, activation, primitives.is_half),
         )
 
     key = ("product", *shapes, *strides, add, activation, weights is None, is_half)

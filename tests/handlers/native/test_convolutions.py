@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler
-from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.native import NativeHandler, convolutions
 from brainstorm.testing.handler_arguments import Arguments, Call
 
 OPERATIONS = [
@@ -66,6 +66,52 @@ def test_random_convolutions_in_bfloat16(half, name):
             np.testing.assert_allclose(
                 call.get(written) / largest, expected / largest, 0, 0.03, err_msg=str(arguments)
             )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_convolutions_of_numbers_that_bfloat16_has(half, monkeypatch, name):
+    """Only sums are rounded, as in float32; numbers read from beyond the images would be NaN."""
+    monkeypatch.setattr(convolutions, "HALF_WORK", 0)
+    names = set()
+    for seed in range(200):
+        arguments = Arguments(name, seed, np.float32, example=seed % 4)
+        for key, value in arguments.values.items():
+            if isinstance(value, np.ndarray):
+                halves = value.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+                arguments.values[key] = halves.view(np.float32).astype(np.float64)
+        call = Call(half, arguments)
+        calls = half._calls_for(name, call.values)
+        names |= {getattr(called.keep[0], "implementation", "") for called in calls}
+        for memory in half._memory.primitives.workspace.held:
+            memory[:] = 255
+        check(call, arguments)
+    assert any(convolutions.FAST_IN_HALF in name for name in names)
+
+
+def test_windows_that_the_library_gets_wrong_in_bfloat16(half, native, monkeypatch):
+    monkeypatch.setattr(convolutions, "HALF_WORK", 0)
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 32, 32, 16)), rng.normal(size=(8, 4, 4, 16))
+    results = []
+    for handler in (half, native):
+        out = handler.zeros((2, 8, 8, 8))
+        arrays = [handler.create_from_numpy(array) for array in (x, w)]
+        handler.conv2d_forward_batch(*arrays, None, out, 0, (4, 4))
+        results.append(out)
+    np.testing.assert_allclose(*results, atol=0.01 * np.abs(results[1]).max())
+
+
+def test_a_convolution_is_tried_once_before_it_uses_bfloat16(half, monkeypatch):
+    tried = []
+    is_right = convolutions._is_right
+    monkeypatch.setattr(
+        convolutions, "_is_right", lambda *args: tried.append(args) or is_right(*args)
+    )
+    w = half.zeros((32, 5, 5, 32))
+    for n in (2, 3, 2):
+        x, out = half.zeros((n, 12, 12, 32)), half.zeros((n, 8, 8, 32))
+        half.conv2d_forward_batch(x, w, None, out, 0, (1, 1))
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
