@@ -228,11 +228,11 @@ class MaskValues(ValueModifier):
 
     def __init__(self, mask: Array) -> None:
         super().__init__()
-        self.mask = np.array(mask, dtype=float)
+        self.mask = _numbers("MaskValues: mask", mask)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         super().__init_from_description__(description)
-        self.mask = np.array(self.mask, dtype=float)
+        self.mask = _numbers("MaskValues: mask", self.mask)
 
     def __call__(self, handler: Handler, view: Array) -> None:
         """Multiply `view` by the mask."""
@@ -257,12 +257,14 @@ class FreezeValues(ValueModifier):
 
     def __init__(self, weights: Array | None = None) -> None:
         super().__init__()
-        self.weights: Array | None = None if weights is None else np.array(weights, dtype=float)
+        self.weights: Array | None = None
+        if weights is not None:
+            self.weights = _numbers("FreezeValues: weights", weights)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         super().__init_from_description__(description)
         if self.weights is not None:
-            self.weights = np.array(self.weights, dtype=float)
+            self.weights = _numbers("FreezeValues: weights", self.weights)
 
     def __call__(self, handler: Handler, view: Array) -> None:
         """Set `view` to the values."""
@@ -276,16 +278,35 @@ class FreezeValues(ValueModifier):
         handler.copy_to(weights, view)
 
 
-class L1Decay(GradientModifier):
+def _numbers(what: str, values: Any) -> np.ndarray:
+    """Return an array of its own, of an array or a nested list."""
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValidationError(
+            f"{what}: expected an array of numbers, with rows of equal length ({error})."
+        ) from None
+
+
+class _Decay(GradientModifier):
+    """Base of penalties on the size of a parameter."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        is_number = isinstance(factor, (int, float, np.integer, np.floating))
+        if not is_number or not float("-inf") < factor < float("inf"):
+            raise ValidationError(
+                f"{type(self).__name__}: expected a number factor, got {factor!r}"
+            )
+        self.factor = factor
+
+
+class L1Decay(_Decay):
     """Pull parameters towards zero at a constant pace: gradient += factor * sign(parameter).
 
     Args:
         factor: Derivative of the penalty ``factor * sum(abs(w))``.
     """
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
         """Add the derivative of the penalty to `gradients`."""
@@ -298,16 +319,12 @@ def _pull(factor: float) -> Formula:
     return formula(lambda w: factor * fn.sgn(w))
 
 
-class L2Decay(GradientModifier):
+class L2Decay(_Decay):
     """Pull parameters towards zero in proportion to them: gradient += factor * parameter.
 
     Args:
         factor: Factor of the penalty ``factor / 2 * sum(w ** 2)``.
     """
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
         """Add the derivative of the penalty to `gradients`."""

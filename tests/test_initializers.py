@@ -121,21 +121,18 @@ def test_uniform_fills_its_interval(initializer, low, high):
     assert high - 0.01 * (high - low) < values.max() <= high
 
 
+LIKE_REL = ("rel", "relu", "el", "elu", "leaky_rel", "leaky_relu", "gelu", "silu", "swish")
+
+
 @pytest.mark.parametrize(
     ("cls", "scale", "factor"),
     [
-        (DenseSqrtFanIn, "rel", 6**0.5),
-        (DenseSqrtFanIn, "relu", 6**0.5),
-        (DenseSqrtFanIn, "el", 6**0.5),
-        (DenseSqrtFanIn, "elu", 6**0.5),
+        *((DenseSqrtFanIn, name, 6**0.5) for name in LIKE_REL),
         (DenseSqrtFanIn, "tanh", 3**0.5),
         (DenseSqrtFanIn, "sigmoid", 4 * 3**0.5),
         (DenseSqrtFanIn, "linear", 1),
         (DenseSqrtFanIn, 0.5, 0.5),
-        (DenseSqrtFanInOut, "rel", 12**0.5),
-        (DenseSqrtFanInOut, "relu", 12**0.5),
-        (DenseSqrtFanInOut, "el", 12**0.5),
-        (DenseSqrtFanInOut, "elu", 12**0.5),
+        *((DenseSqrtFanInOut, name, 12**0.5) for name in LIKE_REL),
         (DenseSqrtFanInOut, "tanh", 6**0.5),
         (DenseSqrtFanInOut, "sigmoid", 4 * 6**0.5),
         (DenseSqrtFanInOut, "linear", 1),

@@ -285,6 +285,10 @@ def test_wrong_shapes(modifier, text):
         (lambda: ConstrainL2Norm(float("inf")), "limit > 0, got inf"),
         (lambda: ConstrainL2Norm(float("nan")), "limit > 0, got nan"),
         (lambda: ClipValues(1, -1), "ClipValues: expected low <= high, got 1 and -1"),
+        (lambda: MaskValues([[1], [2, 3]]), "MaskValues: mask: expected an array of numbers, with"),
+        (lambda: FreezeValues("all"), "FreezeValues: weights: expected an array of numbers, with"),
+        (lambda: L1Decay(None), "L1Decay: expected a number factor, got None"),
+        (lambda: L2Decay(float("nan")), "L2Decay: expected a number factor, got nan"),
     ],
 )
 def test_arguments(make, match):

@@ -24,9 +24,10 @@ _FAN_IN_OUT_SCALES = {
     "sigmoid": 4 * math.sqrt(6),
     "linear": 1.0,
 }
+#: Close to rectified linear units, and initialized as they are.
+_LIKE_REL = ("relu", "el", "elu", "leaky_rel", "leaky_relu", "gelu", "silu", "swish")
 for _scales in (_FAN_IN_SCALES, _FAN_IN_OUT_SCALES):
-    # Exponential linear units were published with the initialization of rectified ones.
-    _scales.update(dict.fromkeys(("relu", "el", "elu"), _scales["rel"]))
+    _scales.update(dict.fromkeys(_LIKE_REL, _scales["rel"]))
 
 
 class _DenseSqrt(Initializer):
@@ -68,8 +69,9 @@ class DenseSqrtFanIn(_DenseSqrt):
     BackProp", 1998; He et al., "Delving Deep into Rectifiers", 2015 (the scale of ``rel``).
 
     Args:
-        scale: A number, or the activation of the layer: sqrt(6) for ``rel`` (``relu``, ``el``,
-            ``elu``), sqrt(3) for ``tanh``, 4 sqrt(3) for ``sigmoid``, 1 for ``linear``.
+        scale: A number, or the activation of the layer: sqrt(6) for ``rel`` and its kin (``el``,
+            ``leaky_rel``, ``gelu``, ``silu``), sqrt(3) for ``tanh``, 4 sqrt(3) for ``sigmoid``, 1
+            for ``linear``.
     """
 
     _scales = _FAN_IN_SCALES
@@ -85,8 +87,9 @@ class DenseSqrtFanInOut(_DenseSqrt):
     Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
 
     Args:
-        scale: A number, or the activation of the layer: sqrt(12) for ``rel`` (``relu``, ``el``,
-            ``elu``), sqrt(6) for ``tanh``, 4 sqrt(6) for ``sigmoid``, 1 for ``linear``.
+        scale: A number, or the activation of the layer: sqrt(12) for ``rel`` and its kin (``el``,
+            ``leaky_rel``, ``gelu``, ``silu``), sqrt(6) for ``tanh``, 4 sqrt(6) for ``sigmoid``, 1
+            for ``linear``.
     """
 
     _scales = _FAN_IN_OUT_SCALES

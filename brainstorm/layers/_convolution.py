@@ -57,7 +57,7 @@ class ConvolutionLayer(ActivatedLayer):
     def _check_groups(self, filters: int, channels: int) -> None:
         if filters % self.groups:
             raise self.fail(
-                f"option 'groups': expected a divisor of num_filters={filters}, got {self.groups}."
+                f"expected a divisor of num_filters={filters}, got {self.groups}.", option="groups"
             )
         if channels % self.groups:
             axes = ", ".join(self.axes)

@@ -159,14 +159,7 @@ class FormulaText:
             inspect.signature(function).bind(*arguments, **options)
         except TypeError as error:
             self._refuse(node, f"{error}.")
-
-        def call(values: Mapping[str, Any]) -> Any:
-            try:
-                return function(*[argument(values) for argument in arguments], **options)
-            except (TypeError, OverflowError) as error:
-                self._refuse(node, f"{error}.")
-
-        return call
+        return lambda values: function(*[argument(values) for argument in arguments], **options)
 
     def _option(self, node: ast.expr) -> Any:
         try:

@@ -113,13 +113,9 @@ class Layer(Watched):
         self._check_kwargs()
         self.expected_inputs = self.inputs_for(self.kwargs)
         self._check_in_shapes()
-        outputs, parameters, internals = self.setup(self.kwargs, self.in_shapes)
-        self.out_shapes = OrderedDict(outputs)
-        self.parameter_shapes = OrderedDict(parameters)
-        self.internal_shapes = OrderedDict(internals)
-        for output, structure in self.out_shapes.items():
-            if structure.is_square:
-                raise self.fail(f"output {output!r}: only an internal can grow with T squared.")
+        structures = self.setup(self.kwargs, self.in_shapes)
+        self._check_structures(structures)
+        self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
         self._check_connections()
 
     # -- to override ----------------------------------------------------------------------------
@@ -223,9 +219,12 @@ class Layer(Watched):
             raise self.fail(unknown(category.removesuffix("s"), name, categories[category]))
         return categories[category][name]
 
-    def fail(self, what: str, port: str | None = None) -> LayerValidationError:
-        """Return the error that says `what` is wrong with this layer (or this input of it)."""
+    def fail(
+        self, what: str, port: str | None = None, option: str | None = None
+    ) -> LayerValidationError:
+        """Return the error that says `what` is wrong with this layer (or an input or option)."""
         place = "" if port is None else f", input {port!r}"
+        place += "" if option is None else f", option {option!r}"
         return LayerValidationError(f"layer {self.name!r} ({self.type_name}){place}: {what}")
 
     def misfit(self, port: str, expected: str, remedy: str = "") -> LayerValidationError:
@@ -252,10 +251,7 @@ class Layer(Watched):
             if constraint.accepts(self.kwargs[option]) if given else not constraint.is_required:
                 continue
             got = repr(self.kwargs[option]) if given else "nothing"
-            raise LayerValidationError(
-                f"layer {self.name!r} ({self.type_name}), option {option!r}: expected "
-                f"{constraint.expected}, got {got}."
-            )
+            raise self.fail(f"expected {constraint.expected}, got {got}.", option=option)
 
     def _check_in_shapes(self) -> None:
         for port in self.in_shapes:
@@ -273,6 +269,29 @@ class Layer(Watched):
                 )
             if not template.matches(self.in_shapes[port]):
                 raise self.misfit(port, expected)
+
+    def _check_structures(self, structures: Any) -> None:
+        kinds = ("outputs", "parameters", "internals")
+        groups = structures if isinstance(structures, tuple | list) else ()
+        if len(groups) != len(kinds) or not all(isinstance(group, Mapping) for group in groups):
+            raise self.fail(
+                f"setup: expected mappings from names to BufferStructure, for {', '.join(kinds)}; "
+                f"got {structures!r}. Give an empty one for what the layer has not."
+            )
+        for kind, group in zip(kinds, groups, strict=True):
+            for name, structure in group.items():
+                if not isinstance(name, str) or "." in name or name.startswith("@"):
+                    raise self.fail(
+                        f"{kind}: expected names without '.' and without '@' in front, got "
+                        f"{name!r}. Paths and layouts would read them otherwise."
+                    )
+                if not isinstance(structure, BufferStructure):
+                    raise self.fail(
+                        f"setup, {kind}, {name!r}: expected a BufferStructure such as "
+                        f"BufferStructure('T', 'B', 3), got {structure!r}."
+                    )
+                if kind == "outputs" and structure.is_square:
+                    raise self.fail(f"output {name!r}: only an internal can grow with T squared.")
 
     def _check_connections(self) -> None:
         special = {"parameters": self.parameter_shapes, "internals": self.internal_shapes}

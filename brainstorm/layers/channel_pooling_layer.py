@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._pooling import PoolingLayer
+from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import integer, one_of
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
 
@@ -36,54 +36,29 @@ def ChannelPooling(
     )
 
 
-class ChannelPoolingLayerImpl(Layer):
+class ChannelPoolingLayerImpl(PoolingLayer):
     """Implements `ChannelPooling`: pooling of images with one row per group."""
 
     expected_kwargs = {"group_size": integer(minimum=1).required(), "type": one_of("max", "avg")}
-    accepts_null_deltas = True
-    needs_in_backward = ("internals",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        self.group_size, self.type = kwargs["group_size"], kwargs.get("type", "max")
+        group_size = kwargs["group_size"]
         *rest, channels = in_shapes["default"].shape
-        if channels % self.group_size:
-            raise self.misfit("default", f"(T, B, ..., C) with C a multiple of {self.group_size}")
-        shape = (*rest, channels // self.group_size)
-        internals = {"argmax": BufferStructure(*shape)} if self.type == "max" else {}
-        return {"default": BufferStructure(*shape)}, {}, internals
+        if channels % group_size:
+            raise self.misfit("default", f"(T, B, ..., C) with C a multiple of {group_size}")
+        self.kernel_size = (1, group_size)
+        output = BufferStructure(*rest, channels // group_size)
+        return {"default": output}, {}, self.set_type(kwargs, output)
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = self._grouped(buffers.inputs.default), _as_column(buffers.outputs.default)
-        window = (1, self.group_size)
-        if self.type == "max":
-            argmax = _as_column(buffers.internals.argmax)
-            self.handler.maxpool2d_forward_batch(x, window, y, 0, (1, 1), argmax)
-        else:
-            self.handler.avgpool2d_forward_batch(x, window, y, 0, (1, 1))
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        x, y = self._grouped(buffers.inputs.default), _as_column(buffers.outputs.default)
-        dx = self._grouped(buffers.input_deltas.default)
-        dy = _as_column(buffers.output_deltas.default)
-        window = (1, self.group_size)
-        if self.type == "max":
-            argmax = _as_column(buffers.internals.argmax)
-            self.handler.maxpool2d_backward_batch(x, window, y, 0, (1, 1), argmax, dx, dy)
-        else:
-            self.handler.avgpool2d_backward_batch(x, window, y, 0, (1, 1), dx, dy)
-
-    def _grouped(self, array: Array) -> Array:
+    def images(self, array: Array) -> Array:
         """Return (cells, groups, group_size, 1)."""
         cells = flatten_all_but_last(array)
-        groups = cells.shape[1] // self.group_size
-        return cells.reshape((cells.shape[0], groups, self.group_size, 1))
+        _, group_size = self.kernel_size
+        return cells.reshape((cells.shape[0], cells.shape[1] // group_size, group_size, 1))
 
-
-def _as_column(array: Array) -> Array:
-    """Return (cells, groups, 1, 1)."""
-    cells = flatten_all_but_last(array)
-    return cells.reshape((*cells.shape, 1, 1))
+    def windows(self, array: Array) -> Array:
+        """Return (cells, groups, 1, 1)."""
+        cells = flatten_all_but_last(array)
+        return cells.reshape((*cells.shape, 1, 1))

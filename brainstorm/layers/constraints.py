@@ -97,9 +97,12 @@ def number(
     interval = "" if low is None and high is None else f" in {below}, {above}"
 
     def accepts(v: Any) -> bool:
-        if not isinstance(v, (int, float, np.number)) or isinstance(v, bool):
+        if not isinstance(v, (int, float, np.integer, np.floating)) or isinstance(v, bool):
             return False
-        value = float(v)
+        try:
+            value = float(v)
+        except OverflowError:  # an int of hundreds of digits
+            return False
         above_low = low is None or (value > low if low_open else value >= low)
         below_high = high is None or (value < high if high_open else value <= high)
         return math.isfinite(value) and above_low and below_high

@@ -84,7 +84,7 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
         extra = kwargs.get("output_padding", 0)
         if extra >= min(self.stride):
             raise self.fail(
-                f"option 'output_padding': expected less than stride={self.stride}, got {extra}."
+                f"expected less than stride={self.stride}, got {extra}.", option="output_padding"
             )
         *image, channels = in_shapes["default"].feature_shape
         size = [

@@ -259,7 +259,7 @@ class ExpressionLayer(Layer):
         port = next(path for path in self._names if path.startswith("inputs.")).partition(".")[2]
         port = "default" if "default" in self.in_shapes else port
         features = self.in_shapes[port].feature_shape
-        items = [shape] if isinstance(shape, (int, str)) else list(shape)
+        items = list(shape) if isinstance(shape, (list, tuple)) else [shape]
         if items.count("...") == 1:
             at = items.index("...")
             items[at : at + 1] = ["F"] * (len(features) - len(items) + 1)
@@ -293,9 +293,7 @@ class ExpressionLayerImpl(ExpressionLayer):
         except LayerValidationError:
             raise
         except ValidationError as error:
-            raise LayerValidationError(
-                f"layer {self.name!r} ({self.type_name}), option 'formula': {error}"
-            ) from None
+            raise self.fail(str(error), option="formula") from None
 
     @classmethod
     def parameters_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, ParameterShape]:

@@ -40,8 +40,8 @@ class InputLayerImpl(Layer):
         shapes = kwargs.get("out_shapes")
         if not isinstance(shapes, Mapping) or not shapes:
             raise self.fail(
-                f"option 'out_shapes': expected a dict such as {{'default': ('T', 'B', 784)}}, "
-                f"got {shapes!r}."
+                f"expected a dict such as {{'default': ('T', 'B', 784)}}, got {shapes!r}.",
+                option="out_shapes",
             )
         outputs = {}
         for name, shape in shapes.items():
@@ -49,8 +49,9 @@ class InputLayerImpl(Layer):
                 outputs[name] = BufferStructure(*shape)
             except (StructureValidationError, TypeError) as error:
                 raise self.fail(
-                    f"option 'out_shapes', {name!r}: expected a shape such as ('T', 'B', 784), "
-                    f"got {shape!r}: {error}"
+                    f"expected a shape such as ('T', 'B', 784) for {name!r}, got {shape!r}: "
+                    f"{error}",
+                    option="out_shapes",
                 ) from None
         return outputs, {}, {}
 

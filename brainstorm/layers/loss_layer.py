@@ -16,6 +16,9 @@ from brainstorm.utils import Array
 
 __all__ = ["Loss", "LossLayerImpl"]
 
+#: Shapes of deltas whose formulas are kept, where there is a loss scale.
+MOST_SHAPES = 256
+
 
 def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrapper:
     """Add a loss: where the backward pass starts.
@@ -78,7 +81,7 @@ class LossLayerImpl(Layer):
             self.handler.add_st(factor, dx, dx)
 
 
-@functools.cache
+@functools.lru_cache(MOST_SHAPES)
 def _scaled(factor: float, shape: tuple[int, ...]) -> Formula:
     """Return the formula of deltas that are all ``scale * factor``."""
     return formula(

@@ -71,8 +71,9 @@ class MultiHeadSelfAttentionLayerImpl(Layer):
         self.causal = kwargs.get("causal", False)
         if size % heads:
             raise self.fail(
-                f"option 'size': expected a multiple of num_heads={heads}, got {size}. Each head "
-                f"gets size / num_heads features."
+                f"expected a multiple of num_heads={heads}, got {size}. Each head gets "
+                f"size / num_heads features.",
+                option="size",
             )
         self.scale = (size // heads) ** -0.5
         parameters = {
@@ -89,24 +90,21 @@ class MultiHeadSelfAttentionLayerImpl(Layer):
             internals["keep"] = BufferStructure("T", "B", heads)
         return {"default": BufferStructure("T", "B", size)}, parameters, internals
 
-    def _project(self, x: Array, buffers: BufferView, kind: str, out: Array) -> None:
+    def _project(self, buffers: BufferView, kind: str, source: Array, target: Array) -> None:
         W, bias = buffers.parameters[f"W{kind}"], buffers.parameters[f"b{kind}"]
-        self.handler.affine_mm(x, W, bias, out, "linear")
+        x, y = flatten_time_and_features(source), flatten_time_and_features(target)
+        self.handler.affine_mm(x, W, bias, y, "linear")
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        _h, x = self.handler, flatten_time_and_features(buffers.inputs.default)
+        _h, internals = self.handler, buffers.internals
         for kind in "qkv":
-            out = flatten_time_and_features(buffers.internals[kind.upper()])
-            self._project(x, buffers, kind, out)
-        _h.mult_st(self.scale, buffers.internals.Q, buffers.internals.Q)
-        Q, K, V, A, P = (_by_head(b) for b in buffers.internals[:5])
+            self._project(buffers, kind, buffers.inputs.default, internals[kind.upper()])
+        _h.mult_st(self.scale, internals.Q, internals.Q)
+        Q, K, V, A, P = (_by_head(b) for b in internals[:5])
         _h.batched_dot_mm(Q, K, P, transb=True)
         _h.attention_softmax(P, self._keys(buffers), self.causal, P)
         _h.batched_dot_mm(P, V, A)
-        A, y = (
-            flatten_time_and_features(b) for b in (buffers.internals.A, buffers.outputs.default)
-        )
-        self._project(A, buffers, "o", y)
+        self._project(buffers, "o", internals.A, buffers.outputs.default)
 
     def _keys(self, buffers: BufferView) -> Array | None:
         """Return the mask with one column per sequence and head."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brainstorm.layers._writing import write
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
@@ -42,10 +43,6 @@ class NoOpLayerImpl(Layer):
         self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-        if self.overwrites("input_deltas.default"):
-            self.handler.copy_to(dy, dx)
-        else:
-            self.handler.add_tt(dy, dx, dx)
+        if self.needs_delta("default"):
+            dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+            write(self, "input_deltas.default", dy, dx)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._checks import window_output_size
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers._pooling import PoolingLayer
+from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import any_value, integer, one_of, pair
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import flatten_time
 
 __all__ = ["Pooling2D", "Pooling2DLayerImpl"]
 
@@ -48,7 +47,7 @@ def Pooling2D(
     )
 
 
-class Pooling2DLayerImpl(Layer):
+class Pooling2DLayerImpl(PoolingLayer):
     """Implements `Pooling2D`; `activation_function` is accepted for old files and ignored."""
 
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
@@ -59,40 +58,13 @@ class Pooling2DLayerImpl(Layer):
         "padding": integer(minimum=0),
         "activation_function": any_value(),
     }
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas",)
-    needs_in_backward = ("internals",)
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         self.kernel_size = tuple(kwargs["kernel_size"])
-        self.type = kwargs.get("type", "max")
         self.stride = tuple(kwargs.get("stride", (1, 1)))
         self.padding = kwargs.get("padding", 0)
         size = window_output_size(self, self.kernel_size, self.stride, self.padding)
-        shape = ("T", "B", *size, in_shapes["default"].shape[-1])
-        internals = {"argmax": BufferStructure(*shape)} if self.type == "max" else {}
-        return {"default": BufferStructure(*shape)}, {}, internals
-
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
-        window, padding, stride = self.kernel_size, self.padding, self.stride
-        if self.type == "max":
-            argmax = flatten_time(buffers.internals.argmax)
-            self.handler.maxpool2d_forward_batch(x, window, y, padding, stride, argmax)
-        else:
-            self.handler.avgpool2d_forward_batch(x, window, y, padding, stride)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
-        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
-        dx, dy = (flatten_time(a.default) for a in (buffers.input_deltas, buffers.output_deltas))
-        arguments = x, self.kernel_size, y, self.padding, self.stride
-        add = not self.overwrites("input_deltas.default")
-        if self.type == "max":
-            argmax = flatten_time(buffers.internals.argmax)
-            self.handler.maxpool2d_backward_batch(*arguments, argmax, dx, dy, add)
-        else:
-            self.handler.avgpool2d_backward_batch(*arguments, dx, dy, add)
+        output = BufferStructure("T", "B", *size, in_shapes["default"].shape[-1])
+        return {"default": output}, {}, self.set_type(kwargs, output)

@@ -49,7 +49,7 @@ class SliceLayerImpl(Layer):
         if not -len(features) <= axis < len(features):
             raise self.misfit("default", f"a feature dimension {axis}")
         if start >= stop:
-            raise self.fail(f"option 'start': expected less than stop={stop}, got {start}.")
+            raise self.fail(f"expected less than stop={stop}, got {start}.", option="start")
         if stop > features[axis]:
             raise self.misfit("default", f"at least {stop} on feature dimension {axis}")
         behind = product(features[axis % len(features) + 1 :])

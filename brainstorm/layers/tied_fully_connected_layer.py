@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brainstorm.errors import NetworkValidationError
 from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import activation as activation_name
@@ -37,7 +38,15 @@ def TiedFullyConnected(
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *size)
     Parameters: W (n, out), that of `tied_to`; bias (out,), its own
     Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+
+    Raises:
+        NetworkValidationError: `tied_to` is something else, such as the name of a layer.
     """
+    if not isinstance(tied_to, ConstructionWrapper):
+        raise NetworkValidationError(
+            f"TiedFullyConnected: expected tied_to to be what FullyConnected(...) returned, got "
+            f"{tied_to!r}."
+        )
     tied = ConstructionWrapper.create(
         TiedFullyConnectedLayerImpl, name=name, activation=activation, size=size
     )
@@ -60,8 +69,9 @@ class TiedFullyConnectedLayerImpl(ActivatedLayer):
         if size is None:
             if "W" not in self.shared_structures:
                 raise self.fail(
-                    "option 'size': it is that of the input of the layer that this one is tied to, "
-                    "which does not come before this one. Give the size."
+                    "it is that of the input of the layer that this one is tied to, which has no "
+                    "parameter W, or does not come before this one. Give the size.",
+                    option="size",
                 )
             size = self.shared_structures["W"].shape[1:]
         output = BufferStructure("T", "B", *(size if isinstance(size, (tuple, list)) else (size,)))

@@ -1,3 +1,5 @@
+"""Batch normalization: the statistics of the batch, the running ones, and the deltas."""
+
 from __future__ import annotations
 
 import numpy as np

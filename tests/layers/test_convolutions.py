@@ -49,17 +49,18 @@ def test_against_loops(axes: int, data: st.DataObject) -> None:
     small = st.integers(1, 3)
     kernel, stride, dilation = (data.draw(st.tuples(*[small] * axes)) for _ in range(3))
     padding, groups = data.draw(st.integers(0, 2)), data.draw(st.integers(1, 2))
+    filters = groups * data.draw(st.integers(1, 2))
     extents = [d * (k - 1) + 1 - 2 * padding for k, d in zip(kernel, dilation, strict=True)]
     size = [max(1, extent) + data.draw(st.integers(0, 2)) for extent in extents]
     x = np.random.RandomState(0).normal(size=(2, 1, *size, 2 * groups))
     create, _ = KINDS[axes]
     options = [kernel, stride, dilation] if axes > 1 else [kernel[0], stride[0], dilation[0]]
     layer = create(
-        groups, options[0], options[1], padding, "linear", dilation=options[2], groups=groups
+        filters, options[0], options[1], padding, "linear", dilation=options[2], groups=groups
     )
     bench = run(layer, {"default": x})
     W, bias = bench.get("parameters.W"), bench.get("parameters.bias")
-    assert W.shape == (groups, *kernel, 2)
+    assert W.shape == (filters, *kernel, 2)
     for t in range(2):
         expected = convolve(x[t, 0], W, stride, padding, dilation, groups) + bias
         np.testing.assert_allclose(bench.get("outputs.default")[t, 0], expected, atol=1e-12)
@@ -163,7 +164,7 @@ def test_bad_option(axes: int, changes: dict, text: str) -> None:
 def test_groups_that_do_not_fit(axes: int) -> None:
     _, letters = KINDS[axes]
     shape = ("T", "B", *(4,) * axes, 6)
-    text = "option 'groups': expected a divisor of num_filters=2, got 3."
+    text = "), option 'groups': expected a divisor of num_filters=2, got 3."
     with pytest.raises(LayerValidationError, match=re.escape(text)):
         build_layer(options(axes, groups=3), {"default": shape})
     text = f"'default': expected (T, B, {letters}, C) with C a multiple of 4, got (T, B, 4"

@@ -1,3 +1,5 @@
+"""Dropout: masks, their scale, and their seeds."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -10,8 +10,10 @@ import pytest
 
 from brainstorm import layers as bl
 from brainstorm.errors import LayerValidationError
+from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.architecture import Connection
 from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import build_layer
 
 VECTOR = {"default": ("T", "B", 3)}
@@ -32,6 +34,9 @@ OPTIONS = [
     (lambda: bl.BatchNorm(decay=1.5), VECTOR, r"option 'decay': expected a number in \[0, 1\]"),
     (lambda: bl.BatchNorm(epsilon=0), VECTOR, r"option 'epsilon': expected a number in \(0, inf\)"),
     (lambda: bl.Loss("much"), VECTOR, "option 'importance': expected a number, got 'much'"),
+    (lambda: bl.Loss(np.nan), VECTOR, "option 'importance': expected a number, got nan"),
+    (lambda: bl.Loss(10**400), VECTOR, "option 'importance': expected a number, got 1000"),
+    (lambda: bl.Loss(1j), VECTOR, "option 'importance': expected a number, got 1j"),
     (lambda: bl.Recurrent((2, 2)), VECTOR, "option 'size': expected an int >= 1"),
     (lambda: bl.Lstm(2.0), VECTOR, "option 'size': expected an int >= 1, got 2.0"),
     (lambda: bl.Convolution2D(0, (1, 1)), IMAGE, "option 'num_filters': expected an int >= 1"),
@@ -138,7 +143,7 @@ def test_input_without_shapes(shapes: Any) -> None:
 @pytest.mark.parametrize("shape", [("B", "T", 3), 5, (), ("T", "B")])
 def test_input_with_a_bad_shape(shape: Any) -> None:
     with pytest.raises(
-        LayerValidationError, match="'out_shapes', 'default': expected a shape such"
+        LayerValidationError, match=r"option 'out_shapes': expected a shape such .* for 'default'"
     ):
         build_layer(bl.Input({"default": shape}), {})
 
@@ -171,3 +176,28 @@ def test_class_indices_out_of_range(bad: float) -> None:
 def test_class_indices_in_range(dtype: type) -> None:
     softmax_layer().validate_data("targets", np.array([[[0], [1]]], dtype=dtype))
     softmax_layer().validate_data("default", np.full((1, 2, 3), np.nan))
+
+
+class DeclaresTestLayerImpl(Layer):
+    expected_kwargs = {"declared"}
+
+    def setup(self, kwargs: Any, in_shapes: Any) -> Any:
+        return kwargs["declared"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "match"),
+    [
+        ({}, r"setup: expected mappings .* for outputs, parameters, internals; got \{\}\."),
+        (({}, {}), "setup: expected mappings"),
+        ((BufferStructure("T", "B", 1), {}, {}), "setup: expected mappings"),
+        (({}, {"W": (3,)}, {}), r"setup, parameters, 'W': expected a BufferStructure .*got \(3,\)"),
+        (({"a.b": None}, {}, {}), r"outputs: expected names without '\.' and .* got 'a\.b'\."),
+        (({}, {}, {"@type": None}), "internals: expected names without .* '@' in front, got '@ty"),
+        (({}, {3: None}, {}), "parameters: expected names without .* got 3"),
+    ],
+)
+def test_what_setup_declares(declared: Any, match: str) -> None:
+    layer = ConstructionWrapper.create(DeclaresTestLayerImpl, declared=declared)
+    with pytest.raises(LayerValidationError, match=rf"layer 'DeclaresTest' \(.*\): {match}"):
+        build_layer(layer, VECTOR)

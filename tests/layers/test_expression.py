@@ -200,6 +200,8 @@ ERRORS = [
     ("x * w", {"w": ("...", "...")}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
     ("x * w", {"w": ()}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
     ("x * w", {"w": True}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
+    ("x * w", {"w": None}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
+    ("x * w", {"w": 2.5}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for"),
     ("x * w", {"w": 4}, ": its formula, with T=5 and B=3: op-tree 'mul' of x of shape (5, 3, 3) "
      "and w of shape (4,): expected shapes that broadcast"),
     ("x * sum(x)", {}, f": its formula, with T=5 and B=3: {ALONE} sum(x, axis=(0, 1, 2), "

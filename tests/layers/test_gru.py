@@ -46,4 +46,4 @@ def test_names_and_shapes() -> None:
     assert " ".join(layer.parameter_shapes) == "Wr Wz Wh Rh Rr Rz bRh br bz bh"
     assert sum(s.feature_size for s in layer.parameter_shapes.values()) == 3 * 5 * 8 + 4 * 5
     assert layer.out_shapes["default"].context_size == 1
-    assert "hold" not in layer.internal_shapes
+    assert " ".join(layer.internal_shapes) == "Qa Ra Za Ha Rb Zb Hb dQa dRa dZa dHa carry"

@@ -1,4 +1,4 @@
-"""Convolution and pooling against loops over single windows."""
+"""Pooling of images against loops over single windows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.layers import Convolution2D, Pooling2D
+from brainstorm.layers import Pooling2D
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.testing import build_layer
 from tests.layers.running import run
@@ -37,20 +37,6 @@ def slide(image: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int]) -
         top, left = p * stride[0], q * stride[1]
         out[p, q] = image[top : top + kernel[0], left : left + kernel[1]]
     return out
-
-
-@settings(max_examples=30, deadline=None)
-@given(windows(), st.integers(1, 3), st.integers(1, 3))
-def test_convolution(window: tuple, channels: int, filters: int) -> None:
-    size, kernel, stride, padding = window
-    x = np.random.RandomState(0).normal(size=(2, 2, *size, channels))
-    layer = Convolution2D(filters, kernel, stride, padding, "linear")
-    bench = run(layer, {"default": x})
-    W, bias = bench.get("parameters.W"), bench.get("parameters.bias")
-    for t, b in itertools.product(range(2), range(2)):
-        patches = slide(padded(x[t, b], padding, 0.0), kernel, stride)
-        expected = np.einsum("pqijc,fijc->pqf", patches, W) + bias
-        np.testing.assert_allclose(bench.get("outputs.default")[t, b], expected, atol=1e-12)
 
 
 @settings(max_examples=30, deadline=None)
@@ -88,13 +74,6 @@ def test_average_pooling_has_no_argmax() -> None:
     assert not build_layer(
         Pooling2D((1, 1), "avg"), {"default": ("T", "B", 2, 2, 1)}
     ).internal_shapes
-
-
-def test_missing_activation_of_a_convolution_is_tanh() -> None:
-    construction = Convolution2D(1, (1, 1))
-    assert construction.layer.layer_kwargs.pop("activation") == "rel"
-    layer = build_layer(construction, {"default": ("T", "B", 2, 2, 1)})
-    assert layer.activation == "tanh"
 
 
 def test_pooling_ignores_activation_function() -> None:

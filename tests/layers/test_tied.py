@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm import layers as bl
-from brainstorm.errors import LayerValidationError
+from brainstorm.errors import LayerValidationError, NetworkValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
@@ -83,7 +83,7 @@ def test_it_may_come_first_if_its_size_is_given() -> None:
 
     check_gradients(build(decoder_first(3)))
     message = (
-        r"layer 'Dec' .*option 'size': it is that of the input of the layer .* Give the size\."
+        r"layer 'Dec' .*option 'size': it is that .* or does not come before this one\. Give the"
     )
     with pytest.raises(LayerValidationError, match=message):
         Network.from_layer(decoder_first(None))
@@ -128,3 +128,8 @@ def test_names_are_unique_among_both() -> None:
 def test_what_cannot_be_tied(hidden: Any, message: str) -> None:
     with pytest.raises(LayerValidationError, match=message):
         Network.from_layer(wire(*hidden(bl.FullyConnected(3, name="Enc"))))
+
+
+def test_it_is_tied_to_a_layer_and_not_to_a_name() -> None:
+    with pytest.raises(NetworkValidationError, match=r"expected tied_to to be what .* got 'Enc'\."):
+        bl.TiedFullyConnected("Enc")
