@@ -287,7 +287,7 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         return {key: _pack(item, _join(path, key), arrays) for key, item in value.items()}
     if type(value) is list and len(value) > LONG_LIST and set(map(type, value)) in ({float}, {int}):
         array = np.array(value)
-        if array.dtype in (np.float64, np.int64):
+        if array.dtype == (np.float64 if type(value[0]) is float else np.int64):
             return {LIST: _put(array, path, arrays)}
     if isinstance(value, (list, tuple)):
         items = [_pack(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]
@@ -307,8 +307,8 @@ def _join(path: str, key: str) -> str:
 
 
 def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
-    name = path.replace("/", "|")  # a slash would open a group
-    while name in arrays or name == ".":  # names may contain dots; one alone means the group
+    name = path.replace("/", "|").replace("\0", "|")  # they would open a group, or end the name
+    while name in arrays or name in ("", "."):  # names may contain dots; one alone means the group
         name += "'"
     arrays[name] = array
     return name

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,16 @@ class RandomState(np.random.RandomState):
         return self._seed
 
     def set_seed(self, seed: int | None = None) -> None:
-        """Start again from `seed` (`None` draws one from `global_rnd`)."""
-        self._seed: int = global_rnd.generate_seed() if seed is None else int(seed)
+        """Start again from `seed` (`None` draws one from `global_rnd`).
+
+        Raises:
+            ValidationError: `seed` is no integer, or negative.
+        """
+        if seed is None:
+            seed = global_rnd.generate_seed()
+        if not isinstance(seed, Integral) or seed < 0:
+            raise ValidationError(f"seed: expected an integer >= 0 or None, got {seed!r}.")
+        self._seed: int = int(seed)
         self.reset()
 
     def reset(self) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from brainstorm.errors import NetworkValidationError, UnknownTypeError, ValidationError, unknown
-from brainstorm.utils import flatten
+from brainstorm.utils import copy_containers, flatten
 
 __all__ = ["get_references", "resolve_initializers", "resolve_modifiers"]
 
@@ -58,15 +58,7 @@ def get_references(default_or_dict: Any, kwargs: Mapping[str, Any]) -> dict[str,
             f"expected every reference once, got {', '.join(repeated)} both in the first argument "
             f"and by keyword."
         )
-    return _copy_containers({**given, **kwargs})
-
-
-def _copy_containers(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copy_containers(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_copy_containers(item) for item in value]
-    return value
+    return copy_containers({**given, **kwargs})
 
 
 def resolve_initializers(

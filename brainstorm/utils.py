@@ -14,6 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from brainstorm._version import __version__
 from brainstorm.errors import (
     InitializationError,
@@ -44,6 +46,7 @@ __all__ = [
     "atomic_file",
     "check_nesting",
     "convert_to_nested_indices",
+    "copy_containers",
     "flatten",
     "flatten_all_but_last",
     "flatten_features",
@@ -69,7 +72,7 @@ Array: TypeAlias = Any
 
 T = TypeVar("T")
 
-PYTHON_IDENTIFIER = re.compile(r"^[_a-zA-Z][_a-zA-Z0-9]*$")
+PYTHON_IDENTIFIER = re.compile(r"^[_a-zA-Z][_a-zA-Z0-9]*\Z")
 
 #: Words with a meaning of their own in references; no layer may be called so.
 NAME_BLACKLIST = {"default", "fallback"}
@@ -120,6 +123,16 @@ def convert_to_nested_indices(
         else:
             yield counter[0]
             counter[0] += 1
+
+
+def copy_containers(value: Any) -> Any:
+    """Return `value` with copies of the dicts, lists and tuples in it, and Python's numbers."""
+    if isinstance(value, Mapping):
+        return {key: copy_containers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        copied = [copy_containers(item) for item in value]
+        return tuple(copied) if isinstance(value, tuple) else copied
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def sort_by_index_key(item: tuple[str, Any]) -> int:
@@ -253,6 +266,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         OSError: The file cannot be written.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} for {target.name!r}")
     _remove_abandoned(target)
     handle, temporary = _locked_temporary(target)
     try:

@@ -144,6 +144,10 @@ def test_a_state_that_does_not_fit(net: Network) -> None:
     net.provide_external_data(DATA)
     with pytest.raises(NetworkValidationError, match=r"context for 'Lstm.*expected .*got none"):
         net.carry_context([], continues=True)
+    with pytest.raises(
+        NetworkValidationError, match=r"^carry_context: expected a list, which is .*, got \(\)\.$"
+    ):
+        net.carry_context((), continues=False)
     state: list = []
     net.carry_context(state, continues=False)
     net.provide_external_data({name: array[:, :2] for name, array in DATA.items()})

@@ -25,6 +25,8 @@ KINDS = {
     "FileFormatError": OSError,
     "OutOfMemoryError": MemoryError,
     "MissingDependencyError": ImportError,
+    "DeviceError": RuntimeError,
+    "KernelError": errors.DeviceError,
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 import brainstorm as bs
 from brainstorm.errors import (
     BrainstormError,
+    DescriptionError,
     FileFormatError,
     HandlerValidationError,
     InitializationError,
@@ -23,7 +24,9 @@ from brainstorm.files import write_network_file
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian, Orthogonal, Uniform
 from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss, Lstm, Recurrent
+from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
+from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, L2Decay
 from tests.networks import WIRINGS, build, classifier, data_for, numerical_gradients
 
@@ -175,6 +178,12 @@ def test_largest_batch():
     largest = net.largest_batch(1_000_000, T=2)
     assert net.memory(2, largest).total <= 1_000_000 < net.memory(2, largest + 1).total
     assert net.largest_batch(10) == 0
+    with pytest.raises(NetworkValidationError, match=r"^T: expected at least 1, got 0\.$"):
+        net.largest_batch(1_000_000, T=0)
+    inp = Input({"default": (3,)})
+    inp >> Loss()
+    with pytest.raises(NetworkValidationError, match="no buffer of this network grows with"):
+        Network.from_layer(inp).largest_batch(1_000_000)
 
 
 # -- context --------------------------------------------------------------------------------------
@@ -309,6 +318,34 @@ def test_extra_names_are_ignored_and_missing_ones_on_request():
     net.provide_external_data({"default": data["default"] + 1}, all_inputs=False)
     np.testing.assert_array_equal(net.get_input("default"), data["default"] + 1)
     np.testing.assert_array_equal(net.get_input("targets"), data["targets"])
+
+
+def test_other_arrays_go_through_numpy_and_are_checked():
+    class Foreign:  # as of PyTorch, or in a file
+        def __init__(self, array):
+            self.array, self.shape = array, array.shape
+
+        def __array__(self, *args, **kwargs):
+            return self.array
+
+    net = mlp()
+    data = data_for(net)
+    net.provide_external_data({name: Foreign(array) for name, array in data.items()})
+    for name, array in data.items():
+        np.testing.assert_array_equal(net.get_input(name), array)
+    with pytest.raises(LayerValidationError, match=r"layer 'Out' \(SoftmaxCE\), input 'targets'"):
+        net.provide_external_data({**data, "targets": Foreign(data["targets"] + 5)})
+
+
+def test_inputs_without_time_leave_the_others_as_they_are():
+    inp = Input({"default": ("T", "B", 2), "per_sequence": ("B", 3)})
+    inp >> FullyConnected(2)
+    net = Network.from_layer(inp, handler=FLOAT64)
+    net.provide_external_data({"default": np.ones((4, 5, 2)), "per_sequence": np.ones((5, 3))})
+    net.provide_external_data({"per_sequence": np.zeros((5, 3))}, all_inputs=False)
+    np.testing.assert_array_equal(net.get_input("default"), np.ones((4, 5, 2)))
+    net.predict({"per_sequence": np.zeros((3, 3))}, "Input.outputs.per_sequence")
+    assert (net.time_size, net.batch_size) == (1, 3)  # a prediction depends on its data alone
 
 
 def test_passes_without_data_are_refused():
@@ -456,7 +493,12 @@ def test_closing():
         net.provide_external_data(data_for(net))
     assert calls == [1]
     net.close()
-    for use in (lambda: net.get("parameters"), net.forward_pass, lambda: net.buffer):
+    for use in (
+        lambda: net.get("parameters"),
+        net.forward_pass,
+        lambda: net.buffer,
+        lambda: net.provide_external_data(data_for(net)),
+    ):
         with pytest.raises(NetworkValidationError, match="the network is closed"):
             use()
 
@@ -520,6 +562,10 @@ def test_a_failing_initialize_changes_nothing():
         net.initialize(Orthogonal())
     with pytest.raises(NetworkValidationError, match="FulyConnected.*FullyConnected_1"):
         net.initialize({"FulyConnected_1": 0, "default": 1})
+    odd = Gaussian(7.0)
+    odd.source = object()
+    with pytest.raises(DescriptionError, match=r"\[default\]\[Gaussian.source\]: a object has no"):
+        net.initialize(odd)
     np.testing.assert_array_equal(net.get("parameters"), before)
 
 
@@ -540,6 +586,27 @@ def test_modifiers():
         net.set_weight_modifiers(L2Decay(0.1))
 
 
+# -- statistics -----------------------------------------------------------------------------------
+
+
+class TwoNumbersLayerImpl(NoOpLayerImpl):
+    """Has statistics under names of its own."""
+
+    has_stats = True
+
+    def dump_statistics(self, buffers, storage):
+        storage.update({f"{self.name}.low": 1.0, f"{self.name}.high": 2.0})
+
+
+def test_statistics_of_any_name_are_shown(capsys):
+    inp = Input({"default": ("T", "B", 2)})
+    inp >> ConstructionWrapper.create(TwoNumbersLayerImpl, name="Own")
+    net, storage = Network.from_layer(inp), {"before": 0.0}
+    assert net.dump_statistics(storage, show=True) is storage
+    assert storage == {"before": 0.0, "Own.low": 1.0, "Own.high": 2.0}
+    assert capsys.readouterr().out == "Own.low: 1.0\nOwn.high: 2.0\n"
+
+
 # -- handlers -------------------------------------------------------------------------------------
 
 
@@ -554,6 +621,24 @@ def test_set_handler_keeps_parameters_and_statistics():
     net.provide_external_data(data_for(net))
     net.forward_pass()
     net.backward_pass()
+
+
+@pytest.mark.parametrize("wrong", [None, NumpyHandler, "numpy"])
+def test_what_is_no_handler(wrong, tmp_path):
+    text = re.escape(f"expected a handler such as NumpyHandler(), got {wrong!r}.")
+    net = mlp()
+    with pytest.raises(NetworkValidationError, match=f"^{text}$"):
+        net.set_handler(wrong)
+    net.provide_external_data(data_for(net))
+    net.forward_pass()
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    if wrong is not None:
+        for make in (
+            lambda: Network.from_layer(WIRINGS["mlp"](), handler=wrong),
+            lambda: Network.from_hdf5(tmp_path / "net.hdf5", wrong),
+        ):
+            with pytest.raises(NetworkValidationError, match=f"^{text}$"):
+                make()
 
 
 # -- predict --------------------------------------------------------------------------------------
@@ -576,6 +661,18 @@ def test_predict_equals_a_forward_pass(wiring):
 def test_predict_cuts_the_context_row():
     net = build("lstm", FLOAT64)
     assert net.predict(np.zeros((4, 2, 4)), "Lstm.outputs.default").shape == (4, 2, 3)
+
+
+def test_one_value_for_a_whole_batch_cannot_be_put_together():
+    net = build("mlp", FLOAT64)
+    x, path = np.zeros((1, 5, 4)), "Loss.outputs.loss"
+    assert net.predict(x, path).shape == (1,)
+    with pytest.raises(
+        NetworkValidationError,
+        match=r"^predict: 'Loss.outputs.loss' is of constant size, one for a whole batch, got 3 "
+        r"batches. Pass a larger batch_size.$",
+    ):
+        net.predict(x, path, batch_size=2)
 
 
 def test_predict_says_what_it_misses():
@@ -628,6 +725,15 @@ def test_descriptions_are_initialized_again():
     net = build("mlp", FLOAT64)
     again = bs.create_from_description(bs.get_description(net))
     assert (again.get("parameters") != 0).any()
+
+
+def test_a_network_of_a_users_class_stays_one():
+    class OwnNetwork(Network):
+        pass
+
+    net = OwnNetwork.from_layer(WIRINGS["mlp"]())
+    for again in (net.copy(), bs.create_from_description(bs.get_description(net))):
+        assert type(again) is OwnNetwork
 
 
 def test_persistent_buffers_survive_resizing_and_saving(tmp_path):

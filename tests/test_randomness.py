@@ -40,6 +40,16 @@ def test_a_seed_determines_the_numbers(seed):
     assert draw(rnd) != first
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "42"])
+def test_what_is_no_seed_changes_nothing(seed):
+    rnd = RandomState(7)
+    with pytest.raises(ValidationError) as caught:
+        rnd.set_seed(seed)
+    assert str(caught.value) == f"seed: expected an integer >= 0 or None, got {seed!r}."
+    assert rnd.get_seed() == 7
+    assert draw(rnd) == draw(RandomState(7))
+
+
 def test_it_is_a_numpy_random_state():
     rnd = RandomState(1)
     assert isinstance(rnd, np.random.RandomState)

@@ -1,5 +1,6 @@
 """Small helpers: names, paths, nesting, shapes, atomic files and texts."""
 
+import json
 import os
 import re
 import stat
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from brainstorm import __version__, utils
 from brainstorm.errors import UnknownPathError, ValidationError
+from brainstorm.layers import FullyConnected, Input
+from brainstorm.network import Network
 from brainstorm.utils import atomic_file, get_by_path, get_normalized_path, progress_bar
 
 # -- names and nesting --------------------------------------------------------------------------
@@ -24,7 +27,7 @@ def test_valid_layer_names(name):
     assert utils.is_valid_layer_name(name)
 
 
-@pytest.mark.parametrize("name", ["", "1a", "a b", "a.b", "a-b", "é", "default", "fallback"])
+@pytest.mark.parametrize("name", ["", "1a", "a b", "a.b", "a-b", "a\n", "é", "default", "fallback"])
 def test_invalid_layer_names(name):
     assert not utils.is_valid_layer_name(name)
 
@@ -66,6 +69,23 @@ def _shape(nested):
 def test_flatten_takes_tuples_too():
     assert list(utils.flatten([1, (2, [3, ()]), "ab"])) == [1, 2, 3, "ab"]
     assert list(utils.convert_to_nested_indices(["a", ("b", "c")], [5])) == [5, [6, 7]]
+
+
+def test_copies_of_containers_share_nothing_but_what_is_in_them():
+    thing = object()
+    value = {"a": [1, (thing, [2])], "b": ()}
+    copied = utils.copy_containers(value)
+    assert copied == value
+    assert copied["a"][1][0] is thing
+    copied["a"][1][1].append(3)
+    assert value == {"a": [1, (thing, [2])], "b": ()}
+
+
+def test_numbers_of_numpy_are_copied_as_numbers_of_python_which_json_knows():
+    layer = Input(out_shapes={"default": ("T", "B", 2)}) >> FullyConnected(np.int64(3))
+    net = Network.from_layer(layer)
+    assert json.loads(json.dumps(net.architecture))["FullyConnected"]["size"] == 3
+    assert type(utils.copy_containers([np.float32(0.5)])[0]) is float
 
 
 def test_sorting_by_index_puts_what_has_none_first():
@@ -200,6 +220,15 @@ def _crash_while_writing(target, error):
     with atomic_file(str(target)) as temporary:
         temporary.write_text("half of the n")
         raise error
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    folder = str(tmp_path / "none")
+    with (
+        pytest.raises(FileNotFoundError, match=f"^there is no folder {folder!r} for 'file.txt'$"),
+        atomic_file(f"{folder}/file.txt"),
+    ):
+        pass
 
 
 def test_a_crash_while_renaming_leaves_no_temporary(tmp_path):

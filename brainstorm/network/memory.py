@@ -14,40 +14,49 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
 from brainstorm.randomness import Seedable
-from brainstorm.structure.architecture import INPUT, Architecture
+from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.display import ShownAsTree, Tree
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.summary import network_tree, summarize
 
-__all__ = ["NetworkMemory"]
+__all__ = ["NetworkMemory", "check_handler"]
+
+
+def check_handler(handler: Any) -> None:
+    """Check that something is a handler.
+
+    Raises:
+        NetworkValidationError: It is none.
+    """
+    if not isinstance(handler, Handler):
+        raise NetworkValidationError(f"expected a handler such as NumpyHandler(), got {handler!r}.")
 
 
 class NetworkMemory(ShownAsTree, Seedable):
     """Layers and buffers of a network."""
 
     def __init__(
-        self,
-        layers: Mapping[str, Layer],
-        buffer_manager: BufferManager,
-        architecture: Architecture,
-        seed: int | None = None,
-        handler: Handler | None = None,
+        self, layers: Mapping[str, Layer], buffer_manager: BufferManager, seed: int | None
     ) -> None:
         super().__init__(seed)
         self.layers: OrderedDict[str, Layer] = OrderedDict(layers)
-        self.architecture = architecture
         self.loss_layers = [n for n, la in self.layers.items() if isinstance(la, LossLayerImpl)]
         if "total_loss" in self.loss_layers:
             raise NetworkValidationError(
                 "layer 'total_loss' (Loss): the name is taken by the sum of all losses."
             )
         self._buffer_manager = buffer_manager
-        self.set_handler(buffer_manager.handler if handler is None else handler)
 
     def set_handler(self, handler: Handler) -> None:
-        """Compute with `handler` from now on; parameters and running statistics are kept."""
+        """Compute with `handler` from now on; parameters and running statistics are kept.
+
+        Raises:
+            NetworkValidationError: It is no handler.
+            OutOfMemoryError: It has no memory for the present T and B; nothing is changed then.
+        """
+        check_handler(handler)
         if handler is not self._buffer_manager.handler:
             self._buffer_manager.set_handler(handler)
         for layer in self.layers.values():

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from brainstorm.describable import Describable, create_from_description, get_description
-from brainstorm.errors import DescriptionError, FileFormatError
+from brainstorm.errors import DescriptionError, FileFormatError, NetworkValidationError
 from brainstorm.files import NetworkFile, PathLike, intact, read_network_file, write_network_file
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
+from brainstorm.network.memory import check_handler
 from brainstorm.network.passes import Data, NetworkPasses
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import (
@@ -35,7 +36,7 @@ from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.planning import Plans
 from brainstorm.structure.prediction import Prediction
 from brainstorm.structure.topology import check_topology
-from brainstorm.utils import Array
+from brainstorm.utils import Array, copy_containers
 
 __all__ = ["Network"]
 
@@ -74,7 +75,9 @@ class Network(NetworkPasses, Describable):
         seed: int | None = None,
         handler: Handler | None = None,
     ) -> None:
-        super().__init__(layers, buffer_manager, architecture, seed, handler)
+        super().__init__(layers, buffer_manager, seed)
+        self.set_handler(buffer_manager.handler if handler is None else handler)
+        self.architecture = architecture
         self.output_name: str | None = None
         self._plans = Plans()
         self._predictions: dict[Any, Prediction] = {}
@@ -101,7 +104,7 @@ class Network(NetworkPasses, Describable):
         """Build the network that an architecture dictionary describes.
 
         Args:
-            architecture: See `brainstorm.structure.architecture`; it is not changed.
+            architecture: See `brainstorm.structure.architecture`. It is copied.
             seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
             handler: Computes everything; `None` takes the default handler.
             memory: ``'inspectable'`` keeps everything, ``'compact'`` uses memory again as soon as
@@ -124,6 +127,8 @@ class Network(NetworkPasses, Describable):
         held: int | None = None,
     ) -> Network:
         """Build a network; if a file holds `held` values for it, only one of about that size."""
+        handler = get_default_handler() if handler is None else handler
+        check_handler(handler)
         seed = RandomState(seed).get_seed()
         layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
         check_topology(layers)
@@ -134,8 +139,8 @@ class Network(NetworkPasses, Describable):
                 f"the file holds {held} values for a network whose description needs memory for "
                 f"{needed}."
             )
-        manager = BufferManager(layout, hubs, handler or get_default_handler())
-        return cls(layers, manager, architecture, seed)
+        manager = BufferManager(layout, hubs, handler)
+        return cls(layers, manager, copy_containers(architecture), seed)
 
     # -- using a trained network ----------------------------------------------------------------
 
@@ -156,6 +161,13 @@ class Network(NetworkPasses, Describable):
 
         Returns:
             Array (T, N, features...).
+
+        Raises:
+            UnknownPathError: None of the names is an input's, or no layer is called so.
+            LayerValidationError: The layer has no such output.
+            NetworkValidationError: Several outputs could be meant, the data does not fit, or an
+                output of constant size (a loss) would take several batches.
+            MissingDataError: A mask that the output depends on is missing.
         """
         if not isinstance(data, Mapping):
             names = self.input_names
@@ -165,7 +177,7 @@ class Network(NetworkPasses, Describable):
         given_data = {name: data[name] for name in given}
         parts = []
         for batch in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
-            self.provide_external_data(batch, all_inputs=False)
+            self._provide(batch, all_inputs=False, present=(1, 1))
             for name in missing:
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
             self._plans.run(
@@ -178,7 +190,12 @@ class Network(NetworkPasses, Describable):
             parts.append(values[: self.time_size] if structure.scales_with_time else values)
         if len(parts) == 1:
             return parts[0]
-        return np.concatenate(parts, axis=max(structure.first_feature_dim - 1, 0))
+        if not structure.scales_with_batch_size:
+            raise NetworkValidationError(
+                f"predict: {path!r} is of constant size, one for a whole batch, got {len(parts)} "
+                f"batches. Pass a larger batch_size."
+            )
+        return np.concatenate(parts, axis=structure.first_feature_dim - 1)
 
     def _find_prediction(self, output_name: str | None, names: tuple[str, ...]) -> Prediction:
         key = output_name or self.output_name, names
@@ -257,7 +274,7 @@ class Network(NetworkPasses, Describable):
 
     def __describe__(self) -> dict[str, Any]:
         return {
-            "@type": "Network",
+            "@type": type(self).__name__,
             "architecture": get_description(self.architecture),
             "handler": get_description(self.handler),
             "memory": self._buffer_manager.strategy,
@@ -278,9 +295,10 @@ class Network(NetworkPasses, Describable):
     def _from_description(
         cls, description: Mapping[str, Any], handler: Handler | None = None, held: int | None = None
     ) -> Network:
-        handler = handler or create_from_description(description["handler"])
-        if not isinstance(handler, Handler):
-            raise DescriptionError(f"[handler]: expected a handler, got {handler!r}")
+        if handler is None:
+            handler = create_from_description(description["handler"])
+            if not isinstance(handler, Handler):
+                raise DescriptionError(f"[handler]: expected a handler, got {handler!r}")
         memory = description.get("memory", "inspectable")
         net = cls._build(description["architecture"], None, handler, memory, held)
         net.initializers = description.get("initializers", {})

@@ -27,8 +27,8 @@ Modifiers = dict[str, dict[str, list[Any]]]
 class NetworkParameters(NetworkMemory):
     """A network whose parameters can be set and modified."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.initializers: dict[str, Any] = {}
         self.weight_modifiers: Modifiers = {}
         self.gradient_modifiers: Modifiers = {}
@@ -83,9 +83,10 @@ class NetworkParameters(NetworkMemory):
                     values[path] = evaluate_initializer(initializer, shape, fallback, own_seed)
                 except InitializationError as error:
                     raise InitializationError(f"parameter {path!r}: {error}") from None
+        description = get_description(given)
         for path, value in values.items():
             self.handler.set_from_numpy(self.buffer[path], value)
-        self.initializers = get_description(given)
+        self.initializers = description
 
     def set_weight_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:
         """Set what is applied to parameters after each update; replaces what was set before.
@@ -136,11 +137,13 @@ class NetworkParameters(NetworkMemory):
             storage: Takes the values; `None` makes a new dict.
             show: Whether to print them too.
         """
-        storage = {} if storage is None else storage
+        found: dict[str, float] = {}
         for name in self._statistics_layers():
-            self.layers[name].dump_statistics(self.buffer[name], storage)
-            if show:
-                sys.stdout.write(f"{name}: {storage[name]}\n")
+            self.layers[name].dump_statistics(self.buffer[name], found)
+        if show:
+            sys.stdout.writelines(f"{name}: {value}\n" for name, value in found.items())
+        storage = {} if storage is None else storage
+        storage.update(found)
         return storage
 
     def reset_statistics(self) -> None:

@@ -25,8 +25,8 @@ Data = Mapping[str, Array]
 class NetworkPasses(NetworkParameters):
     """A network that can be run forward and backward."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._keep_input_deltas = False
         self._passes = Passes(self.layers, self._buffer_manager, keep_input_deltas=False)
 
@@ -38,9 +38,9 @@ class NetworkPasses(NetworkParameters):
     @keep_input_deltas.setter
     def keep_input_deltas(self, keep: bool) -> None:
         if keep != self._keep_input_deltas:
-            self._keep_input_deltas = keep
             hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
             self._buffer_manager.set_layout(layout, hubs)
+            self._keep_input_deltas = keep
             scale, followers = self.loss_scale, self._passes.followers
             self._passes = Passes(self.layers, self._buffer_manager, keep)
             self._passes.loss_scale, self._passes.followers = scale, followers
@@ -63,9 +63,11 @@ class NetworkPasses(NetworkParameters):
         """Copy a batch into the outputs of the Input layer, after making room for its T and B.
 
         Args:
-            data: Name to array (T, B, features...), as the Input's ``out_shapes`` say. NumPy
-                arrays are cast to the handler's dtype; unknown names are ignored.
-            all_inputs: Whether every input must be given; the others keep what they hold.
+            data: Name to array (T, B, features...), as the Input's ``out_shapes`` say. Arrays that
+                are not the handler's own go through NumPy and are cast to its dtype; unknown names
+                are ignored.
+            all_inputs: Whether every input must be given; the others keep what they hold as long
+                as T and B stay the same.
 
         Raises:
             MissingDataError: An input is missing.
@@ -73,25 +75,30 @@ class NetworkPasses(NetworkParameters):
             LayerValidationError: A layer cannot work with the values (class out of range).
             OutOfMemoryError: There is no memory for this T and B.
         """
-        shapes = self.layers[INPUT].out_shapes
-        T, B = check_external_data(data, shapes, all_inputs)
-        for connection in self.layers[INPUT].outgoing:
-            array = data.get(connection.output_name)
+        present = (1, 1) if all_inputs else (self.time_size or 1, self.batch_size or 1)
+        self._provide(data, all_inputs, present)
+
+    def _provide(self, data: Data, all_inputs: bool, present: tuple[int, int]) -> None:
+        """Provide data; `present` are T and B where none of the data has them."""
+        inp = self.layers[INPUT]
+        shapes = inp.out_shapes
+        T, B = check_external_data(data, shapes, all_inputs, present)
+        handler = self.handler
+        arrays = {name: data[name] for name in shapes if name in data}
+        for name, array in arrays.items():
+            if not isinstance(array, (np.ndarray, handler.array_type)):
+                arrays[name] = np.asarray(array)
+        for connection in inp.outgoing:
+            array = arrays.get(connection.output_name)
             if isinstance(array, np.ndarray):
                 self.layers[connection.end_layer].validate_data(connection.input_name, array)
         self._buffer_manager.leave_batch()
-        self._buffer_manager.resize(T, B)
-        for name in shapes:
-            if name in data:
-                self._set_input(name, data[name])
-
-    def _set_input(self, name: str, array: Array) -> None:
-        target = self.buffer.Input.outputs[name]
-        is_on_handler = isinstance(array, self.handler.array_type)
-        if is_on_handler and not isinstance(array, np.ndarray):
-            self.handler.copy_to(array, target)
-        else:  # every batch is another array: nothing that could be prepared for the next one
-            self.handler.set_from_numpy(target, np.asarray(array))
+        targets = self._buffer_manager.resize(T, B).Input.outputs
+        for name, array in arrays.items():
+            if isinstance(array, np.ndarray):
+                handler.set_from_numpy(targets[name], array)
+            else:
+                handler.copy_to(array, targets[name])
 
     def forward_pass(
         self, training_pass: bool = False, context: Sequence[Array] | None = None
@@ -208,7 +215,8 @@ class NetworkPasses(NetworkParameters):
             continues: Whether forward passes start from `state` as it is now, or from zeros.
 
         Raises:
-            NetworkValidationError: `state` is empty, or belongs to another network or batch size.
+            NetworkValidationError: `state` is no list, or it has to be continued and is empty, or
+                belongs to another network or batch size.
         """
         self._buffer_manager.carry_context(state, continues)
 

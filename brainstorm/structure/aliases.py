@@ -82,7 +82,7 @@ def _check_in_place(layers: Layers, layer: Any) -> tuple[str, str]:
     if output not in producer.out_shapes:
         raise refuse("only outputs can be overwritten.")
     if len(consumers) > 1:
-        users = ", ".join(sorted(c.end_layer for c in consumers if c.end_layer != layer.name))
+        users = ", ".join(sorted(c.end_layer for c in consumers if c != connection))
         raise refuse(f"{users} would get the overwritten values.")
     if producer.out_shapes[output].context_size:
         raise refuse(f"layer {source!r} needs its output for the next time step.")

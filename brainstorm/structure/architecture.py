@@ -41,6 +41,12 @@ layer_registry: Registry[Any] = Registry(
 
 INPUT = "Input"
 
+#: What an entry may say beside its options.
+MARKS = ("@type", "@outgoing_connections", "@shared_parameters")
+
+#: What stands beside the layers in ``net.buffer``.
+FLAT_ARRAYS = ("parameters", "gradients")
+
 #: What every layer is given beside its options.
 RESERVED = frozenset(
     ("self", "name", "in_shapes", "incoming_connections", "outgoing_connections", "rnd",
@@ -83,8 +89,16 @@ def get_layer_description(layer: LayerDetails) -> dict[str, Any]:
 
 
 def generate_architecture(some_layer: ConstructionWrapper | LayerDetails) -> dict[str, Any]:
-    """Return the architecture of everything that is connected with `some_layer`."""
+    """Return the architecture of everything that is connected with `some_layer`.
+
+    Raises:
+        NetworkValidationError: It is no layer.
+    """
     layer = some_layer.layer if isinstance(some_layer, ConstructionWrapper) else some_layer
+    if not isinstance(layer, LayerDetails):
+        raise NetworkValidationError(
+            f"expected a layer, as FullyConnected(100) returns one, got {some_layer!r}."
+        )
     connected = sorted(layer.collect_connected_layers(), key=lambda la: la.name)
     return {member.name: get_layer_description(member) for member in connected}
 
@@ -130,9 +144,8 @@ def validate_architecture(architecture: Architecture) -> None:
         ValidationError: Options are nested without end.
     """
     if not isinstance(architecture, Mapping) or not architecture:
-        raise NetworkValidationError(
-            f"architecture: expected a dict of layers, got {type(architecture).__name__}."
-        )
+        got = "an empty one" if isinstance(architecture, Mapping) else type(architecture).__name__
+        raise NetworkValidationError(f"architecture: expected a dict of layers, got {got}.")
     check_nesting("architecture", architecture)
     for name, layer in architecture.items():
         _validate_entry(name, layer)
@@ -162,12 +175,19 @@ def _validate_entry(name: Any, layer: Any) -> None:
         raise NetworkValidationError(
             f"layer name {name!r}: expected an identifier other than 'default' and 'fallback'."
         )
+    if name in FLAT_ARRAYS:
+        raise NetworkValidationError(
+            f"layer {name!r}: the name is taken by net.buffer.{name}. Choose another one."
+        )
     if not isinstance(layer, Mapping) or not isinstance(layer.get("@type"), str):
         raise NetworkValidationError(
             f"layer {name!r}: expected a dict whose '@type' is the name of a layer type."
         )
     if not all(isinstance(key, str) for key in layer):
         raise NetworkValidationError(f"layer {name!r}: expected texts as keys, got {list(layer)}.")
+    for key in layer:
+        if key.startswith("@") and key not in MARKS:
+            raise NetworkValidationError(f"layer {name!r}: {unknown('key', key, MARKS)}")
     if taken := sorted(RESERVED.intersection(layer)):
         raise NetworkValidationError(
             f"layer {name!r}: no option can be called {' or '.join(map(repr, taken))}."
@@ -180,10 +200,12 @@ def _validate_entry(name: Any, layer: Any) -> None:
             f"parameter names to 'layer.parameter', got {shared!r}."
         )
     outgoing = layer.get("@outgoing_connections", {})
-    targets = list(outgoing.values()) if isinstance(outgoing, Mapping) else [outgoing]
+    outputs = outgoing if isinstance(outgoing, Mapping) else {"default": outgoing}
     if not all(
-        isinstance(ends, (list, tuple)) and all(isinstance(end, str) for end in ends)
-        for ends in targets
+        isinstance(output, str)
+        and isinstance(ends, (list, tuple))
+        and all(isinstance(end, str) for end in ends)
+        for output, ends in outputs.items()
     ):
         raise NetworkValidationError(
             f"layer {name!r}, '@outgoing_connections': expected a list of 'layer.input' strings, "

@@ -42,16 +42,10 @@ class BufferManager:
         self.layout = layout
         self.hubs = list(hubs)
         self.handler = get_default_handler() if handler is None else handler
-        self.time_size = 0
-        self.batch_size = 0
         self.position: int | None = None
-        self.full_buffers: list[Array] = [None, None, None]
-        self.capacities = [0, 0, 0]
         self.buffers: list[Array] = []
         self._views: BufferView | None = None
-        self._known_sizes: dict[tuple[int, int], tuple[list[Array], Snapshot]] = {}
-        self._longest: dict[int, int] = {}  # by batch size
-        self._carried: list[Array | None] | None = None
+        self.release()
         self._place(0, 0)
         self._fill_persistent()
 
@@ -91,10 +85,12 @@ class BufferManager:
 
         Raises:
             OutOfMemoryError: The memory cannot be had. The previous size stays in force.
+            NetworkValidationError: The memory was released by `close`.
         """
+        views = self.views
         if (time_size, batch_size) != (self.time_size, self.batch_size):
             self._place(time_size, batch_size)
-        return self.views
+        return views
 
     def _place(self, time: int, batch: int) -> None:
         """Let the buffers and views have other sizes, made anew or as they were before."""
@@ -114,14 +110,15 @@ class BufferManager:
     def _place_anew(self, time: int, batch: int) -> None:
         # Where the longest sequences had their first steps, shorter ones have them too: what
         # handlers remember about their places stays right.
-        longest = max(time, self._longest.pop(batch, 0))
-        if len(self._longest) >= MOST_SIZES:
-            del self._longest[next(iter(self._longest))]
-        self._longest[batch] = longest
+        longest = max(time, self._longest.get(batch, 0))
         totals, slices, _ = get_total_size_slices_and_shapes(
             self.hubs, longest, batch, self.item_size
         )
         self._grow(totals, time, batch)
+        self._longest.pop(batch, None)
+        if len(self._longest) >= MOST_SIZES:
+            del self._longest[next(iter(self._longest))]
+        self._longest[batch] = longest
         self.buffers = [
             self.full_buffers[hub.buffer_type][start : start + hub.get_size(time, batch)].reshape(
                 hub.get_shape(time, batch)
@@ -232,18 +229,24 @@ class BufferManager:
             path: self.handler.get_numpy_copy(self.views[path])
             for path in ["parameters", *self.persistent_paths]
         }
-        time, batch = self.time_size, self.batch_size
+        before = dict(self.__dict__)
         self.handler, self.layout, self.hubs = handler, layout, list(hubs)
         self.release()
-        self._place(time, batch)
+        try:
+            self._place(before["time_size"], before["batch_size"])
+        except BaseException:
+            self.__dict__.update(before)
+            raise
         for path, values in kept.items():
             handler.set_from_numpy(self.views[path], values)
 
     def release(self) -> None:
         """Forget all memory; the next `resize` allocates again."""
-        self.full_buffers = [None, None, None]
+        self.full_buffers: list[Array] = [None, None, None]
         self.capacities = [0, 0, 0]
-        self._known_sizes.clear()
+        self._known_sizes: dict[tuple[int, int], tuple[list[Array], Snapshot]] = {}
+        self._longest: dict[int, int] = {}  # by batch size
+        self._carried: list[Array | None] | None = None
         self.time_size = self.batch_size = 0
 
     def close(self) -> None:
@@ -319,9 +322,13 @@ class BufferManager:
         """Make the present batch a part of longer sequences; see `Network.carry_context`.
 
         Raises:
-            NetworkValidationError: `state` belongs to another network or batch size.
+            NetworkValidationError: `state` is no list, or of another network or batch size.
         """
         self._carried = None
+        if not isinstance(state, list):
+            raise NetworkValidationError(
+                f"carry_context: expected a list, which is filled later, got {state!r}."
+            )
         if continues:
             self.apply_context(state)
         else:

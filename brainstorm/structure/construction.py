@@ -73,9 +73,14 @@ class LayerDetails(UniquelyNamed):
                 f"layer type {layer_type!r}: expected an identifier (letters, digits, '_')."
             )
         if name is not None and not (isinstance(name, str) and is_valid_layer_name(name)):
+            remedy = (
+                "Use letters, digits and '_', not starting with a digit."
+                if isinstance(name, str)
+                else f"If it is an option of {layer_type}, give it by keyword."
+            )
             raise NetworkValidationError(
                 f"layer name {name!r}: expected an identifier other than 'default' and "
-                f"'fallback'. Use letters, digits and '_', not starting with a digit."
+                f"'fallback'. {remedy}"
             )
         super().__init__(name or layer_type)
         self.layer_type = layer_type
@@ -151,7 +156,15 @@ class ConstructionWrapper:
         """Let this layer use the parameters of another one of the same shapes, and return it.
 
         The gradients of both add up; initializers, modifiers and decay apply once.
+
+        Raises:
+            NetworkValidationError: `other` is no layer.
         """
+        if not isinstance(other, ConstructionWrapper):
+            raise NetworkValidationError(
+                f"share_parameters_with: expected a layer, as FullyConnected(100) returns one, got "
+                f"{other!r}."
+            )
         self.layer.shared_parameters = other.layer
         self.layer.merge_scopes(other.layer)
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ __all__ = ["check_external_data", "split_batch"]
 
 
 def check_external_data(
-    data: Mapping[str, Any], expected: Mapping[str, BufferStructure], all_inputs: bool
+    data: Mapping[str, Any],
+    expected: Mapping[str, BufferStructure],
+    all_inputs: bool,
+    present: tuple[int, int] = (1, 1),
 ) -> tuple[int, int]:
     """Check data against the outputs of the Input layer.
 
@@ -22,9 +26,10 @@ def check_external_data(
         data: Name to array; names that the network does not have are ignored.
         expected: Name to structure.
         all_inputs: Whether every name must be there.
+        present: T and B where none of the data has them.
 
     Returns:
-        T and B. T is 1 where nothing is time sized.
+        T and B.
 
     Raises:
         MissingDataError: A name is missing, or nothing is there.
@@ -46,7 +51,8 @@ def check_external_data(
                     f"{marker}={size} (shape {format_shape(array.shape)}). All data of a batch "
                     f"share T and B."
                 )
-    return origin.get("T", (1, ""))[0], origin.get("B", (1, ""))[0]
+    T, B = present
+    return origin.get("T", (T, ""))[0], origin.get("B", (B, ""))[0]
 
 
 def split_batch(
@@ -55,8 +61,11 @@ def split_batch(
     """Yield data in parts of at most `batch_size` sequences; constant data is in every part.
 
     Raises:
-        NetworkValidationError: A shape or dtype does not fit, or T or B differ.
+        NetworkValidationError: A shape or dtype does not fit, T or B differ, or `batch_size` is
+            no positive int.
     """
+    if not isinstance(batch_size, Integral) or batch_size < 1:
+        raise NetworkValidationError(f"batch_size: expected an int >= 1, got {batch_size!r}.")
     _, total = check_external_data(data, expected, all_inputs=False)
     for start in range(0, total, batch_size):
         part = slice(start, min(start + batch_size, total))

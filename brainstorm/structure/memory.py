@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brainstorm.errors import NetworkValidationError
-from brainstorm.structure.buffer_structure import CONSTANT
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes, without_sharing
 from brainstorm.utils import format_bytes, product
@@ -81,13 +80,15 @@ def find_largest_batch(hubs: Sequence[Hub], time: int, limit: int, item_size: in
     """Return the largest batch size whose buffers take at most `limit` bytes for T = `time`.
 
     Raises:
-        NetworkValidationError: No buffer grows with the batch size.
+        NetworkValidationError: No buffer grows with the batch size, or `time` is less than 1.
     """
 
     def fits(batch: int) -> bool:
         return measure_bytes(hubs, time, batch, item_size) <= limit
 
-    if all(hub.buffer_type == CONSTANT for hub in hubs):
+    if time < 1:
+        raise NetworkValidationError(f"T: expected at least 1, got {time!r}.")
+    if measure_bytes(hubs, time, 1, item_size) == measure_bytes(hubs, time, 0, item_size):
         raise NetworkValidationError("no buffer of this network grows with the batch size.")
     low, high = 0, 1
     while fits(high):

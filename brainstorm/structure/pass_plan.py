@@ -152,7 +152,7 @@ def find_finished_gradients(
         steps: What `plan_backward_pass` returned.
         layout: The layout of the network.
     """
-    hub, first = layout["gradients"]["@hub"], layout["gradients"]["@slice"][0]
+    hub, first, _ = _range(layout["gradients"]) or (None, 0, 0)
     written: list[list[Interval]] = []
     for step in steps:
         ranges = list(step.clear) if not step.layer else _written_ranges(layout, step)

@@ -8,8 +8,9 @@ from typing import Any
 
 from brainstorm.handlers.plan import NotRecordableError, Recorder, StandIn
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.buffers import BufferManager, create_buffer_views_from_layout
+from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.passes import Passes
+from brainstorm.structure.view_tree import create_buffer_views_from_layout
 from brainstorm.utils import Array
 from brainstorm.value_modifiers import apply_to_gradient
 

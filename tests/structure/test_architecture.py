@@ -78,6 +78,15 @@ def test_wiring_gives_the_dictionary_form():
     assert generate_architecture(inp) == built
 
 
+@pytest.mark.parametrize("wrong", ["Hidden", FullyConnected, [FullyConnected(3)]])
+def test_what_is_no_layer(wrong):
+    with pytest.raises(
+        NetworkValidationError,
+        match=r"^expected a layer, as FullyConnected\(100\) returns one, got .*\.$",
+    ):
+        Network.from_layer(wrong)
+
+
 @pytest.mark.parametrize("targets", [["Hidden"], ("Hidden.default",), {"default": ["Hidden"]}])
 def test_connection_forms_are_equivalent(targets):
     net = Network.from_architecture(architecture(Input={"@outgoing_connections": targets}))
@@ -96,11 +105,14 @@ def test_canonical_order_is_by_distance_to_the_outputs_then_alphabetical():
     assert collect_all_connections(built) == sorted(collect_all_connections(built))
 
 
-def test_the_callers_dictionary_is_not_changed():
+def test_the_callers_dictionary_is_not_changed_and_may_change():
     built = architecture()
     before = repr(built)
-    Network.from_architecture(built)
+    net = Network.from_architecture(built)
     assert repr(built) == before
+    built["Hidden"]["size"] = 5
+    built["Input"]["out_shapes"]["default"] = ("T", "B", 7)
+    assert net.architecture == architecture()
 
 
 REFUSED = [
@@ -155,7 +167,23 @@ REFUSED = [
     ({**architecture(), "fallback": {"@type": "NoOp"}}, NetworkValidationError, "name 'fallback'"),
     ({**architecture(), 5: {"@type": "NoOp"}}, NetworkValidationError, "layer name 5"),
     ({**architecture(), "Other": 5}, NetworkValidationError, "layer 'Other': expected a dict"),
-    ({}, NetworkValidationError, "expected a dict of layers"),
+    ({}, NetworkValidationError, "expected a dict of layers, got an empty one"),
+    ([], NetworkValidationError, "expected a dict of layers, got list"),
+    (
+        {**architecture(), "gradients": {"@type": "NoOp"}},
+        NetworkValidationError,
+        "layer 'gradients': the name is taken by net.buffer.gradients. Choose another one",
+    ),
+    (
+        architecture(Hidden={"@shared_parameter": "Input"}),
+        NetworkValidationError,
+        "layer 'Hidden': unknown key '@shared_parameter'.*Did you mean '@shared_parameters'",
+    ),
+    (
+        architecture(Input={"@outgoing_connections": {1: ["Hidden"]}}),
+        NetworkValidationError,
+        "layer 'Input', '@outgoing_connections': expected .* a dict from output names to such",
+    ),
     (
         {"Data": {"@type": "Input", "out_shapes": {}}},
         NetworkValidationError,

@@ -232,8 +232,9 @@ def test_without_memory_the_previous_size_stays_in_force():
     assert text.endswith("Use a smaller batch (see net.largest_batch) or shorter sequences.")
     assert (manager.time_size, manager.batch_size) == (3, 5)
     assert (views.Input.outputs.x == 7).all()
-    manager.resize(2, 4)
-    assert manager.views.Input.outputs.x.shape == (2, 4, 2, 2)
+    for size in ((2, 4), (3, 10)):  # of the batch size that there was no memory for, too
+        manager.resize(*size)
+        assert manager.views.Input.outputs.x.shape == (*size, 2, 2)
 
 
 # -- content ------------------------------------------------------------------------------------
@@ -254,6 +255,27 @@ def test_another_handler_gets_parameters_and_statistics(manager, dtype):
     assert views.L.internals.mean.tolist() == [1, 2, 3]
 
 
+def test_a_handler_without_memory_changes_nothing():
+    manager = BufferManager(LAYOUT, HUBS, CountingHandler())
+    views = manager.resize(3, 5)
+    views.parameters[:] = np.arange(8)
+    before, handler = dict(vars(manager)), CountingHandler()
+    handler.limit = 100
+    with pytest.raises(OutOfMemoryError, match="for T=3, B=5"):
+        manager.set_handler(handler)
+    assert all(value is before[name] for name, value in vars(manager).items())
+    assert manager.resize(3, 5).parameters.tolist() == list(range(8))
+    manager.resize(4, 6)
+    assert views.L.outputs.y.shape == (6, 6, 4)
+
+
+def test_a_state_that_was_carried_does_not_outlive_the_memory(manager):
+    manager.resize(3, 5)
+    manager.carry_context([], continues=False)
+    manager.set_handler(NumpyHandler(np.float32))
+    assert not manager.carries_context
+
+
 def test_persistent_paths(manager):
     assert manager.persistent_paths == ["L.internals.mean"]
 
@@ -262,7 +284,8 @@ def test_released_memory_is_had_again_on_the_next_resize(manager):
     manager.resize(3, 5)
     manager.release()
     assert (manager.size, manager.time_size, manager.batch_size) == (0, 0, 0)
-    assert manager.resize(3, 5).L.outputs.y.shape == (5, 5, 4)
+    assert manager.resize(2, 5).L.outputs.y.shape == (4, 5, 4)
+    assert manager.size * 8 == measure_bytes(HUBS, 2, 5, 8)
 
 
 def test_only_backward_buffers_are_cleared(manager):

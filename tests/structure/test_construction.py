@@ -3,6 +3,7 @@
 import pytest
 
 from brainstorm.errors import NetworkValidationError
+from brainstorm.layers import L2Decay
 from brainstorm.structure.construction import ConstructionWrapper, LayerDetails, UniquelyNamed
 
 
@@ -45,6 +46,13 @@ def test_connecting_records_both_ends_and_returns_the_second():
     assert b.layer.incoming == [(a.layer, "out", "in"), (a.layer, "default", "default")]
 
 
+def test_parameters_are_shared_with_a_layer_not_with_its_name():
+    with pytest.raises(
+        NetworkValidationError, match=r"^share_parameters_with: expected a layer, .*, got 'b'\.$"
+    ):
+        layer("a").share_parameters_with("b")
+
+
 def test_in_place_chaining():
     first = x = layer("first")
     x >>= layer("second")
@@ -70,10 +78,21 @@ def test_wrong_operands_are_type_errors(wrong):
         wrong()
 
 
-@pytest.mark.parametrize("name", ["default", "fallback", "1a", "a b", "", 5])
+@pytest.mark.parametrize("name", ["default", "fallback", "1a", "a b", "a\n", "", 5])
 def test_bad_names(name):
     with pytest.raises(NetworkValidationError, match=r"layer name .* expected an identifier"):
         LayerDetails("Foo", name)
+
+
+def test_options_go_by_keyword():
+    with pytest.raises(
+        NetworkValidationError,
+        match=(
+            r"^layer name 0\.1: expected an identifier other than 'default' and 'fallback'\. If it "
+            r"is an option of L2Decay, give it by keyword\.$"
+        ),
+    ):
+        L2Decay(0.1)
 
 
 def test_bad_types():

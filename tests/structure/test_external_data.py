@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.external_data import check_external_data
+from brainstorm.structure.external_data import check_external_data, split_batch
 
 EXPECTED = {
     "default": BufferStructure("T", "B", 8, 8, 1),
@@ -35,6 +35,20 @@ def test_what_is_not_time_sized_gives_no_t():
     some = {name: data()[name] for name in ("label", "fixed")}
     assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5)
     assert check_external_data({"fixed": some["fixed"]}, EXPECTED, all_inputs=False) == (1, 1)
+
+
+def test_sizes_that_no_data_have_are_the_present_ones():
+    label, fixed = data()["label"], data()["fixed"]
+    assert check_external_data({"label": label}, EXPECTED, False, (7, 9)) == (7, 5)
+    assert check_external_data({"fixed": fixed}, EXPECTED, False, (7, 9)) == (7, 9)
+    assert check_external_data(data(), EXPECTED, False, (7, 9)) == (4, 5)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, None])
+def test_batches_have_at_least_one_sequence(size):
+    with pytest.raises(NetworkValidationError) as caught:
+        next(split_batch(data(), EXPECTED, size))
+    assert str(caught.value) == f"batch_size: expected an int >= 1, got {size}."
 
 
 def test_other_names_are_ignored():

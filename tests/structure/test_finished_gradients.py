@@ -5,7 +5,7 @@ import pytest
 
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import FullyConnected, TiedFullyConnected
+from brainstorm.layers import FullyConnected, Input, Loss, NoOp, TiedFullyConnected
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
 from tests.networks import WIRINGS, classifier, data_for
@@ -49,6 +49,15 @@ def test_shared_parameters_are_finished_by_their_last_writer():
     parts = {layer: sum(b - a for a, b in p) for layer, p in net.finished_gradients}
     assert parts["Tied"] == 4  # its bias
     assert parts["First"] == 5 * 4 + 5
+
+
+def test_without_parameters_nothing_is_ever_finished():
+    inp = Input({"default": ("T", "B", 3)})
+    inp >> NoOp() >> Loss()
+    net = Network.from_layer(inp)
+    assert net.finished_gradients == []
+    net.keep_input_deltas = True
+    assert net.finished_gradients == [("Loss", []), ("NoOp", []), ("Input", [])]
 
 
 def test_followers_are_called_in_replayed_passes_too_and_are_replaced():
