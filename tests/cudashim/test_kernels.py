@@ -231,12 +231,14 @@ def test_an_integer_division_by_zero_is_seen(cuda):
     assert "divided by zero" in cudashim.message()
 
 
-def test_arguments_of_another_size_are_refused(cuda, capfd):
-    source = "__global__ void kernel(float *x, long long n) {}"
-    kernel = cuda.kernel(source, "kernel", "Pi")
+@pytest.mark.parametrize(("type_", "given", "takes"), [("long long", "i", 16), ("int", "q", 12)])
+def test_arguments_of_another_size_are_refused(type_, given, takes, cuda, capfd):
+    source = f"__global__ void kernel(float *x, {type_} n) {{}}"
+    kernel = cuda.kernel(source, "kernel", f"P{given}")
     with pytest.raises(cuda.driver.LogicError, match="invalid argument"):
         kernel.prepared_call((1, 1), BLOCK, int(cuda.empty(1)), 3)
-    assert "kernel kernel takes 16 bytes of arguments, got 12" in capfd.readouterr().err
+    text = f"kernel kernel takes {takes} bytes of arguments, got {28 - takes}"
+    assert text in capfd.readouterr().err
 
 
 def test_what_does_not_compile_says_where(cuda):

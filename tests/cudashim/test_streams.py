@@ -222,6 +222,15 @@ class TestLateStreams:
             stream.synchronize()
             np.testing.assert_array_equal(x.get(), expected)
 
+    def test_synchronous_copies_of_pageable_memory_may_arrive_later(self, cuda, stream):
+        values = np.ones(20_000, np.float32)
+        x, y = cuda.empty(values.size), cuda.empty(values.size)
+        x.set(values)
+        cuda.driver.memcpy_dtod_async(int(y), int(x), values.nbytes, stream)
+        stream.synchronize()  # which does not wait for the default stream
+        assert np.isnan(y.get()).all()
+        np.testing.assert_array_equal(x.get(), values)
+
     def test_polling_ends(self, cuda, stream):
         add, x, event = adder(cuda), cuda.array(np.zeros(4)), cuda.driver.Event()
         for _ in range(3):

@@ -27,7 +27,7 @@ from brainstorm.handlers.native.elementwise import (
     program_of,
 )
 from brainstorm.handlers.native.library import Library, UnsupportedError, load
-from brainstorm.handlers.native.native_operation import NativeOperation
+from brainstorm.handlers.native.native_operation import NATIVES, NativeOperation, native
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.optree import Program
@@ -67,45 +67,6 @@ class _Memory(threading.local):
     def __init__(self, library: Library | None, threads: int, is_half: bool) -> None:
         self.calls = CallCache()
         self.primitives = Primitives(library, threads, is_half, self.calls.clear)
-
-
-_natives: dict[str, NativeOperation] = {}
-
-
-def _native(
-    build: Callable[..., list[Call]],
-    arrays: str,
-    options: str = "",
-    instead: Callable[..., Computation | None] = lambda *arguments: None,
-) -> Callable[[Callable[..., None]], Any]:
-    """Make an operation native where it can be built, for arguments see `NativeOperation`."""
-
-    def decorate(function: Callable[..., None]) -> Any:
-        native = NativeOperation(function, build, arrays, options, instead)
-        name = native.name
-        _natives[name] = native
-
-        @functools.wraps(function)
-        def run(self: NativeHandler, *args: Any, **kwargs: Any) -> None:
-            # Nearly always this has happened before, with the same objects.
-            identities = (name, *map(id, args), *kwargs, *map(id, kwargs.values()))
-            memory, library = self._memory, self._library
-            try:
-                calls = memory.calls.known[identities]
-            except KeyError:
-                calls = self._find(native, args, kwargs, identities)
-            if calls is None:
-                function(self, *args, **kwargs)
-                return
-            for call in calls:
-                if library is not None and call.threads:
-                    library.use_threads(call.threads)
-                if status := call.run():
-                    raise call.failure(status)
-
-        return run
-
-    return decorate
 
 
 class NativeHandler(ProgramOperations):
@@ -151,7 +112,7 @@ class NativeHandler(ProgramOperations):
             raise HandlerValidationError(
                 f"NativeHandler(threads): expected a positive integer or None, got {threads!r}"
             )
-        self.threads = 1 if _is_forked else threads or compiled.default_threads()
+        self.threads = threads or compiled.default_threads()
         self._connect()
         super().__init__(dtype, seed)
         if compute == "bf16":
@@ -181,6 +142,8 @@ class NativeHandler(ProgramOperations):
         return cls(description["dtype"], compute=description.get("compute", "float32"))
 
     def _connect(self) -> None:
+        if _is_forked:
+            self.threads = 1
         self._library, self._library_name = load()
         self._executors: dict[int, tuple[weakref.ref[Program], CompiledProgram | None]] = {}
         self._refusal = ""
@@ -222,7 +185,8 @@ class NativeHandler(ProgramOperations):
     def _calls_for(self, name: str, arguments: Mapping[str, Any]) -> list[Call] | None:
         """Return the calls that an operation consists of; None: NumPy does it.
 
-        They hold neither the arrays nor the program: keep these as long as the calls.
+        They hold the numbers among the arguments, but not always the arrays and the program: keep
+        these as long as the calls.
 
         Args:
             name: Of an operation, or ``'run_program'``.
@@ -230,12 +194,15 @@ class NativeHandler(ProgramOperations):
         """
         if name == "run_program":
             return self._program_calls(**arguments)
-        native = _natives.get(name)
-        if native is None:
+        operation = NATIVES.get(name)
+        if operation is None:
             program = self._program_arguments(name, arguments)
-            return None if program is None else self._program_calls(**program)
-        values = native.complete((), arguments)
-        return self._calls(native, native.arrays(values), native.options(values))
+            calls = None if program is None else self._program_calls(**program)
+            for call in calls or ():
+                call.keep = (*call.keep, program)  # the numbers among its inputs
+            return calls
+        values = operation.complete((), arguments)
+        return self._calls(operation, operation.arrays(values), operation.options(values))
 
     def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
         """Return functions that do operations again and again, many of them from one C function."""
@@ -269,30 +236,30 @@ class NativeHandler(ProgramOperations):
 
     def _find(
         self,
-        native: NativeOperation,
+        operation: NativeOperation,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         identities: Any,
     ) -> list[Call] | None:
-        values = native.complete(args, kwargs)
-        arrays, options = native.arrays(values), native.options(values)
-        calls = self._calls(native, arrays, options)
+        values = operation.complete(args, kwargs)
+        arrays, options = operation.arrays(values), operation.options(values)
+        calls = self._calls(operation, arrays, options)
         if list not in map(type, values):  # lists may change
             self._memory.calls.identify(identities, arrays, options, calls)
         return calls
 
     def _calls(
-        self, native: NativeOperation, arrays: Sequence[Any], options: tuple[Any, ...]
+        self, operation: NativeOperation, arrays: Sequence[Any], options: tuple[Any, ...]
     ) -> list[Call] | None:
         memory = self._memory
 
         def build() -> list[Call] | None:
-            instead = native.instead(*arrays, *options)
+            instead = operation.instead(*arrays, *options)
             if instead is not None:
                 return self._computation_calls(instead)
-            known, activation = native.without_activation(options)
+            known, activation = operation.without_activation(options)
             try:
-                calls = native.build(memory.primitives, *arrays, *known)
+                calls = operation.build(memory.primitives, *arrays, *known)
             except UnsupportedError:
                 return None
             if activation != "linear":
@@ -301,10 +268,10 @@ class NativeHandler(ProgramOperations):
                     return None
                 calls += after
             for call in calls:
-                call.name = native.name
+                call.name = operation.name
             return calls
 
-        return memory.calls.find((native.name, options), arrays, build)
+        return memory.calls.find((operation.name, options), arrays, build)
 
     # -- op-trees ----------------------------------------------------------------------------
 
@@ -373,58 +340,56 @@ class NativeHandler(ProgramOperations):
 
     # -- products ----------------------------------------------------------------------------
 
-    dot_mm = _native(
+    dot_mm = native(
         functools.partial(products.build_dot, add=False), "a b out", "transa transb"
     )(NumpyHandler.dot_mm)  # fmt: skip
-    dot_add_mm = _native(
+    dot_add_mm = native(
         functools.partial(products.build_dot, add=True), "a b out", "transa transb"
     )(NumpyHandler.dot_add_mm)  # fmt: skip
-    batched_dot_mm = _native(products.build_batched, "a b out", "transa transb")(
+    batched_dot_mm = native(products.build_batched, "a b out", "transa transb")(
         NumpyHandler.batched_dot_mm
     )
 
-    pack_m = _native(products.build_pack, "b", "transb")(NumpyHandler.pack_m)
-    dot_add_packed = _native(products.build_packed, "a b out", "transb")(
-        NumpyHandler.dot_add_packed
-    )
-    affine_mm = _native(products.build_affine, "a b bias out", "activation", affine_row)(
+    pack_m = native(products.build_pack, "b", "transb")(NumpyHandler.pack_m)
+    dot_add_packed = native(products.build_packed, "a b out", "transb")(NumpyHandler.dot_add_packed)
+    affine_mm = native(products.build_affine, "a b bias out", "activation", affine_row)(
         NumpyHandler.affine_mm
     )
 
-    take_rows_mv = _native(rows.build_take, "m v out")(NumpyHandler.take_rows_mv)
-    add_rows_mv = _native(rows.build_add, "m v out")(NumpyHandler.add_rows_mv)
+    take_rows_mv = native(rows.build_take, "m v out")(NumpyHandler.take_rows_mv)
+    add_rows_mv = native(rows.build_add, "m v out")(NumpyHandler.add_rows_mv)
 
     # -- images ------------------------------------------------------------------------------
 
-    _forward = _native(
+    _forward = native(
         convolutions.build_forward,
         "inputs weights bias outputs",
         "padding stride dilation groups activation",
     )
-    conv2d_forward_batch = _native(
+    conv2d_forward_batch = native(
         convolutions.build_forward,
         "inputs weights bias outputs",
         "padding stride dilation groups activation add_outputs",
     )(NumpyHandler.conv2d_forward_batch)
     conv3d_forward_batch = _forward(NumpyHandler.conv3d_forward_batch)
-    _backward = _native(
+    _backward = native(
         convolutions.build_backward,
         "inputs weights in_deltas out_deltas weight_deltas bias_deltas",
         "padding stride add_gradients add_in_deltas dilation groups",
     )
     conv2d_backward_batch = _backward(NumpyHandler.conv2d_backward_batch)
     conv3d_backward_batch = _backward(NumpyHandler.conv3d_backward_batch)
-    maxpool2d_forward_batch = _native(
+    maxpool2d_forward_batch = native(
         pooling.build_maximum, "inputs outputs argmax", "window padding stride"
     )(NumpyHandler.maxpool2d_forward_batch)
-    maxpool2d_backward_batch = _native(
+    maxpool2d_backward_batch = native(
         pooling.build_maximum_deltas,
         "in_deltas argmax out_deltas",
         "window padding stride add_in_deltas",
     )(NumpyHandler.maxpool2d_backward_batch)
-    avgpool2d_forward_batch = _native(
+    avgpool2d_forward_batch = native(
         pooling.build_average, "inputs outputs", "window padding stride"
     )(NumpyHandler.avgpool2d_forward_batch)
-    avgpool2d_backward_batch = _native(
+    avgpool2d_backward_batch = native(
         pooling.build_average_deltas, "in_deltas out_deltas", "window padding stride add_in_deltas"
     )(NumpyHandler.avgpool2d_backward_batch)

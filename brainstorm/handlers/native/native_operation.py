@@ -1,7 +1,8 @@
-"""How an operation of the handler is built from its arguments."""
+"""How an operation of the handler is built from its arguments, and the method that does it."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +11,10 @@ from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.elementwise import Computation
 from brainstorm.handlers.native.products import ACTIVATIONS
 
-__all__ = ["NativeOperation"]
+__all__ = ["NATIVES", "NativeOperation", "native"]
+
+#: All native operations, by name.
+NATIVES: dict[str, NativeOperation] = {}
 
 
 class NativeOperation:
@@ -45,7 +49,8 @@ class NativeOperation:
         rest = self.rest[len(args) :]
         values = args + tuple([kwargs.get(name, default) for name, default in rest])
         missing = any(value is inspect.Parameter.empty for value in values)
-        if missing or not kwargs.keys() <= dict(rest).keys():
+        too_many = len(values) > len(self.rest)
+        if missing or too_many or not kwargs.keys() <= dict(rest).keys():
             self.signature.bind(*args, **kwargs)  # says what is wrong
         return values
 
@@ -64,3 +69,39 @@ class NativeOperation:
         """Return all arguments that are not arrays."""
         options = [values[i] for i in self._options]
         return tuple(tuple(x) if type(x) is list else x for x in options)
+
+
+def native(
+    build: Callable[..., list[Call]],
+    arrays: str,
+    options: str = "",
+    instead: Callable[..., Computation | None] = lambda *arguments: None,
+) -> Callable[[Callable[..., None]], Any]:
+    """Make an operation native where it can be built, for arguments see `NativeOperation`."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        operation = NativeOperation(function, build, arrays, options, instead)
+        name = operation.name
+        NATIVES[name] = operation
+
+        @functools.wraps(function)
+        def run(self: Any, *args: Any, **kwargs: Any) -> None:
+            # Nearly always this has happened before, with the same objects.
+            identities = (name, *map(id, args), *kwargs, *map(id, kwargs.values()))
+            memory, library = self._memory, self._library
+            try:
+                calls = memory.calls.known[identities]
+            except KeyError:
+                calls = self._find(operation, args, kwargs, identities)
+            if calls is None:
+                function(self, *args, **kwargs)
+                return
+            for call in calls:
+                if library is not None and call.threads:
+                    library.use_threads(call.threads)
+                if status := call.run():
+                    raise call.failure(status)
+
+        return run
+
+    return decorate

@@ -5,6 +5,7 @@ Channels lie side by side, so that the innermost loops run over them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ _AVERAGE_DELTAS = """
 def build_maximum(primitives: Primitives, inputs: Array, outputs: Array, argmax: Array, window: Any,
                   padding: int, stride: Any) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.maxpool2d_forward_batch`."""
-    if inputs.dtype == np.float32 and inputs[0].size > MOST_FLOAT32:
+    if inputs.dtype == np.float32 and math.prod(inputs.shape[1:]) > MOST_FLOAT32:
         raise UnsupportedError("float32 cannot hold the indices")
     arrays = [inputs, outputs, argmax]
     return _build(primitives, _FORWARD + _ROW + _MAXIMUM, arrays, 1, window, padding, stride)

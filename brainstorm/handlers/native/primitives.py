@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from brainstorm.handlers.compiled_layout import overlap
 from brainstorm.handlers.native.calls import PRIMITIVE, Call
 from brainstorm.handlers.native.library import Argument, Handle, Library, UnsupportedError, sizes
-from brainstorm.handlers.numpy_memory import aligned_zeros
+from brainstorm.handlers.numpy_memory import aligned_zeros, overlap
 from brainstorm.utils import Array
 
 __all__ = ["ANY", "Primitive", "Primitives", "Workspace", "address", "check_arrays"]

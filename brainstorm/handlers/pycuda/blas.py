@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
-from brainstorm.handlers.pycuda.driver import Device, Memory
+from brainstorm.handlers.pycuda.driver import Device, Memory, destroy_with
 
 __all__ = ["PROVIDERS", "CtypesBlas", "Product", "SkcudaBlas", "find_library"]
 
@@ -118,13 +118,13 @@ class CtypesBlas:
     """
 
     name = "cuBLAS"
-    has_half = True
 
     def __init__(self, device: Device, compute: str) -> None:
         self._library = _load_cublas()
         device.enter()
         self._handle = c_void_p()
         self._check("cublasCreate", self._library.cublasCreate_v2(byref(self._handle)))
+        destroy_with(self, device, self._library.cublasDestroy_v2, self._handle)
         self._workspace = Memory(device, WORKSPACE)
         stream = c_void_p(device.stream.handle)
         self._check("cublasSetStream", self._library.cublasSetStream_v2(self._handle, stream))
@@ -202,7 +202,6 @@ class SkcudaBlas:
     """
 
     name = "cuBLAS by skcuda.cublas"
-    has_half = False
 
     def __init__(self, device: Device, compute: str) -> None:
         if compute != "f32":
@@ -213,6 +212,7 @@ class SkcudaBlas:
         device.enter()
         self._cublas = _load_skcuda()
         self._handle = self._cublas.cublasCreate()
+        destroy_with(self, device, self._cublas.cublasDestroy, self._handle)
         self._cublas.cublasSetStream(self._handle, device.stream.handle)
         self.version = str(self._cublas.cublasGetVersion(self._handle))
 

@@ -30,7 +30,8 @@ class Building:
 
     Attributes:
         launches: What was collected.
-        kept: What must not go before the launches do, besides the arrays of the operation.
+        kept: What must not go before the launches do, besides the arrays of the operation, which
+            whoever keeps a building keeps if they are to stay.
     """
 
     def __init__(self, handler: Any) -> None:
@@ -42,9 +43,10 @@ class Building:
         self._back: list[tuple[DeviceArray, DeviceArray]] = []
 
     def kernel(self, name: str, count: int, *arguments: Any, **more: Any) -> None:
-        """Add a kernel that is written by hand; see `kernel_launch`."""
-        launch = kernel_launch(self.device, hand_written(name), count, *arguments, **more)
-        self.launches.append(launch)
+        """Add a kernel that is written by hand, if there is anything to do; see `kernel_launch`."""
+        if count:
+            launch = kernel_launch(self.device, hand_written(name), count, *arguments, **more)
+            self.launches.append(launch)
 
     def program(
         self,
@@ -132,9 +134,9 @@ class Building:
         return instead
 
     def finish(self) -> None:
-        """Add what copies results to where they belong."""
-        for instead, array in self._back:
-            self.copy(instead, array)
+        """Add what copies results to where they belong, and let the operation's arrays go."""
+        while self._back:
+            self.copy(*self._back.pop(0))
 
     # -- products ----------------------------------------------------------------------------
 
@@ -153,6 +155,10 @@ class Building:
         The arrays are matrices, or stacks of matrices: their first axis counts the products. For b
         is taken what `pack` made of it, if it `is_packed`.
         """
+        if not out.size or not a.size:  # cuBLAS wants rows of one element at least
+            if not add:
+                self.clear(out)
+            return
         target = out if _rows(out) is not None else self.target(out, add)
         a, lda, transa = self._factor(a, transa)
         b, ldb, transb = self._factor(b, transb, is_packed)
@@ -167,9 +173,16 @@ class Building:
         self.launches.append(Launch(None, self.handler._blas.call(product)))
 
     def pack(self, array: DeviceArray) -> None:
-        """Add the rounding of a factor of many products, to memory that it keeps."""
-        if self.handler._compute == "bf16" and _rows(array) is not None:
-            self._round(array, self._kept_half(array))
+        """Add the rounding of a factor of many products, to memory that goes with the factor's."""
+        if self.handler._compute == "bf16" and array.size and _rows(array) is not None:
+            known = self.handler._packed.setdefault(array.memory, {})
+            half = known.get(_place(array))
+            if half is None:
+                half = known[_place(array)] = DeviceArray.new(
+                    self.device, _half_shape(array), np.uint16
+                )
+            self.kept.append(half)
+            self._round(array, half)
 
     def _factor(
         self, array: DeviceArray, turned: bool, is_packed: bool = False
@@ -183,9 +196,10 @@ class Building:
             array, step, is_packed = self.dense(array), array.shape[-1], False
         if self.handler._compute == "bf16":
             stack = array if array.ndim == 3 else array.reshape((1, *array.shape))
-            if is_packed:
-                half = self._kept_half(array)
-            else:
+            known = self.handler._packed.get(array.memory, {}) if is_packed else {}
+            half = known.get(_place(array))
+            self.kept.append(half)
+            if half is None:
                 half = self.temporary(_half_shape(stack), np.uint16)
                 self._round(stack, half)
             step = half.shape[2]
@@ -193,21 +207,15 @@ class Building:
             array = half if array.ndim == 3 else half[0]
         return array, step, turned
 
-    def _kept_half(self, matrix: DeviceArray) -> DeviceArray:
-        """Return the memory for a packed matrix, (1, rows, padded columns)."""
-        place = (matrix.address, matrix.shape, matrix.strides)
-        half: DeviceArray | None = self.handler._packed.get(place)
-        if half is None:
-            half = DeviceArray.new(self.device, _half_shape(matrix), np.uint16)
-            self.handler._packed[place] = half
-        self.kept.append(half)
-        return half
-
     def _round(self, array: DeviceArray, half: DeviceArray) -> None:
         """Add the rounding of a matrix, or of a stack, to bfloat16."""
         *_, step0, step1, _ = (0, *(stride // array.itemsize for stride in array.strides))
         sizes = (*_stacked(array), step0, step1, half.shape[2])
         self.kernel("to_bfloat16", array.size, array, half, *sizes)
+
+
+def _place(array: DeviceArray) -> tuple[Any, ...]:
+    return array.address, array.shape, array.strides
 
 
 def _stacked(array: DeviceArray) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from brainstorm.errors import DeviceError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import find_library
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.driver import Device, destroy_with
 from brainstorm.handlers.pycuda.launches import Launch
 
 __all__ = ["Cudnn", "Geometry"]
@@ -115,6 +115,7 @@ class Cudnn:
                 f"cuDNN {self.version} cannot be used (status {status}). Is it made for this "
                 f"version of CUDA? BRAINSTORM_CUDNN=off computes without it."
             )
+        destroy_with(self, device, library.cudnnDestroy, self._handle)
 
     @classmethod
     def found(cls, device: Device, compute: str) -> Cudnn | None:
@@ -149,6 +150,7 @@ class Cudnn:
         """
         read = {FORWARD: (images, filters), DATA: (filters, outputs), FILTERS: (images, outputs)}
         written = {FORWARD: outputs, DATA: images, FILTERS: filters}[which]
+        self._device.enter()
         for algorithm in which.algorithms:
             try:
                 made = self._made(build, which, algorithm, read[which], written, geometry)

@@ -12,6 +12,8 @@ import gc
 import importlib
 import importlib.util
 import threading
+import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -28,7 +30,16 @@ from brainstorm.errors import (
 from brainstorm.optree.render_cuda import BUSY
 from brainstorm.utils import format_bytes
 
-__all__ = ["OLDEST", "Device", "Memory", "failure", "guarded", "load_driver"]
+__all__ = [
+    "OLDEST",
+    "Device",
+    "Memory",
+    "destroy_with",
+    "failure",
+    "guarded",
+    "leave_with",
+    "load_driver",
+]
 
 #: Lowest compute capability that the kernels and CUDA 13 support.
 OLDEST = (7, 5)
@@ -132,6 +143,36 @@ def _leave() -> None:
     _primary_context.cache_clear()
 
 
+def _within(context: Any, function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function while a context is current."""
+    context.push()
+    try:
+        function(*arguments)
+    finally:
+        context.pop()
+
+
+def destroy_with(owner: Any, device: Device, function: Callable[..., Any], handle: Any) -> None:
+    """Let a library destroy a handle when the object that owns it is collected.
+
+    Not when Python ends: by then the library may have been closed before its handles.
+    """
+    weakref.finalize(owner, _within, device.context, function, handle).atexit = False
+
+
+#: What its owners have left behind, by the number of the GPU.
+_left: defaultdict[int, list[Any]] = defaultdict(list)
+
+
+def leave_with(owner: Any, device: Device, *things: Any) -> None:
+    """Let PyCUDA's streams, events and pinned memory go some time after the object that owns them.
+
+    That is when memory is allocated the next time. The garbage collector may come upon the owner in
+    any thread, and in others than that which made the context PyCUDA destroys nothing.
+    """
+    weakref.finalize(owner, _left[device.index].extend, things).atexit = False
+
+
 def _allocated(size: int) -> Any:
     driver = load_driver()
     try:
@@ -142,7 +183,7 @@ def _allocated(size: int) -> Any:
 
 
 class Memory:
-    """Memory on a GPU, which is freed with this object.
+    """Memory on a GPU, which is freed with this object, in whatever thread that happens.
 
     Args:
         device: Where it is.
@@ -152,14 +193,21 @@ class Memory:
         address: Where it begins, a multiple of 256.
     """
 
-    __slots__ = ("_allocation", "address", "size")
+    __slots__ = ("__weakref__", "_allocation", "_context", "address", "size")
 
     def __init__(self, device: Device, size: int) -> None:
         device.enter()
-        self.size = size
+        _left[device.index].clear()
+        self.size, self.address, self._context = size, 0, device.context
         what = f"{format_bytes(size)} of memory on {device.name}"
         self._allocation: Any = guarded(what, _allocated, size) if size else 0
         self.address = int(self._allocation)
+
+    def __del__(self) -> None:
+        # The garbage collector comes upon it in any thread; PyCUDA frees nothing in others than
+        # that which made the context.
+        if self.address and _current.context is not self._context:
+            _within(self._context, self._allocation.free)
 
 
 class Device:
@@ -178,6 +226,8 @@ class Device:
         multiprocessors: How many it has.
         stream: Everything is computed in it, in order.
         copies: Another stream, for what comes from the host.
+        lock: Is held while an operation is put into the stream: operations share scratch memory,
+            and a graph that is captured must get nothing from other threads.
     """
 
     def __init__(self, index: int) -> None:
@@ -209,6 +259,8 @@ class Device:
         self.enter()
         # Streams that do not wait for the default stream, where others may be at work.
         self.stream, self.copies = (driver.Stream(1) for _ in range(2))
+        leave_with(self, self, self.stream, self.copies)
+        self.lock = threading.RLock()
         self._scratch: dict[str, Memory] = {}
         #: Zeros, with which the blocks of a reduction count who is the last; see `render_cuda`.
         self.tickets = Memory(self, 4 * BUSY)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_int, c_ulonglong, c_void_p
 from typing import Any
 
 from brainstorm.errors import DeviceError
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.driver import Device, guarded
 
 __all__ = ["Graph"]
 
@@ -52,22 +53,30 @@ class Graph:
         self._device, self._operations = device, operations
         self._executable = c_void_p()
         device.enter()
-        library, self._stream, graph = _driver(), c_void_p(device.stream.handle), c_void_p()
+        self._stream, self._launch = c_void_p(device.stream.handle), _driver().cuGraphLaunch
+        with device.lock:
+            self._capture()
+
+    def _capture(self) -> None:
+        library, graph = _driver(), c_void_p()
         _check(
             "capturing a CUDA graph",
             library.cuStreamBeginCapture_v2(self._stream, c_int(_RELAXED)),
         )
+        collects = gc.isenabled()
+        gc.disable()  # freeing memory waits for the GPU, which a capture forbids
         try:
-            for _, building in operations:
+            for _, building in self._operations:
                 for launch in building.launches:
-                    launch.run()
+                    guarded("capturing a CUDA graph", launch.run)
         finally:
             status = library.cuStreamEndCapture(self._stream, byref(graph))
+            if collects:
+                gc.enable()
         _check("capturing a CUDA graph", status)
         status = library.cuGraphInstantiateWithFlags(byref(self._executable), graph, c_ulonglong(0))
         library.cuGraphDestroy(graph)
         _check("instantiating a CUDA graph", status)
-        self._launch = library.cuGraphLaunch
 
     def __call__(self) -> None:
         """Put all launches into the stream.
@@ -76,7 +85,9 @@ class Graph:
             DeviceError: The GPU failed.
         """
         self._device.enter()
-        if status := self._launch(self._executable, self._stream):
+        with self._device.lock:
+            status = self._launch(self._executable, self._stream)
+        if status:
             _check("launching a CUDA graph", status)
 
     def __del__(self) -> None:

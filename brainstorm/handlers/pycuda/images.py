@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
@@ -85,7 +86,7 @@ class _Convolution:
 
     def pieces(self) -> Iterator[slice]:
         """Yield slices of images whose columns fit into memory."""
-        most = max(1, COLUMNS // (self.rows * self.width * self.groups))
+        most = max(1, COLUMNS // max(1, self.rows * self.width * self.groups))
         for start in range(0, self.count, most):
             yield slice(start, min(start + most, self.count))
 
@@ -116,8 +117,8 @@ class _Convolution:
 
     def memory(self, build: Building) -> DeviceArray:
         """Return memory for the columns of a piece."""
-        first = next(self.pieces())
-        images = 0 if self.is_plain else first.stop - first.start
+        first = next(self.pieces(), None)
+        images = 0 if self.is_plain or first is None else first.stop - first.start
         return build.temporary((max(1, images * self.rows * self.width * self.groups),))
 
 
@@ -171,6 +172,8 @@ def _gradients(
 ) -> None:
     if conv.is_done_by_cudnn(build, FILTERS, images, target, deltas, add):
         return
+    if not (conv.count or add):
+        build.clear(target)
     memory = conv.memory(build)
     for piece in conv.pieces():
         columns = conv.columns(build, images, piece, memory)
@@ -212,6 +215,11 @@ def max_forward(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any, argmax: Any
 ) -> None:
     """Build `maxpool2d_forward_batch`."""
+    if np.prod(inputs.shape[1:]) > 2**24:
+        raise HandlerValidationError(
+            "maxpool2d_forward_batch: argument 'inputs': expected at most 2**24 elements per "
+            f"image, the indices that float32 can hold, got {inputs.shape}. Use smaller images."
+        )
     target, where = build.target(outputs), build.target(argmax)
     axes = _windows(inputs, outputs, window, padding, stride)
     build.kernel(

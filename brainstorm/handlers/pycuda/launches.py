@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.modules import Kernel, Modules
 
-__all__ = ["Launch", "kernel_launch", "packed_launch"]
+__all__ = ["MANY", "Launch", "kernel_launch", "packed_launch"]
 
 #: Blocks for each multiprocessor at most: they work on several elements each.
 BLOCKS = 16
 #: Threads of a block of the kernels that are written by hand.
 THREADS = 256
+#: Elements from which on 32 bits are not enough for an index.
+MANY = 2**31 - 2**20
 
 
 class Launch:
@@ -89,7 +92,15 @@ def kernel_launch(
         *arguments: Arrays and None become addresses, integers ``int``; bytes are a structure of
             integers.
         blocks: The exact number of blocks, where the kernel depends on it.
+
+    Raises:
+        HandlerValidationError: There are more elements than the kernel can count.
     """
+    if count >= MANY:
+        raise HandlerValidationError(
+            f"{kernel.name} on a GPU: expected fewer than {MANY:,} elements, got {count:,}. Use "
+            f"parts of the arrays, or smaller batches."
+        )
     types: list[tuple[str, Any]] = []
     values: list[Any] = []
     for i, argument in enumerate(arguments):
@@ -100,7 +111,10 @@ def kernel_launch(
             packed = isinstance(argument, bytes)
             types.append((f"a{i}", f"V{len(argument)}" if packed else np.int32))
             values.append(argument)
-    data = np.array([tuple(values)], np.dtype(types, align=True)).tobytes()
+    layout = np.dtype(types, align=True)
+    # Without what fills the structure up: a kernel takes as many bytes as its arguments have.
+    last, offset = layout.fields[types[-1][0]][:2]  # type: ignore[index]
+    data = np.array([tuple(values)], layout).tobytes()[: offset + last.itemsize]
     if blocks is None:
         return packed_launch(device, kernel, (-(-count // THREADS), 1), (THREADS, 1, 1), data)
     call = functools.partial(_packed_call, (blocks, 1), (THREADS, 1, 1), data, device.stream)

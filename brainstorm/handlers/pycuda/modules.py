@@ -79,27 +79,26 @@ def loop_kernel(loop: Loop, index: str) -> Kernel:
 
 
 class Modules:
-    """The kernels that are loaded on a GPU, for all handlers of the process.
-
-    Args:
-        device: The GPU.
-    """
+    """The kernels that are loaded on a GPU, for all handlers of the process, which it outlives."""
 
     _of_devices: ClassVar[dict[int, Modules]] = {}
 
     @classmethod
     def of(cls, device: Device) -> Modules:
         """Return those of a GPU."""
-        return cls._of_devices.setdefault(device.index, cls(device))
+        return cls._of_devices.setdefault(device.index, cls())
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self) -> None:
         self._functions: dict[str, Any] = {}
         self._modules: list[Any] = []
         self._lock = threading.Lock()
 
-    def load(self, kernels: Iterable[Kernel]) -> None:
+    def load(self, device: Device, kernels: Iterable[Kernel]) -> None:
         """Make kernels ready; all that are new are compiled together, as one module.
+
+        Args:
+            device: The GPU, as one of its handlers sees it.
+            kernels: What is needed.
 
         Raises:
             KernelError: The compiler does not accept one of them.
@@ -110,7 +109,7 @@ class Modules:
             if not missing:
                 return
             text = "\n".join([CUDA_HEAD, *sorted(set(missing.values()))])
-            module = self._compiled(text)
+            module = _loaded(text, device)
             self._modules.append(module)
             for name in missing:
                 self._functions[name] = module.get_function(name)
@@ -119,18 +118,18 @@ class Modules:
         """Return PyCUDA's function of a kernel that was loaded."""
         return self._functions[kernel.name]
 
-    def _compiled(self, text: str) -> Any:
-        driver, device = load_driver(), self._device
-        image = _cached(text, device.arch)
-        device.enter()
-        try:
-            return driver.module_from_buffer(image)
-        except driver.Error as error:
-            raise DeviceError(
-                f"kernels for {device.arch} cannot be loaded on {device.name} ({error}). Is the "
-                f"driver older than the CUDA toolkit? Compare `nvidia-smi` and `nvcc --version`, "
-                f"and delete {compiler.cache_directory()}."
-            ) from error
+
+def _loaded(text: str, device: Device) -> Any:
+    driver, image = load_driver(), _cached(text, device.arch)
+    device.enter()
+    try:
+        return driver.module_from_buffer(image)
+    except driver.Error as error:
+        raise DeviceError(
+            f"kernels for {device.arch} cannot be loaded on {device.name} ({error}). Is the driver "
+            f"older than the CUDA toolkit? Compare `nvidia-smi` and `nvcc --version`, and delete "
+            f"{compiler.cache_directory()}."
+        ) from error
 
 
 def _cached(text: str, arch: str) -> bytes:

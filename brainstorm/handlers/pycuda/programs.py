@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.compiled_layout import Layout, overlap
+from brainstorm.handlers.compiled_layout import Layout
+from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
-from brainstorm.handlers.pycuda.launches import Launch, packed_launch
+from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
@@ -24,9 +25,6 @@ __all__ = ["DeviceProgram"]
 
 #: How many layouts, and how many sets of arrays, a program remembers.
 MOST_LAYOUTS, MOST_CALLS = 32, 1024
-
-#: Elements from which on 32 bits are not enough for an index.
-MANY = 2**31 - 2**20
 
 
 class DeviceProgram:

@@ -16,13 +16,14 @@ import numpy as np
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.native.elementwise import OPERATIONS, program_of
-from brainstorm.handlers.pycuda import images, sequences, streams
+from brainstorm.handlers.pycuda import streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
+from brainstorm.handlers.pycuda.builders import BUILDERS
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.composed import ComposedProgram, is_composed
 from brainstorm.handlers.pycuda.cudnn import Cudnn
-from brainstorm.handlers.pycuda.driver import Device, failure, load_driver
+from brainstorm.handlers.pycuda.driver import Device, Memory, failure, load_driver
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import Modules
@@ -48,8 +49,8 @@ class PyCudaHandler(Handler):
 
     Operations are put into a stream, and return before they are computed; whoever reads an array
     (`get_numpy_copy`, ``array.get()``) waits. In steady state an operation looks its launches up,
-    whose arguments are packed, and a plan is a CUDA graph. Same seed, same GPU, same versions of
-    the libraries: same bits.
+    whose arguments are packed, and a plan is a CUDA graph. Threads may share a handler. Same seed,
+    same GPU, same versions of the libraries: same bits.
 
     Args:
         seed: Seeds `rnd`; `None` draws a seed from `global_rnd`.
@@ -92,12 +93,14 @@ class PyCudaHandler(Handler):
         self._modules = Modules.of(self._device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
-        self._known: dict[Any, list[Launch]] = {}
+        self._known: dict[Any, Building] = {}
         self._alive: dict[Any, Any] = {}
         self._programs: dict[int, tuple[Any, DeviceProgram | ComposedProgram]] = {}
         self._constants: dict[Any, DeviceArray] = {}
-        #: Place of a packed matrix to what it was rounded to, as long as a launch needs that.
-        self._packed: weakref.WeakValueDictionary[Any, DeviceArray] = weakref.WeakValueDictionary()
+        #: Memory to the matrices in it that were packed: place to what it was rounded to.
+        self._packed: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._error = load_driver().Error
         self._device.upload = Uploads(self._device, self._copy)
 
@@ -146,11 +149,12 @@ class PyCudaHandler(Handler):
 
     # -- executing -----------------------------------------------------------------------------
 
-    def _execute(self, launches: Sequence[Launch], what: str) -> None:
+    def _execute(self, building: Building, what: str) -> None:
         self._device.enter()
         try:
-            for launch in launches:
-                launch.run()
+            with self._device.lock:
+                for launch in building.launches:
+                    launch.run()
         except self._error as error:
             raise failure(error, what) from error
 
@@ -169,18 +173,21 @@ class PyCudaHandler(Handler):
         building.finish()
         return building
 
-    def _ready(self, launches: list[Launch]) -> list[Launch]:
-        """Return launches whose kernels are loaded."""
-        self._modules.load([x.kernel for x in launches if x.kernel is not None])
+    def _load(self, *buildings: Building) -> None:
+        """Load the kernels of all launches."""
+        launches = [launch for building in buildings for launch in building.launches]
+        self._modules.load(self._device, [x.kernel for x in launches if x.kernel is not None])
         for launch in launches:
             launch.bind(self._modules)
-        return launches
 
-    def _find(self, name: str, arguments: Mapping[str, Any], key: Any) -> list[Launch]:
+    def _find(self, name: str, arguments: Mapping[str, Any], key: Any) -> Building:
         """Build an operation, and remember it by the identities of its arguments."""
-        building = self._build(name, arguments)
-        assert building is not None
-        launches = self._ready(building.launches)
+        with self._device.lock:
+            building = self._build(name, arguments)
+            assert building is not None
+            self._load(building)
+        if name != "run_program" and list in map(type, arguments.values()):
+            return building  # lists may change
         known, alive = self._known, self._alive
         if len(known) >= MOST_CALLS:
             oldest = next(iter(known))
@@ -197,8 +204,8 @@ class PyCudaHandler(Handler):
             for item in value if type(value) is list else [value]:
                 is_watched = isinstance(item, (DeviceArray, Program))
                 watched.append(weakref.ref(item, gone) if is_watched else item)
-        known[key], alive[key] = launches, (watched, building.kept)
-        return launches
+        known[key], alive[key] = building, watched
+        return building
 
     def _build_step(self, operation: Any) -> Building | None:
         """Build a step of a plan; None: only Python can do it."""
@@ -210,8 +217,9 @@ class PyCudaHandler(Handler):
 
     def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
         """Return functions that do operations again: graphs, and what only Python can do."""
-        found = [self._build_step(operation) for operation in operations]
-        self._ready([launch for building in found if building for launch in building.launches])
+        with self._device.lock:
+            found = [self._build_step(operation) for operation in operations]
+            self._load(*filter(None, found))
         functions: list[Callable[[], Any]] = []
         pairs = zip(operations, found, strict=True)
         for is_graph, group in itertools.groupby(pairs, lambda pair: pair[1] is not None):
@@ -231,16 +239,16 @@ class PyCudaHandler(Handler):
         accumulate: Sequence[bool],
     ) -> None:
         key = (id(program), *map(id, inputs), *map(id, outputs), *map(bool, accumulate))
-        launches = self._known.get(key)
-        if launches is None:
+        building = self._known.get(key)
+        if building is None:
             arguments = {
                 "program": program,
                 "inputs": list(inputs),
                 "outputs": list(outputs),
                 "accumulate": list(accumulate),
             }
-            launches = self._find("run_program", arguments, key)
-        self._execute(launches, "run_program")
+            building = self._find("run_program", arguments, key)
+        self._execute(building, "run_program")
 
     def _executor(self, program: Program) -> DeviceProgram | ComposedProgram:
         """Return what turns a program into launches; it lives as long as the program."""
@@ -271,7 +279,8 @@ class PyCudaHandler(Handler):
         """Copy from one array to another one of any dtype."""
         building = Building(self)
         building.copy(source, target)
-        self._execute(self._ready(building.launches), "copy")
+        self._load(building)
+        self._execute(building, "copy")
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -299,84 +308,12 @@ class PyCudaHandler(Handler):
     def is_fully_finite(self, a: Array) -> bool:
         if not a.size:
             return True
-        self.compute(_not_finite, [a], [self._flag])
-        return not self._flag.get()
+        with self._device.lock:
+            self.compute(_not_finite, [a], [self._flag])
+            return not self._flag.get()
 
     def create_random_stream(self, seed: int) -> Any:
         return streams.DeviceStream(self._device, seed)
-
-
-# -- operations that are built from several parts ----------------------------------------------
-
-
-def _copy_to(build: Building, src: Any, dest: Any) -> None:
-    if src.shape != dest.shape:
-        raise HandlerValidationError(
-            f"copy_to(src, dest): argument 'dest': expected shape {src.shape}, that of src, got "
-            f"{dest.shape}"
-        )
-    if not np.can_cast(src.dtype, dest.dtype, "same_kind"):
-        raise HandlerValidationError(
-            f"copy_to(src, dest): argument 'src': expected a dtype that fits in {dest.dtype}, got "
-            f"{src.dtype}. Use set_from_numpy to cast."
-        )
-    build.copy(src, dest)
-
-
-def _modulo_tt(build: Building, a: Any, b: Any, out: Any) -> None:
-    target = build.target(out)
-    build.kernel("modulo", out.size, build.dense(a), build.dense(b), target, out.size)
-
-
-def _dot_mm(
-    build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
-) -> None:
-    build.product(a, b, out, transa, transb)
-
-
-def _dot_add_mm(
-    build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
-) -> None:
-    build.product(a, b, out, transa, transb, add=True)
-
-
-def _pack_m(build: Building, b: Any, transb: bool = False) -> None:
-    build.pack(b)
-
-
-def _dot_add_packed(build: Building, a: Any, b: Any, out: Any, transb: bool = False) -> None:
-    is_packed = build.handler._compute == "bf16"
-    build.product(a, b, out, transb=transb, add=True, is_packed=is_packed)
-
-
-def _batched_dot_mm(
-    build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
-) -> None:
-    stacks = (a.T if transa else a, b.T if transb else b, out)
-    build.product(*(stack.transpose((1, 0, 2)) for stack in stacks))
-
-
-def _affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: str) -> None:
-    build.product(a, b, out, transb=True)
-    row = bias.reshape((1, bias.shape[0]))
-    build.program(images.biased(activation), [out, row], [out])
-
-
-#: Operation to what collects its launches, called with the arguments by name.
-BUILDERS: dict[str, Callable[..., None]] = {
-    "copy_to": _copy_to,
-    "modulo_tt": _modulo_tt,
-    "dot_mm": _dot_mm,
-    "dot_add_mm": _dot_add_mm,
-    "pack_m": _pack_m,
-    "dot_add_packed": _dot_add_packed,
-    "batched_dot_mm": _batched_dot_mm,
-    "affine_mm": _affine_mm,
-    "fill_gaussian": streams.fill_gaussian,
-    "generate_probability_mask": streams.generate_probability_mask,
-    **images.IMAGES,
-    **sequences.SEQUENCES,
-}
 
 
 def _method(name: str) -> Callable[..., None]:
@@ -385,11 +322,11 @@ def _method(name: str) -> Callable[..., None]:
     @functools.wraps(getattr(Handler, name))
     def run(self: PyCudaHandler, *args: Any, **kwargs: Any) -> None:
         key = (name, *map(id, args), *kwargs, *map(id, kwargs.values()))
-        launches = self._known.get(key)
-        if launches is None:
+        building = self._known.get(key)
+        if building is None:
             arguments = signature.bind(*args, **kwargs).arguments
-            launches = self._find(name, arguments, key)
-        self._execute(launches, name)
+            building = self._find(name, arguments, key)
+        self._execute(building, name)
 
     run.__isabstractmethod__ = False  # type: ignore[attr-defined]
     return run

@@ -51,7 +51,7 @@ extern "C" __global__ void chain_rows(const float *v, int *next, int count)
 }
 
 // out (outer, size, inner) += m (outer, picks, inner), row v[k] += row k: by the thread of the first k
-// of each row, in order.
+// of each row, in order. Nothing is added to what is no row.
 extern "C" __global__ void add_rows(const float *m, const float *v, const int *next, float *out,
                                     int count, int size, int picks, int inner)
 {
@@ -59,7 +59,7 @@ extern "C" __global__ void add_rows(const float *m, const float *v, const int *n
     {
         const unsigned column = i % inner, outer = i / inner / picks;
         int k = i / inner % picks;
-        if (next[k] < -1) continue;
+        if (next[k] < -1 || !(v[k] >= 0.0f && v[k] <= size - 1)) continue;
         const float *rows = m + (size_t)outer * picks * inner + column;
         float *target = out + ((size_t)outer * size + row_of(v, k, size)) * inner + column;
         float sum = *target + rows[(size_t)k * inner];

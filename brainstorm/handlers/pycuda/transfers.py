@@ -4,7 +4,8 @@ Small arrays go from a ring of pinned memory straight to where they belong, in t
 computed. Large ones go through one of two pairs of staging memory, one half of it pinned on the
 host and the other on the GPU: the host fills the first, a stream of its own moves it to the
 second, and from there the stream that computes copies it. So the next batch is on its way while
-the present one is computed. The host waits only for memory that is still in use.
+the present one is computed. The host waits only for memory that is still in use. Very large ones
+are not worth pinned memory: the driver sends them, in the order of what is computed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.pycuda.arrays import DeviceArray
-from brainstorm.handlers.pycuda.driver import Device, Memory, guarded, load_driver
+from brainstorm.handlers.pycuda.driver import Device, Memory, guarded, leave_with, load_driver
 
 __all__ = ["Uploads"]
 
@@ -92,6 +93,7 @@ class Uploads:
         device.enter()
         self._send = load_driver().memcpy_htod_async
         self._ring, self._staging = _Ring(), [_Staging(), _Staging()]
+        leave_with(self, device, self._ring, *self._staging)
 
     def __call__(self, values: np.ndarray, array: DeviceArray) -> None:
         """Copy an array of the same shape; when this returns, `values` may change.
@@ -102,6 +104,10 @@ class Uploads:
         if not array.size:
             return
         self._device.enter()
+        with self._device.lock:
+            self._upload(values, array)
+
+    def _upload(self, values: np.ndarray, array: DeviceArray) -> None:
         if array.nbytes <= SMALL and array.flags.c_contiguous:
             part = self._ring.filled(np.ascontiguousarray(values, array.dtype), self._device.stream)
             guarded("copying to the GPU", self._send, array.address, part, self._device.stream)
@@ -111,10 +117,13 @@ class Uploads:
         if values.nbytes <= MOST_PINNED:
             self._stage(values, array)
             return
-        whole = DeviceArray.new(self._device, array.shape, values.dtype)
-        self._device.synchronize()
-        guarded("copying to the GPU", load_driver().memcpy_htod, whole.address, values)
-        self._copy(whole, array)
+        is_plain = values.dtype == array.dtype and array.flags.c_contiguous
+        whole = array if is_plain else DeviceArray.new(self._device, array.shape, values.dtype)
+        # In the stream that computes: a copy in the default stream may still be under way when it
+        # returns, and this stream would not wait for it.
+        guarded("copying to the GPU", self._send, whole.address, values, self._device.stream)
+        if whole is not array:
+            self._copy(whole, array)
 
     def _stage(self, values: np.ndarray, array: DeviceArray) -> None:
         device = self._device

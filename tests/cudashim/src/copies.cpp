@@ -4,6 +4,8 @@
 
 #include "driver.h"
 
+static constexpr size_t COMMAND = 64 << 10;
+
 // `kind` is the counter of the direction.
 static CUresult copy(bool blocking, CUstream stream, long long &kind, Work work) {
   if (blocking) UNSAFE(true);
@@ -18,16 +20,22 @@ static CUresult to_device(bool blocking, CUdeviceptr to, const void *from, size_
   DEVICE_MEMORY(to, n);
   std::shared_ptr<char[]> kept;  // a driver copies pageable memory before it returns
   bool captured = !is_legacy(s) && known(s) && s->capture;
-  if (options.late && !blocking && !captured && !is_pinned(from)) {
+  // ... and moves what is more than a command holds to the device afterwards, however it was called.
+  bool moves_late = options.late && !captured && !is_pinned(from) && (!blocking || n > COMMAND);
+  if (moves_late) {
     kept.reset(new char[n]);
     memcpy(kept.get(), from, n);
     from = kept.get();
   }
-  return copy(blocking, s, counters.htod, [=] {
+  Work work = [=] {
     DEVICE_MEMORY(to, n);
     memcpy(reinterpret_cast<void *>(to), kept ? kept.get() : from, n);
     return CUDA_SUCCESS;
-  });
+  };
+  if (!blocking || !moves_late) return copy(blocking, s, counters.htod, std::move(work));
+  UNSAFE(true);
+  ++counters.htod, ++counters.blocking_copies;
+  return put_off(std::move(work));
 }
 static CUresult to_host(bool blocking, void *to, CUdeviceptr from, size_t n, CUstream s) {
   ENTER();

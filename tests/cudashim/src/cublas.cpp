@@ -11,7 +11,7 @@
 extern "C" int cudashim_enqueue(void *stream, int (*run)(void *), void (*drop)(void *), void *data);
 extern "C" int cudashim_touch(const void *address, size_t bytes, const char *what);
 extern "C" int cuCtxGetDevice(int *device);
-extern "C" int cuCtxSynchronize();
+extern "C" int cudashim_finish();
 
 enum Status {
   SUCCESS = 0,
@@ -37,7 +37,7 @@ API int cublasCreate_v2(Handle **handle) {
 }
 API int cublasDestroy_v2(Handle *handle) {
   if (!handle) return NOT_INITIALIZED;
-  cuCtxSynchronize();
+  cudashim_finish();
   delete handle;
   return SUCCESS;
 }

@@ -142,6 +142,7 @@ CUresult unsafe(bool uses_legacy_stream = false);  // calls that a capture forbi
 CUresult enqueue(CUstream stream, CUgraphNodeType type, Work work);
 CUresult finish(CUstream stream);  // do the work of a stream; of all if null
 bool is_legacy(CUstream stream);   // the default stream, per thread or not
+CUresult put_off(Work work);       // of the default stream: done when somebody waits for that
 
 // modules.cpp
 CUresult count_launch(CUcontext context);  // fails where the device is to be lost

@@ -162,8 +162,7 @@ static CUresult gather(const Launch &launch, std::vector<char> &block, void **on
   for (void **e = extra; e && *e != CU_LAUNCH_PARAM_END; e += 2)
     if (*e == CU_LAUNCH_PARAM_BUFFER_POINTER) packed = e[1];
     else if (*e == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<size_t *>(e[1]);
-  size_t padded = (kernel.bytes + 15) / 16 * 16;
-  if (size < kernel.bytes || size > padded) {
+  if (size != kernel.bytes) {
     std::string text = "kernel " + launch.function->name + " takes " +
                        std::to_string(kernel.bytes) + " bytes of arguments, got " +
                        std::to_string(size);

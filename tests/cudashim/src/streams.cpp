@@ -5,6 +5,7 @@
 #include "driver.h"
 
 static std::set<CUstream> streams;
+static std::deque<Work> put_off_work;  // of the default stream
 
 bool is_legacy(CUstream stream) {
   return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -23,6 +24,11 @@ static CUresult finish_until(CUstream stream, uint64_t position) {
   return stream->context->sticky;
 }
 static CUresult finish_all(bool only_blocking) {
+  while (!put_off_work.empty()) {
+    Work work = std::move(put_off_work.front());
+    put_off_work.pop_front();
+    if (CUresult failed = work()) return failed;
+  }
   for (CUstream stream : streams)
     if (stream->context == current() && (!only_blocking || is_blocking(stream)))
       if (CUresult failed = finish_until(stream, stream->given)) return failed;
@@ -59,6 +65,11 @@ static CUresult enter_legacy() {
   return finish_all(true);
 }
 
+CUresult put_off(Work work) {
+  if (CUresult failed = enter_legacy()) return failed;
+  put_off_work.push_back(std::move(work));
+  return CUDA_SUCCESS;
+}
 CUresult enqueue(CUstream stream, CUgraphNodeType type, Work work) {
   if (is_legacy(stream)) {
     if (CUresult failed = enter_legacy()) return failed;
@@ -89,6 +100,12 @@ API CUresult cudashim_enqueue(CUstream stream, CUresult (*run)(void *), void (*d
     ++counters.products;
     return run(kept.get());
   });
+}
+// For libcublas, whose handles may be destroyed at any time: wait, but do not count it.
+API CUresult cudashim_finish() {
+  ENTER();
+  UNSAFE();
+  return finish(nullptr);
 }
 // Is [address, address + bytes) device memory? If not, the device fails as by an illegal access.
 API CUresult cudashim_touch(const void *address, size_t bytes, const char *what) {

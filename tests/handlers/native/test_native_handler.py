@@ -16,7 +16,7 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NumpyHandler, compiler
-from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.native import NativeHandler, elementwise
 from brainstorm.handlers.plan import Operation, Plan
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
@@ -68,6 +68,8 @@ def test_wrong_arguments_are_python_errors(native):
         native.dot_mm(a, a)
     with pytest.raises(TypeError, match="unexpected keyword argument 'transpose'"):
         native.dot_mm(a, a, a, transpose=True)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        native.dot_mm(a, a, a, False, False, "more")
 
 
 def f(*shape):
@@ -204,6 +206,22 @@ def test_a_plan_is_few_functions(native, counted):
     assert counted == []
 
 
+@needs_compiler
+def test_a_plan_keeps_its_numbers(monkeypatch):
+    monkeypatch.setattr(elementwise, "MOST_NUMBERS", 2)
+    handler, x = NativeHandler(seed=1), np.ones(3, np.float32)
+    plan = Plan(handler, [Operation("mult_st", {"s": 0.25, "t": x, "out": x})])
+    number = weakref.ref(handler._numbers[0.25])
+    for value in (1.5, 2.5, 3.5):
+        handler.add_st(value, x, np.zeros_like(x))
+    assert 0.25 not in handler._numbers
+    assert number() is not None
+    plan.replay()
+    np.testing.assert_array_equal(x, np.full(3, 0.25))
+    del plan
+    assert number() is None
+
+
 def test_a_plan_without_anything_native(without, monkeypatch, tmp_path):
     monkeypatch.setenv("CC", "no-such-compiler-here")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
@@ -250,8 +268,9 @@ def test_every_handler_has_its_number_of_threads(native):
     assert count() == native.threads
 
 
-def _in_child(handler, plan, arrays, results):
+def _in_child(handler, plan, arrays, pickled, results):
     x, y, out = arrays
+    pickle.loads(pickled).dot_mm(x, y, out)
     handler.dot_mm(x, y, out)
     NativeHandler(threads=2, seed=1).dot_add_mm(x, y, out)
     plan.replay()
@@ -269,7 +288,8 @@ def test_a_forked_process_uses_one_thread(native):
     plan.replay()
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    child = context.Process(target=_in_child, args=(handler, plan, arrays, results), daemon=True)
+    given = (handler, plan, arrays, pickle.dumps(handler), results)
+    child = context.Process(target=_in_child, args=given, daemon=True)
     child.start()
     assert results.get(timeout=20) == (1, 1800.0)
     child.join()

@@ -53,6 +53,15 @@ def test_threads(name, threads, images):
     check(call, arguments)
 
 
+def test_no_images():
+    handler, x, y = NativeHandler(seed=1), np.ones((0, 4, 4, 2)), np.ones((0, 2, 2, 2))
+    x, y, where = (array.astype(np.float32) for array in (x, y, y))
+    handler.maxpool2d_forward_batch(x, (2, 2), y, 0, (2, 2), where)
+    handler.maxpool2d_backward_batch(x, (2, 2), y, 0, (2, 2), where, x, y)
+    handler.avgpool2d_forward_batch(x, (2, 2), y, 0, (2, 2))
+    handler.avgpool2d_backward_batch(x, (2, 2), y, 0, (2, 2), x, y)
+
+
 @needs_compiler
 def test_nan_is_passed_on():
     x = np.zeros((1, 4, 4, 1), np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -139,6 +140,20 @@ def test_a_capsule_that_nobody_takes_is_freed(handler):
     del capsule
     gc.collect()
     assert len(dlpack._handed_out) == before
+
+
+@pytest.mark.filterwarnings("error")
+def test_memory_is_freed_by_any_thread(handler, shim):
+    gc.collect()
+    before = shim.counters()["live_bytes"]
+    cycle = [handler.zeros((10_000,))]
+    cycle.append(cycle)
+    del cycle
+    assert shim.counters()["live_bytes"] == before + 40_000
+    thread = threading.Thread(target=gc.collect)
+    thread.start()
+    thread.join()
+    assert shim.counters()["live_bytes"] == before
 
 
 def test_memory_is_freed_with_the_last_view(handler, shim):

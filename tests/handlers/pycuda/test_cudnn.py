@@ -7,6 +7,7 @@ library does the same is seen on a GPU, by the laws.
 from __future__ import annotations
 
 import ctypes
+import gc
 
 import numpy as np
 import pytest
@@ -43,6 +44,9 @@ class StandIn:
 
     def cudnnSetStream(self, handle, stream):
         return 0
+
+    def cudnnDestroy(self, handle):
+        self.calls.append(("destroyed", handle.value))
 
     def _create(self, handle):
         handle._obj.value = max(self.known, default=0) + 1
@@ -148,6 +152,13 @@ def test_an_algorithm_that_does_not_run_is_not_taken(shim):
     handler, library = with_stand_in()
     library.cudnnConvolutionForward = lambda *arguments: 3000
     check_handler(handler, CONVOLUTIONS[:1], laws=LAWS)
+
+
+def test_the_library_goes_with_the_handler(shim):
+    handler, library = with_stand_in()
+    del handler
+    gc.collect()
+    assert library.calls == [("destroyed", 1)]
 
 
 def test_descriptions_are_freed(shim):

@@ -11,6 +11,7 @@ import pytest
 
 from brainstorm.errors import DeviceError, KernelError, MissingDependencyError, OutOfMemoryError
 from brainstorm.handlers import PyCudaHandler
+from brainstorm.handlers.plan import Operation, Plan, Recorder
 from brainstorm.handlers.pycuda import driver, modules
 from brainstorm.handlers.pycuda.modules import Kernel, compile_text
 from brainstorm.network import Network
@@ -108,7 +109,7 @@ def test_no_compiler(handler, monkeypatch):
 
     monkeypatch.setattr("pycuda.compiler.get_nvcc_version", missing)
     with pytest.raises(MissingDependencyError, match="nvcc, which cannot be run.*on PATH"):
-        handler._modules.load([Kernel("never", "void never() {}")])
+        handler._modules.load(handler._device, [Kernel("never", "void never() {}")])
 
 
 def test_a_kernel_that_does_not_compile(handler):
@@ -135,7 +136,7 @@ def test_without_a_cache_kernels_are_compiled_again(handler, tmp_path, monkeypat
 def test_a_damaged_kernel(handler, monkeypatch):
     monkeypatch.setattr(modules, "_cached", lambda text, arch: b"\0" * 100)
     with pytest.raises(DeviceError, match="cannot be loaded on .*nvcc --version"):
-        handler._modules.load([Kernel("damaged", "")])
+        handler._modules.load(handler._device, [Kernel("damaged", "")])
 
 
 def test_a_lost_device(shim):
@@ -153,9 +154,21 @@ def test_a_lost_device(shim):
     shim.reset()
 
 
-def test_a_device_that_is_lost_while_it_replays(shim):
-    from brainstorm.handlers.plan import Plan, Recorder
+def test_what_fails_while_it_is_captured(handler):
+    def fail():
+        driver.load_driver().memset_d8_async(16, 0, 4, handler._device.stream)
 
+    recorder, x = Recorder(handler), handler.ones((3,))
+    recorder.add_tt(x, x, x)
+    failing = [*recorder.steps, Operation("queued", {}, function=fail)]
+    with pytest.raises(DeviceError, match="^capturing a CUDA graph: the GPU failed"):
+        Plan(handler, failing)
+    assert gc.isenabled()
+    Plan(handler, recorder.steps).replay()
+    np.testing.assert_array_equal(x.get(), np.full(3, 2.0))
+
+
+def test_a_device_that_is_lost_while_it_replays(shim):
     handler = PyCudaHandler(seed=1)
     recorder, x = Recorder(handler), handler.ones((3,))
     recorder.add_tt(x, x, x)

@@ -40,6 +40,19 @@ def test_factors_and_results_lie_anyhow_in_memory(sizes, compute, rng):
         np.testing.assert_array_equal(out.get(), 2 * (a @ b), err_msg=f"{first} {second} {third}")
 
 
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+@pytest.mark.parametrize("sizes", list(itertools.product((0, 1, 3), repeat=3)))
+def test_factors_and_results_may_be_empty(sizes, compute):
+    handler = PyCudaHandler(seed=1, compute=compute)
+    m, k, n = sizes
+    out = handler.zeros((m, n))
+    handler.dot_add_mm(handler.ones((m, k)), handler.ones((k, n)), out)
+    handler.dot_add_mm(handler.ones((k, m)), handler.ones((n, k)), out, transa=True, transb=True)
+    np.testing.assert_array_equal(out.get(), np.full((m, n), 2 * k))
+    handler.dot_mm(handler.ones((m, k)), handler.ones((k, n)), out)
+    np.testing.assert_array_equal(out.get(), np.full((m, n), k))
+
+
 def test_failures_of_cublas_say_what_was_multiplied(handler):
     product = blas.Product(0, 0, 0, False, False, 2, 3, -1, 4, 3, 3, False)
     with pytest.raises(DeviceError, match=r"Sgemm.* failed with status 7 for \(2, -1\) @"):
@@ -58,6 +71,29 @@ def test_libraries_are_found_by_folder_or_by_name(tmp_path, monkeypatch):
     assert blas.find_library("cublas", (12,)) == str(tmp_path / "libcublas.so.12")
     assert blas.find_library("no-such-library", (1, 2)) is None
     assert str(blas.find_library("c", (6,))).endswith("libc.so.6")
+
+
+class Spy:
+    """A library that notes which handles are destroyed."""
+
+    def __init__(self, library):
+        self._library, self.destroyed = library, []
+
+    def __getattr__(self, name):
+        return getattr(self._library, name)
+
+    def cublasDestroy_v2(self, handle):
+        self.destroyed.append(handle.value)
+        return self._library.cublasDestroy_v2(handle)
+
+
+def test_the_library_goes_with_its_handle(handler, monkeypatch):
+    spy = Spy(blas._load_cublas())
+    monkeypatch.setattr(blas, "_load_cublas", lambda: spy)
+    made = blas.CtypesBlas(handler._device, "f32")
+    expected = [made._handle.value]
+    del made
+    assert spy.destroyed == expected
 
 
 # -- scikit-cuda ---------------------------------------------------------------------------------
@@ -103,6 +139,7 @@ def _stand_in(monkeypatch):
     vars(module).update(
         cublasError=type("cublasError", (Exception,), {}),
         cublasCreate=create,
+        cublasDestroy=lambda handle: check(library.cublasDestroy_v2(blas.c_void_p(handle))),
         cublasGetVersion=lambda handle: 13,
         cublasSetStream=lambda handle, stream: check(
             library.cublasSetStream_v2(blas.c_void_p(handle), blas.c_void_p(stream))

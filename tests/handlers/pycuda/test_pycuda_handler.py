@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
+import gc
 import pickle
 import subprocess
 import sys
 import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -15,6 +19,8 @@ import brainstorm.handlers
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, PyCudaHandler
+from brainstorm.handlers.pycuda.launches import kernel_launch
+from brainstorm.handlers.pycuda.modules import Modules, hand_written
 from brainstorm.testing import HANDLER_LAWS, check_handler
 from brainstorm.testing.handler_bench import HandlerBench
 
@@ -99,6 +105,85 @@ def test_packed_factors_are_rounded_once(transb, rng, shim):
         product(arrays[0], out)
         # A kernel rounds a; that of b has been done, unless its rows do not lie in order.
         assert shim.counters()["kernels"] == (1 if matrix is b else 2)
+
+
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+def test_packed_factors_live_as_long_as_their_memory(compute):
+    handler = PyCudaHandler(seed=1, compute=compute)
+    b, a, out = handler.ones((4, 4)), handler.ones((2, 4)), handler.zeros((2, 4))
+    handler.pack_m(b.reshape((4, 4)))  # a view that nobody keeps
+    gc.collect()
+    handler.dot_add_packed(a, b.reshape((4, 4)), out)
+    handler.dot_add_packed(a, handler.ones((4, 4)), out)  # not packed at all
+    np.testing.assert_array_equal(out.get(), np.full((2, 4), 8.0))
+    del b
+    gc.collect()
+    assert not handler._packed
+
+
+def test_lists_among_the_arguments_may_change(handler):
+    x = handler.create_from_numpy(np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1))
+    window, means = [2, 2], handler.zeros((1, 2, 2, 1))
+    for size, expected in ((2, [2.5, 4.5, 10.5, 12.5]), (1, [0, 2, 8, 10])):
+        window[:] = [size, size]
+        handler.avgpool2d_forward_batch(x, window, means, 0, (2, 2))
+        np.testing.assert_array_equal(means.get().ravel(), expected)
+
+
+def test_batches_may_be_empty(handler):
+    x, w, b, y = (handler.ones(s) for s in ((0, 4, 4, 2), (3, 2, 2, 2), (3,), (0, 3, 3, 3)))
+    handler.conv2d_forward_batch(x, w, b, y, 0, (1, 1))
+    dw, db = handler.ones(w.shape), handler.ones(b.shape)
+    handler.conv2d_backward_batch(x, w, 0, (1, 1), x, y, dw, db)
+    assert not dw.get().any()
+    assert not db.get().any()
+    out, where = handler.ones((0, 2, 2, 2)), handler.ones((0, 2, 2, 2))
+    handler.maxpool2d_forward_batch(x, (2, 2), out, 0, (2, 2), where)
+    handler.maxpool2d_backward_batch(x, (2, 2), out, 0, (2, 2), where, x, out)
+    rows, numbers, table = handler.ones((0, 2)), handler.ones((0, 1)), handler.ones((5, 2))
+    handler.take_rows_mv(table, numbers, rows)
+    handler.add_rows_mv(rows, numbers, table)
+    scores, labels, losses = (handler.ones((n, 0, k)) for n, k in ((3, 4), (3, 1), (1, 1)))
+    handler.ctc_loss(scores, labels, None, losses, handler.ones((3, 0, 4)))
+    handler.fill_gaussian(0.0, 1.0, rows)
+    handler.affine_mm(handler.ones((0, 2)), table, handler.ones((5,)), handler.ones((0, 5)), "rel")
+    np.testing.assert_array_equal(table.get(), np.ones((5, 2)))
+
+
+def test_numbers_that_are_no_rows_touch_nothing_else(handler):
+    table = handler.create_from_numpy(np.arange(6, dtype=np.float32).reshape(3, 2))
+    numbers = handler.create_from_numpy(np.array([[-7], [1e9], [1e9], [1]], np.float32))
+    out = handler.zeros((4, 2))
+    handler.take_rows_mv(table, numbers, out)
+    np.testing.assert_array_equal(out.get(), [[0, 1], [4, 5], [4, 5], [2, 3]])
+    handler.add_rows_mv(handler.ones((4, 2)), numbers, table)
+    np.testing.assert_array_equal(table.get(), [[0, 1], [3, 4], [4, 5]])
+
+
+def test_indices_that_float32_cannot_hold(handler):
+    huge = handler.zeros((1,)).broadcast_to((1, 4097, 4096, 1))
+    with pytest.raises(
+        HandlerValidationError, match=r"'inputs': expected at most 2\*\*24 elements"
+    ):
+        handler.maxpool2d_forward_batch(huge, (1, 1), huge, 0, (1, 1), huge)
+
+
+def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
+    huge = handler.zeros((1,)).broadcast_to((1 << 16, 1 << 16))
+    text = r"^modulo on a GPU: expected fewer than 2,146,435,072 elements, got 4,294,967,296\. Use "
+    with pytest.raises(HandlerValidationError, match=text):
+        kernel_launch(handler._device, hand_written("modulo"), huge.size, huge, huge, huge)
+
+
+def test_nothing_keeps_a_handler(monkeypatch):
+    monkeypatch.setattr(Modules, "_of_devices", {})  # as in a new process
+    handler = PyCudaHandler(seed=1)
+    x, out = handler.ones((3, 3)), handler.zeros((3, 3))
+    handler.dot_mm(x, x, out[:, ::-1])
+    gone = weakref.ref(handler)
+    del handler, x, out
+    gc.collect()
+    assert gone() is None
 
 
 def test_info_says_what_computes(handler):
@@ -190,20 +275,56 @@ def test_it_can_be_checked_itself():
         debug.add_st(1.0, bad, debug.zeros((2, 3)))
 
 
-def test_threads_may_share_it(handler):
-    results, count = [], 8
+def test_it_may_be_collected_in_any_thread():
+    """PyCUDA warns where it cannot destroy something, and warnings are errors here."""
+    handler = PyCudaHandler(seed=1)
+    handler.create_from_numpy(np.ones((300, 300), np.float32))
+    device, held = weakref.ref(handler._device), [handler]
+    del handler
+
+    def drop():
+        held.clear()
+        gc.collect()
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    assert device() is None
+    PyCudaHandler(seed=1).zeros((2, 2))
+    gc.collect()
+
+
+def test_threads_may_share_it(monkeypatch):
+    """Each product needs scratch memory for the columns of its factors."""
+    handler, results, count = PyCudaHandler(seed=1, compute="bf16"), [], 4
+    run = handler._execute
+
+    def interrupted(building, what):
+        for launch in building.launches:
+            launch.run = functools.partial(_with_a_pause, launch.run)
+        run(building, what)
+
+    monkeypatch.setattr(handler, "_execute", interrupted)
 
     def work(number):
         x = handler.create_from_numpy(np.full((4, 4), number, np.float32))
-        for _ in range(20):
-            handler.add_st(1.0, x, x)
-        results.append((x.get() == number + 20).all())
+        wide = handler.zeros((4, 8))
+        for _ in range(5):
+            out = wide[:, ::2]
+            handler.dot_mm(x, x, out)
+            results.append((out.get() == 4 * number**2).all())
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
+    for thread in threads:
         thread.join()
-    assert results == [True] * count
+    assert results == [True] * 5 * count
+
+
+def _with_a_pause(launch):
+    launch()
+    time.sleep(1e-3)
 
 
 def test_several_devices(shim):
