@@ -335,6 +335,15 @@ def test_get_is_a_copy(be):
         np.testing.assert_array_equal(x.get(), 1)
 
 
+def test_trees_become_tensors_and_arrays(be64):
+    x = be64.array([[1.0, 2.0]])
+    tree = be64.sum(x * 2)
+    assert tree.asnumpyarray() == [[6]]
+    tensor = tree.astensor()
+    assert isinstance(tensor, Tensor)
+    assert (tensor.backend, tensor.dtype, tensor.shape) == (be64, np.float64, (1, 1))
+
+
 def test_creation_copies(be):
     a = np.ones((2, 2), np.float32)
     x = be.array(a)
@@ -360,7 +369,8 @@ def test_views_follow_numpy_at_any_rank(be):
     x[1, 2] = 9
     assert np.all(x.get()[1, 2] == 9)
     np.testing.assert_array_equal(x.T.get(), x.get().T)
-    np.testing.assert_array_equal(x.transpose(1, 0, 2).get(), x.get().transpose(1, 0, 2))
+    for order in ((1, 0, 2), ((1, 0, 2),)):
+        np.testing.assert_array_equal(x.transpose(*order).get(), x.get().transpose(1, 0, 2))
     flat = x.reshape(-1, 4)
     flat[0] = -1
     assert np.all(x.get()[0, 0] == -1)
@@ -410,6 +420,16 @@ def test_errors_of_tensors(be):
         x.T.reshape(6)
     with pytest.raises(ValidationError, match="expected a shape of 6 elements, got 5"):
         x.reshape(5)
+    for value, kind in (("abc", "<U3"), (None, "object"), (1j, "complex128")):
+        with pytest.raises(ValidationError, match=f"x: expected real numbers, got an .* {kind}"):
+            x[:] = value
+    with pytest.raises(ValidationError, match="expected a tensor to assign to, got ndarray"):
+        be.exp(x, out=np.ones((2, 3)))
+    debug = gen_backend(DebugHandler(NumpyHandler(np.float32)))
+    text = r"expected tensors of DebugHandler, got x of \w+Handler. Copy it: be.array\(x.get\(\)\)"
+    for tree in (x, x + 1):
+        with pytest.raises(ValidationError, match=text):
+            debug.zeros((2, 3))[:] = tree
     with pytest.raises(
         ValidationError, match=r"expected tensors as variables, got v of shape \(3,\)"
     ):
@@ -522,10 +542,14 @@ def test_programs_are_built_once_and_end_with_their_trees(be):
     x, out = be.ones((4, 4)), be.empty((4, 4))
     tree = be.tanh(x) * x
     out[:] = tree
-    program = weakref.ref(tree.__dict__["program"])
-    out[:] = tree
-    assert tree.__dict__["program"] is program()
-    del tree
+    wide = be.empty((3, 4, 4))
+    wide[:] = tree
+    programs = list(tree.__dict__["programs"].values())
+    out[:], wide[:] = tree, tree
+    assert len(programs) == 2
+    assert list(map(id, tree.__dict__["programs"].values())) == list(map(id, programs))
+    program = weakref.ref(programs[0])
+    del tree, programs
     gc.collect()
     assert program() is None
 

@@ -39,12 +39,12 @@ class Autodiff:
     def __init__(
         self, op_tree: Expression, be: Backend, next_error: Expression | None = None
     ) -> None:
+        gradients(op_tree, [], next_error)  # what was given is checked now
         self.op_tree = op_tree
         self.be = be
         self.next_error = next_error
         self._leaves = [x for x in postorder([op_tree]) if isinstance(x, Variable)]
         self._last: tuple[tuple[Any, ...], Program] | None = None
-        gradients(op_tree, [], next_error)  # the error's shape is checked now
 
     def get_grad_op_tree(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the trees of the gradients; zeros for tensors that do not occur."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import Handler
-from brainstorm.optree import Expression, OpTreeNode, Program, Variable, View, linearise
+from brainstorm.optree import Expression, Formula, OpTreeNode, Program, Variable, View, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.optree.nodes import slice_of
-from brainstorm.optree.shapes import normalize_index, normalize_shape
+from brainstorm.optree.nodes import compute_into, slice_of
+from brainstorm.optree.shapes import Shape, normalize_index, normalize_shape
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array
 
@@ -117,9 +117,10 @@ class Tensor(Variable):
             )
         return self._view(lambda array: array.reshape(wanted), lambda x: fn.reshape(x, wanted))
 
-    def transpose(self, *axes: int) -> Tensor:
+    def transpose(self, *axes: Any) -> Tensor:
         """Return a view with the axes in another order; by default reversed."""
-        order = fn.transpose(self, axes or None).params["axes"]
+        given = axes[0] if len(axes) == 1 else axes or None
+        order = fn.transpose(self, given).params["axes"]
         return self._view(lambda array: array.transpose(order), lambda x: fn.transpose(x, order))
 
     @property
@@ -136,8 +137,12 @@ class Tensor(Variable):
     asnumpyarray = get
 
     def set(self, values: Any) -> Tensor:
-        """Copy what NumPy takes for an array of this shape, and return the tensor."""
+        """Copy what NumPy takes for an array of numbers of this shape, and return the tensor."""
         source = np.asarray(values)
+        if source.dtype.kind not in "biuf":
+            raise ValidationError(
+                f"tensor {self!r}: expected real numbers, got an array of {source.dtype}."
+            )
         if source.shape != self.shape:
             raise ValidationError(
                 f"tensor {self!r}: expected values of shape {self.shape}, got {source.shape}."
@@ -164,9 +169,19 @@ class Tensor(Variable):
     def refresh(self) -> None:
         """Make the content new before a tree with this leaf is executed; see `RandomTensor`."""
 
-    def _broadcast(self, tree: Expression) -> Any:
+    def _program_of(self, tree: Expression) -> Program:
+        """Return the program that broadcasts a tree to this shape.
+
+        Trees are often executed many times, and keep theirs. That of a variable takes any array
+        like it.
+        """
         try:
-            return fn.broadcast_to(tree, self.shape)
+            if not isinstance(tree, OpTreeNode):
+                return _copied_to(self.shape).program(tree)
+            programs = tree.__dict__.setdefault("programs", {})
+            if self.shape not in programs:
+                programs[self.shape] = linearise(_broadcast(tree, self.shape), lower=True)
+            return programs[self.shape]
         except ValidationError:
             raise ValidationError(
                 f"tensor {self!r}: expected an op-tree that broadcasts to {self.shape}, got "
@@ -184,26 +199,24 @@ class Tensor(Variable):
             ValidationError: If it does not, or the tree contains variables without memory.
         """
         if isinstance(tree, Expression):
-            if tree.shape != self.shape:
-                tree = self._broadcast(tree)
-            program = _program_of(tree)
-            for leaf in {
-                id(v.root): v.root for v in program.inputs if isinstance(v, Tensor)
-            }.values():
-                leaf.refresh()
-            self.backend.run(program, [self])
+            program = self._program_of(tree)
+            leaves: Any = program.inputs if isinstance(tree, OpTreeNode) else (tree,)
+            for root in {id(v.root): v.root for v in leaves if isinstance(v, Tensor)}.values():
+                root.refresh()
+            self.backend.run(program, [self], inputs=leaves)
             return self
         if isinstance(tree, numbers.Real) and self.dtype == self.backend.handler.dtype:
             self.backend.handler.fill(self.array, tree)
             return self
         source = np.asarray(tree)
         try:
-            return self.set(np.broadcast_to(source, self.shape))
+            source = np.broadcast_to(source, self.shape)
         except ValueError:
             raise ValidationError(
                 f"tensor {self!r}: expected values that broadcast to {self.shape}, got shape "
                 f"{source.shape}."
             ) from None
+        return self.set(source)
 
 
 class RandomTensor(Tensor):
@@ -221,13 +234,13 @@ class RandomTensor(Tensor):
         self.set(uniform)
 
 
-def _program_of(tree: Expression) -> Program:
-    """Return the program of a tree, which keeps it: trees are often executed many times."""
-    if not isinstance(tree, OpTreeNode):
-        return linearise(tree)
-    if "program" not in tree.__dict__:
-        tree.__dict__["program"] = linearise(tree, lower=True)
-    return tree.__dict__["program"]
+def _broadcast(tree: Expression, shape: Shape) -> Any:
+    return tree if tree.shape == shape else fn.broadcast_to(tree, shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _copied_to(shape: Shape) -> Formula:
+    return Formula(lambda x: _broadcast(x, shape))
 
 
 class Backend:
@@ -309,27 +322,38 @@ class Backend:
     # -- execution ---------------------------------------------------------------------------
 
     def run(
-        self, program: Program, outputs: Sequence[Tensor], accumulate: Iterable[bool] = ()
+        self,
+        program: Program,
+        outputs: Sequence[Tensor],
+        accumulate: Iterable[bool] = (),
+        inputs: Sequence[Variable] | None = None,
     ) -> None:
-        """Run a program whose variables are tensors.
+        """Run a program on tensors.
 
         Args:
             program: From `brainstorm.optree.linearise`.
             outputs: One tensor per output, of its shape.
             accumulate: Per output whether to add to it; by default none.
+            inputs: One tensor per input, of its shape and type; by default these themselves.
 
         Raises:
-            ValidationError: If a variable of the program is no tensor.
+            ValidationError: If an input is no tensor, or one of another handler.
         """
-        for variable in program.inputs:
+        inputs = program.inputs if inputs is None else inputs
+        for variable in inputs:
             if not isinstance(variable, Tensor):
                 raise ValidationError(
                     f"op-tree: expected tensors as variables, got {variable!r} of shape "
                     f"{variable.shape}, which has no memory. Make it with be.array or be.empty."
                 )
+            if variable.backend.handler.array_type is not self.handler.array_type:
+                raise ValidationError(
+                    f"op-tree: expected tensors of {type(self.handler).__name__}, got {variable!r} "
+                    f"of {type(variable.backend.handler).__name__}. Copy it: be.array(x.get())."
+                )
         adding = tuple(accumulate) or (False,) * len(outputs)
-        inputs = [v.array for v in program.inputs]  # type: ignore[attr-defined]
-        self.handler.run_program(program, inputs, [t.array for t in outputs], adding)
+        arrays = [v.array for v in inputs]  # type: ignore[attr-defined]
+        self.handler.run_program(program, arrays, [t.array for t in outputs], adding)
 
 
 def _type_like(ary: Any, dtype: Any) -> Any:
@@ -340,7 +364,7 @@ def _method(function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def build(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
         tree = function(*args, **kwargs)
-        return tree if out is None else out.assign(tree)
+        return tree if out is None else compute_into(out, tree)
 
     return staticmethod(build)
 

@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
-from brainstorm.handlers.compiled_layout import Layout, address_of, find_overlaps
+from brainstorm.handlers.compiled_layout import Layout, find_overlaps
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
 from brainstorm.optree.render_c import render_kernel

@@ -9,35 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.handlers.numpy_memory import aligned_zeros
+from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
+from brainstorm.handlers.optree_functions import view_of
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import C_TYPES, COMBINED, Line, Loop, Read, Write, line_of
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import TILE
-from brainstorm.optree.stages import VIEWS, NotRenderableError, Root, Schedule, Stage
+from brainstorm.optree.shapes import region
+from brainstorm.optree.stages import NotRenderableError, Root, Schedule, Stage
 from brainstorm.utils import Array
 
-__all__ = ["Layout", "address_of", "find_overlaps", "overlap"]
+__all__ = ["Layout", "find_overlaps"]
 
 #: Work, in additions of float32, below which threads cost more than they save; what an operator
 #: like exp costs.
 PARALLEL_WORK, EXPENSIVE = 200_000, 10
-
-#: Of finding out whether strided views overlap; beyond it they are taken to.
-MOST_WORK = 1000
-
-
-def overlap(a: Array, b: Array) -> str:
-    """Return '' if two arrays share no memory, 'same' if they are the same view, else 'other'."""
-    if not np.may_share_memory(a, b):
-        return ""
-    if address_of(a) == address_of(b) and (a.shape, a.strides) == (b.shape, b.strides):
-        return "same" if a.dtype == b.dtype else "other"
-    try:
-        shared = np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
-        return "other" if shared else ""
-    except np.exceptions.TooHardError:
-        return "other"
 
 
 def find_overlaps(
@@ -70,11 +56,6 @@ def _span(array: Array) -> tuple[int, int]:
         start = address_of(array)
         return start, start + array.nbytes
     return np.lib.array_utils.byte_bounds(array)
-
-
-def address_of(array: Array) -> int:
-    """Return where the first element lies."""
-    return int(array.__array_interface__["data"][0])
 
 
 class _Place(NamedTuple):
@@ -226,7 +207,7 @@ class _Binder:
                 copied = self.new(array.shape, array.dtype)
                 self.copy(_Place(base, array), copied, False)
                 base, array = copied
-            self.places[value] = _Place(base, _viewed(step, array))
+            self.places[value] = _Place(base, view_of(step)(array))
         return self.places[value]
 
     @staticmethod
@@ -349,27 +330,6 @@ class _Binder:
         return found
 
 
-def region(start: Sequence[int], step: Sequence[int], length: Sequence[int]) -> tuple[slice, ...]:
-    """Return the index of elements ``start + i * step`` for i < length."""
-    ends = (a + n * s for a, s, n in zip(start, step, length, strict=True))
-    return tuple(
-        slice(a, e if e >= 0 else None, s) if n else slice(0)
-        for a, s, n, e in zip(start, step, length, ends, strict=True)
-    )
-
-
-def _viewed(step: Step, array: Array) -> Array:
-    name, params = step.operator.name, step.params
-    assert name in VIEWS
-    if name == "transpose":
-        return array.transpose(params["axes"])
-    if name == "reshape":
-        return array.reshape(step.shape)
-    if name == "broadcast":
-        return np.broadcast_to(array, step.shape)
-    return array[region(params["start"], params["step"], params["length"])]
-
-
 def c_type(array: Array) -> str:
     """Return the C type of an array's elements."""
     if array.dtype.name not in C_TYPES or not array.dtype.isnative:
@@ -396,6 +356,8 @@ def chunks_of(loop: Loop, axes: Axes, threads: int) -> int:
     kept = [n for n, r in zip(axes.sizes, axes.reduced, strict=True) if not r]
     if loop.kind == "columns":
         kept[-1] = -(-kept[-1] // TILE)
-    if math.prod(kept) >= 2 * threads:
+    items = math.prod(kept)
+    if items >= 2 * threads:
         return 1
-    return min(2 * threads, next(n for n, r in zip(axes.sizes, axes.reduced, strict=True) if r))
+    length = next(n for n, r in zip(axes.sizes, axes.reduced, strict=True) if r)
+    return min(2 * threads, -(-8 * threads // items), length)  # enough for all to be busy

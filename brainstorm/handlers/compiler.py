@@ -139,7 +139,8 @@ def load(render: Callable[[str], str], name: str) -> Callable[..., None]:
         name: The function; it takes two pointers.
 
     Raises:
-        MissingDependencyError: If there is no compiler, or it does not accept the source.
+        MissingDependencyError: If there is no compiler, it does not accept the source, or there is
+            no place for what it makes.
     """
     command = tuple(compiler_command() or ())
     text = "\n".join([_machine(command) if command else "", name, render("")])
@@ -151,7 +152,10 @@ def load(render: Callable[[str], str], name: str) -> Callable[..., None]:
             return function
     if not command:
         raise MissingDependencyError("no C compiler was found")
-    path = _build(command, render(seal), seal, directory)
+    try:
+        path = _build(command, render(seal), seal, directory)
+    except OSError as error:
+        raise MissingDependencyError(f"{directory} takes no compiled library: {error}") from None
     function = _load_checked(path, seal, name)
     if function is None:
         raise MissingDependencyError(f"{shlex.join(command)} made a library that does not load")

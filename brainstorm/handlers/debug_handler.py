@@ -190,7 +190,10 @@ class DebugHandler(Handler):
         return array.array
 
     def _run(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        bound = contract.signature.bind(*args, **kwargs)
+        try:
+            bound = contract.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{contract.call}: {error}") from None
         bound.apply_defaults()
         values = bound.arguments
         arrays: dict[Argument, Any] = {}

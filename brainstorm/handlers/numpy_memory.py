@@ -1,4 +1,4 @@
-"""Memory of the NumpyHandler: aligned arrays, and scratch space that is kept between calls."""
+"""Memory of NumPy arrays: aligned, kept between calls as scratch space, or shared by two."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALIGNMENT", "Scratch", "aligned_zeros"]
+__all__ = ["ALIGNMENT", "Scratch", "address_of", "aligned_zeros", "overlap"]
 
 #: Bytes; a cache line, and the widest vector register.
 ALIGNMENT = 64
 #: How many parts of slots are kept ready at most.
 _MOST_PARTS = 1000
+#: Work (see `numpy.shares_memory`) after which views are taken to overlap.
+_MOST_WORK = 1000
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -26,6 +28,24 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     raw = np.zeros(length + ALIGNMENT // dtype.itemsize, dtype)
     start = -raw.ctypes.data % ALIGNMENT // dtype.itemsize
     return raw[start : start + length].reshape(sizes)
+
+
+def address_of(array: np.ndarray) -> int:
+    """Return where the first element lies."""
+    return int(array.__array_interface__["data"][0])
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> str:
+    """Return '' if two arrays share no element, 'same' if they are the same view, else 'other'."""
+    if not np.may_share_memory(a, b):
+        return ""
+    if address_of(a) == address_of(b) and (a.shape, a.strides) == (b.shape, b.strides):
+        return "same" if a.dtype == b.dtype else "other"
+    try:
+        shared = np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]
+        return "other" if shared else ""
+    except np.exceptions.TooHardError:
+        return "other"
 
 
 class Scratch(threading.local):

@@ -1,7 +1,7 @@
-"""Operators that would allocate in their plain NumPy form, for `optree_numpy`.
+"""Operators in a NumPy form that does not allocate: as views, or with memory that they are given.
 
-Each takes its intermediate memory as arguments behind its operands. Indexing works on flat
-positions, which NumPy adds to fastest.
+The latter take their intermediate memory as arguments behind their operands. Indexing works on
+flat positions, which NumPy adds to fastest.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.errors import ValidationError
 from brainstorm.optree import Step
+from brainstorm.optree.numpy_functions import check_indices
+from brainstorm.optree.shapes import region
 from brainstorm.utils import Array
 
-__all__ = ["Special", "copy", "special"]
+__all__ = ["Special", "copy", "special", "view_of"]
 
 Shape = tuple[int, ...]
 
@@ -41,6 +42,19 @@ def special(step: Step, shapes: Sequence[Shape]) -> Special | None:
     """Return how to compute a step on operands of the given shapes; None: as in the table."""
     make = _TABLE.get(step.operator.name)
     return None if make is None else make(step, shapes)
+
+
+def view_of(step: Step) -> Callable[[Array], Array]:
+    """Return what makes the result of one of `brainstorm.optree.stages.VIEWS` of its operand."""
+    name, params, shape = step.operator.name, step.params, step.shape
+    if name == "transpose":
+        return lambda x: x.transpose(params["axes"])
+    if name == "reshape":
+        return lambda x: x.reshape(shape)
+    if name == "broadcast":
+        return lambda x: np.broadcast_to(x, shape)
+    index = (*region(**params), ...)
+    return lambda x: x[index]
 
 
 def copy(x: Array, *, out: Array) -> None:
@@ -98,11 +112,7 @@ def _sum(step: Step, shapes: Sequence[Shape]) -> Special | None:
 
 def _load_indices(indices: Array, numbers: Array, size: int) -> None:
     np.copyto(numbers, indices, casting="unsafe")
-    if numbers.size and not 0 <= numbers.min() <= numbers.max() < size:
-        raise ValidationError(
-            f"op-tree: expected indices from 0 to {size - 1}, got {numbers.min()} to "
-            f"{numbers.max()}."
-        )
+    check_indices(numbers, size)
 
 
 def _take(step: Step, shapes: Sequence[Shape]) -> Special:

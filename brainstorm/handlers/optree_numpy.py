@@ -21,12 +21,7 @@ from brainstorm.handlers.numpy_memory import aligned_zeros
 from brainstorm.handlers.optree_blocks import Blocks, Call, Whole, array_at
 from brainstorm.handlers.optree_functions import Shape, copy
 from brainstorm.handlers.optree_outputs import BLOCKWISE, DIRECT, SAVED, output_modes
-from brainstorm.handlers.optree_schedule import (
-    Flat,
-    Instruction,
-    Memory,
-    Segment,
-)
+from brainstorm.handlers.optree_schedule import Flat, Instruction, Memory, Segment
 from brainstorm.optree import Program
 from brainstorm.utils import Array
 
@@ -39,15 +34,15 @@ MOST_SETS, MOST_CALLS = 512, 128
 
 
 class Interpreter(threading.local):
-    """Runs programs; plans and scratch memory are kept per thread.
+    """Runs programs; schedules and scratch memory are kept per thread.
 
-    A plan lives as long as its program. When the same arrays come for the second time, the calls
-    on them are kept until one of the arrays is gone. Scratch memory grows to what the largest
+    Schedules live as long as their program. When the same arrays come for the second time, the
+    calls on them are kept until one of the arrays is gone. Scratch memory grows to what the largest
     program needs. Copies and pickles start empty.
     """
 
     def __init__(self) -> None:
-        self._plans: dict[int, tuple[weakref.ref[Program], _Plan]] = {}
+        self._schedules: dict[int, tuple[weakref.ref[Program], _Schedules]] = {}
         self._seen: dict[Any, tuple[_Schedule, Any]] = {}
         self._ready: dict[Any, list[Call]] = {}
         self._arena = aligned_zeros(0, np.uint8)
@@ -83,7 +78,8 @@ class Interpreter(threading.local):
     ) -> Iterable[Call]:
         known = key in self._seen
         if not known:
-            schedule = self._plan(program).schedule(inputs, outputs, tuple(map(bool, accumulate)))
+            flags = tuple(map(bool, accumulate))
+            schedule = self._schedules_of(program).schedule(inputs, outputs, flags)
             self._remember(key, schedule, (program, *inputs, *outputs))
         schedule = self._seen[key][0]
         if schedule.size > self._arena.size:
@@ -95,12 +91,12 @@ class Interpreter(threading.local):
         self._ready[key] = calls = list(schedule.calls(self._arena, *borrowed))
         return calls
 
-    def _plan(self, program: Program) -> _Plan:
-        key, plans = id(program), self._plans
-        if key not in plans:
-            reference = weakref.ref(program, lambda _: plans.pop(key, None))
-            plans[key] = (reference, _Plan(program))
-        return plans[key][1]
+    def _schedules_of(self, program: Program) -> _Schedules:
+        key, known = id(program), self._schedules
+        if key not in known:
+            reference = weakref.ref(program, lambda _: known.pop(key, None))
+            known[key] = (reference, _Schedules(program))
+        return known[key][1]
 
     def _remember(self, key: Any, schedule: _Schedule, objects: Sequence[Any]) -> None:
         seen, ready = self._seen, self._ready
@@ -131,7 +127,7 @@ def _borrowed(array: Array) -> Array:
     return np.asarray(_Borrowed(array))
 
 
-class _Plan:
+class _Schedules:
     """The schedules of one program."""
 
     def __init__(self, program: Program) -> None:
@@ -143,9 +139,6 @@ class _Plan:
         self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: tuple[bool, ...]
     ) -> _Schedule:
         in_order = tuple([a.flags.c_contiguous for a in inputs])
-        if len(self._schedules) >= MOST_SCHEDULES:
-            self._schedules.clear()
-            self._flats.clear()
         if in_order not in self._flats:
             program = self._program()
             assert program is not None
@@ -154,6 +147,9 @@ class _Plan:
         modes = output_modes(flat, inputs, outputs, accumulate)
         key = (in_order, modes, accumulate)
         if key not in self._schedules:
+            if len(self._schedules) >= MOST_SCHEDULES:
+                self._schedules.clear()
+                self._flats = {in_order: flat}
             self._schedules[key] = _Schedule(flat, modes, accumulate)
         return self._schedules[key]
 

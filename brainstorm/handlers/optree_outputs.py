@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.handlers.optree_schedule import Flat
 from brainstorm.utils import Array
 
-__all__ = ["BLOCKWISE", "DIRECT", "LATER", "SAVED", "output_modes", "overlap"]
+__all__ = ["BLOCKWISE", "DIRECT", "LATER", "SAVED", "output_modes"]
 
 #: How an output is written: by the step that computes it, added or converted block by block, after
 #: all steps, or after all steps from a copy that was made before them.
 DIRECT, BLOCKWISE, LATER, SAVED = range(4)
-#: Work (see `numpy.shares_memory`) after which memory is taken to be shared.
-MOST_WORK = 1000
 
 
 def output_modes(
@@ -47,28 +44,13 @@ def _is_read_later(flat: Flat, value: int, out: Array, inputs: Sequence[Array]) 
     """Return whether writing a value when it is computed would change what is still read."""
     segment, place, _ = flat.made[value]
     for i, array in enumerate(inputs):
-        if not overlap(out, array):
+        kind = overlap(out, array)
+        if not kind:
             continue
-        same = _same_view(out, array)
         for reader, at, x, instruction in flat.reads.get(i, ()):
             if reader.time < segment.time:
                 continue
-            here = reader is segment and x == i and same and instruction.elementwise
+            here = reader is segment and x == i and kind == "same" and instruction.elementwise
             if not here or at > place or (at == place and not instruction.in_place):
                 return True
     return False
-
-
-def overlap(a: Array, b: Array) -> bool:
-    """Return whether two arrays share an element; True where this is too hard to tell."""
-    try:
-        return np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _same_view(a: Array, b: Array) -> bool:
-    return (
-        a.__array_interface__["data"] == b.__array_interface__["data"]
-        and (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
-    )  # fmt: skip

@@ -1,7 +1,7 @@
 """From a program to what the NumPy interpreter does with it: aliases, order, blocks, memory.
 
-`Flat` knows the program and which inputs are in C order; `Schedule` also knows how each output is
-written, and places every intermediate value in one piece of memory, by its lifetime.
+`Flat` knows the program and which inputs are in C order. From it and from how each output is
+written the interpreter makes a schedule, which has all intermediate values in one piece of memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.numpy_memory import ALIGNMENT
-from brainstorm.handlers.optree_functions import Shape, copy, special
+from brainstorm.handlers.optree_functions import Shape, copy, special, view_of
 from brainstorm.optree import Constant, Program, Step
+from brainstorm.optree.stages import VIEWS
 from brainstorm.utils import Array
 
 __all__ = ["BLOCK", "Flat", "Instruction", "Memory", "Segment", "Value", "block_geometry"]
@@ -173,28 +174,18 @@ class Flat:
 
     def _alias(self, step: Step, operands: Sequence[int]) -> int | None:
         """Return a view that stands for the step's result, if it only moves elements."""
-        p, shape, name = step.params, step.shape, step.operator.name
+        shape, name = step.shape, step.operator.name
         if name == "full":
-            base = self._constant(p["value"], step.dtype)
+            base = self._constant(step.params["value"], step.dtype)
             return self._view(base, shape, lambda x: np.broadcast_to(x, shape), spread=True)
-        if name not in ("transpose", "broadcast", "slice", "reshape"):
+        if name not in VIEWS:
             return None
-        base = operands[0]
-        if name == "transpose":
-            return self._view(base, shape, lambda x: x.transpose(p["axes"]))
-        if name == "broadcast":
-            return self._view(base, shape, lambda x: np.broadcast_to(x, shape), spread=True)
-        if name == "slice":
-            parts = zip(p["start"], p["step"], p["length"], strict=True)
-            region = tuple(
-                slice(a, a + n * s if a + n * s >= 0 else None, s) if n else slice(0)
-                for a, s, n in parts
-            )
-            return self._view(base, shape, lambda x: x[(*region, ...)])
-        if not self.values[base].contiguous:
-            return None
-        self.ordered.add(self.values[base].root)
-        return self._view(base, shape, lambda x: x.reshape(shape), contiguous=True)
+        base, reshapes = operands[0], name == "reshape"
+        if reshapes:
+            if not self.values[base].contiguous:
+                return None
+            self.ordered.add(self.values[base].root)
+        return self._view(base, shape, view_of(step), reshapes, name == "broadcast")
 
     def _view(
         self,

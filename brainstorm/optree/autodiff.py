@@ -21,7 +21,7 @@ import numpy as np
 from brainstorm.errors import ValidationError
 from brainstorm.optree import functions as fn
 from brainstorm.optree import text
-from brainstorm.optree.graph import postorder
+from brainstorm.optree.graph import listed, postorder
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
 from brainstorm.optree.registry import get_operator
 from brainstorm.optree.shapes import Shape
@@ -52,14 +52,12 @@ def gradients(
         ValidationError: If shapes do not fit, an operator has no derivative, or a variable's
             memory overlaps that of another variable in the tree.
     """
-    roots = [root] if isinstance(root, Expression) else list(root)
-    errors = (
-        [next_error]
-        if next_error is None or isinstance(next_error, Expression)
-        else list(next_error)
-    )
-    if len(errors) == 1:
-        errors *= len(roots)
+    roots = listed(root)
+    errors = [None] * len(roots) if next_error is None else listed(next_error)
+    if len(errors) != len(roots):
+        raise ValidationError(
+            f"op-tree: expected one next_error per root ({len(roots)}), got {len(errors)}."
+        )
     order = postorder(roots)
     targets = {_identity(v) for v in variables}
     _refuse_overlaps(variables, order)
@@ -127,9 +125,9 @@ def _fitted(gradient: Any, x: Expression, op: str) -> Any:
             f"belong to its operand of shape {x.shape}. Correct the operator's rule."
         )
     expanded = tuple(i for i, (n, m) in enumerate(pairs) if m == 1 != n)
-    if expanded:
-        gradient = fn.sum(gradient, expanded)
-    if lead:
+    if expanded:  # where axes only vanish, without a reshape: executors would copy for it
+        gradient = fn.sum(gradient, expanded, keepdims=expanded != tuple(range(lead)))
+    if gradient.ndim > x.ndim:
         gradient = fn.reshape(gradient, gradient.shape[lead:])
     return gradient if gradient.shape == x.shape else fn.broadcast_to(gradient, x.shape)
 
@@ -215,7 +213,7 @@ def saved_nodes(
     Returns:
         Forward nodes, operands before their users; the root itself may be among them.
     """
-    forward = postorder([root] if isinstance(root, Expression) else root)
+    forward = postorder(listed(root))
     forward_ids = {id(node) for node in forward}
     saved: set[int] = set()
     seen: set[int] = set()

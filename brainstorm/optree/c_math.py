@@ -130,6 +130,7 @@ static inline float bs_log1p(float x) {
 _HEAD = r"""#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 """
 

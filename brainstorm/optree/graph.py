@@ -7,14 +7,29 @@ from typing import Any
 
 from brainstorm.errors import ValidationError
 
-__all__ = ["key_of", "postorder", "rewrite", "substitute"]
+__all__ = ["key_of", "listed", "postorder", "rewrite", "substitute"]
+
+
+def listed(given: Any) -> list[Any]:
+    """Return one tree, or several, as a list; a node is one, although it is a tuple."""
+    is_one = hasattr(given, "shape") or not isinstance(given, Iterable)
+    return [given] if is_one else list(given)
 
 
 def postorder(roots: Iterable[Any]) -> list[Any]:
-    """Return every variable and node of the graph once, operands before their users."""
+    """Return every variable and node of the graph once, operands before their users.
+
+    Raises:
+        ValidationError: If a root is neither.
+    """
     order: list[Any] = []
     seen: set[int] = set()
     stack = list(roots)[::-1]
+    for root in stack:
+        if not hasattr(root, "operands"):
+            raise ValidationError(
+                f"op-tree: expected op-trees or variables, got {type(root).__name__}."
+            )
     while stack:
         node = stack[-1]
         if id(node) in seen:
@@ -58,10 +73,11 @@ def substitute(trees: Sequence[Any], replacements: Iterable[tuple[Any, Any]]) ->
     pairs = list(replacements)
     new = {id(old): by for old, by in pairs}
     for old, by in pairs:
-        if old.shape != by.shape:
+        shape = getattr(by, "shape", "none")
+        if old.shape != shape:
             raise ValidationError(
                 f"op-tree: expected a replacement of shape {old.shape} for {old!r}, got {by!r} of "
-                f"shape {by.shape}."
+                f"shape {shape}."
             )
     return rewrite(trees, lambda node, operands: new.get(id(node)))
 

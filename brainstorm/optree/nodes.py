@@ -23,9 +23,9 @@ from brainstorm.errors import ValidationError
 from brainstorm.optree import text
 from brainstorm.optree.graph import key_of, postorder
 from brainstorm.optree.registry import Operator, get_operator
-from brainstorm.optree.shapes import Params, Shape, normalize_index
+from brainstorm.optree.shapes import Params, Shape, normalize_index, normalize_shape
 
-__all__ = ["Expression", "OpTreeNode", "Operand", "Variable", "View", "build"]
+__all__ = ["Expression", "OpTreeNode", "Operand", "Variable", "View", "build", "compute_into"]
 
 FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 
@@ -159,8 +159,7 @@ class Variable(Expression):
         name: str | None = None,
         identity: Hashable | None = None,
     ) -> None:
-        lengths = (shape,) if isinstance(shape, numbers.Integral) else shape
-        self._shape: Shape = tuple(int(n) for n in lengths)  # type: ignore[union-attr]
+        self._shape: Shape = normalize_shape(shape)
         self._dtype = np.dtype(dtype)
         self._name = name
         self._identity = identity
@@ -261,10 +260,21 @@ class OpTreeNode(Expression, tuple):
             UnknownTypeError: If there is no such operator.
         """
         present = tuple(x for x in operands if x is not None)
-        if op == "assign":
-            return present[0].assign(present[1])
+        if op == "assign" and len(present) == 2:
+            return compute_into(present[0], present[1])
         tree = build(op, present, options)
-        return tree if out is None else out.assign(tree)
+        return tree if out is None else compute_into(out, tree)
+
+    def astensor(self) -> Any:
+        """Compute the tree into a new tensor, of the backend of the tensors in it."""
+        backend = next((x.backend for x in postorder([self]) if hasattr(x, "backend")), None)
+        if backend is None:
+            raise ValidationError(f"op-tree: expected tensors in {self!r}. Evaluate the tree.")
+        return backend.empty(self.shape, self.dtype).assign(self)
+
+    def asnumpyarray(self) -> np.ndarray:
+        """Compute the tree and return the value as a NumPy array."""
+        return self.astensor().get()
 
     def __getitem__(self, index: Any) -> Any:
         return tuple.__getitem__(self, index) if type(index) is int else slice_of(self, index)
@@ -367,6 +377,14 @@ def fold(operator: Operator, operands: tuple[float, ...]) -> float:
     with np.errstate(all="ignore"):
         operator.numpy(*map(float, operands), out=out)
     return float(out)
+
+
+def compute_into(target: Any, tree: Operand) -> Any:
+    """Execute `tree` into the memory of a tensor, and return the tensor."""
+    if not isinstance(target, Variable):
+        got = type(target).__name__
+        raise ValidationError(f"op-tree: expected a tensor to assign to, got {got}. Use be.empty.")
+    return target.assign(tree)
 
 
 def slice_of(x: Expression, index: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from brainstorm.errors import ValidationError
+from brainstorm.optree.shapes import region
 from brainstorm.utils import Array
 
 Axes = tuple[int, ...]
@@ -189,13 +190,18 @@ def cross_entropy(logits: Array, target: Array, *, out: Array, axis: Axes, keepd
 # -- indexing --------------------------------------------------------------------------------
 
 
-def _checked(indices: Array, size: int) -> Array:
-    numbers = np.asarray(indices).astype(np.intp)
+def check_indices(numbers: Array, size: int) -> None:
+    """Refuse indices that are not those of an axis of this length."""
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < size:
         raise ValidationError(
             f"op-tree: expected indices from 0 to {size - 1}, got {numbers.min()} to "
             f"{numbers.max()}."
         )
+
+
+def _checked(indices: Array, size: int) -> Array:
+    numbers = np.asarray(indices).astype(np.intp)
+    check_indices(numbers, size)
     return numbers
 
 
@@ -259,20 +265,12 @@ def concatenate(*parts: Array, out: Array, axis: int) -> None:
     np.concatenate(parts, axis=axis, out=out)
 
 
-def _region(start: Axes, step: Axes, length: Axes) -> tuple[slice, ...]:
-    ends = (a + n * s for a, s, n in zip(start, step, length, strict=True))
-    return tuple(
-        slice(a, e if e >= 0 else None, s) if n else slice(0)
-        for a, e, s, n in zip(start, ends, step, length, strict=True)
-    )
-
-
 def slice_(x: Array, *, out: Array, start: Axes, step: Axes, length: Axes) -> None:
     """The elements of the region."""
-    np.copyto(out, x[_region(start, step, length)])
+    np.copyto(out, x[region(start, step, length)])
 
 
 def embed(x: Array, *, out: Array, start: Axes, step: Axes, size: Axes) -> None:
     """Zeros, with x in the region."""
     out.fill(0)
-    out[_region(start, step, x.shape)] = x
+    out[region(start, step, x.shape)] = x

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from brainstorm.errors import ValidationError
-from brainstorm.optree.graph import postorder, rewrite
+from brainstorm.optree.graph import listed, postorder, rewrite
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape
@@ -124,12 +123,7 @@ def linearise(
     Raises:
         ValidationError: If something else than an expression is given.
     """
-    roots = [trees] if isinstance(trees, Expression) else list(trees)
-    for root in roots:
-        if not isinstance(root, Expression):
-            raise ValidationError(
-                f"op-tree: expected op-trees or variables, got {type(root).__name__}."
-            )
+    roots = listed(trees)
     if lower:
         roots = lowered(roots)
     order = postorder(roots)

@@ -53,8 +53,7 @@ def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
 class _CText(LoopText):
     def render(self) -> str:
         self.put(f"static void {self.title}(char *const *p, const ptrdiff_t *n) {{")
-        self.put("const int threads = (int)n[0];", "const ptrdiff_t chunks = n[1];")
-        self.put("(void)chunks;")
+        self.put("const int threads = (int)n[0];")
         for axis in range(self.loop.rank):
             self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")
         {"map": self.map, "rows": self.rows, "columns": self.columns}[self.loop.kind]()
@@ -128,11 +127,24 @@ class _CText(LoopText):
         c = COMBINED[write.reduction][1]
         return f"{total} = {typed(c, write.total_type).format(acc, acc=total)};"
 
+    def chunks(self, sizes: Iterable[str]) -> None:
+        """Add the memory for what chunks reduce; without it there is only one chunk."""
+        if not self.loop.can_chunk:
+            self.put("const ptrdiff_t chunks = 1;")
+            return
+        self.put(f"const ptrdiff_t places = {' * '.join(['n[1]', *sizes])};")
+        size = f"{len(self.reductions)} * places * sizeof(double)"
+        self.put(f"double *const parts = n[1] > 1 ? malloc({size}) : NULL;")
+        self.put("const ptrdiff_t chunks = parts ? n[1] : 1;")
+
+    def part(self, i: int, place: str) -> str:
+        """Return where chunks leave a result of a reduction."""
+        number = [j for j, _ in self.reductions].index(i)
+        return f"parts[{number} * places + {place}]"
+
     def rows(self) -> None:
         outer = [(f"i{axis}", f"n{axis}") for axis in self.kept]
-        size = " * ".join(length for _, length in outer) or "1"
-        for i, write in self.reductions if self.loop.can_chunk else []:
-            self.put(f"{write.total_type} part{i}[chunks > 1 ? chunks * ({size}) : 1];")
+        self.chunks(length for _, length in outer)
         self.item_loop([*outer, ("chunk", "chunks")])
         self.chunk_bounds()
         for i, write in self.reductions:
@@ -182,7 +194,7 @@ class _CText(LoopText):
         targets = self.stored(True)
         if self.loop.can_chunk:
             self.put("if (chunks > 1) {")
-            self.put(*(f"part{i}[item] = total{i};" for i, _ in self.reductions))
+            self.put(*(f"{self.part(i, 'item')} = total{i};" for i, _ in self.reductions))
             self.put("continue;", "}")
         self.store_rows(targets)
         self.put("}")
@@ -190,11 +202,12 @@ class _CText(LoopText):
             self.put("for (ptrdiff_t item = 0; chunks > 1 && item < items / chunks; item++) {")
             self.decode(outer)
             for i, write in self.reductions:
-                self.put(f"{write.total_type} total{i} = part{i}[item * chunks];")
+                self.put(f"{write.total_type} total{i} = {self.part(i, 'item * chunks')};")
                 self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
-                self.put(self.combine(write, f"total{i}", f"part{i}[item * chunks + c]"), "}")
+                part = self.part(i, "item * chunks + c")
+                self.put(self.combine(write, f"total{i}", part), "}")
             self.store_rows(targets)
-            self.put("}")
+            self.put("}", "free(parts);")
 
     def store_rows(self, targets: Sequence[int]) -> None:
         self.pointers(self.kept, targets)
@@ -206,21 +219,17 @@ class _CText(LoopText):
         outer.append(("tile", "tiles"))
         inner = f"n{self.last}"
         self.put(f"const ptrdiff_t tiles = ({inner} + {TILE - 1}) / {TILE};")
-        size = " * ".join(length for _, length in outer)
-        if self.loop.can_chunk:
-            for i, write in self.reductions:
-                rows = f"chunks > 1 ? chunks * {size} : 1"
-                self.put(f"{write.total_type} part{i}[{rows}][{TILE}];")
+        self.chunks([*(length for _, length in outer), str(TILE)])
         self.item_loop([*outer, ("chunk", "chunks")])
         self.chunk_bounds()
         self.tile_bounds()
         self.tile_reduction()
         targets = self.stored(True)
         if self.loop.can_chunk:
-            self.put("if (chunks > 1) {")
+            self.put("if (chunks > 1) {", f"for (ptrdiff_t l = 0; l < {TILE}; l++) {{")
             for i, _ in self.reductions:
-                self.put(f"memcpy(part{i}[item], total{i}, sizeof total{i});")
-            self.put("continue;", "}")
+                self.put(f"{self.part(i, f'item * {TILE} + l')} = total{i}[l];")
+            self.put("}", "continue;", "}")
         self.store_tile(targets)
         self.put("}")
         if self.loop.can_chunk:
@@ -228,13 +237,14 @@ class _CText(LoopText):
             self.decode(outer)
             self.tile_bounds()
             for i, write in self.reductions:
-                self.put(f"{write.total_type} *const total{i} = part{i}[item * chunks];")
+                first = self.part(i, f"item * chunks * {TILE}")
+                self.put(f"double *const total{i} = &{first};")
                 self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
                 self.put("for (ptrdiff_t l = 0; l < width; l++) {")
-                source = f"part{i}[item * chunks + c][l]"
+                source = f"total{i}[c * {TILE} + l]"
                 self.put(self.combine(write, f"total{i}[l]", source), "}", "}")
             self.store_tile(targets)
-            self.put("}")
+            self.put("}", "free(parts);")
 
     def tile_bounds(self) -> None:
         inner = f"n{self.last}"

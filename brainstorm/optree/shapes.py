@@ -23,6 +23,7 @@ __all__ = [
     "kept_shape",
     "normalize_axes",
     "normalize_index",
+    "region",
 ]
 
 Shape: TypeAlias = tuple[int, ...]
@@ -30,6 +31,7 @@ Params: TypeAlias = Mapping[str, Any]
 ShapeAndParams: TypeAlias = tuple[Shape, dict[str, Any]]
 Axis: TypeAlias = int | tuple[int, ...] | None
 
+SHAPE_EXPECTED = "expected a shape of integers, got "
 BROADCAST_RULE = (
     "expected shapes that broadcast: on every axis, counted from the last, equal lengths or 1. "
     "Reshape or transpose an operand; a reduction keeps its axis unless keepdims=False"
@@ -52,15 +54,23 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def _integers(given: Any, complaint: str) -> tuple[int, ...]:
+    """Return one integer, or several, as a tuple."""
+    try:
+        return (operator.index(given),)
+    except TypeError:
+        pass
+    try:
+        return tuple(operator.index(n) for n in given)
+    except TypeError:
+        raise ValidationError(f"{complaint}{given!r}") from None
+
+
 def normalize_axes(axis: Axis | Iterable[int], rank: int) -> tuple[int, ...]:
     """Return `axis` (int, several, negative, or None for all) as a sorted tuple."""
     if axis is None:
         return tuple(range(rank))
-    axes: Any = (axis,) if hasattr(axis, "__index__") else axis
-    try:
-        numbers = [operator.index(a) for a in axes]
-    except TypeError:
-        raise ValidationError(f"expected axis to be integers or None, got axis={axis!r}") from None
+    numbers = _integers(axis, "expected axis to be integers or None, got axis=")
     if any(not -rank <= a < rank for a in numbers):
         raise ValidationError(f"expected axes from {-rank} to {rank - 1}, got axis={axis!r}")
     result = tuple(sorted(a % rank for a in numbers))
@@ -84,11 +94,7 @@ def kept_shape(shape: Shape, axes: tuple[int, ...]) -> Shape:
 
 def normalize_shape(shape: Any) -> Shape:
     """Return `shape` (an int or several, not negative) as a tuple."""
-    lengths = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-    try:
-        result = tuple(operator.index(n) for n in lengths)
-    except TypeError:
-        raise ValidationError(f"expected a shape of integers, got {shape!r}") from None
+    result = _integers(shape, SHAPE_EXPECTED)
     if any(n < 0 for n in result):
         raise ValidationError(f"expected a shape without negative lengths, got {shape!r}")
     return result
@@ -144,7 +150,9 @@ def product(x: Shape, y: Shape) -> ShapeAndParams:
 def transpose(x: Shape, axes: tuple[int, ...] | None = None) -> ShapeAndParams:
     """Axis i of the result is axis ``axes[i]`` of the operand; None reverses them."""
     rank = len(x)
-    order = range(rank - 1, -1, -1) if axes is None else axes
+    order: Iterable[int] = range(rank - 1, -1, -1)
+    if axes is not None:
+        order = _integers(axes, "expected the axes as integers, got axes=")
     result = tuple(normalize_axis(a, rank) for a in order)
     if len(result) != rank or len(set(result)) != rank:
         raise ValidationError(f"expected each of the {rank} axes once, got axes={axes!r}")
@@ -153,7 +161,7 @@ def transpose(x: Shape, axes: tuple[int, ...] | None = None) -> ShapeAndParams:
 
 def reshape(x: Shape, shape: Any) -> ShapeAndParams:
     """The same elements in another shape; one length may be -1."""
-    lengths = [shape] if hasattr(shape, "__index__") else list(shape)
+    lengths = list(_integers(shape, SHAPE_EXPECTED))
     if lengths.count(-1) == 1:
         known = math.prod(n for n in lengths if n != -1)
         lengths[lengths.index(-1)] = math.prod(x) // known if known else 0
@@ -173,7 +181,10 @@ def broadcast(x: Shape, shape: Any) -> ShapeAndParams:
 
 def full(shape: Any, value: float, dtype: str) -> ShapeAndParams:
     """One number everywhere."""
-    return normalize_shape(shape), {"value": float(value), "dtype": dtype}
+    try:
+        return normalize_shape(shape), {"value": float(value), "dtype": dtype}
+    except TypeError:
+        raise ValidationError(f"expected a number as value, got {type(value).__name__}") from None
 
 
 def concatenate(*shapes: Shape, axis: int = -1) -> ShapeAndParams:
@@ -241,7 +252,8 @@ def onehot(indices: Shape, axis: int, size: int) -> ShapeAndParams:
     at = normalize_axis(axis, len(indices))
     if indices[at] != 1:
         raise ValidationError(f"expected indices of length 1 on axis {at}. Reshape them")
-    return (*indices[:at], int(size), *indices[at + 1 :]), {"axis": at, "size": int(size)}
+    (length,) = normalize_shape(size)
+    return (*indices[:at], length, *indices[at + 1 :]), {"axis": at, "size": length}
 
 
 def normalize_index(index: Any, shape: Shape) -> tuple[dict[str, Shape], Shape]:
@@ -270,7 +282,10 @@ def normalize_index(index: Any, shape: Shape) -> tuple[dict[str, Shape], Shape]:
             continue
         n = next(lengths)
         if isinstance(part, slice):
-            steps = range(n)[part]
+            try:
+                steps = range(n)[part]
+            except (TypeError, ValueError) as error:
+                raise ValidationError(f"expected a slice of integers: {error}") from None
             start.append(steps.start)
             step.append(steps.step)
             length.append(len(steps))
@@ -288,3 +303,12 @@ def normalize_index(index: Any, shape: Shape) -> tuple[dict[str, Shape], Shape]:
             )
     options = {"start": tuple(start), "step": tuple(step), "length": tuple(length)}
     return options, tuple(result)
+
+
+def region(start: Shape, step: Shape, length: Shape) -> tuple[slice, ...]:
+    """Return the index of elements ``start + i * step`` for i < length, as NumPy takes it."""
+    ends = (a + n * s for a, s, n in zip(start, step, length, strict=True))
+    return tuple(
+        slice(a, e if e >= 0 else None, s) if n else slice(0)
+        for a, s, n, e in zip(start, step, length, ends, strict=True)
+    )

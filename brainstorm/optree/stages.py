@@ -86,16 +86,16 @@ def schedule(program: Program) -> Schedule:
     """
     for step in program.steps:
         _check(step)
-    plan = _Plan(program)
-    plan.arrange()
-    plan.stored |= plan.worth_storing()
-    stages = plan.arrange()
+    scheduler = _Scheduler(program)
+    scheduler.arrange()
+    scheduler.stored |= scheduler.worth_storing()
+    stages = scheduler.arrange()
     if any(len(stage.body) > MOST_STEPS for stage in stages):
         raise NotRenderableError(
             f"op-tree: expected at most {MOST_STEPS} steps in one loop. Store some values in "
             "between."
         )
-    return Schedule(program, tuple(stages), plan.buffers(stages))
+    return Schedule(program, tuple(stages), scheduler.buffers(stages))
 
 
 def _check(step: Step) -> None:
@@ -109,7 +109,7 @@ def _check(step: Step) -> None:
         )
 
 
-class _Plan:
+class _Scheduler:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.first = len(program.inputs)

@@ -74,7 +74,7 @@ def _formula_parts(tree: Any) -> list[Any]:
     if symbol:
         return ["(", symbol, *tree.operands, ")"]
     options = [f"{k}={v}" for k, v in tree.params.items()]
-    if tree.op in ("full", "reshape", "broadcast"):
+    if tree.op in ("full", "reshape", "broadcast") and "shape" not in tree.params:
         options.append(f"shape={tree.shape}")
     arguments = [part for x in (*map(_Bare, tree.operands), *options) for part in (", ", x)]
     return [tree.op, "(", *arguments[1:], ")"]

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
 from brainstorm.handlers import compiled, compiler
 from brainstorm.handlers.compiled import CompiledProgram
-from brainstorm.handlers.compiled_layout import overlap
+from brainstorm.handlers.compiled_layout import Layout
+from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.optree import OPERATORS, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
-from brainstorm.optree.stages import NotRenderableError
+from brainstorm.optree.stages import NotRenderableError, schedule
 
 pytestmark = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: COMPILED OP-TREES ARE NOT TESTED"
@@ -138,6 +139,36 @@ def test_long_reductions(threads):
         assert all(
             np.array_equal(f, g) for again in found for f, g in zip(again, found[0], strict=True)
         )
+
+
+def test_what_chunks_compute_takes_no_stack():
+    """A machine of many cores has many chunks, and a Python thread may have a small stack."""
+    x = Variable((1000, 31 * 256))
+    a = np.random.RandomState(0).uniform(0, 2, x.shape).astype(np.float32)
+    trees = [fn.sum(x, 0), fn.sum(x * 2, 0), fn.max(x, 0), fn.sum(x, 1)]
+    expected = compare(trees, {x: a}, rtol=2e-5, threads=1)
+    found = []
+    size = threading.stack_size(256 << 10)
+    try:
+        thread = threading.Thread(
+            target=lambda: found.append(compare(trees, {x: a}, rtol=2e-5, threads=16))
+        )
+        thread.start()
+    finally:
+        threading.stack_size(size)
+    thread.join()
+    for got, one in zip(found[0], expected, strict=True):
+        np.testing.assert_allclose(got, one, 2e-5)
+
+
+def test_chunks_keep_all_threads_busy_and_no_more():
+    x = Variable((4096, 40 * 256))
+    arrays = [np.zeros(x.shape, np.float32)], [np.zeros((1, 40 * 256), np.float32)]
+    found = {}
+    for threads in (1, 2, 32, 64):
+        layout = Layout(schedule(linearise(fn.sum(x, 0))), *arrays, [False], threads)
+        found[threads] = layout.arguments([*arrays[0], *arrays[1]])[1][:2].tolist()
+    assert found == {1: [1, 1], 2: [2, 1], 32: [32, 7], 64: [64, 13]}
 
 
 def test_structure():
@@ -421,6 +452,16 @@ def test_directory_that_cannot_be_made(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file" / "cache"))
     assert ask(compiler.load(probe(9), "probe")) == 9
+
+
+def test_a_full_disk_is_a_missing_compiler(cache, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(compiler.os, "replace", full)
+    with pytest.raises(MissingDependencyError, match="takes no compiled library: .* No space left"):
+        compiler.load(probe(11), "probe")
+    assert not list(cache.iterdir())
 
 
 @pytest.mark.parametrize("command", ["no-such-compiler-here", "false"])

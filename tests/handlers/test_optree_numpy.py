@@ -271,13 +271,13 @@ def test_large_element_wise_chains_need_blocks_only(handler):
     assert schedule.size <= 3 * optree_schedule.BLOCK * 4
 
 
-def test_plans_end_with_their_programs(handler):
+def test_schedules_end_with_their_programs(handler):
     x = Variable(3)
     a = np.ones(3, np.float32)
     for _ in range(5):
         handler.run_program(linearise(x * 2), [a], [a], [False])
     gc.collect()
-    assert not handler._interpreter._plans
+    assert not handler._interpreter._schedules
     assert a[0] == 32
 
 
@@ -326,8 +326,8 @@ def test_schedules_are_bounded(handler):
     for n in range(20):
         adds = [bool(n >> i & 1) for i in range(5)]
         handler.run_program(program, inputs, list(memory), adds)
-    plan = handler._interpreter._plans[id(program)][1]
-    assert len(plan._schedules) <= optree_numpy.MOST_SCHEDULES
+    kept = handler._interpreter._schedules[id(program)][1]
+    assert len(kept._schedules) <= optree_numpy.MOST_SCHEDULES
 
 
 def test_copies_of_handlers_start_empty(handler):
@@ -335,7 +335,7 @@ def test_copies_of_handlers_start_empty(handler):
     a = np.zeros(3, np.float32)
     handler.run_program(program, [a], [a], [False])
     for twin in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
-        assert not twin._interpreter._plans
+        assert not twin._interpreter._schedules
         twin.run_program(program, [a], [a], [False])
     np.testing.assert_array_equal(a, 3)
 

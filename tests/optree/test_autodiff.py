@@ -136,6 +136,24 @@ def test_next_error_of_another_shape():
         gradients(x * 2, [x], e)
 
 
+def test_roots_and_errors_that_do_not_match():
+    x, e = variables([(2,), (2,)])
+    with pytest.raises(ValidationError, match=r"one next_error per root \(2\), got 1"):
+        gradients([x * 2, x * 3], [x], e)
+    with pytest.raises(ValidationError, match="expected next_error to be .* got float"):
+        gradients(x * 2, [x], 3.0)
+    with pytest.raises(ValidationError, match="expected op-trees or variables, got float"):
+        gradients(fn.exp(2.0), [x])
+
+
+def test_broadcasting_in_front_is_undone_by_one_step():
+    x, b, c = variables([(4, 3), (3,), (1, 3)])
+    trees = gradients((x + b) * c, [b, c])
+    assert [tree.op for tree in trees] == ["sum", "sum"]
+    (wide,) = gradients(c * Variable((5, 4, 3)), [c])
+    assert (wide.op, wide.shape) == ("reshape", (1, 3))
+
+
 def test_gradient_of_gradient_of_gradient():
     (x,) = variables([(3,)])
     tree = fn.exp(x * x) * fn.tanh(x)
