@@ -12,7 +12,7 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, unknown
 from brainstorm.utils import flatten_keys
 
-__all__ = ["LOG", "ROLES", "Hook", "find_log", "is_number", "write_line"]
+__all__ = ["LOG", "ROLES", "Hook", "find_log", "find_values", "is_number", "is_whole", "write_line"]
 
 #: Takes warnings, and all that a training records, whether that is printed or not (as INFO).
 LOG = logging.getLogger("brainstorm")
@@ -69,7 +69,7 @@ class Hook(Describable):
         if not isinstance(self.__name__, str) or not self.__name__ or "." in self.__name__:
             raise self.fail("name", "a non-empty string without dots", name)
         self.check_choice("timescale", timescale, ("epoch", "update"))
-        if not is_number(interval) or not interval >= 1 or interval % 1 != 0:
+        if not is_whole(interval):
             raise self.fail("interval", "an integer >= 1", interval)
 
     def start(
@@ -132,12 +132,12 @@ class Hook(Describable):
         if value not in choices:
             raise self.fail(option, " or ".join(repr(choice) for choice in choices), value)
 
-    def check_name(self, kind: str, name: str, choices: Iterable[str]) -> None:
+    def check_name(self, kind: str, name: str, choices: Iterable[str], remedy: str = "") -> None:
         """Raise an error that lists the choices unless `name` is one of them."""
         known = list(choices)
         if name not in known:
             where = f"hook {self.__name__!r} ({type(self).__name__})"
-            raise UnknownPathError(f"{where}: {unknown(kind, name, known)}")
+            raise UnknownPathError(f"{where}: {unknown(kind, name, known)} {remedy}".rstrip())
 
 
 def find_log(logs: Mapping[str, Any], path: str) -> Any:
@@ -156,6 +156,18 @@ def find_log(logs: Mapping[str, Any], path: str) -> Any:
     return found
 
 
+def find_values(logs: Mapping[str, Any], path: str) -> Any:
+    """Return the list that lies under a dotted path.
+
+    Raises:
+        UnknownPathError: There is none, or only further logs; the message lists all lists.
+    """
+    found = find_log(logs, path)
+    if isinstance(found, Mapping):
+        raise UnknownPathError(unknown("log", path, flatten_keys(logs)))
+    return found
+
+
 def _split(logs: Any, path: str) -> tuple[str | None, str]:
     """Split off the first name; a name may contain dots itself, the name of a score say."""
     if isinstance(logs, Mapping):
@@ -168,6 +180,11 @@ def _split(logs: Any, path: str) -> tuple[str | None, str]:
 def is_number(value: Any) -> bool:
     """Return whether a value is a real number and no truth value."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_whole(value: Any, least: int = 1) -> bool:
+    """Return whether a value is a whole number, an integer or not, of at least so much."""
+    return is_number(value) and value >= least and value % 1 == 0
 
 
 def write_line(text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from brainstorm.describable import get_description
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import find_log, is_number
+from brainstorm.hooks.base import find_values, is_number, is_whole
 from brainstorm.hooks.savers import FileSaver, is_better
 from brainstorm.utils import sync_folder
 
@@ -62,7 +62,7 @@ class SaveCheckpoint(FileSaver):
         self.check_choice("criterion", criterion, ("min", "max"))
         if minutes is not None and not (is_number(minutes) and 0 <= minutes < math.inf):
             raise self.fail("minutes", "a number >= 0 or None", minutes)
-        if not is_number(keep) or not keep >= 1 or keep % 1 != 0:
+        if not is_whole(keep):
             raise self.fail("keep", "an integer >= 1", keep)
         self.minutes = minutes
         self.keep = int(keep)
@@ -120,10 +120,14 @@ class SaveCheckpoint(FileSaver):
             # The copies come first: what the file says about them is true from the beginning.
             path = Path(self.filename)
             whole, copy = (path.with_name(f".{path.name}.{name}.tmp") for name in ("whole", "copy"))
-            self.trainer.save_run(whole)
-            for target in copies:
-                _copy_file(whole, copy, target)
-            whole.replace(path)
+            try:
+                self.trainer.save_run(whole)
+                for target in copies:
+                    _copy_file(whole, copy, target)
+                whole.replace(path)
+            finally:
+                for temporary in (whole, copy):
+                    temporary.unlink(missing_ok=True)
             sync_folder(path.parent)
         else:
             self.trainer.save_run(self.filename)
@@ -137,7 +141,7 @@ class SaveCheckpoint(FileSaver):
 
     def _improves(self, epoch_nr: int, logs: Mapping[str, Any]) -> bool:
         try:
-            value = find_log(logs, self.best or "")[-1]
+            value = find_values(logs, self.best or "")[-1]
         except UnknownPathError:
             if epoch_nr > 1:
                 raise

@@ -113,7 +113,8 @@ class MonitorLayerDeltas(_LayerMonitor):
     """Log min, avg and max of the deltas at the inputs and outputs of a layer.
 
     Deltas that nobody needs (those of the Input layer, say) are not computed and not logged;
-    ``net.keep_input_deltas = True`` keeps them.
+    ``net.keep_input_deltas = True`` keeps them. Add it before monitors that run the network on
+    other data: these leave zeros, or what belongs to another batch.
     """
 
     prefix = "MonitorDeltas"
@@ -125,7 +126,10 @@ class MonitorLayerDeltas(_LayerMonitor):
 
 
 class MonitorLayerInOuts(_LayerMonitor):
-    """Log min, avg and max of the inputs and outputs of a layer."""
+    """Log min, avg and max of the inputs and outputs of a layer, as the last pass left them.
+
+    Add it before monitors that run the network on other data.
+    """
 
     prefix = "MonitorInOuts"
 
@@ -169,7 +173,8 @@ class MonitorScores(Hook):
     ) -> None:
         """Find the iterator."""
         super().start(net, stepper, verbose, named_data_iters)
-        self.check_name("data iterator", self.iter_name, named_data_iters)
+        remedy = f"Give it to the training: trainer.train(net, data, {self.iter_name}=...)."
+        self.check_name("data iterator", self.iter_name, named_data_iters, remedy)
         self.iter = named_data_iters[self.iter_name]
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from brainstorm.errors import FileFormatError
 from brainstorm.files import RunFile, read_run_file
-from brainstorm.hooks.base import is_number
+from brainstorm.hooks.base import is_number, is_whole
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
@@ -63,7 +63,7 @@ class ReturnToCheckpoint(StopOnNan):
         )
         if not is_number(factor) or not 0 < factor <= 1:
             raise self.fail("factor", "a number above 0 and at most 1", factor)
-        if not is_number(most_returns) or not most_returns >= 1 or most_returns % 1 != 0:
+        if not is_whole(most_returns):
             raise self.fail("most_returns", "an integer >= 1", most_returns)
         self.factor = factor
         self.most_returns = int(most_returns)
@@ -87,20 +87,20 @@ class ReturnToCheckpoint(StopOnNan):
         self._foreign = {name: _time_of(name) for name in self._files() if begins}
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Go back if something is not finite."""
-        try:
-            super().__call__(epoch_nr, update_nr, net, stepper, logs)
-        except StopIteration as reason:
-            if self.returns >= self.most_returns:
-                raise StopIteration(f"{reason}, after {self.returns} returns") from None
-            good = self._find_good()
-            if good is None:
-                raise StopIteration(f"{reason}, and there is no good checkpoint") from None
-            self.returns += 1
-            self._go_back(good, net, stepper)
-            found = good.state["trainer"]["current_update_nr"]
-            return f"{reason}: back to update {found}, learning rate {stepper.learning_rate:g}"
-        return None
+        """Go back if something is not finite; all processes of a team do, if it is so in one."""
+        team = self.trainer.team
+        wrong = next(filter(None, team.gather(self.find_wrong(update_nr, net, logs))), None)
+        if wrong is None:
+            return None
+        if self.returns >= self.most_returns:
+            raise StopIteration(f"{wrong}, after {self.returns} returns")
+        good = team.share(self._find_good() if team.rank == 0 else None)
+        if good is None:
+            raise StopIteration(f"{wrong}, and there is no good checkpoint")
+        self.returns += 1
+        self._go_back(good, net, stepper)
+        found = good.state["trainer"]["current_update_nr"]
+        return f"{wrong}: back to update {found}, learning rate {stepper.learning_rate:g}"
 
     def _savers(self) -> list[SaveCheckpoint]:
         return [h for h in self.trainer.hooks.values() if isinstance(h, SaveCheckpoint)]
@@ -110,7 +110,7 @@ class ReturnToCheckpoint(StopOnNan):
         return [name for h in self._savers() for name in (h.filename, *reversed(h.kept))]
 
     def _find_good(self) -> RunFile | None:
-        """Return the newest checkpoint whose parameters are all finite."""
+        """Return the newest checkpoint whose parameters are all finite; only rank 0 knows them."""
         for name in self._files():
             if self._foreign.get(name) == _time_of(name):
                 continue
@@ -123,12 +123,13 @@ class ReturnToCheckpoint(StopOnNan):
         return None
 
     def _go_back(self, good: RunFile, net: Any, stepper: Any) -> None:
-        arrays = {"parameters": good.network.parameters, **good.network.persistent}
-        for path, values in arrays.items():
-            net.handler.set_from_numpy(net.buffer[path], values)
         rate = stepper.learning_rate * self.factor
         stepper.set_state(good.state["trainer"]["stepper"])
         stepper.learning_rate = rate
+        part = self.trainer.team.own_part({"parts": [], **good.state}, stepper)
+        persistent = part.get("persistent", good.network.persistent)
+        for path, values in {"parameters": good.network.parameters, **persistent}.items():
+            net.handler.set_from_numpy(net.buffer[path], values)
         stepper.start(net)
         for hook in self.trainer.hooks.values():
             if isinstance(hook, ModifyStepperAttribute) and hook.attr_name == "learning_rate":

@@ -15,7 +15,7 @@ from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, UnknownPathError
-from brainstorm.hooks.base import LOG, Hook, find_log
+from brainstorm.hooks.base import LOG, Hook, find_values
 from brainstorm.network import Network
 from brainstorm.utils import Array
 
@@ -216,7 +216,7 @@ class SaveBestNetwork(Saver):
 
     def _last_value(self, logs: Mapping[str, Any], update_nr: int) -> float:
         try:
-            return find_log(logs, self.log_name)[-1]
+            return find_values(logs, self.log_name)[-1]
         except UnknownPathError:
             if update_nr > 0:
                 raise

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import Hook, find_log, is_number
+from brainstorm.hooks.base import Hook, find_values, is_number
 
 __all__ = [
     "EarlyStopper",
@@ -31,7 +31,7 @@ class _Stopper(Hook):
     def read(self, logs: Mapping[str, Any], path: str, update_nr: int) -> Sequence[Any]:
         """Return a log; an empty one if it is missing before the training."""
         try:
-            return find_log(logs, path)
+            return find_values(logs, path)
         except UnknownPathError:
             if update_nr == 0:
                 return ()
@@ -181,19 +181,26 @@ class StopOnNan(_Stopper):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if something is not finite."""
+        wrong = self.find_wrong(update_nr, net, logs)
+        if wrong is not None:
+            raise StopIteration(wrong)
+
+    def find_wrong(self, update_nr: int, net: Any, logs: Any) -> str | None:
+        """Return what is not finite, as a text; `None` if all is well."""
         if self.check_parameters and not net.handler.is_fully_finite(net.buffer.parameters):
-            raise StopIteration("parameters are not finite")
+            return "parameters are not finite"
         if self.check_training_loss and update_nr > 0:
             if self.timescale == "update":
                 loss = net.get_loss_values()["total_loss"]
             else:
-                loss = find_log(logs, "rolling_training.total_loss")[-1]
+                loss = find_values(logs, "rolling_training.total_loss")[-1]
             if not math.isfinite(loss):
-                raise StopIteration(f"the training loss is {loss}")
+                return f"the training loss is {loss}"
         for path in self.logs_to_check:
             for value in self.read(logs, path, update_nr)[-1:]:
                 if not math.isfinite(value):
-                    raise StopIteration(f"{path} is {value}")
+                    return f"{path} is {value}"
+        return None
 
 
 class StopOnSigQuit(_Stopper):

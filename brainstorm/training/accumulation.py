@@ -9,7 +9,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_number
+from brainstorm.hooks.base import is_whole
 from brainstorm.optree.formula import formula
 from brainstorm.utils import Array
 
@@ -57,7 +57,7 @@ class GradientAccumulation(Describable):
     }
 
     def __init__(self, batches: int) -> None:
-        if not is_number(batches) or not batches >= 1 or batches % 1:
+        if not is_whole(batches):
             raise TrainingError(
                 f"GradientAccumulation.batches: expected an integer >= 1, got {batches!r}."
             )

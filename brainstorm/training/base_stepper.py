@@ -24,47 +24,27 @@ A new optimiser declares its numbers and its state, and says what an update is::
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType, SimpleNamespace
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.plan import StandIn
-from brainstorm.hooks.base import is_number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.planning import Plans
 from brainstorm.training.accumulation import GradientAccumulation
+from brainstorm.training.hyperparameters import FRACTION, NON_NEGATIVE, POSITIVE, Range
 from brainstorm.training.loss_scaling import LossScaling
-from brainstorm.training.parameter_groups import ParameterGroup, find_members
+from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
 from brainstorm.utils import Array
 
 __all__ = ["FRACTION", "NON_NEGATIVE", "Range", "TrainingStepper"]
 
-
-class Range(NamedTuple):
-    """The half-open interval [low, high) that a hyperparameter must lie in."""
-
-    low: float
-    high: float
-
-    def __contains__(self, value: object) -> bool:
-        return is_number(value) and self.low <= value < self.high  # type: ignore[operator]
-
-    def __str__(self) -> str:
-        end = "" if math.isinf(self.high) else f" and < {self.high:g}"
-        return f"a finite number >= {self.low:g}{end}"
-
-
-NON_NEGATIVE = Range(0.0, math.inf)
-POSITIVE = Range(np.finfo(np.float32).tiny.item(), math.inf)
-FRACTION = Range(0.0, 1.0)
 
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
 
@@ -78,12 +58,6 @@ def within_norm(g: Any, limit: Any) -> Any:
     largest = fn.maximum(fn.max(fn.absolute(g)), np.finfo(np.float32).tiny.item())
     norm = largest * fn.sqrt(fn.sum(fn.square(g / largest)))
     return g * (limit / fn.maximum(norm, limit))  # exactly g * 1 within the limit
-
-
-@formula
-def decayed(g: Any, p: Any, decay: Any) -> Any:
-    """The gradients of the loss and of ``decay / 2`` times the squared parameters."""
-    return g + decay * p
 
 
 #: What a step consists of, beside the update, is said by these attributes.
@@ -137,10 +111,7 @@ class TrainingStepper(Describable):
         "numbers": {},
         "reducer": None,
         "is_idle": False,
-        "_all_numbers": None,
-        "_group_numbers": [],
-        "_decays": [],
-        "_slices": {},
+        "_grouped": None,
         "_restored": None,
         "_plans": None,
         "_limit": None,
@@ -170,10 +141,7 @@ class TrainingStepper(Describable):
     state: Mapping[str, Array] = _NOTHING
     scratch: Mapping[str, Array] = _NOTHING
     numbers: Mapping[str, Array] = _NOTHING
-    _all_numbers: Array = None
-    _group_numbers: Sequence[Mapping[str, Array]] = ()
-    _decays: Sequence[Array] = ()
-    _slices: Mapping[str, slice] = MappingProxyType({})
+    _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _limit: Array = None
     _plans: Plans = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
@@ -185,25 +153,12 @@ class TrainingStepper(Describable):
         if allowed is not None and value not in allowed:
             raise TrainingError(f"{type(self).__name__}.{name}: expected {allowed}, got {value!r}.")
         if name == "groups":
-            value = self._checked_groups(value)
+            value = checked_groups(self, value)
+            if self._plans is not None:
+                self._group_parameters(value)
         super().__setattr__(name, value)
         if name in _PARTS and self._plans is not None:
             self._plans = Plans()  # a step consists of other operations now
-            if name == "groups":
-                self._allocate_numbers()
-
-    def _checked_groups(self, groups: Sequence[ParameterGroup]) -> list[ParameterGroup]:
-        for group in groups:
-            if not isinstance(group, ParameterGroup):
-                raise TrainingError(
-                    f"{type(self).__name__}.groups: expected ParameterGroups, got {group!r}."
-                )
-            if group.learning_rate_factor != 1.0 and "learning_rate" not in self.hyperparameters:
-                raise TrainingError(
-                    f"{type(self).__name__}.groups, ParameterGroup({group.paths!r}): this stepper "
-                    f"has no learning_rate for its learning_rate_factor."
-                )
-        return list(groups)
 
     @property
     def handler(self) -> Any:
@@ -238,16 +193,13 @@ class TrainingStepper(Describable):
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
-        self._allocate_numbers()
+        self._group_parameters(self.groups)
         self._limit = self.handler.zeros((1,))
         if self._restored is not None:
             self._restore(self._restored, shape)
             self._restored = None
-        scale = None
-        if self.loss_scaling is not None:
-            scale = self.loss_scaling.start(self.handler, self._changed())
-        if scale is not getattr(net, "loss_scale", None):
-            net.loss_scale = scale
+        scaling = self.loss_scaling
+        net.loss_scale = scaling and scaling.start(self.handler, self._changed())
         if self.accumulation is not None:
             self.accumulation.start(self.handler, *shape)
         if self.reducer is not None:
@@ -265,22 +217,9 @@ class TrainingStepper(Describable):
                 f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
             )
 
-    def _allocate_numbers(self) -> None:
-        """Make room for the values of `scalars`, and for those of every group."""
-        names = tuple(self.scalars())
-        count = 1 + len(self.groups)
-        size = count * len(names)
-        self._all_numbers = self.handler.zeros((size + len(self.groups),))
-        each = [self._all_numbers[i : i + 1] for i in range(self._all_numbers.size)]
-        self.numbers, *self._group_numbers = (
-            dict(zip(names, each[i * len(names) :], strict=False)) for i in range(count)
-        )
-        self._decays = each[size:]
-        self._slices = self.net.parameter_slices if self.groups else {}
-        self._members()  # says what is wrong with them
-
-    def _members(self) -> list[tuple[slice, int | None]]:
-        return find_members(self.groups, self._slices)
+    def _group_parameters(self, groups: Sequence[ParameterGroup]) -> None:
+        self._grouped = GroupedParameters(self, groups)
+        self.numbers = self._grouped.numbers
 
     def _changed(self) -> list[Array]:
         """Return the arrays that a step changes."""
@@ -329,17 +268,7 @@ class TrainingStepper(Describable):
 
     def refresh(self) -> None:
         """Write the values of `scalars` to where `update` reads them."""
-        values = list(self.scalars().values())
-        for group in self.groups:
-            own: Any = copy.copy(self)
-            if group.learning_rate_factor != 1.0:
-                own.learning_rate *= group.learning_rate_factor
-            if group.weight_decay is not None and "weight_decay" in self.hyperparameters:
-                own.weight_decay = group.weight_decay
-            values += own.scalars().values()
-        values += [group.weight_decay or 0.0 for group in self.groups]
-        if values:
-            self.handler.set_from_numpy(self._all_numbers, np.array(values))
+        self._grouped.refresh(self)
         if self.max_gradient_norm is not None:
             self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))
 
@@ -357,7 +286,7 @@ class TrainingStepper(Describable):
         """Do what comes before the passes of the first batch of an update."""
         if self.loss_scaling is not None:
             self.loss_scaling.keep(self.handler, self._changed())
-        for part in self._parts():
+        for part in self._grouped.parts(self):
             part.look_ahead()
 
     def do_passes(self) -> None:
@@ -374,43 +303,16 @@ class TrainingStepper(Describable):
             self.reducer.reduce_in_step(self.handler)
         if not self._takes_one_batch:
             self.net.apply_gradient_modifiers()
-        grouped = [(rows, number) for rows, number in self._members() if number is not None]
-        for rows, number in grouped:
-            if self.groups[number].frozen:
-                self.handler.fill(g[rows], 0.0)
+        self._grouped.freeze(self)
         if scaling is not None:
             scaling.judge(self.handler, g)
         if self.max_gradient_norm is not None:
             self.handler.compute(within_norm, [g, self._limit], [g])
-        if "weight_decay" not in self.hyperparameters:
-            for rows, number in grouped:
-                if self.groups[number].weight_decay is not None:
-                    inputs = [g[rows], self.parameters[rows], self._decays[number]]
-                    self.handler.compute(decayed, inputs, [g[rows]])
-        for part in self._parts():
+        self._grouped.add_decays(self)
+        for part in self._grouped.parts(self):
             part.update()
         if scaling is not None:
             scaling.finish(self.handler, self._changed())
-
-    def _parts(self) -> Iterator[TrainingStepper]:
-        """Return what updates each part of the parameters: this stepper, where all are alike."""
-        if not self.groups:
-            yield self
-        for rows, number in self._members():
-            group = None if number is None else self.groups[number]
-            if group is not None and group.frozen:
-                continue
-            part = copy.copy(self)
-            buffer = SimpleNamespace(
-                parameters=self.parameters[rows], gradients=self.gradients[rows]
-            )
-            vars(part).update(
-                net=SimpleNamespace(handler=self.handler, buffer=buffer),
-                state={name: array[rows] for name, array in self.state.items()},
-                scratch={name: array[rows] for name, array in self.scratch.items()},
-                numbers=self.numbers if number is None else self._group_numbers[number],
-            )
-            yield part
 
     def _record(self, method: str, recorded_net: Any) -> None:
         """Do something with a recorded network; what changes between steps must not be seen."""
@@ -419,11 +321,9 @@ class TrainingStepper(Describable):
             name: {key: guard(array) for key, array in getattr(self, name).items()}
             for name in ("state", "scratch", "numbers")
         }
-        guarded["_group_numbers"] = [
-            {key: guard(array) for key, array in numbers.items()} for numbers in self._group_numbers
-        ]
-        guarded["_decays"] = [guard(array) for array in self._decays]
-        stand_in = StandIn(self, (*self.hyperparameters, "steps"), net=recorded_net, **guarded)
+        grouped = self._grouped.guarded(guard)
+        hidden = (*self.hyperparameters, "steps")
+        stand_in = StandIn(self, hidden, net=recorded_net, _grouped=grouped, **guarded)
         getattr(stand_in.copy, method)()
         stand_in.check()
 

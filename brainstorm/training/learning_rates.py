@@ -8,7 +8,7 @@ from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_number
+from brainstorm.hooks.base import is_number, is_whole
 from brainstorm.randomness import global_rnd
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress
@@ -83,6 +83,7 @@ def find_learning_rate(
             finite.
     """
     _check(stepper, lowest, highest, updates)
+    updates = int(updates)
     kept = global_rnd.__getstate__()
     state = training_data_iter.get_state() if hasattr(training_data_iter, "get_state") else None
     try:
@@ -137,7 +138,7 @@ def _check(stepper: Any, lowest: Any, highest: Any, updates: Any) -> None:
         raise TrainingError(
             f"find_learning_rate: expected 0 < lowest < highest, got {lowest!r} and {highest!r}."
         )
-    if not is_number(updates) or not updates >= 2 or updates % 1:
+    if not is_whole(updates, least=2):
         raise TrainingError(
             f"find_learning_rate, updates: expected an integer >= 2, got {updates!r}."
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_number
+from brainstorm.hooks.base import is_number, is_whole
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
@@ -44,7 +44,7 @@ class LossScaling(Describable):
             raise TrainingError(
                 f"LossScaling.initial: expected a number from 1 to 2^24, got {initial!r}."
             )
-        if not is_number(growth_interval) or not growth_interval >= 1 or growth_interval % 1:
+        if not is_whole(growth_interval):
             raise TrainingError(
                 f"LossScaling.growth_interval: expected an integer >= 1, got {growth_interval!r}."
             )

@@ -1,18 +1,35 @@
-"""Parameter groups: learning rate, decay and freezing of some of the parameters."""
+"""Parameter groups: learning rate, decay and freezing of some of the parameters.
+
+A stepper does to each group what a stepper of its own would do: `GroupedParameters` makes one of
+it for each part of the flat arrays, and keeps the numbers of all of them in memory.
+"""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.handlers.plan import Watched
 from brainstorm.hooks.base import is_number
+from brainstorm.optree import formula
+from brainstorm.utils import Array
 
-__all__ = ["ParameterGroup", "find_members"]
+__all__ = ["GroupedParameters", "ParameterGroup", "checked_groups"]
+
+
+@formula
+def decayed(g: Any, p: Any, decay: Any) -> Any:
+    """The gradients of the loss and of ``decay / 2`` times the squared parameters."""
+    return g + decay * p
 
 
 class ParameterGroup(Watched, Describable):
@@ -73,17 +90,144 @@ class ParameterGroup(Watched, Describable):
         return any(_matches(path, pattern) for pattern in self.patterns)
 
 
+#: Stands for the group of the parameters that are in none; it is the last of all.
+_NO_GROUP = ParameterGroup(())
+
+
 def _matches(path: str, pattern: str) -> bool:
     return fnmatchcase(path, pattern) or fnmatchcase(path.partition(".")[0], pattern)
 
 
-def find_members(
-    groups: Sequence[ParameterGroup], slices: Mapping[str, slice]
-) -> list[tuple[slice, int | None]]:
-    """Return the parts of the flat parameters, each with the number of its group or `None`.
+def checked_groups(stepper: Any, groups: Sequence[ParameterGroup]) -> list[ParameterGroup]:
+    """Return groups as a list.
+
+    Raises:
+        TrainingError: Something in it is no group, or the stepper cannot do what one says.
+    """
+    where = f"{type(stepper).__name__}.groups"
+    for group in groups:
+        if not isinstance(group, ParameterGroup):
+            raise TrainingError(f"{where}: expected ParameterGroups, got {group!r}.")
+        if group.learning_rate_factor != 1.0 and "learning_rate" not in stepper.hyperparameters:
+            raise TrainingError(
+                f"{where}, ParameterGroup({group.paths!r}): this stepper has no learning_rate for "
+                f"its learning_rate_factor."
+            )
+    return list(groups)
+
+
+class GroupedParameters:
+    """The parameters of a stepper, group by group, and the numbers of each in memory.
 
     Args:
-        groups: The groups.
+        stepper: The stepper; it has a network.
+        groups: Its groups.
+
+    Raises:
+        TrainingError: A path of a group fits no parameter.
+
+    Attributes:
+        numbers: The values of the stepper's `scalars` for what is in no group, by name: one-element
+            arrays on the handler.
+    """
+
+    def __init__(self, stepper: Any, groups: Sequence[ParameterGroup]) -> None:
+        self._groups = [*groups, _NO_GROUP]
+        names = tuple(stepper.scalars())
+        size = len(self._groups) * len(names)
+        self._memory: Array = stepper.handler.zeros((size + len(groups),))
+        each = [self._memory[i : i + 1] for i in range(self._memory.size)]
+        self._numbers = [
+            dict(zip(names, each[i * len(names) :], strict=False)) for i in range(len(self._groups))
+        ]
+        self.numbers = self._numbers[-1]
+        self._decays = each[size:]
+        self._slices: Mapping[str, slice] = stepper.net.parameter_slices if groups else {}
+        self._members: list[tuple[slice, int]] = []
+        self._found_at = -1  # how many changes there were when the members were found
+        self._find_members()
+
+    def _find_members(self) -> list[tuple[slice, int]]:
+        if self._found_at != Watched.changes:
+            self._members = find_members(self._groups, self._slices)
+            self._found_at = Watched.changes
+        return self._members
+
+    def guarded(self, guard: Callable[[Array], Array]) -> GroupedParameters:
+        """Return the same with numbers that cannot be used but through operations."""
+        guarded = copy.copy(self)
+        guarded._numbers = [
+            {name: guard(array) for name, array in numbers.items()} for numbers in self._numbers
+        ]
+        guarded.numbers = guarded._numbers[-1]
+        guarded._decays = [guard(array) for array in self._decays]
+        return guarded
+
+    def refresh(self, stepper: Any) -> None:
+        """Write the numbers of this step to where `parts` read them."""
+        values: list[float] = []
+        for group in self._groups:
+            own = stepper
+            if group is not _NO_GROUP:
+                own = _copy(stepper)
+                if group.learning_rate_factor != 1.0:
+                    own.learning_rate *= group.learning_rate_factor
+                if group.weight_decay is not None and "weight_decay" in stepper.hyperparameters:
+                    own.weight_decay = group.weight_decay
+            values += own.scalars().values()
+        values += [group.weight_decay or 0.0 for group in self._groups[:-1]]
+        if values:
+            stepper.handler.set_from_numpy(self._memory, np.array(values))
+
+    def parts(self, stepper: Any) -> Iterator[Any]:
+        """Return what updates each part of the parameters: the stepper, where all are alike."""
+        if not self._slices:
+            yield stepper
+        for rows, number in self._find_members():
+            if self._groups[number].frozen:
+                continue
+            buffer = SimpleNamespace(
+                parameters=stepper.parameters[rows], gradients=stepper.gradients[rows]
+            )
+            yield _copy(
+                stepper,
+                net=SimpleNamespace(handler=stepper.handler, buffer=buffer),
+                state={name: array[rows] for name, array in stepper.state.items()},
+                scratch={name: array[rows] for name, array in stepper.scratch.items()},
+                numbers=self._numbers[number],
+            )
+
+    def freeze(self, stepper: Any) -> None:
+        """Set the gradients of frozen parameters to zero."""
+        for rows, number in self._find_members():
+            if self._groups[number].frozen:
+                stepper.handler.fill(stepper.gradients[rows], 0.0)
+
+    def add_decays(self, stepper: Any) -> None:
+        """Add the decays to the gradients, unless the stepper has a decay of its own."""
+        if "weight_decay" in stepper.hyperparameters:
+            return
+        for rows, number in self._find_members():
+            if self._groups[number].weight_decay is not None:
+                g = stepper.gradients[rows]
+                inputs = [g, stepper.parameters[rows], self._decays[number]]
+                stepper.handler.compute(decayed, inputs, [g])
+
+
+def _copy(stepper: Any, **changed: Any) -> Any:
+    """Return a copy of a stepper, with other values of some attributes."""
+    copied = object.__new__(type(stepper))
+    vars(copied).update(vars(stepper), **changed)
+    return copied
+
+
+def find_members(
+    groups: Sequence[ParameterGroup], slices: Mapping[str, slice]
+) -> list[tuple[slice, int]]:
+    """Return the parts of the flat parameters, each with the index of its group.
+
+    Args:
+        groups: The groups; the last one has what no other has.
         slices: Path of each parameter to its place among all.
 
     Raises:
@@ -95,7 +239,7 @@ def find_members(
                 text = unknown("path of a parameter", pattern, sorted(slices))
                 raise TrainingError(f"ParameterGroup({group.paths!r}): {text}")
     numbered = (
-        (place, next((i for i, group in enumerate(groups) if group.has(path)), None))
+        (place, next((i for i, group in enumerate(groups) if group.has(path)), -1))
         for path, place in sorted(slices.items(), key=lambda item: item[1].start)
     )
     return [

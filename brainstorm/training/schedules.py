@@ -13,7 +13,7 @@ from typing import Any
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_number
+from brainstorm.hooks.base import is_number, is_whole
 
 __all__ = [
     "Cosine",
@@ -27,7 +27,10 @@ __all__ = [
 
 
 class Schedule(Describable):
-    """Base of schedules that depend on nothing but how often they could have changed."""
+    """Base of schedules that depend on nothing but how often they could have changed.
+
+    A subclass implements `at`; another `count` lets it depend on something else.
+    """
 
     def __call__(
         self,
@@ -40,7 +43,11 @@ class Schedule(Describable):
         logs: Any = None,
     ) -> float:
         """Return the value for these counts."""
-        return self.at((epoch_nr if timescale == "epoch" else update_nr) // interval)
+        return self.at(self.count(epoch_nr, update_nr, timescale, interval))
+
+    def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
+        """Return how often the value could have changed, for a hook with these counts."""
+        return (epoch_nr if timescale == "epoch" else update_nr) // interval
 
     def at(self, k: int) -> float:
         """Return the value after `k` changes."""
@@ -51,8 +58,8 @@ class Schedule(Describable):
             raise self._fail(name, "a finite number", value)
         return value
 
-    def _count(self, name: str, value: Any) -> int:
-        if not is_number(value) or not value >= 1 or value % 1 != 0:
+    def _whole(self, name: str, value: Any) -> int:
+        if not is_whole(value):
             raise self._fail(name, "an integer >= 1", value)
         return int(value)
 
@@ -60,36 +67,39 @@ class Schedule(Describable):
         return TrainingError(f"{type(self).__name__}.{name}: expected {expected}, got {got!r}.")
 
 
-class Linear(Schedule):
-    """A straight line: ``initial + (final - initial) * k / num_changes``, then `final_value`."""
+class _Transition(Schedule):
+    """A way from `initial_value` to `final_value`, where it stays after `num_changes`."""
 
     def __init__(self, initial_value: float, final_value: float, num_changes: int) -> None:
         self.initial_value = self._number("initial_value", initial_value)
         self.final_value = self._number("final_value", final_value)
-        self.num_changes = self._count("num_changes", num_changes)
+        self.num_changes = self._whole("num_changes", num_changes)
 
     def at(self, k: int) -> float:
         """Return the value after `k` changes."""
-        if k >= self.num_changes:
-            return self.final_value
+        return self.final_value if k >= self.num_changes else self.on_the_way(k)
+
+    def on_the_way(self, k: int) -> float:
+        """Return the value after `k` changes, fewer than `num_changes`."""
+        raise NotImplementedError
+
+
+class Linear(_Transition):
+    """A straight line: ``initial + (final - initial) * k / num_changes``, then `final_value`."""
+
+    def on_the_way(self, k: int) -> float:
+        """Return the value on the line."""
         return self.initial_value + (self.final_value - self.initial_value) * k / self.num_changes
 
 
-class Cosine(Schedule):
+class Cosine(_Transition):
     """Half a cosine: ``final + (initial - final) * (1 + cos(pi * k / num_changes)) / 2``.
 
     Stays at `final_value` afterwards. (Loshchilov and Hutter, arXiv:1608.03983, one cycle.)
     """
 
-    def __init__(self, initial_value: float, final_value: float, num_changes: int) -> None:
-        self.initial_value = self._number("initial_value", initial_value)
-        self.final_value = self._number("final_value", final_value)
-        self.num_changes = self._count("num_changes", num_changes)
-
-    def at(self, k: int) -> float:
-        """Return the value after `k` changes."""
-        if k >= self.num_changes:
-            return self.final_value
+    def on_the_way(self, k: int) -> float:
+        """Return the value on the curve."""
         share = (1.0 + math.cos(math.pi * k / self.num_changes)) / 2.0
         return self.final_value + (self.initial_value - self.final_value) * share
 
@@ -147,30 +157,25 @@ class MultiStep(Schedule):
 
     def __init__(self, initial_value: float, steps: Sequence[int], values: Sequence[float]) -> None:
         self.initial_value = self._number("initial_value", initial_value)
-        self.steps = [self._count("steps", step) for step in steps]
+        self.steps = [self._whole("steps", step) for step in steps]
         self.values = [self._number("values", value) for value in values]
         if len(self.steps) != len(self.values):
             raise self._fail("values", f"{len(self.steps)} values, one per step", list(values))
         if self.steps != sorted(set(self.steps)):
             raise self._fail("steps", "increasing numbers", list(steps))
 
-    def __call__(
-        self,
-        epoch_nr: int,
-        update_nr: int,
-        timescale: str,
-        interval: int,
-        net: Any = None,
-        stepper: Any = None,
-        logs: Any = None,
-    ) -> float:
-        """Return the value for these counts."""
+    def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
+        """Return the number of epochs or updates.
+
+        Raises:
+            TrainingError: The interval of the hook is not 1.
+        """
         if interval != 1:
             raise TrainingError(
                 f"MultiStep: expected a hook with interval 1, got {interval}. Its steps count "
                 f"single epochs or updates."
             )
-        return super().__call__(epoch_nr, update_nr, timescale, interval)
+        return super().count(epoch_nr, update_nr, timescale, interval)
 
     def at(self, k: int) -> float:
         """Return the value at count `k`."""
@@ -187,18 +192,9 @@ class DecreaseAfterEpoch(Schedule):
         if T <= 0:
             raise self._fail("T", "a number > 0", T)
 
-    def __call__(
-        self,
-        epoch_nr: int,
-        update_nr: int,
-        timescale: str,
-        interval: int,
-        net: Any = None,
-        stepper: Any = None,
-        logs: Any = None,
-    ) -> float:
-        """Return the value for this epoch, whatever the timescale of the hook."""
-        return self.at(epoch_nr)
+    def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
+        """Return the number of epochs, whatever the timescale of the hook."""
+        return epoch_nr
 
     def at(self, k: int) -> float:
         """Return the value in epoch `k`."""
@@ -223,7 +219,7 @@ class Warmup(Schedule):
         then: float | Callable[..., float],
         initial_value: float = 0.0,
     ) -> None:
-        self.num_changes = self._count("num_changes", num_changes)
+        self.num_changes = self._whole("num_changes", num_changes)
         self.then = then if callable(then) else self._number("then", then)
         self.initial_value = self._number("initial_value", initial_value)
 
@@ -238,7 +234,7 @@ class Warmup(Schedule):
         logs: Any = None,
     ) -> float:
         """Return the value for these counts."""
-        k = (epoch_nr if timescale == "epoch" else update_nr) // interval
+        k = self.count(epoch_nr, update_nr, timescale, interval)
         counts = {"epoch": epoch_nr, "update": update_nr}
         counts[timescale] = max(counts[timescale] - self.num_changes * interval, 0)
         if callable(self.then):

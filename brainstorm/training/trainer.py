@@ -1,31 +1,26 @@
 """The trainer: the loop over epochs and batches, and nothing else.
 
-What a step does is the stepper's business; everything that happens beside it is a hook's.
+What a step does is the stepper's business; everything that happens beside it is a hook's. How hooks
+are run is in `running_hooks`, and what a saved run consists of in `checkpoint`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from types import TracebackType
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
-from brainstorm.hooks.base import LOG, ROLES, Hook, write_line
-from brainstorm.hooks.checkpoints import SaveCheckpoint
+from brainstorm.hooks.base import ROLES, Hook, write_line
 from brainstorm.randomness import global_rnd
-from brainstorm.scorers import (
-    aggregate_losses_and_scores,
-    merge_scores,
-)
+from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
+from brainstorm.training.running_hooks import RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 
@@ -40,8 +35,6 @@ STATISTICS = "statistics"
 #: The name in the logs of the reason why a training ended that no hook has stopped.
 INTERRUPTED = "interrupted"
 
-VALUE_COLUMN = 40
-
 
 class Trainer(Describable):
     """Train a network step by step until a hook stops it.
@@ -50,6 +43,9 @@ class Trainer(Describable):
         stepper: What one step does; see `brainstorm.training.steppers`.
         verbose: Whether to print what is logged. Hooks that do not say otherwise follow. The
             logger ``logging.getLogger("brainstorm")`` gets all of it in any case, as INFO.
+
+    Raises:
+        TrainingError: It is no stepper.
 
     Attributes:
         hooks: The hooks by name, in the order in which they were added.
@@ -79,6 +75,11 @@ class Trainer(Describable):
     __default_values__ = {"verbose": True}
 
     def __init__(self, stepper: TrainingStepper, verbose: bool = True) -> None:
+        if not isinstance(stepper, TrainingStepper):
+            raise TrainingError(
+                f"Trainer: expected a stepper such as SgdStepper(0.1), got "
+                f"{type(stepper).__name__}. The network and the data are given to train."
+            )
         self.stepper = stepper
         self.verbose = verbose
         self.hooks: dict[str, Hook] = OrderedDict()
@@ -160,32 +161,27 @@ class Trainer(Describable):
                 f"got another one of {len(net.layers)} layers."
             )
         progress, part = DataProgress(net, iters), None
-        if self._pending is not None:
-            part = self.team.own_part(self._pending, self.stepper)
-            progress.set_state(part["data"])
-        self.stepper.start(net)
-        self.team.start(net, part)
-        hooks = self.ordered_hooks()
-        self.net, self._progress = net, progress
+        hooks = RunningHooks(self, self.ordered_hooks(), net, self.logs)
         try:
-            with StopSignals() as self._signals, ExitStack() as stack:
-                self._start_hooks(stack, hooks, net, self.logs, iters)
+            if self._pending is not None:
+                part = self.team.own_part(self._pending, self.stepper)
+                progress.set_state(part["data"])
+            self.stepper.start(net)
+            self.team.start(net, part)
+            self.net, self._progress = net, progress
+            with StopSignals() as self._signals, hooks.started(iters):
                 if self._pending is not None:
                     global_rnd.__setstate__(self._pending["global_rnd"])
                     self._pending = None
-                stop = not progress.in_epoch and self._emit_first(hooks, net)
+                stop = not progress.in_epoch and hooks.emit_first()
                 while not stop:
                     stop = self._run_epoch(progress, hooks)
         finally:
-            self._progress = None
+            self._progress = self._parts = None
             if self._pending is not None:  # nothing was done yet: the next call needs it again
                 self.stepper.set_state(self.stepper.get_state())
 
-    def _emit_first(self, hooks: list[Hook], net: Any) -> bool:
-        first = hooks if self.current_update_nr == 0 else [h for h in hooks if h.idempotent]
-        return self._emit(first, "update", net) or self._emit(first, "epoch", net)
-
-    def _run_epoch(self, progress: DataProgress, hooks: Iterable[Hook]) -> bool:
+    def _run_epoch(self, progress: DataProgress, hooks: RunningHooks) -> bool:
         """Run an epoch, or the rest of it; return whether the training ends."""
         net, stop = progress.net, False
         if not progress.in_epoch:
@@ -200,7 +196,7 @@ class Trainer(Describable):
             if not progress.is_idle:
                 progress.score(self.train_scorers)
             net.apply_weight_modifiers()
-            stop = self._emit(hooks, "update", net)
+            stop = hooks.emit("update")
             if stop:
                 break
             if self._save_due(hooks, progress):
@@ -215,10 +211,10 @@ class Trainer(Describable):
         self.team.merge_statistics(net)
         scores = merge_scores(self.team.gather(progress.scores))
         averages = aggregate_losses_and_scores(scores, net, self.train_scorers)
-        self._record(ROLLING, averages, self.logs, self.verbose)
+        hooks.record(ROLLING, averages, self.verbose)
         if statistics := net.dump_statistics():
-            self._record(STATISTICS, statistics, self.logs, self.verbose)
-        stop = self._emit(hooks, "epoch", net) or stop
+            hooks.record(STATISTICS, statistics, self.verbose)
+        stop = hooks.emit("epoch") or stop
         return self._save_due(hooks, progress) or stop
 
     def evaluate(self, net: Any, **named_data_iters: Any) -> Logs:
@@ -233,101 +229,30 @@ class Trainer(Describable):
         """
         self.results = Logs()
         writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
-        with self.team.working(), ExitStack() as stack:
-            iters = self.team.divide(named_data_iters)
-            self._start_hooks(stack, writers, net, self.results, iters)
-            for timescale in ("epoch", "update"):
-                for hook in writers:
-                    if hook.timescale == timescale:
-                        self._fire(hook, net, self.results)
+        hooks = RunningHooks(self, writers, net, self.results)
+        with self.team.working(), hooks.started(self.team.divide(named_data_iters)):
+            for hook in sorted(writers, key=lambda hook: hook.timescale):  # epoch before update
+                hooks.fire(hook)
         return self.results
 
-    # -- hooks ------------------------------------------------------------------------------------
-
-    def _start_hooks(
-        self, stack: ExitStack, hooks: Iterable[Hook], net: Any, logs: Logs, iters: dict[str, Any]
-    ) -> None:
-        for hook in hooks:
-            if self._runs_here(hook):
-                stack.push(self._farewell(hook, net, logs))
-                _call(hook, hook.start, net, self.stepper, self.verbose, iters)
-                hook.run_verbosity = hook.run_verbosity and self.team.rank == 0
-
-    def _runs_here(self, hook: Hook) -> bool:
-        """Return whether a hook runs in this process of the team."""
-        return self.team.rank == 0 or hook.role != "reader"
-
-    def _farewell(self, hook: Hook, net: Any, logs: Logs) -> Callable[..., None]:
-        """Return the exit function by which a hook always learns how the training ended."""
-
-        def leave(
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None:
-            try:
-                if error is not None:
-                    _call(hook, hook.on_error, net, self.stepper, logs, error)
-            finally:
-                _call(hook, hook.finalize, net, self.stepper, logs)
-
-        return leave
-
-    def _emit(self, hooks: Iterable[Hook], timescale: str, net: Any) -> bool:
-        """Fire the hooks whose turn it is; return whether one of them stopped the training."""
-        count = self.current_epoch_nr if timescale == "epoch" else self.current_update_nr
-        due = [
-            hook
-            for hook in hooks
-            if hook.timescale == timescale
-            and count % hook.interval == 0
-            and not isinstance(hook, SaveCheckpoint)  # see _save_due
-        ]
-        stops = [self._fire(hook, net, self.logs) for hook in due]
-        return any(stops)
-
-    def _fire(self, hook: Hook, net: Any, logs: Logs) -> bool:
-        counts = self.current_epoch_nr, self.current_update_nr
-        entry, stop = None, False
-        try:
-            if self._runs_here(hook):
-                entry = _call(hook, hook, *counts, net, self.stepper, logs)
-        except StopIteration as reason:
-            entry, stop = reason.value, True
-        entry, stop = self.team.share((entry, stop))
-        self._record(hook.__name__, entry, logs, hook.run_verbosity)
-        return stop
-
-    def _record(self, name: str, entry: Any, logs: Logs, verbose: bool) -> None:
-        logs.append(name, entry)
-        if LOG.isEnabledFor(logging.INFO):
-            for path, value in _leaves(name, entry):
-                LOG.info(
-                    "epoch %d, update %d, %s: %s",
-                    self.current_epoch_nr, self.current_update_nr, path, value,
-                )  # fmt: skip
-        if verbose:
-            _print_entry(name, entry)
-
-    def _save_due(self, hooks: Iterable[Hook], progress: DataProgress) -> bool:
+    def _save_due(self, hooks: RunningHooks, progress: DataProgress) -> bool:
         """Let the run be saved where it is time; return whether a signal ends the training."""
         signal = self.team.agreed_signal(self._signals.received)
         counts = self.current_epoch_nr, self.current_update_nr
         due = [
             hook
-            for hook in hooks
-            if isinstance(hook, SaveCheckpoint)
-            and (signal or self.team.share(hook.is_due(*counts, not progress.in_epoch)))
+            for hook in hooks.checkpoints
+            if signal or self.team.share(hook.is_due(*counts, not progress.in_epoch))
         ]
         if due and progress.in_epoch and not progress.goes_on():
             return False  # what belongs to the end of the epoch comes first
         if due:
             self._parts = self.team.gather(capture_part(progress, self.stepper))
         for hook in due:
-            self._fire(hook, progress.net, self.logs)
+            hooks.fire(hook)
         self._parts = None
         if signal:
-            self._record(INTERRUPTED, f"received {signal}", self.logs, self.verbose)
+            hooks.record(INTERRUPTED, f"received {signal}", self.verbose)
         return bool(signal)
 
     def restart_sequences(self) -> None:
@@ -415,7 +340,9 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
     """
     where = f"Trainer.train, training_data_iter ({type(training_data_iter).__name__})"
     if not hasattr(training_data_iter, "data_shapes"):
-        raise TrainingError(f"{where}: expected a data iterator; see brainstorm.data_iterators.")
+        raise TrainingError(
+            f"{where}: expected a data iterator, such as Minibatches(50, default=x, targets=y)."
+        )
     given, wanted = set(training_data_iter.data_shapes), set(net.input_names)
     if given == wanted:
         return
@@ -430,35 +357,3 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names)) or "nothing"
-
-
-def _call(hook: Hook, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of a hook; an error gets a note that names the hook."""
-    try:
-        return function(*args)
-    except StopIteration:
-        raise
-    except Exception as error:
-        note = f"Raised by the hook {hook.__name__!r} ({type(hook).__name__})."
-        error.__notes__ = [*getattr(error, "__notes__", ()), note]
-        raise
-
-
-def _leaves(path: str, entry: Any) -> Iterator[tuple[str, Any]]:
-    """Return what an entry holds, by dotted path."""
-    if isinstance(entry, Mapping):
-        for key, value in entry.items():
-            yield from _leaves(f"{path}.{key}", value)
-    elif entry is not None:
-        yield path, entry
-
-
-def _print_entry(name: str, entry: Any, depth: int = 0) -> None:
-    label = "  " * depth + name
-    if isinstance(entry, Mapping):
-        if entry:
-            write_line(label)
-        for key, value in entry.items():
-            _print_entry(str(key), value, depth + 1)
-    elif entry is not None:
-        write_line(f"{label:<{VALUE_COLUMN - 2}}: {entry}")

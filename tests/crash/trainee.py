@@ -150,8 +150,7 @@ def run(folder: Path | None, case: tuple[str, str, str], shortage: str | None = 
         status = NOT_SAVED
     if "interrupted" in trainer.logs:
         status = status or INTERRUPTED
-    trainer.logs["end"] = trainer.logs.get("end", [])[
-        :1
-    ]  # again, if it had ended when it was saved
+    # It ends once more if it had ended when it was saved.
+    trainer.logs["end"] = trainer.logs.get("end", [])[:1]
     digest = hashlib.sha256(repr(sorted(outcome(trainer, net).items())).encode()).hexdigest()
     return status, trainer.current_update_nr, digest

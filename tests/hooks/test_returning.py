@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +13,15 @@ import pytest
 import brainstorm as bs
 from brainstorm.errors import TrainingError
 from brainstorm.files import read_run_file
-from brainstorm.hooks import Hook, ModifyStepperAttribute, ReturnToCheckpoint, SaveCheckpoint
-from brainstorm.training import Linear, LossScaling, MomentumStepper
+from brainstorm.hooks import (
+    Hook,
+    ModifyStepperAttribute,
+    ReturnToCheckpoint,
+    SaveCheckpoint,
+    StopAfterEpoch,
+)
+from brainstorm.training import Linear, LossScaling, MomentumStepper, Trainer
+from brainstorm.training.team import Team
 
 
 class Spoil(Hook):
@@ -132,6 +142,71 @@ def test_how_often_is_in_the_run_file(train, tmp_path, batches):
     again = bs.Trainer.resume(tmp_path / "run.hdf5")
     assert again.hooks["ReturnToCheckpoint"].returns == 1
     assert again.stepper.learning_rate == 0.05
+
+
+class Rank(Team):
+    """One of two threads that train together."""
+
+    size = 2
+
+    def __init__(self, rank, said, meeting):
+        self.rank, self.said, self.meeting = rank, said, meeting
+
+    def gather(self, value):
+        self.said[self.rank] = value
+        self.meeting.wait()
+        values = list(self.said)
+        self.meeting.wait()
+        return values
+
+    def share(self, value):
+        return copy.deepcopy(self.gather(value)[0])
+
+
+class Lose(Hook):
+    """Makes the newest file useless, and the copy with which it shares its content."""
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == 5 and self.trainer.team.rank == 0:
+            Path(self.trainer.hooks["SaveCheckpoint"].filename).write_bytes(b"no file")
+
+
+@pytest.mark.parametrize("spoiled", [[0], [1], [0, 1]])
+def test_all_of_a_team_go_back_to_what_rank_0_has_found(net, batches, tmp_path, spoiled):
+    said, meeting, states = [None, None], threading.Barrier(2, timeout=20), [None, None]
+
+    def work(rank):
+        trainer = Trainer(MomentumStepper(0.1, 0.9), verbose=False)
+        trainer.team = Rank(rank, said, meeting)
+        hooks = [
+            Lose("lose", "update"),
+            Spoil(*[5] * (rank in spoiled)),
+            SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2, keep=2),
+            ReturnToCheckpoint(),
+            StopAfterEpoch(2),
+        ]
+        for hook in hooks:
+            trainer.add_hook(hook)
+        try:
+            trainer.train(copies[rank], batches)
+        except BaseException:
+            meeting.abort()
+            raise
+        states[rank] = trainer.logs, trainer.stepper.learning_rate, copies[rank].get("parameters")
+
+    copies = [net.copy(), net.copy()]
+    threads = [threading.Thread(target=work, args=[rank]) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (logs, *first), (other_logs, *second) = states
+    assert logs["ReturnToCheckpoint"] == [
+        "parameters are not finite: back to update 2, learning rate 0.05"
+    ]
+    assert other_logs == logs
+    assert np.isfinite(first[1]).all()
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize(

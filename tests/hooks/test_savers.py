@@ -275,11 +275,35 @@ def test_what_was_cut_short_is_tidied_up(train, tmp_path, monkeypatch, step):
 
     with monkeypatch.context() as patched:
         patched.setattr("pathlib.Path.replace", killed)
+        patched.setattr("pathlib.Path.unlink", lambda *args, **kwargs: None)  # there is no after
         with pytest.raises(KeyboardInterrupt):
             train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=1)
     assert f".run.hdf5.{step}.tmp" in files_in(tmp_path)
     train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=2)
     assert files_in(tmp_path) == ["run-4.hdf5", "run-8.hdf5", "run.hdf5"]
+
+
+def test_a_copy_for_which_there_is_no_space_leaves_nothing(train, tmp_path, monkeypatch):
+    copied, seen = [], []
+
+    def refuse(source, target):
+        raise PermissionError("no links here")
+
+    def copy(source, target):
+        copied.append(target)
+        target.write_bytes(source.read_bytes()[: 100 if len(copied) == 2 else None])
+        if len(copied) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    class LookIntoFolder(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            seen.append(files_in(tmp_path))
+
+    monkeypatch.setattr("os.link", refuse)
+    monkeypatch.setattr("shutil.copyfile", copy)
+    train(SaveCheckpoint(tmp_path / "run", keep=2), LookIntoFolder(), epochs=3)
+    assert seen == [[], [], ["run", "run-4"], ["run", "run-4"]]
+    assert updates_in(tmp_path) == {"run": 12, "run-4": 4, "run-12": 12}
 
 
 def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(net, batches, tmp_path):

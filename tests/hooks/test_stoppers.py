@@ -15,6 +15,7 @@ from brainstorm.hooks import (
     EarlyStopper,
     Hook,
     MonitorLoss,
+    SaveBestNetwork,
     StopAfterEpoch,
     StopAfterThresholdReached,
     StopOnNan,
@@ -81,6 +82,16 @@ def test_stop_after_threshold(criterion, values, expected):
 def test_a_missing_log_is_an_error_once_training_runs(hook):
     assert stops(hook, update_nr=0) is None
     with pytest.raises(UnknownPathError, match=r"unknown log 'a.c'. Choices are: a.b."):
+        stops(hook, 1.0)
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [EarlyStopper("a"), StopAfterThresholdReached("a", 1), SaveBestNetwork("a")],
+    ids=lambda hook: type(hook).__name__,
+)
+def test_logs_that_hold_further_logs_have_no_values(hook):
+    with pytest.raises(UnknownPathError, match=r"unknown log 'a'. Choices are: a.b."):
         stops(hook, 1.0)
 
 

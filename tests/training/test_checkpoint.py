@@ -213,6 +213,13 @@ def test_other_data(run_file, make, text):
         train(trainer, trainer.net, make())
 
 
+class Absent:
+    """A reducer that finds nobody."""
+
+    def start(self, stepper):
+        raise TrainingError("no ranks")
+
+
 def test_what_was_refused_can_be_tried_again(run_file):
     expected, again = Trainer.resume(run_file), Trainer.resume(run_file)
     train(expected, expected.net, ITERATORS["minibatches"]())
@@ -228,6 +235,10 @@ def test_what_was_refused_can_be_tried_again(run_file):
     with pytest.raises(TrainingError, match="filename: expected a file in a folder that exists"):
         train(again, again.net, ITERATORS["minibatches"]())
     again.hooks["SaveCheckpoint"].filename = str(run_file)
+    again.stepper.reducer = Absent()
+    with pytest.raises(TrainingError, match="no ranks"):
+        train(again, again.net, ITERATORS["minibatches"]())
+    again.stepper.reducer = None
     train(again, again.net, ITERATORS["minibatches"]())
     assert outcome(again, again.net) == outcome(expected, expected.net)
 

@@ -73,7 +73,7 @@ def test_nothing_is_changed():
 
 
 def test_data_begin_anew_when_they_end():
-    search = find_learning_rate(network(), SgdStepper(), Undivided(**DATA), updates=7)
+    search = find_learning_rate(network(), SgdStepper(), Undivided(**DATA), updates=7.0)
     assert len(search.losses) == 7
 
 

@@ -168,6 +168,21 @@ def test_groups_can_change_while_training():
     assert moved == [False, False, False, True, True, False, False]
 
 
+def test_groups_that_fit_nothing_are_refused_and_the_others_stay():
+    stepper, net = (
+        grouped(MomentumStepper(0.1, 0.9), ParameterGroup("Dense", frozen=True)),
+        network(),
+    )
+    train(stepper, net, 2)
+    first = net.get("Dense.parameters.W")
+    with pytest.raises(TrainingError, match="unknown path of a parameter 'Dens'"):
+        stepper.groups = [ParameterGroup("Lstm"), ParameterGroup("Dens")]
+    assert [group.paths for group in stepper.groups] == ["Dense"]
+    for _ in range(3):
+        stepper.run()
+    assert np.array_equal(net.get("Dense.parameters.W"), first)
+
+
 def test_schedules_reach_all_groups():
     def run(*groups):
         stepper = grouped(SgdStepper(0.5), *groups)

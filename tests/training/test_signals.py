@@ -10,7 +10,7 @@ import pytest
 
 from brainstorm.errors import TrainingError
 from brainstorm.hooks import Hook, SaveCheckpoint, StopAfterEpoch
-from brainstorm.training import Trainer
+from brainstorm.training import SgdStepper, Trainer
 from tests.runs import ITERATORS, make_network, make_trainer, outcome, resumed_run, train, whole_run
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -155,4 +155,4 @@ def test_in_another_thread_nothing_changes():
 
 def test_the_name_in_the_logs_is_taken():
     with pytest.raises(TrainingError, match="the name 'interrupted' is taken"):
-        Trainer(None).add_hook(StopAfterEpoch(1, name="interrupted"))
+        Trainer(SgdStepper()).add_hook(StopAfterEpoch(1, name="interrupted"))

@@ -290,7 +290,7 @@ def test_data_names_are_checked_before_anything_happens(net, batches):
         r"the Input layer.",
     ):
         trainer.train(net, Undivided(default=X, targets=Y, mask=Y))
-    with pytest.raises(TrainingError, match=r"\(list\): expected a data iterator"):
+    with pytest.raises(TrainingError, match=r"\(list\): expected a data iterator, such as Mini"):
         trainer.train(net, [1])
     assert calls == []
 
@@ -476,12 +476,20 @@ def test_description(net, batches):
     assert "verbose" not in get_description(Trainer(SgdStepper()))
 
 
+@pytest.mark.parametrize("stepper", ["adam", SgdStepper, None])
+def test_what_is_no_stepper_is_refused(stepper):
+    match = r"Trainer: expected a stepper such as SgdStepper\(0.1\), got (str|type|NoneType)\. The "
+    with pytest.raises(TrainingError, match=match):
+        Trainer(stepper)
+
+
 def test_errors_of_hooks_keep_their_class_and_text(net, batches):
     trainer = make_trainer(MonitorLoss("valid"))
     with pytest.raises(
         UnknownPathError,
         match=r"hook 'MonitorLoss' \(MonitorLoss\): unknown data iterator 'valid'. "
-        r"Choices are: training_data_iter, val. Did you mean 'val'",
+        r"Choices are: training_data_iter, val. Did you mean 'val'\? "
+        r"Give it to the training: trainer.train\(net, data, valid=\.\.\.\)\.",
     ):
         trainer.train(net, batches, val=batches)
 

@@ -1,0 +1,31 @@
+"""Hyperparameters: in which ranges the numbers lie that a stepper is set with."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from brainstorm.hooks.base import is_number
+
+__all__ = ["FRACTION", "NON_NEGATIVE", "POSITIVE", "Range"]
+
+
+class Range(NamedTuple):
+    """The half-open interval [low, high) that a hyperparameter must lie in."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return is_number(value) and self.low <= value < self.high  # type: ignore[operator]
+
+    def __str__(self) -> str:
+        end = "" if math.isinf(self.high) else f" and < {self.high:g}"
+        return f"a finite number >= {self.low:g}{end}"
+
+
+NON_NEGATIVE = Range(0.0, math.inf)
+POSITIVE = Range(np.finfo(np.float32).tiny.item(), math.inf)
+FRACTION = Range(0.0, 1.0)

@@ -1,0 +1,155 @@
+"""Running hooks: whose turn it is, where their entries go, and how each learns of the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any
+
+from brainstorm.hooks.base import LOG, Hook, write_line
+from brainstorm.hooks.checkpoints import SaveCheckpoint
+from brainstorm.training.logs import Logs
+
+__all__ = ["RunningHooks"]
+
+VALUE_COLUMN = 40
+
+
+class RunningHooks:
+    """The hooks of one training or evaluation, from the start of each to its end.
+
+    Args:
+        trainer: Counts epochs and updates, and has a stepper and a team.
+        hooks: The hooks, in the order in which they run.
+        net: The network.
+        logs: Gets what they return.
+
+    Attributes:
+        checkpoints: Those that save the whole run; they fire after all others.
+    """
+
+    def __init__(self, trainer: Any, hooks: Sequence[Hook], net: Any, logs: Logs) -> None:
+        self.checkpoints = [hook for hook in hooks if isinstance(hook, SaveCheckpoint)]
+        self._others = [hook for hook in hooks if not isinstance(hook, SaveCheckpoint)]
+        self._all = hooks
+        self._trainer = trainer
+        self._net = net
+        self._logs = logs
+
+    @contextmanager
+    def started(self, iters: Mapping[str, Any]) -> Iterator[None]:
+        """Start all hooks; at the end of the context each of them learns how that came about."""
+        trainer = self._trainer
+        with ExitStack() as stack:
+            for hook in filter(self._runs_here, self._all):
+                stack.push(self._farewell(hook))
+                _call(hook, hook.start, self._net, trainer.stepper, trainer.verbose, iters)
+                hook.run_verbosity = hook.run_verbosity and trainer.team.rank == 0
+            yield
+
+    def _runs_here(self, hook: Hook) -> bool:
+        """Return whether a hook runs in this process of the team."""
+        return self._trainer.team.rank == 0 or hook.role != "reader"
+
+    def _farewell(self, hook: Hook) -> Callable[..., None]:
+        """Return the exit function by which a hook always learns how the training ended."""
+
+        def leave(
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            known = self._net, self._trainer.stepper, self._logs
+            try:
+                if error is not None:
+                    _call(hook, hook.on_error, *known, error)
+            finally:
+                _call(hook, hook.finalize, *known)
+
+        return leave
+
+    def emit_first(self) -> bool:
+        """Fire what runs before the first update; return whether a hook stopped the training."""
+        return self.emit("update", is_first=True) or self.emit("epoch", is_first=True)
+
+    def emit(self, timescale: str, is_first: bool = False) -> bool:
+        """Fire the hooks whose turn it is; return whether one of them stopped the training.
+
+        Args:
+            timescale: Which hooks.
+            is_first: Whether a training begins; a continued one does so without those hooks that
+                have run at the same counts before, and would do something once more.
+        """
+        trainer = self._trainer
+        count = trainer.current_epoch_nr if timescale == "epoch" else trainer.current_update_nr
+        goes_on = is_first and trainer.current_update_nr > 0
+        due = [
+            hook
+            for hook in self._others
+            if hook.timescale == timescale
+            and count % hook.interval == 0
+            and (hook.idempotent or not goes_on)
+        ]
+        stops = [self.fire(hook) for hook in due]
+        return any(stops)
+
+    def fire(self, hook: Hook) -> bool:
+        """Call a hook and record what it returns; return whether it stopped the training."""
+        trainer, team = self._trainer, self._trainer.team
+        counts = trainer.current_epoch_nr, trainer.current_update_nr
+        entry, stop = None, False
+        try:
+            if self._runs_here(hook):
+                entry = _call(hook, hook, *counts, self._net, trainer.stepper, self._logs)
+        except StopIteration as reason:
+            entry, stop = reason.value, True
+        entry, stop = team.share((entry, stop))
+        self.record(hook.__name__, entry, hook.run_verbosity)
+        return stop
+
+    def record(self, name: str, entry: Any, verbose: bool) -> None:
+        """Append an entry to the logs, send it to the logger, and print it if that is wanted."""
+        self._logs.append(name, entry)
+        if LOG.isEnabledFor(logging.INFO):
+            trainer = self._trainer
+            for path, value in _leaves(name, entry):
+                LOG.info(
+                    "epoch %d, update %d, %s: %s",
+                    trainer.current_epoch_nr, trainer.current_update_nr, path, value,
+                )  # fmt: skip
+        if verbose:
+            _print_entry(name, entry)
+
+
+def _call(hook: Hook, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of a hook; an error gets a note that names the hook."""
+    try:
+        return function(*args)
+    except StopIteration:
+        raise
+    except Exception as error:
+        note = f"Raised by the hook {hook.__name__!r} ({type(hook).__name__})."
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]
+        raise
+
+
+def _leaves(path: str, entry: Any) -> Iterator[tuple[str, Any]]:
+    """Return what an entry holds, by dotted path."""
+    if isinstance(entry, Mapping):
+        for key, value in entry.items():
+            yield from _leaves(f"{path}.{key}", value)
+    elif entry is not None:
+        yield path, entry
+
+
+def _print_entry(name: str, entry: Any, depth: int = 0) -> None:
+    label = "  " * depth + name
+    if isinstance(entry, Mapping):
+        if entry:
+            write_line(label)
+        for key, value in entry.items():
+            _print_entry(str(key), value, depth + 1)
+    elif entry is not None:
+        write_line(f"{label:<{VALUE_COLUMN - 2}}: {entry}")
