@@ -137,7 +137,8 @@ class MeanSquaredError(Scorer):
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
         """Return 0.5 times the sum of the squared differences."""
         self._check_columns(true_labels, predicted)
-        return 0.5 * _masked_sum((predicted - true_labels) ** 2, mask)
+        errors = np.subtract(predicted, true_labels, dtype=float)  # unsigned ones would wrap around
+        return 0.5 * _masked_sum(errors**2, mask)
 
 
 # -- over the batches of an evaluation ------------------------------------------------------------
@@ -214,8 +215,18 @@ def merge_scores(
 def aggregate_losses_and_scores(
     scores: Mapping[str, Iterable[Weighted]], net: Any, scorers: Sequence[Scorer]
 ) -> OrderedDict[str, float]:
-    """Return the mean of each loss and score that `gather_losses_and_scores` has collected."""
-    results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in net.get_loss_values())
+    """Return the mean of each loss and score that `gather_losses_and_scores` has collected.
+
+    Raises:
+        ValidationError: It was not called: there was no batch.
+    """
+    losses = net.get_loss_values()
+    if not scores and (losses or scorers):
+        raise ValidationError(
+            "losses and scores: expected those of at least one batch, but the data iterator gave "
+            "none."
+        )
+    results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in losses)
     for scorer in scorers:
         results[scorer.__name__] = scorer.aggregate(scores[scorer.__name__])
     return results

@@ -96,6 +96,12 @@ def test_mean_squared_error():
     assert MeanSquaredError()(true_labels, predicted, np.array([[2], [0]])) == 1.0
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16])
+def test_squared_errors_are_computed_in_double_precision(dtype):
+    true_labels, predicted = np.array([[255, 0]], dtype), np.array([[0, 255]], dtype)
+    assert MeanSquaredError()(true_labels, predicted) == 255**2
+
+
 def test_sums_are_exact_in_float32():
     ones, mask = np.ones((2, 1), np.float32), np.array([[2**24], [1]], np.float32)
     assert Accuracy()(ones, ones, mask) == 2**24 + 1
@@ -293,6 +299,16 @@ def test_repeated_names():
 def test_shapes_that_do_not_fit(scorer, inputs, match):
     with pytest.raises(ValidationError, match=match):
         scored(FakeNet(np.zeros((1, 2, 2)), **inputs), scorer)
+
+
+def test_no_batch():
+    net = FakeNet(np.zeros((1, 2, 1)))
+    with pytest.raises(
+        ValidationError, match="^losses and scores: expected those of at least one batch, but the "
+    ):
+        aggregate_losses_and_scores({}, net, [])
+    net.losses = {}
+    assert aggregate_losses_and_scores({}, net, []) == {}
 
 
 def test_scores_of_several_processes_are_those_of_one():

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brainstorm as bs
-from brainstorm.data_iterators import Minibatches, Undivided
+from brainstorm.data_iterators import DataIterator, Minibatches, Undivided
 from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError
 from brainstorm.handlers import NumpyHandler
+from brainstorm.layers import Accuracy as AccuracyLayer
 from brainstorm.layers import FullyConnected, Input, Loss, Mask, Recurrent, SoftmaxCE
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import (
@@ -74,6 +75,35 @@ def test_evaluate(net, batches, predictions):
     assert found["Accuracy"] == pytest.approx((right * M).sum() / M.sum())
 
 
+def test_arrays_are_no_iterators(net, tmp_path):
+    text = "expected a data iterator, such as Minibatches.*, got ndarray"
+    with pytest.raises(ValidationError, match=f"^evaluate: {text}"):
+        evaluate(net, X)
+    with pytest.raises(ValidationError, match=f"^extract: {text}"):
+        extract(net, X, PATHS)
+    with pytest.raises(ValidationError, match=f"^extract: {text}"):
+        extract_and_save(net, X, PATHS, tmp_path / "features.hdf5")
+    assert not list(tmp_path.iterdir())
+
+
+class NoBatches(DataIterator):
+    def __init__(self):
+        super().__init__({"default": (3,), "targets": (1,), "mask": (1,)}, 0)
+
+    def __call__(self, handler=None):
+        return iter(())
+
+
+def test_there_must_be_batches(net, tmp_path):
+    with pytest.raises(ValidationError, match="expected those of at least one batch, but the data"):
+        evaluate(net, NoBatches())
+    with pytest.raises(ValidationError, match="^extract: expected at least one batch of the data"):
+        extract(net, NoBatches(), PATHS)
+    with pytest.raises(ValidationError, match="^extract: expected at least one batch of the data"):
+        extract_and_save(net, NoBatches(), PATHS, tmp_path / "features.hdf5")
+    assert not list(tmp_path.iterdir())
+
+
 def test_evaluate_with_other_targets(net, batches):
     def make(**data):
         return Undivided(default=X, targets=Y, mask=data["mask"])
@@ -120,6 +150,21 @@ def test_extract(net, batches, predictions):
     assert found["Rnn.outputs.default"].shape == (T + 1, N, 5)
     single = extract(net, batches, "Projection.inputs.default")
     assert single["Projection.inputs.default"].shape == (T, N, 5)
+
+
+def test_what_is_extracted_does_not_count_in_statistics():
+    inputs = Input(out_shapes={"default": ("T", "B", 3), "targets": ("T", "B", 1)})
+    output, counted = SoftmaxCE(name="Output"), AccuracyLayer(name="Right")
+    inputs >> FullyConnected(2, "linear") >> output - "loss" >> Loss()
+    inputs - "targets" >> "targets" - output - "predictions" >> counted
+    inputs - "targets" >> "targets" - counted
+    net = bs.Network.from_layer(inputs, handler=NumpyHandler(np.float64))
+    net.initialize(1.0)
+    net.provide_external_data({"default": X, "targets": Y})
+    net.forward_pass()
+    before = net.dump_statistics()
+    extract(net, Undivided(default=X, targets=1 - Y), "Output.outputs.predictions")
+    assert net.dump_statistics() == before
 
 
 def test_extract_and_save(net, batches, tmp_path):

@@ -202,6 +202,13 @@ def test_texts_that_cannot_be_understood(spec, message):
         net_from(spec)
 
 
+def test_what_is_no_text():
+    with pytest.raises(
+        NetworkValidationError, match=r"^spec: expected a text such as .*, got 50\.$"
+    ):
+        net_from(50)
+
+
 def test_an_unknown_letter():
     with pytest.raises(UnknownPathError) as caught:
         net_from("F5 G6")

@@ -140,7 +140,7 @@ def test_filters_of_several_channels_have_a_row_each(images):
 
 
 def test_filters_are_images(images):
-    message = r"'FullyConnected.parameters.W': expected weights of four dim.* got shape \(4, "
+    message = r"'FullyConnected.parameters.W': expected four dimensions .* got shape \(4, "
     with pytest.raises(ValidationError, match=message):
         plot_filters(images, "FullyConnected.parameters.W")
 

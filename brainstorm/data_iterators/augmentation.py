@@ -125,6 +125,10 @@ class Pad(Wrapper):
             are (T, B, rows, columns, channels).
         value_dict: Data name to the value of the border, for names in `size_dict`; 0 where not
             given.
+
+    Raises:
+        IteratorValidationError: The data or arguments are unfit; while iterating, if integer data
+            cannot have the value.
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class Pad(Wrapper):
         """Return the array with a border."""
         border = (self.size_dict[name],) * 2
         sides = ((0, 0), (0, 0), border, border, (0, 0))
-        return np.pad(array, sides, constant_values=self.value_dict.get(name, 0))
+        return np.pad(array, sides, constant_values=_cast_value(self, name, array.dtype))
 
 
 class RandomCrop(Wrapper):
@@ -229,6 +233,9 @@ class Cutout(Wrapper):
             (T, B, rows, columns, channels).
         value_dict: Data name to the value in the square, for names in `size_dict`; 0 where not
             given.
+
+    Raises:
+        IteratorValidationError: As for `Pad`.
     """
 
     def __init__(
@@ -244,14 +251,14 @@ class Cutout(Wrapper):
 
     def transform(self, name: str, array: Array) -> Array:
         """Return the array with a square covered in each image."""
-        size = self.size_dict[name]
+        size, value = self.size_dict[name], _cast_value(self, name, array.dtype)
         _, batch_size, rows, columns, _ = array.shape
         covered = array.copy()
         tops = self.rnd.randint(0, rows, batch_size) - size // 2
         lefts = self.rnd.randint(0, columns, batch_size) - size // 2
         for b, (top, left) in enumerate(zip(tops, lefts, strict=True)):
             square = np.s_[:, max(top, 0) : top + size, max(left, 0) : left + size]
-            covered[:, b][square] = self.value_dict.get(name, 0)
+            covered[:, b][square] = value
         return covered
 
 
@@ -260,7 +267,7 @@ class MixUp(Wrapper):
 
     x becomes p x + (1 - p) x', and y becomes p y + (1 - p) y', where (x', y') is drawn from the
     batch and p, for each sequence, from a beta distribution with both parameters `alpha` (Zhang et
-    al., "mixup: Beyond Empirical Risk Minimization", 2018). The result is float.
+    al., "mixup: Beyond Empirical Risk Minimization", 2018). Data that are no floats become float32.
 
     Class numbers cannot be mixed: `OneHot` first makes vectors of them, and the loss must be one
     for probabilities as targets.
@@ -303,7 +310,8 @@ class MixUp(Wrapper):
             )
         dtype = float_dtype(array)
         parts = parts.astype(dtype).reshape(-1, *[1] * (array.ndim - 2))
-        return parts * array + (1 - parts) * array[:, partners]
+        mixed = parts * array + (1 - parts) * array[:, partners]
+        return mixed.astype(dtype, copy=False)
 
 
 def float_dtype(array: Array) -> np.dtype[Any]:
@@ -317,6 +325,22 @@ def _check_sizes(wrapper: Pad | Cutout, smallest: int) -> None:
     wrapper._check_images()
     for name, size in wrapper.size_dict.items():
         wrapper._check_int("size", size, smallest, name)
+    for name, value in wrapper.value_dict.items():
+        if not isinstance(value, (bool, np.bool_)):  # which masks have
+            wrapper._check_number(name, "value", value)
+
+
+def _cast_value(wrapper: Pad | Cutout, name: str, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the value for data of a type; refuse one that they would hold as another number."""
+    value = wrapper.value_dict.get(name, 0)
+    with np.errstate(invalid="ignore"):
+        cast = np.asarray(value).astype(dtype)
+    if dtype.kind != "f" and cast != value:
+        raise wrapper._fail(
+            f"expected a value that data of {dtype} can have, got {value!r}. Make them float32.",
+            name,
+        )
+    return cast
 
 
 def _fits_into(shape: Any, image: list[int]) -> bool:

@@ -32,6 +32,9 @@ __all__ = [
 
 Batch = dict[str, Array]
 
+#: Kinds of dtypes that are numbers.
+NUMBERS = "biuf"
+
 T = TypeVar("T")
 
 
@@ -217,6 +220,7 @@ class Wrapper(DataIterator):
             not isinstance(value, (int, float, np.number))
             or isinstance(value, bool)
             or not low <= value <= high
+            or math.isinf(value)
         ):
             limits = f" from {low} to {high}" if high < math.inf else f" >= {low}"
             limits = "" if low == -math.inf else limits
@@ -315,16 +319,23 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
         raise owner._fail(
             f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray.", name
         ) from None
-    if kind not in "biuf":
+    if kind not in NUMBERS:
         remedy = "Convert it to float32."
         if kind in "SU":
             remedy = "Number the words: words, numbers = numpy.unique(array, return_inverse=True)."
         raise owner._fail(f"{expected}, got dtype {array.dtype}. {remedy}", name)
+    if isinstance(array, np.ma.MaskedArray):
+        raise owner._fail(
+            f"{expected}, got a masked array. Fill it, x.filled(0), and give the mask as data.",
+            name,
+        )
     if len(shape) < 3:
         remedy = {
             1: "Add a time axis and a feature axis: x[None, :, None].",
             2: "Add a time axis for rows that are no sequences: x[None].",
         }.get(len(shape), "")
+        if len(shape) == 2 and shape[0] == 1:
+            remedy = "Add a feature axis: x[..., None]."
         raise owner._fail(f"{expected}, got shape {shape}. {remedy}".rstrip(), name)
     if 0 in shape:
         raise owner._fail(f"{expected} that is not empty, got shape {shape}", name)

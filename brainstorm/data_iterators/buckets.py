@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import Batch, check_finite
+from brainstorm.data_iterators.base_iterator import NUMBERS, Batch, check_finite
 from brainstorm.data_iterators.batches import PlannedBatches
 from brainstorm.utils import Array
 
@@ -72,7 +72,7 @@ class BucketedMinibatches(PlannedBatches):
         steps = None
         for name, arrays in self.data.items():
             array, first = arrays[number], arrays[0]
-            if array.dtype.kind not in "biuf" or array.ndim < 2 or 0 in array.shape:
+            if array.dtype.kind not in NUMBERS or array.ndim < 2 or 0 in array.shape:
                 raise self._fail(
                     f"sequence {number}: expected numbers (T, features...), got shape "
                     f"{array.shape} and dtype {array.dtype}",

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from brainstorm.errors import FileFormatError, unknown
+from brainstorm.errors import FileFormatError, ValidationError, unknown
 from brainstorm.files import PathLike, format_errors
 from brainstorm.hdf5 import DataSet, Group, open_hdf5
 from brainstorm.utils import atomic_file
@@ -61,6 +61,7 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
 
     Raises:
         OSError: The file cannot be written; what was there before is still there.
+        ValidationError: Something is neither numbers nor bytes; the file is not touched then.
     """
     with atomic_file(filename) as temporary, h5py.File(temporary, "w", locking=False) as file:
         _write_group(file, data)
@@ -72,6 +73,11 @@ def _write_group(group: Any, data: Mapping[str, Any]) -> None:
             _write_group(group.create_group(name), value)
         else:
             array = np.asarray(value)
+            if array.dtype.kind not in "biufcS":
+                raise ValidationError(
+                    f"save_data, {name!r}: expected an array of numbers, got dtype {array.dtype}. "
+                    f"Convert it, texts to bytes with numpy.char.encode."
+                )
             group.create_dataset(name, data=array, chunks=_get_chunks(array))
 
 

@@ -56,9 +56,10 @@ class Normalize(Wrapper):
         """Return the normalized array."""
         dtype = float_dtype(array)
         mean, std = self._arrays[name]
-        normalized = array - mean.astype(dtype)
-        normalized /= std.astype(dtype)
-        return normalized
+        precise = np.result_type(array, dtype)  # large integers differ by less than float32 sees
+        normalized = array - mean.astype(precise)
+        normalized /= std.astype(precise)
+        return normalized.astype(dtype, copy=False)
 
 
 def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = None) -> Statistics:

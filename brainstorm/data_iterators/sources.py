@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import Batch, DataIterator, check_data, check_finite
+from brainstorm.data_iterators.base_iterator import (
+    NUMBERS,
+    Batch,
+    DataIterator,
+    check_data,
+    check_finite,
+)
 from brainstorm.data_iterators.batches import PlannedBatches
 
 __all__ = ["DatasetMinibatches", "IterableBatches"]
@@ -78,7 +84,7 @@ class DatasetMinibatches(PlannedBatches):
 
     Raises:
         IteratorValidationError: The first item is no such thing, or (while iterating) one differs
-            from it in its parts or their shapes, or holds a number that is not finite.
+            from it in its parts or their shapes, or holds what is no finite number.
     """
 
     def __init__(
@@ -126,6 +132,9 @@ class DatasetMinibatches(PlannedBatches):
                     f"item {index}: expected the shapes {self.data_shapes} as in the first one, "
                     f"got {shapes}"
                 )
+            for name, part in item.items():
+                if part.dtype.kind not in NUMBERS:
+                    raise self._fail(f"item {index}: expected numbers, got {part.dtype}", name)
         batch = {name: np.stack([item[name] for item in items])[None] for name in self.data_shapes}
         for name, array in batch.items():
             check_finite(self, name, array, indices)

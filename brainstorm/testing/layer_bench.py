@@ -188,6 +188,11 @@ class LayerBench:
         """Paths of the persistent internals."""
         return [path for path in self.paths("internals") if self._structure(path).persistent]
 
+    @property
+    def backward_only_paths(self) -> list[str]:
+        """Paths of the internals that are declared to be used by the backward pass alone."""
+        return [p for p in self.paths("internals") if self._structure(p).is_backward_only]
+
     # -- content --------------------------------------------------------------------------------
 
     def get(self, path: str) -> np.ndarray:

@@ -77,6 +77,11 @@ def check_layer(
     Raises:
         LawViolationError: The message names law, layer, T, B, buffer, element and both numbers.
     """
+    if not isinstance(layer, ConstructionWrapper | Layer):
+        raise ValidationError(
+            "check_layer: expected what a layer function returns, such as FullyConnected(4), or an "
+            f"instance of a layer class, got {layer!r}. Call the function."
+        )
     if isinstance(layer, ConstructionWrapper):
         if in_shapes is None:
             raise ValidationError(
@@ -194,14 +199,19 @@ def what_is_read_is_not_changed(bench: LayerBench, seed: int) -> None:
 
 @law
 def what_is_not_needed_backward_may_be_garbage(bench: LayerBench, seed: int) -> None:
-    """The backward pass reads of the forward pass what it declares and nothing else."""
+    """The backward pass reads of the forward pass what it declares and nothing else.
+
+    Nor does it read what the forward pass wrote to internals that are declared backward only:
+    their memory may have been in use in between.
+    """
     _, values, out_deltas = _draw(bench, seed)
     alone = _run(bench, values, out_deltas)
     needed = bench.layer.characteristics.needs_in_backward
     unread = [c for c in ("inputs", "outputs", "internals") if c not in needed]
+    spoiled = dict.fromkeys([*bench.paths(*unread), *bench.backward_only_paths])
     bench.load(dict.fromkeys(alone, np.zeros(())))
     bench.forward(values)
-    bench.spoil(bench.paths(*unread), 100.0)
+    bench.spoil(spoiled, 100.0)
     bench.backward(out_deltas)
     for path, expected in alone.items():
         _check(bench, path, bench.get(path), expected)

@@ -153,6 +153,8 @@ class _LayerSpec:
 
 
 def _parse(spec: str) -> Iterator[_LayerSpec]:
+    if not isinstance(spec, str):
+        raise NetworkValidationError(f"spec: expected a text such as 'F100 D F50', got {spec!r}.")
     position, tokens = 0, []
     while position < len(spec):
         separator = _SEPARATORS.match(spec, position)

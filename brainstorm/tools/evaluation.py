@@ -78,7 +78,11 @@ def evaluate(
 
     Returns:
         Losses and scores by name, averaged over the data, and what statistics layers say of it.
+
+    Raises:
+        ValidationError: There is no data iterator or it gives no batch, or the scorers do not fit.
     """
+    _check_iterator("evaluate", iter)
     scorers = check_scorers(scorers)
     scores: dict[str, list[tuple[float, float]]] = OrderedDict()
     gather = getattr(iter, "gather", lambda value: [value])
@@ -103,6 +107,14 @@ def evaluate(
         )
     results.update(statistics)
     return results
+
+
+def _check_iterator(function: str, iter: Any) -> None:
+    if not callable(iter):
+        raise ValidationError(
+            f"{function}: expected a data iterator, such as Minibatches(100, default=x, targets=y),"
+            f" got {type(iter).__name__}."
+        )
 
 
 def busy(batches: Iterable[Mapping[str, Array]]) -> Iterator[Mapping[str, Array]]:
@@ -139,6 +151,7 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
 
     Raises:
         NetworkValidationError: A buffer does not grow with the batch, or T changes.
+        ValidationError: There is no data iterator, or it gives no batch.
     """
     parts: dict[str, list[np.ndarray]] = {}
     for batch in _extract_batches(network, iter, buffer_names):
@@ -157,7 +170,7 @@ def extract_and_save(
     """Do as `extract`, but write to an HDF5 file batch by batch: one data set per path.
 
     Raises:
-        NetworkValidationError: As `extract`; the file is not touched then.
+        ValidationError: As `extract`; the file is not touched then.
     """
     with (
         atomic_file(file_name) as temporary,
@@ -180,18 +193,24 @@ def _extract_batches(
     network: Any, iter: Any, buffer_names: str | Sequence[str]
 ) -> Iterator[dict[str, tuple[np.ndarray, int]]]:
     """Yield path -> (array, axis of the batch) for each batch."""
+    _check_iterator("extract", iter)
     names = [buffer_names] if isinstance(buffer_names, str) else list(buffer_names)
     axes = {path: _batch_axis(network, path) for path in names}
     time_size = None
-    for number in run_network(network, iter(handler=network.handler)):
-        if time_size not in (None, network.time_size):
-            raise NetworkValidationError(
-                f"extract, batch {number}: expected sequences of length {time_size} as before, "
-                f"got {network.time_size}. Pad the data to one length and do not cut batches."
-            )
-        time_size = network.time_size
-        network.forward_pass()
-        yield {path: (network.get(path), axis) for path, axis in axes.items()}
+    with network.separate_statistics():
+        for number in run_network(network, iter(handler=network.handler)):
+            if time_size not in (None, network.time_size):
+                raise NetworkValidationError(
+                    f"extract, batch {number}: expected sequences of length {time_size} as before, "
+                    f"got {network.time_size}. Pad the data to one length and do not cut batches."
+                )
+            time_size = network.time_size
+            network.forward_pass()
+            yield {path: (network.get(path), axis) for path, axis in axes.items()}
+    if time_size is None:
+        raise ValidationError(
+            "extract: expected at least one batch of the data iterator, got none."
+        )
 
 
 def _batch_axis(network: Any, path: str) -> int:

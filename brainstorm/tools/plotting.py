@@ -145,7 +145,7 @@ def plot_filters(net: Any, path: str) -> Any:
 
     Args:
         net: The network.
-        path: The dotted path of its weights (filters, height, width, channels).
+        path: The dotted path of its parameter ``W`` (filters, height, width, channels).
 
     Raises:
         ValidationError: The buffer has other dimensions.
@@ -153,8 +153,8 @@ def plot_filters(net: Any, path: str) -> Any:
     filters = net.get(path)
     if filters.ndim != 4:
         raise ValidationError(
-            f"plot_filters, {path!r}: expected weights of four dimensions (filters, height, width, "
-            f"channels), got shape {filters.shape}. plot_weights takes any."
+            f"plot_filters, {path!r}: expected four dimensions (filters, height, width, channels), "
+            f"got shape {filters.shape}. plot_weights takes any."
         )
     count, height, width, channels = filters.shape
     rows = math.ceil(math.sqrt(count)) if channels == 1 else count

@@ -169,7 +169,6 @@ def test_sources_and_dtypes(stored, shuffle, dtype):
             assert batch["default"].dtype == dtype
             assert batch["default"].flags.writeable
             assert np.array_equal(batch["default"], data[:, batch["n"][0, :, 0].astype(int)])
-            break
 
 
 def test_only_the_batch_is_read():
@@ -263,6 +262,7 @@ X = np.zeros((2, 3, 1))
             {"x": np.zeros(3)},
             r"got shape \(3,\). Add a time axis and a feature axis: x\[None, :, N",
         ),
+        ({"x": np.zeros((1, 3))}, r"got shape \(1, 3\). Add a feature axis: x\[\.\.\., None\]\.$"),
         ({"x": np.zeros(())}, r"got shape \(\)\.$"),
         ({"x": [[[1]]]}, r"data 'x': expected a .*, got a list. Convert it with numpy.asarray\."),
         ({"x": None}, "got a NoneType"),
@@ -272,6 +272,10 @@ X = np.zeros((2, 3, 1))
             r"got dtype <U32. Number the words: words, numbers = numpy.unique\(",
         ),
         ({"x": X.astype(complex)}, "got dtype complex128"),
+        (
+            {"x": np.ma.masked_invalid(X)},
+            r"got a masked array. Fill it, x.filled\(0\), and give the mask as data\.",
+        ),
         ({"x": X[:0]}, r"expected a numeric array .* that is not empty, got shape \(0, 3, 1\)"),
         ({"x": X[:, :0]}, r"got shape \(2, 0, 1\)"),
         ({"x": X[..., :0]}, r"got shape \(2, 3, 0\)"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm.data_iterators import Minibatches, load_data, save_data
-from brainstorm.errors import FileFormatError
+from brainstorm.errors import FileFormatError, ValidationError
 
 
 @pytest.fixture
@@ -68,7 +68,10 @@ def test_saved_data_are_loaded(tmp_path):
 def test_a_file_that_cannot_be_saved_is_as_it_was(tmp_path):
     path = tmp_path / "x.hdf5"
     save_data(path, {"x": np.ones(3)})
-    with pytest.raises(TypeError, match="Object dtype"):
-        save_data(path, {"x": np.zeros(3), "y": np.array([object()])})
+    for bad, dtype in ((np.array([object()]), "object"), (["a"], "<U1")):
+        with pytest.raises(ValidationError, match=(
+            f"^save_data, 'y': expected an array of numbers, got dtype {dtype}. Convert it, texts"
+        )):  # fmt: skip
+            save_data(path, {"x": np.zeros(3), "y": bad})
     assert load_data(path)["x"].tolist() == [1, 1, 1]
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.hdf5"]

@@ -210,6 +210,25 @@ def test_numbers_in_a_table(load, tmp_path):
     np.testing.assert_allclose(batch["targets"].std(), 1, rtol=1e-5)
 
 
+def test_words_in_a_table(load, tmp_path, capsys):
+    rows = "".join(f"{i},{['sand', ' clay', ''][i % 3]},{i}\n" for i in range(30))
+    (tmp_path / "t.csv").write_text("a,soil,b\n" + rows)
+    load("create_table").main(tmp_path / "t.csv", "b", "regression", tmp_path / "t.hdf5")
+    assert "30 rows, columns a, soil=clay, soil=sand\n" in capsys.readouterr().out
+    training = load_data(tmp_path / "t.hdf5", "training")["default"][0]
+    assert np.array_equal(
+        training[:, 1:], np.array([[0, 1], [1, 0], [0, 0]])[training[:, 0].astype(int) % 3]
+    )
+
+
+def test_too_many_words(load, tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"no {i},1\n" for i in range(51)))
+    with pytest.raises(
+        FileFormatError, match="'a': expected numbers, or at most 50 .*, got 51. Le"
+    ):
+        load("create_table").main(tmp_path / "t.csv", "b", "regression", tmp_path / "t.hdf5")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "task", "match"),
     [

@@ -136,7 +136,12 @@ def test_small_alpha_changes_little():
 
 @pytest.mark.parametrize(
     ("dtype", "result"),
-    [(np.uint8, np.float32), (bool, np.float32), (np.float64, np.float64)],
+    [
+        (np.uint8, np.float32),
+        (np.int64, np.float32),
+        (bool, np.float32),
+        (np.float64, np.float64),
+    ],
 )
 def test_mixtures_are_floats(dtype, result):
     images = (IMAGES * 255).astype(dtype)
@@ -184,7 +189,7 @@ def test_statistics_are_those_of_all_data(batch_size, offset):
     np.testing.assert_allclose(found["default"][1], data.std(axis=(0, 1, 2, 3)), rtol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, np.float64])
 def test_normalized_data(dtype):
     images = (IMAGES * 255 * [1, 0.5, 0.2]).astype(dtype)
     source = Minibatches(64, default=images, targets=CLASSES)
@@ -194,6 +199,13 @@ def test_normalized_data(dtype):
     found = np.concatenate([batch["default"] for batch in batches], axis=1)
     np.testing.assert_allclose(found.mean(axis=(0, 1, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(found.std(axis=(0, 1, 2, 3)), 1, rtol=1e-5)
+
+
+def test_large_whole_numbers_are_normalized_before_they_are_rounded():
+    times = np.arange(1_700_000_000, 1_700_000_300).reshape(1, 300, 1)
+    source = Undivided(default=times)
+    found = only(Normalize(source, channel_statistics(source, "default")))
+    np.testing.assert_allclose(found.ravel(), (np.arange(300) - 149.5) / np.arange(300).std(), 1e-6)
 
 
 def test_one_number_for_all_channels():

@@ -181,3 +181,9 @@ def test_items_that_differ():
         match=r"item 2: expected the shapes {'default': \(1, 6, 4\), 'targets': \(1,\)} as in the ",
     ):
         next(iterator())
+    for part, dtype in ((None, "object"), ("a", "<U1")):
+        with pytest.raises(
+            IteratorValidationError,
+            match=f"^DatasetMinibatches, data 'targets': item 1: expected numbers, got {dtype}$",
+        ):
+            list(DatasetMinibatches([(X, 1), (X, part)], 2)())

@@ -220,6 +220,7 @@ def test_salt_and_pepper_extremes(prob, ratio, value):
         (lambda: AddGaussianNoise(source(), {"default": "1"}), "as standard deviation, got '1'"),
         (lambda: AddGaussianNoise(source(), {"default": float("nan")}), "deviation, got nan"),
         (lambda: AddGaussianNoise(source(), {"default": True}), "deviation, got True"),
+        (lambda: AddGaussianNoise(source(), {"default": float("inf")}), "deviation, got inf"),
         (
             lambda: AddGaussianNoise(source(), {"default": 1}, {"default": "x"}),
             "data 'default': expected a number as mean, got 'x'",
@@ -281,6 +282,23 @@ def test_pad(size, value):
     assert wrapper.data_shapes["default"] == (4 + 2 * size, 5 + 2 * size, 3)
 
 
+@pytest.mark.parametrize("cls", [Pad, Cutout])
+@pytest.mark.parametrize(
+    ("dtype", "fit", "unfit"),
+    [(np.uint8, 255, 256), (np.uint8, 2.0, 0.5), (np.int16, -1, 1e9), (bool, True, 2)],
+)
+def test_values_are_those_that_the_data_can_have(cls, dtype, fit, unfit):
+    images = Undivided(default=np.zeros((1, 2, 3, 3, 1), dtype))
+    changed = only(cls(images, {"default": 1}, {"default": fit}))
+    assert changed.dtype == dtype
+    assert set(np.unique(changed)) == {0, fit}
+    with pytest.raises(IteratorValidationError, match=(
+        f"^{cls.__name__}, data 'default': expected a value that data of {np.dtype(dtype)} can "
+        f"have, got {unfit}. Make them float32."
+    )):  # fmt: skip
+        only(cls(images, {"default": 1}, {"default": unfit}))
+
+
 @settings(max_examples=30, deadline=None)
 @given(rows=st.integers(1, 4), columns=st.integers(1, 5), seed=st.integers(0, 99))
 def test_random_crop_is_a_part_of_the_sequence(rows, columns, seed):
@@ -328,6 +346,10 @@ def test_random_crop_takes_every_place_and_dtype(dtype):
         (lambda: Pad(source(), {"default": 1.0}), "expected an int size >= 0, got 1.0"),
         (lambda: Pad(source(), {"default": 1}, {"targets": 1}), "unknown data name 'targets'"),
         (
+            lambda: Pad(source(), {"default": 1}, {"default": "x"}),
+            "Pad, data 'default': expected a number as value, got 'x'",
+        ),
+        (
             lambda: RandomCrop(source(), {"default": (5, 5)}),
             r"'default': expected \(rows, columns\) from \(1, 1\) to \(4, 5\), got \(5, 5\)",
         ),
@@ -357,7 +379,7 @@ def test_one_hot(dtype):
 def test_one_hot_of_several_items():
     wrapper = OneHot(Undivided(a=CLASSES, b=CLASSES), {"a": 4, "b": 6})
     (batch,) = list(wrapper())
-    assert batch["a"].shape[2], batch["b"].shape[2] == (4, 6)
+    assert (batch["a"].shape[2], batch["b"].shape[2]) == (4, 6)
     assert wrapper.data_shapes == {"a": (4,), "b": (6,)}
 
 

@@ -194,6 +194,10 @@ def test_softmax_inside():
         ("a = BatchNormalization(x, v, v, v, w) y = Tanh(a)", None),
         ("a = Cast <to = 1> (x) b = Shape(a) c = Reshape(x, b) y = Softplus(c)", None),
         ("i = ArgMax <axis = 1> (x) f = Cast <to = 1> (i) y = Add(x, f)", None),
+        ("r = Relu(x) t = Cast <to = 9> (r) i = Cast <to = 7> (t) y = Cast <to = 1> (i)", None),
+        ("y = Clip(x, v0, high)", ["Expression"]),
+        ("a = ReduceSum <noop_with_empty_axes = 1> (x) y = Exp(a)", [("Elementwise", "exp")]),
+        ("i = ArgMax <axis = 1> (x) f = Cast <to = 1> (i) a = Pow(minus, f) y = Add(x, a)", None),
     ],
 )
 def test_operators_on_features(nodes, layers):
@@ -201,7 +205,7 @@ def test_operators_on_features(nodes, layers):
         f"features (float[N, 4] x) => (float[N, 4] y) {{ {nodes} }}",
         numbers(5, 4), with_steps, without_steps,
         two=np.float32(2.0), v=(4,), w=np.arange(1.0, 5), one=[1], two_=[2], halves=[1, 3],
-        zero=np.int64(0),
+        zero=np.int64(0), v0=np.float32(0), high=np.float32(np.inf), minus=np.float32(-2),
     )  # fmt: skip
     assert layers is None or kinds(net) == layers
 
@@ -431,12 +435,12 @@ def test_several_columns_of_classes():
 
 def test_several_inputs_and_outputs():
     model = model_of(
-        """two (float[N, 3] a, float[N, 4] b.c) => (float[N, 5] s, float[N, 7] t) {
+        """two (float[N, 3] a, float[N, 4] b) => (float[N, 5] s, float[N, 7] t) {
             p = MatMul(a, W1)
-            q = MatMul(b.c, W2)
+            q = MatMul(b, W2)
             s = Add(p, q)
-            t = Concat <axis = 1> (a, b.c)
-        }""".replace("b.c", "b"),
+            t = Concat <axis = 1> (a, b)
+        }""",
         W1=(3, 5), W2=(4, 5),
     )  # fmt: skip
     net = from_onnx(model, handler=NumpyHandler(np.float32))
@@ -446,6 +450,17 @@ def test_several_inputs_and_outputs():
     np.testing.assert_allclose(net.predict(data, "s.outputs.default")[0], run(model, a, b), 1e-5)
     joined = net.predict(data, "t.outputs.default")[0]
     np.testing.assert_array_equal(joined, np.concatenate([a, b], axis=1))
+
+
+def test_inputs_whose_names_are_no_identifiers_stay_apart():
+    text = "two (float[N, 3] x_1, float[N, 3] b) => (float[N, 3] y) { y = Sub(x_1, b) }"
+    model = model_of(text)
+    model.graph.input[1].name = model.graph.node[0].input[1] = "x.1"
+    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    assert net.input_names == ("x_1", "x_1_2")
+    a, b = numbers(2, 3), numbers(2, 3)
+    found = net.predict({"x_1": a[None], "x_1_2": b[None]})[0]
+    np.testing.assert_array_equal(found, run(model, a, b))
 
 
 @pytest.mark.parametrize("sizes", [("N", "2"), ("2", "N")])
@@ -461,6 +476,34 @@ def test_a_batch_that_one_of_two_inputs_fixes(sizes):
     a, b = numbers(2, 3), numbers(2, 3)
     found = net.predict({"a": a[None], "b": b[None]})[0]
     np.testing.assert_allclose(found, run(model, a, b), 1e-6)
+
+
+def test_axes_of_one_element_between_the_batch_and_the_features():
+    net = check(
+        """tokens (float[N, 1, 4] x) => (float[N, 1, 4] y) {
+            a = MatMul(x, W)
+            b = Add(a, x)
+            c = LayerNormalization(b, v, v)
+            d = MatMul(c, W)
+            y = Mul(c, d)
+        }""",
+        numbers(3, 1, 4), with_steps, without_steps, {"x": "BSF", "y": "BSF"}, W=(4, 4), v=(4,),
+    )  # fmt: skip
+    assert "LayerNorm" in kinds(net)
+
+
+def test_nodes_that_no_output_needs_are_not_read():
+    net = check(
+        """head (float[N, 4] x) => (float[N, 3] y) {
+            a = MatMul(x, W)
+            b = MatMul(x, W)
+            c = Det(b)
+            d = Tanh(a)
+            y = Relu(a)
+        }""",
+        numbers(3, 4), with_steps, without_steps, W=(4, 3),
+    )  # fmt: skip
+    assert kinds(net) == [("FullyConnected", "rel")]
 
 
 def test_what_comes_in_can_go_out():
@@ -494,6 +537,16 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "y = Gelu <approximate = \"tanh\"> (x)", r"'y' .Gelu.: expected .*approximate.*tanh"),
         (F4, "s = Shape(x) f = Cast <to = 1> (s) y = Mul(x, f)", "computes with T or B as numbers"),
         (F4, "y = Gather <axis = 1> (x, i22)", "no layer takes several indices of what"),
+        (F4, "y = Gather <axis = 1> (x, i4)", "expected an index from -4 to 3, got 4"),
+        (F4, "y = Cast <to = 7> (x)", "'y' .Cast.: no layer makes whole numbers of others"),
+        (F4, "i = Cast <to = 7> (x) s = Squeeze(i) y = Mul(s, i)", "no layer makes whole numbers"),
+        (F4, "y = ReduceMean(x)", "no layer reduces time steps or sequences"),
+        (F4, "y = ReduceMean(x, none)", "no layer reduces time steps or sequences"),
+        (F4, "y = Gemm(x, V3, rows)", "no layer has a bias for each row of a batch"),
+        (F4, "y = Add(x, infinite)", r"'y' .Add.: no layer computes with the constant inf\."),
+        (F4, "r = RandomNormal <shape = [4]> () y = Add(x, r)", "'r' .RandomNormal.: no layer dra"),
+        (F4, "d, m = Dropout(x) z = Cast <to = 1> (m) y = Add(d, z)", "'d' .Dropout.: no layer "
+         "gives its output 2"),
         (F4, "y = Reshape(x, half)", r"'y' .Reshape.: no layer makes \(.*\) of \(B, 4\)"),
         (IMAGE, "y = Conv <pads = [0, 1, 0, 1]> (x, K)", r"the same padding on all sides, got pads "
          r"\[0, 1, 0, 1\]"),
@@ -501,18 +554,24 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (IMAGE, "y = MaxPool <kernel_shape = [2, 2], ceil_mode = 1> (x)", "ceil_mode or dilations"),
         (IMAGE, "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], "
          "count_include_pad = 1> (x)", "no layer counts the cells of the padding"),
-        (IMAGE, "y, i = MaxPool <kernel_shape = [2, 2]> (x) z = Cast <to = 1> (i)", "the indices"),
+        (IMAGE, "m, i = MaxPool <kernel_shape = [2, 2]> (x) z = Cast <to = 1> (i) y = Add(m, z)",
+         "no layer gives the indices"),
         (IMAGE, "y = LRN <size = 2> (x)", "expected an odd size"),
         (IMAGE, "y = ConvTranspose <group = 2> (x, K)", "no groups, no dilation"),
         (STEPS, "h = GRU <hidden_size = 3> (x, W3, R3) y = Squeeze(h, i11)", "its reset gate acts"),
         (STEPS, "a, y = RNN <hidden_size = 3> (x, W, R)", "no layer gives its last state alone"),
         (STEPS, "h = RNN <hidden_size = 3> (x, W, R, , , ones) y = Squeeze(h, i11)", "first state"),
         (STEPS, "h = RNN <hidden_size = 3, clip = 1.0> (x, W, R) y = Squeeze(h, i11)", "has clip"),
+        (STEPS, "h = RNN <hidden_size = 3, activations = [\"Elu\"], activation_alpha = [0.5]> "
+         "(x, W, R) y = Squeeze(h, i11)", "no layer has activations with numbers of their own"),
         (STEPS, "h = RNN <hidden_size = 3, activations = [\"Softsign\"]> (x, W, R) "
          "y = Squeeze(h, i11)", r"no layer has the activations \['Softsign'\]"),
         (STEPS, "l = Constant <value = int32[2] {1, 2}> () h = RNN <hidden_size = 3> (x, W, R, , "
          "l) y = Squeeze(h, i11)", "no layer takes the lengths of sequences; ours take masks"),
-        (F4, "f = Reshape(x, all) y = Softmax(f)", "no layer takes T or B in one axis with feat"),
+        (F4, "f = Reshape(x, all) y = Softmax(f)", "T or B as a feature, or in one axis with feat"),
+        (F4, "f = Gather <axis = 1> (x, i0) y = Add(x, f)", "no layer takes T or B as a feature"),
+        ("(float[N, 4, 5] x) => (float[N, 4, M] y)", "a = Concat <axis = 2> (x, x) y = Add(x, a)",
+         r"'y' .Add.: \(B, 4, 10\) does not fit \(B, 4, 5\)"),
         (F4, "y = BatchNormalization(x, v3, v3, v3, v3)", r"gamma: expected shape \(4,\), got "
          r"\(3,\) from the ONNX model"),
         (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
@@ -546,7 +605,8 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         "W3": (1, 9, 4), "R3": (1, 9, 3), "ones": np.ones((1, 2, 3)), "i0": np.int64(0),
         "i00": [0], "i11": [1], "i22": [2], "i44": [4], "half": [-1, 2], "steps": (5, 1, 4),
         "all": [-1], "v3": (3,), "cube": (1, 1, 1), "one": (1,), "K4": (2, 2, 1, 1, 1, 1),
-        "K1": (2, 4, 3),
+        "K1": (2, 4, 3), "i4": np.int64(4), "none": np.zeros(0, int), "rows": (3, 1),
+        "infinite": np.float32(np.inf),
     }  # fmt: skip
     used = {name for node in model.graph.node for name in node.input}
     for name, given in weights.items():
@@ -557,6 +617,18 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
     axes = {STEPS: {"x": "TBF"}, SIX: {"x": "Babcde"}}.get(signature)
     with pytest.raises(NetworkValidationError, match=message):
         from_onnx(model, axes)
+
+
+def test_a_softmax_of_older_models():
+    """Before opset 13 it was one over all axes from one on, which was the second by default."""
+    model = model_of("old (float[N, 2, 3] x) => (float[N, 2, 3] y) { a = Softmax(x) y = Exp(a) }")
+    model.opset_import[0].version = 11
+    with pytest.raises(NetworkValidationError, match="a softmax over all axes from 1 on .opset 11"):
+        from_onnx(model, {"x": "BAF"})
+    model = model_of("old (float[N, 5] x) => (float[N, 5] y) { a = Softmax(x) y = Exp(a) }")
+    model.opset_import[0].version = 11
+    net, x = from_onnx(model, handler=NumpyHandler(np.float32)), numbers(3, 5)
+    np.testing.assert_allclose(net.predict(x[None])[0], run(model, x), 1e-5)
 
 
 def test_foreign_domains_are_named():

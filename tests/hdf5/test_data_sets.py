@@ -142,10 +142,12 @@ def test_what_is_refused_without_taking_memory(path, make, text):
     with h5py.File(path, "w") as file:
         make(file)
     tracemalloc.start()
-    with pytest.raises(MalformedError, match=text):
-        read(path)
-    assert tracemalloc.get_traced_memory()[1] < 2**20
-    tracemalloc.stop()
+    try:
+        with pytest.raises(MalformedError, match=text):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_deflated_chunk_that_is_larger_than_its_shape(path):

@@ -1,3 +1,5 @@
+"""Numerical derivatives, and what is said about arrays that differ."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -119,6 +119,21 @@ class ReadsInputsAfterAllLayerImpl(GainLayerImpl):
     needs_in_backward = ()
 
 
+class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
+    def setup(self, kwargs: Any, in_shapes: Any) -> Any:
+        outputs, parameters, internals = super().setup(kwargs, in_shapes)
+        kept = BufferStructure("T", "B", in_shapes["default"].feature_size, is_backward_only=True)
+        return outputs, parameters, {**internals, "kept": kept}
+
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        self.handler.copy_to(buffers.inputs.default, buffers.internals.kept)
+
+    def backward_pass(self, buffers: Any) -> None:
+        self.handler.copy_to(buffers.internals.kept, buffers.inputs.default)
+        super().backward_pass(buffers)
+
+
 class CountsCallsLayerImpl(GainLayerImpl):
     calls: list[int] = []
 
@@ -167,6 +182,11 @@ BROKEN = [
     (ChangesInputLayerImpl, "what is read is not changed", r"inputs\.default"),
     (
         ReadsInputsAfterAllLayerImpl,
+        "what is not needed backward may be garbage",
+        r"gradients\.gain",
+    ),
+    (
+        KeepsInBackwardOnlyLayerImpl,
         "what is not needed backward may be garbage",
         r"gradients\.gain",
     ),
@@ -249,6 +269,9 @@ def test_kinks_everywhere_are_reported() -> None:
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match=r"check_layer: expected in_shapes, such as .*, got None"):
         check_layer(create(GainLayerImpl))
+    for wrong in (GainLayerImpl, Elementwise):
+        with pytest.raises(ValueError, match=r"expected what a layer function .*Call the function"):
+            check_layer(wrong, IN_SHAPES)
     with pytest.raises(ValueError, match=r"unknown law 'all'. Choices are: input deltas equal"):
         check_layer(create(GainLayerImpl), IN_SHAPES, laws=["all"])
 

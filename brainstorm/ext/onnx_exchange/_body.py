@@ -10,8 +10,8 @@ import numpy as np
 from brainstorm.optional import require
 
 __all__ = [
-    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "INT64", "IR_VERSION", "OPSET", "TIME", "Body",
-    "onnx",
+    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "INT64", "IR_VERSION", "OPSET", "TIME",
+    "Body", "onnx",
 ]  # fmt: skip
 
 #: Newer versions are refused by runtimes that are in use; functions with metadata need IR 10.
@@ -22,6 +22,9 @@ DOMAIN, ENTRY = "brainstorm", "brainstorm.layer"
 
 #: Types of elements, as numbered by TensorProto.
 FLOAT, INT64, BOOL = 1, 7, 9
+
+#: Those that are no whole numbers: FLOAT, FLOAT16, DOUBLE and BFLOAT16.
+FLOATS = (1, 10, 11, 16)
 
 #: Sizes that stand for T and B where shapes are computed with: such as no other dimension has.
 TIME, BATCH = 32749, 65521

@@ -8,25 +8,22 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError, unknown
-from brainstorm.ext.onnx_exchange._body import BATCH, DOMAIN, ENTRY, TIME, onnx
-from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, readers
-from brainstorm.ext.onnx_exchange._values import Value
+from brainstorm.ext.onnx_exchange._body import BATCH, DOMAIN, ENTRY, FLOATS, TIME, onnx
+from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, find_needed, readers
+from brainstorm.ext.onnx_exchange._values import LEAD, Value
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.optional import require
 from brainstorm.structure.architecture import INPUT
 
 __all__ = ["Importer"]
-
-#: FLOAT, FLOAT16 and DOUBLE of TensorProto.
-FLOATS = (1, 10, 11)
 
 
 class Importer:
@@ -38,17 +35,23 @@ class Importer:
     Args:
         model: The model.
         layouts: Input name to the letters of its axes.
+
+    Attributes:
+        nodes: The nodes that an output depends on, in their order.
+        whole: Paths of outputs that hold whole numbers, whatever data come.
     """
 
     def __init__(self, model: Any, layouts: Mapping[str, str]) -> None:
         self.graph = model.graph
+        self.nodes = find_needed(model.graph)
         self.functions = {f.name: f for f in model.functions if f.domain == DOMAIN}
         self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
         self.entries: dict[str, Entry] = {}
         self.tensors: dict[str, Any] = {"": None}
-        self.uses = Counter(name for node in self.graph.node for name in node.input)
+        self.uses = Counter(name for node in self.nodes for name in node.input)
         self.uses.update(output.name for output in self.graph.output)
         self._shared: set[str] = set()
+        self.whole: set[str] = set()
         self.inputs: dict[str, tuple[Any, ...]] = {}
         self.lead = {"T": TIME, "B": BATCH}
         self.layouts = dict(layouts)
@@ -77,7 +80,7 @@ class Importer:
             output: Name of the output.
             **options: Options of the layer.
         """
-        name = self._unique(node.layer_name)
+        name = _unique(node.layer_name, self.entries.keys() | {INPUT})
         values = {
             key if "." in key else f"parameters.{key}": np.asarray(array)
             for key, array in (arrays or {}).items()
@@ -104,7 +107,7 @@ class Importer:
         targets = next(n for n in ("targets", f"{name}_targets") if n not in self.inputs)
         self.inputs[targets] = ("T", "B", *shape)
         self.entries[name].inputs["targets"] = f"{INPUT}.{targets}"
-        self.entries[self._unique("Loss")] = Entry("Loss", {}, {"default": f"{name}.loss"})
+        self.entries[_unique("Loss", self.entries)] = Entry("Loss", {}, {"default": f"{name}.loss"})
 
     def count_uses(self, node: Node, value: Value) -> float:
         """Return how many nodes use one of the inputs of a node, seen in whatever way."""
@@ -131,8 +134,8 @@ class Importer:
             value: The tensor.
             order: All of its axes that are not made of T and B, in the order that is wanted.
         """
-        if value.is_mixed:
-            raise node.fail("no layer takes T or B in one axis with features.")
+        if any(i in LEAD for axis in order for i in value.axes[axis]):
+            raise node.fail("no layer takes T or B as a feature, or in one axis with features.")
         shape = tuple(value.shape[i] for i in order) or (1,)
         wanted = [i for axis in order for i in value.axes[axis] if value.sizes[i] != 1]
         path, sizes = value.path, value.sizes
@@ -154,10 +157,10 @@ class Importer:
 
         Args:
             value: The input.
-            order: Which of its axes the features of the output are.
+            order: Which of its axes the features of the output are; others have size 1.
             result: The output.
         """
-        axes = list(value.axes)
+        axes = [group if i in value.lead else () for i, group in enumerate(value.axes)]
         for place, axis in enumerate(order):
             axes[axis] = (2 + place,)
         return replace(result, axes=tuple(axes))
@@ -183,9 +186,12 @@ class Importer:
             known = {**sizes[info.name], **self.lead}
             shape = tuple(known.get(x, 1) for x in memory)
             name = "default" if len(given) == 1 else re.sub(r"\W", "_", info.name)
+            name = _unique(name, self.inputs)
             self.inputs[name] = ("T", "B", *shape[2:])
             axes = tuple((memory.index(letter),) for letter in letters)
-            self.tensors[info.name] = Value(f"{INPUT}.{name}", shape, axes)
+            self.tensors[info.name] = value = Value(f"{INPUT}.{name}", shape, axes)
+            if info.type.tensor_type.elem_type not in FLOATS:
+                self.whole.add(value.path)
 
     def _sizes(self, info: Any, letters: str) -> dict[str, int]:
         """Return the size of each axis of an input, and note those of T and B that are fixed."""
@@ -211,10 +217,10 @@ class Importer:
         dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
         if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # as exported here
             return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
-        moves = [node for node in self.graph.node if node.op_type == "Transpose"]
+        moves = [node for node in self.nodes if node.op_type == "Transpose"]
         perms = {tuple(get(node, "perm")) for node in moves if node.attribute}
         first = {tuple(get(n, "perm")) for n in moves if n.attribute and info.name in n.input}
-        is_sequence = any(node.op_type in ("LSTM", "GRU", "RNN") for node in self.graph.node)
+        is_sequence = any(node.op_type in ("LSTM", "GRU", "RNN") for node in self.nodes)
         steps = "BT" if (1, 0, 2) in perms else "TB"
         if is_sequence and len(dims) == 3:
             return f"{steps}F"
@@ -235,10 +241,10 @@ class Importer:
     def read(self) -> None:
         """Make layers of all nodes."""
         outputs = {output.name for output in self.graph.output}
-        for proto in reversed(self.graph.node):
+        for proto in reversed(self.nodes):
             if proto.op_type == "Identity" and outputs & set(proto.output):
                 outputs.update(proto.input)
-        for proto in self.graph.node:
+        for proto in self.nodes:
             inputs = [self._tensor(name) for name in proto.input]
             attributes = {a.name: onnx().helper.get_attribute_value(a) for a in proto.attribute}
             first = proto.input[0] if proto.input else ""
@@ -248,6 +254,7 @@ class Importer:
                 inputs,
                 attributes,
                 list(proto.input),
+                list(proto.output),
                 [self.uses[name] > 0 for name in proto.output],
                 alone=self.uses[first] == 1 and first not in self._shared,
                 is_last=bool(outputs & set(proto.output)),
@@ -258,7 +265,10 @@ class Importer:
                 results = self._read_node(node, proto)
             else:
                 raise node.fail(f"no layer computes operators of the domain {proto.domain!r}.")
-            self._store(proto, results if isinstance(results, list) else [results])
+            results = results if isinstance(results, list) else [results]
+            if any(node.used[len(results) :]):
+                raise node.fail(f"no layer gives its output {len(results) + 1}.")
+            self._store(proto, results)
 
     def _tensor(self, name: str) -> Any:
         if name not in self.tensors:
@@ -279,6 +289,8 @@ class Importer:
     def _fold(self, node: Node, proto: Any) -> list[np.ndarray]:
         """Compute what depends on constants alone."""
         known = [tensor for tensor in node.inputs if tensor is not None]
+        if node.kind.startswith("Random") or node.kind in ("Bernoulli", "Multinomial"):
+            raise node.fail("no layer draws such numbers, and drawn once they would be constants.")
         if node.kind == "ConstantOfShape":  # maybe of T and B: not to be allocated
             value = node.options.get("value")
             number = (
@@ -289,16 +301,12 @@ class Importer:
             return [np.broadcast_to(known[0], np.broadcast_shapes(known[0].shape, known[1]))]
         if sum(array.size for array in known) > LARGEST:
             raise node.fail("its constants have more elements than can be computed with here.")
-        if node.kind == "Cast" and node.options["to"] in FLOATS and self._has_lead(known[0]):
+        has_lead = node.kind == "Cast" and np.isin(known[0], (TIME, BATCH, TIME * BATCH)).any()
+        if has_lead and node.options["to"] in FLOATS:
             raise node.fail("no layer computes with T or B as numbers.")
-        evaluator = require("onnx.reference", "onnx").ReferenceEvaluator(
-            proto, opsets={"": self.opset}
-        )
+        evaluator = require("onnx.reference", "onnx").ReferenceEvaluator(proto, {"": self.opset})
         names = [name for name in proto.input if name]
         return evaluator.run(None, dict(zip(names, known, strict=True)))
-
-    def _has_lead(self, array: np.ndarray) -> bool:
-        return bool(np.isin(array, (TIME, BATCH, TIME * BATCH)).any())
 
     def _read_function(self, node: Node, function: Any) -> list[Value]:
         """Make the layer of which the function is the export."""
@@ -364,7 +372,7 @@ class Importer:
     def _finish(self, name: str) -> str:
         """Return the path of an output of the graph."""
         value = self._tensor(name)
-        node = Node("output", name, [value], {}, [name], [True], False, True)
+        node = Node("output", name, [value], {}, [name], [], [], False, True)
         value = node.value()
         order = self._output_order(name, value)
         path, sizes = self.arrange(node, value, order)
@@ -385,7 +393,8 @@ class Importer:
     def _channels_last(self) -> bool:
         return any(len(x) > 3 and x.endswith("C") for x in self.layouts.values())
 
-    def _unique(self, name: str) -> str:
-        if name not in self.entries and name != INPUT:
-            return name
-        return next(n for i in itertools.count(2) if (n := f"{name}_{i}") not in self.entries)
+
+def _unique(name: str, taken: Container[str]) -> str:
+    if name not in taken:
+        return name
+    return next(n for i in itertools.count(2) if (n := f"{name}_{i}") not in taken)

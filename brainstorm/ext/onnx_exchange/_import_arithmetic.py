@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
@@ -88,14 +89,37 @@ def _of_elements(imp: Importer, node: Node, value: Value, text: str, **operands:
     return replace(made, axes=value.axes)
 
 
+@reads("Cast")
+def _cast(imp: Importer, node: Node) -> Value:
+    """Numbers stay as they are, so they must be what the cast would make of them."""
+    value, to = node.value(), node.options["to"]
+    if to == BOOL:
+        value = _of_elements(imp, node, value, "x != 0")
+        imp.whole.add(value.path)
+    elif to not in FLOATS and value.path not in imp.whole and not _selects(imp, node.outputs[0]):
+        raise node.fail("no layer makes whole numbers of others.")
+    return value
+
+
+def _selects(imp: Importer, name: str) -> bool:
+    """Return whether a tensor is used for the rows of tables alone, whose numbers are whole."""
+    users = [node for node in imp.nodes if name in node.input]
+    return bool(users) and all(
+        node.op_type == "Gather"
+        or (node.op_type in ("Squeeze", "Identity") and _selects(imp, node.output[0]))
+        for node in users
+    )
+
+
 @reads("Clip")
 def _clip(imp: Importer, node: Node) -> Value:
     ends = [
         node.constant(place, node.options.get(name)) for place, name in ((1, "min"), (2, "max"))
     ]
     text = "x"
-    for function, end in zip(("maximum", "minimum"), ends, strict=True):
-        text = text if end is None else f"{function}({text}, {float(end)!r})"
+    for sign, function, end in zip((-1, 1), ("maximum", "minimum"), ends, strict=True):
+        if end is not None and float(end) != sign * math.inf:
+            text = f"{function}({text}, {float(end)!r})"
     return _of_elements(imp, node, node.value(), text)
 
 
@@ -151,7 +175,10 @@ def _with_constant(
     if constant.size == 1:
         if constant.ndim > len(value.axes):
             raise node.fail("no layer has an output with more axes than its input.")
-        text = _text(node, pattern.replace("c", repr(float(constant.item()))))
+        number = float(constant.item())
+        if not math.isfinite(number):
+            raise node.fail(f"no layer computes with the constant {number}.")
+        text = _text(node, pattern.replace("c", f"({number!r})" if number < 0 else repr(number)))
         return _of_elements(imp, node, value, text)
     array = _in_memory(imp, node, value, node.bounded(constant))
     entry = imp.entry(value)
@@ -191,7 +218,10 @@ def _two_values(imp: Importer, node: Node, a: Value, b: Value) -> Value:
     whole = a if math.prod(a.shape) >= math.prod(b.shape) else b
     order = whole.memory_order(whole.features)
     (first, shape), (second, other) = (imp.arrange(node, _as_in(v, whole), order) for v in (a, b))
-    sizes = np.broadcast_shapes(shape, other)
+    try:
+        sizes = np.broadcast_shapes(shape, other)
+    except ValueError:
+        raise node.fail(f"{imp.shown(b.shape)} does not fit {imp.shown(a.shape)}.") from None
     if node.kind in ("Add", "Sum", "Mul") and shape == other:
         kind = "Multiply" if node.kind == "Mul" else "Add"
         made = imp.add(node, kind, {"inputs_1": first, "inputs_2": second}, sizes)

@@ -104,7 +104,9 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
 @reads("Softmax", "LogSoftmax")
 def _softmax(imp: Importer, node: Node) -> Value:
     value = node.value()
-    axis = node.options.get("axis", -1) % len(value.axes)
+    axis = node.options.get("axis", -1 if imp.opset >= 13 else 1) % len(value.axes)
+    if imp.opset < 13 and any(size != 1 for size in value.shape[axis + 1 :]):
+        raise node.fail(f"no layer has a softmax over all axes from {axis} on (opset {imp.opset}).")
     order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
     if axis not in value.features:
         raise node.fail("no layer has a softmax over time steps or sequences.")
@@ -125,7 +127,9 @@ _REDUCTIONS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "Re
 def _reduction(imp: Importer, node: Node) -> Value:
     value, axes = node.value(), node.axes()
     rank = len(value.axes)
-    axes = list(value.features) if axes is None else [i % rank for i in axes]
+    if not axes and node.options.get("noop_with_empty_axes"):
+        return value
+    axes = [i % rank for i in axes or range(rank)]
     if not set(axes) <= set(value.features):
         raise node.fail("no layer reduces time steps or sequences.")
     keeps, images = node.options.get("keepdims", 1), len(value.features) == 3
@@ -156,6 +160,7 @@ def _argmax(imp: Importer, node: Node) -> Value:
     order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
     path, sizes = imp.arrange(node, value, order)
     made = imp.like(value, order, imp.add(node, "Argmax", {"default": path}, [*sizes[:-1], 1]))
+    imp.whole.add(made.path)
     if node.options.get("keepdims", 1):
         return made
     return replace(made, axes=tuple(g for i, g in enumerate(made.axes) if i != axis))

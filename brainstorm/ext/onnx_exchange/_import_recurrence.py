@@ -65,6 +65,8 @@ def _check_recurrence(node: Node) -> None:
             raise node.fail("no layer takes its first state as an input; it must be zero.")
     if any(options.get(name) for name in ("clip", "input_forget", "layout")):
         raise node.fail("no layer has clip, input_forget or layout=1.")
+    if any(options.get(name) for name in ("activation_alpha", "activation_beta")):
+        raise node.fail("no layer has activations with numbers of their own (activation_alpha).")
     if node.kind == "GRU" and not options.get("linear_before_reset"):
         raise node.fail(
             "its reset gate acts on the state, that of the layer Gru on the recurrent product "

@@ -16,7 +16,7 @@ __all__ = ["slice_axis"]
 # -- other views of the same output ---------------------------------------------------------------
 
 
-@reads("Identity", "Cast")
+@reads("Identity")
 def _identity(imp: Importer, node: Node) -> Value:
     return node.value()
 

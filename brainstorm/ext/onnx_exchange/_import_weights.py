@@ -29,7 +29,7 @@ def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.nda
         weights[:, value.permutation(axis)] = W.T
         made = imp.add(node, "FullyConnected", {"default": value.path}, [out],
                        {"W": weights, "bias": bias}, size=out, activation="linear")  # fmt: skip
-        return replace(made, axes=(*value.axes[:-1], (2,)))
+        return imp.like(value, [axis], made)
     if len(order) > 3:
         raise node.fail("no layer multiplies a matrix with the last of more than four features.")
     order = [*order, axis]
@@ -61,7 +61,10 @@ def _gemm(imp: Importer, node: Node) -> Value:
         raise node.fail("no layer multiplies with the transpose of its input.")
     W = node.constant(1) * options["alpha"]
     W = W.T if options["transB"] else W
-    bias = np.broadcast_to(np.ravel(node.constant(2, 0.0)) * options["beta"], W.shape[1])
+    bias = np.atleast_1d(node.constant(2, 0.0)) * options["beta"]
+    if bias.size not in (1, bias.shape[-1]):
+        raise node.fail("no layer has a bias for each row of a batch.")
+    bias = np.broadcast_to(bias.ravel(), W.shape[1])
     return _linear(imp, node, node.value(), W, bias)
 
 
@@ -91,7 +94,10 @@ def _pick(imp: Importer, node: Node) -> Value:
     axis = node.options.get("axis", 0) % len(value.axes)
     if index.ndim:
         raise node.fail("no layer takes several indices of what is computed.")
-    start = int(index) % value.shape[axis]
+    size = value.shape[axis]
+    if not -size <= index < size:
+        raise node.fail(f"expected an index from {-size} to {size - 1}, got {index}.")
+    start = int(index) % size
     part = slice_axis(imp, node, value, axis, start, start + 1)
     return replace(part, axes=tuple(g for i, g in enumerate(part.axes) if i != axis))
 

@@ -13,7 +13,7 @@ from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.utils import is_valid_layer_name
 
-__all__ = ["LARGEST", "Entry", "Node", "Reader", "readers", "reads"]
+__all__ = ["LARGEST", "Entry", "Node", "Reader", "find_needed", "readers", "reads"]
 
 #: Most elements of constants that a model computes, and not merely holds.
 LARGEST = 2**26
@@ -29,7 +29,8 @@ class Node:
         inputs: Its inputs; `None` where one is left out.
         options: Its attributes.
         names: The names of these tensors.
-        used: Whether something uses each of its outputs.
+        outputs: The names of its outputs.
+        used: Whether something uses each of them.
         alone: Whether nothing but this node uses its first input.
         is_last: Whether its output is one of the graph.
     """
@@ -39,6 +40,7 @@ class Node:
     inputs: list[Any]
     options: dict[str, Any]
     names: list[str]
+    outputs: list[str]
     used: list[bool]
     alone: bool
     is_last: bool
@@ -84,6 +86,16 @@ class Node:
         """Return the axes that are an input, or an attribute in older models."""
         found = self.constant(place, self.options.get(option))
         return None if found is None else np.ravel(found).astype(int).tolist()
+
+
+def find_needed(graph: Any) -> list[Any]:
+    """Return the nodes of a graph that one of its outputs depends on, in their order."""
+    names, needed = {output.name for output in graph.output}, []
+    for node in reversed(graph.node):
+        if names & set(node.output):
+            names.update(filter(None, node.input))
+            needed.append(node)
+    return needed[::-1]
 
 
 @dataclass

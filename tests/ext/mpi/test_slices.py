@@ -1,3 +1,5 @@
+"""Which slices of the gradients are sent when, and that their sum is that of the whole."""
+
 import numpy as np
 import pytest
 
