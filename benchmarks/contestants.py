@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -56,14 +55,13 @@ def _ours() -> Iterator[Entry]:
     yield _entry("NumpyHandler", NumpyHandler)
     native = partial(NativeHandler, threads=THREADS)
     yield _entry(NATIVE, native)
-    if "compute" in inspect.signature(NativeHandler).parameters:
-        half = partial(native, compute="bf16")
-        try:
-            half()
-        except BrainstormError as refusal:
-            print(f"no products in bfloat16: {refusal}")
-        else:
-            yield _entry(NATIVE, half, BFLOAT16)
+    half = partial(native, compute="bf16")
+    try:
+        half()
+    except BrainstormError as refusal:
+        print(f"no products in bfloat16: {refusal}")
+    else:
+        yield _entry(NATIVE, half, BFLOAT16)
 
 
 def _entry(name: str, handler: Callable[[], Any], precision: str = FLOAT32) -> Entry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.workloads import (
     WORKLOADS,
+    BatchNorm,
     Convolution,
     Dense,
     Embed,
@@ -19,8 +20,9 @@ __all__ = ["GPU_WORKLOADS", "shrunk"]
 
 
 def _stage(filters: int) -> tuple[Part, ...]:
-    block = Residual((Convolution(filters, 3, 1), Convolution(filters, 3, 1)))
-    return (Convolution(filters, 3, 1), block, block, block)
+    convolution = Convolution(filters, 3, 1, is_linear=True)
+    block = Residual((BatchNorm(), convolution, BatchNorm(), convolution))
+    return (convolution, block, block, block)
 
 
 GPU_WORKLOADS = (
@@ -31,10 +33,10 @@ GPU_WORKLOADS = (
     Workload(
         "lstm_1024", "LSTM 512-1024 + FC 512, T=100, B=64", 100, 64, (512,), 512, (Lstm(1024),),
     ),
-    # The 20 layers of He et al., arXiv:1512.03385, section 4.2, without batch normalization.
+    # After He et al., arXiv:1603.05027: blocks of normalization, relu and convolution, twice.
     Workload(
         "resnet", "residual CNN 32x32x3, 16-32-64 filters, B=128", 1, 128, (32, 32, 3), 10,
-        (*_stage(16), Pool(2, 2), *_stage(32), Pool(2, 2), *_stage(64), Pool(8, 8)),
+        (*_stage(16), Pool(2, 2), *_stage(32), Pool(2, 2), *_stage(64), BatchNorm(), Pool(8, 8)),
     ),
 )  # fmt: skip
 

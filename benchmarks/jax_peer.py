@@ -15,6 +15,7 @@ from benchmarks.workloads import (
     LEARNING_RATE,
     STACKED,
     Attention,
+    BatchNorm,
     Contestant,
     Convolution,
     Dense,
@@ -51,16 +52,16 @@ def _lstm(p: Any, x: jax.Array, size: int) -> jax.Array:
     return lax.scan(step, (zeros, zeros), x @ p["W"].T + p["bias"])[1]
 
 
-def _convolution(p: Any, x: jax.Array, padding: int) -> jax.Array:
+def _convolution(p: Any, x: jax.Array, padding: int, is_linear: bool) -> jax.Array:
     sides = [(padding, padding)] * 2
     y = lax.conv_general_dilated(
         x, p["W"], (1, 1), sides, dimension_numbers=("NHWC", "OHWI", "NHWC")
     )
-    return jax.nn.relu(y + p["bias"])
+    return y + p["bias"] if is_linear else jax.nn.relu(y + p["bias"])
 
 
-def _norm(p: Any, x: jax.Array) -> jax.Array:
-    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+def _norm(p: Any, x: jax.Array, axes: int | tuple[int, ...]) -> jax.Array:
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
     return p["gamma"] * (x - mean) * lax.rsqrt(variance + 1e-5) + p["beta"]
 
 
@@ -81,8 +82,8 @@ def _apply(parts: Iterable[tuple[str, Part]], params: Any, x: jax.Array) -> jax.
                 x = x if is_linear else jax.nn.relu(x)
             case Lstm(size):
                 x = _lstm(p, x, size)
-            case Convolution(_, _, padding):
-                x = _convolution(p, x, padding)
+            case Convolution(_, _, padding, is_linear):
+                x = _convolution(p, x, padding, is_linear)
             case Pool(window, stride):
                 sizes, strides = (1, window, window, 1), (1, stride, stride, 1)
                 x = lax.reduce_window(x, -jnp.inf, lax.max, sizes, strides, "VALID")
@@ -91,7 +92,9 @@ def _apply(parts: Iterable[tuple[str, Part]], params: Any, x: jax.Array) -> jax.
             case Positions(size):
                 x = x + sinusoids(x.shape[1], size)
             case Norm():
-                x = _norm(p, x)
+                x = _norm(p, x, -1)
+            case BatchNorm():
+                x = jax.nn.relu(_norm(p, x, (0, 1, 2)))
             case Attention(heads):
                 x = _attention(p, x, heads)
             case Residual(inner):

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.mpi_model import FABRICS, efficiency, fit
-from benchmarks.report import replace_section
-from benchmarks.tables import Row, as_markdown
+from benchmarks.tables import Row, as_markdown, replace_section
 from benchmarks.workloads import WORKLOADS
 
 __all__ = ["main", "measure", "model_rows", "step_rows", "sum_rows"]

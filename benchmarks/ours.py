@@ -9,6 +9,7 @@ import numpy as np
 from benchmarks.workloads import (
     LEARNING_RATE,
     Attention,
+    BatchNorm,
     Contestant,
     Convolution,
     Dense,
@@ -57,6 +58,8 @@ def _wire(last: ConstructionWrapper, parts: Iterable[tuple[str, Part]]) -> Const
             last = total
         else:
             last >>= _layer(name, part)
+            if isinstance(part, BatchNorm):
+                last >>= layers.Elementwise("rel", name=f"{name}_rel")
     return last
 
 
@@ -66,9 +69,11 @@ def _layer(name: str, part: Part) -> ConstructionWrapper:
             return layers.FullyConnected(size, "linear" if is_linear else "rel", name=name)
         case Lstm(size):
             return layers.Lstm(size, name=name)
-        case Convolution(filters, kernel, padding):
-            size = (kernel, kernel)
-            return layers.Convolution2D(filters, size, padding=padding, name=name)
+        case Convolution(filters, kernel, padding, is_linear):
+            size, activation = (kernel, kernel), "linear" if is_linear else "rel"
+            return layers.Convolution2D(
+                filters, size, padding=padding, activation=activation, name=name
+            )
         case Pool(window, stride):
             return layers.Pooling2D((window, window), stride=(stride, stride), name=name)
         case Embed(symbols, size):
@@ -77,6 +82,8 @@ def _layer(name: str, part: Part) -> ConstructionWrapper:
             return layers.PositionalEncoding(name=name)
         case Norm():
             return layers.LayerNorm(name=name)
+        case BatchNorm():
+            return layers.BatchNorm(name=name)
         case Attention(heads):
             return layers.MultiHeadSelfAttention(heads, causal=True, name=name)
     raise TypeError(f"{part!r} is no layer")

@@ -15,6 +15,7 @@ from benchmarks.workloads import (
     LEARNING_RATE,
     STACKED,
     Attention,
+    BatchNorm,
     Contestant,
     Convolution,
     Dense,
@@ -101,14 +102,14 @@ class _Builder:
         for name, part in parts:
             if isinstance(part, Dense) and is_image:
                 yield _FlatImages()
-            is_image = isinstance(part, (Convolution, Pool))
+            is_image = isinstance(part, (Convolution, Pool, BatchNorm))
             if isinstance(part, Residual):
                 yield _Residual(*self._modules(named(part.parts, f"{name}_")))
             else:
                 module, places = self._module(part, self._numbers.get(name, {}))
                 self._fill(name, part, places)
                 yield module
-            if isinstance(part, Convolution) or (isinstance(part, Dense) and not part.is_linear):
+            if isinstance(part, BatchNorm) or not getattr(part, "is_linear", True):
                 yield nn.ReLU()
 
     def _module(
@@ -123,7 +124,7 @@ class _Builder:
                 lstm = _Lstm(own["Wi"].shape[1], size)
                 weights = {"W": lstm.weight_ih_l0, "R": lstm.weight_hh_l0}
                 return lstm, {**weights, "bias": lstm.bias_ih_l0}
-            case Convolution(filters, kernel, padding):
+            case Convolution(filters, kernel, padding, _):
                 conv = nn.Conv2d(own["W"].shape[-1], filters, kernel, padding=padding)
                 conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
                 return conv, {"W": conv.weight.permute(0, 2, 3, 1), "bias": conv.bias}
@@ -137,6 +138,9 @@ class _Builder:
             case Norm():
                 norm = nn.LayerNorm(own["gamma"].shape)
                 return norm, {"gamma": norm.weight, "beta": norm.bias}
+            case BatchNorm():
+                batch_norm = nn.BatchNorm2d(len(own["gamma"]))
+                return batch_norm, {"gamma": batch_norm.weight, "beta": batch_norm.bias}
             case Attention(heads):
                 attention = _Attention(len(own["Wq"]), heads)
                 into, out = attention.inputs, attention.outputs

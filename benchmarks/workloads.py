@@ -17,6 +17,7 @@ __all__ = [
     "STACKED",
     "WORKLOADS",
     "Attention",
+    "BatchNorm",
     "Contestant",
     "Convolution",
     "Dense",
@@ -56,11 +57,12 @@ class Lstm(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A convolution with a square kernel, and relu."""
+    """A convolution with a square kernel."""
 
     filters: int
     kernel: int
     padding: int = 0
+    is_linear: bool = False  # else the activation is relu
 
 
 class Pool(NamedTuple):
@@ -87,6 +89,10 @@ class Norm(NamedTuple):
     """Layer normalization."""
 
 
+class BatchNorm(NamedTuple):
+    """Batch normalization of channels, in training, and relu."""
+
+
 class Attention(NamedTuple):
     """Causal multi-head self-attention."""
 
@@ -100,7 +106,7 @@ class Residual(NamedTuple):
 
 
 Part: TypeAlias = (
-    Dense | Lstm | Convolution | Pool | Embed | Positions | Norm | Attention | Residual
+    Dense | Lstm | Convolution | Pool | Embed | Positions | Norm | BatchNorm | Attention | Residual
 )
 
 #: Parameters that others keep as one, and ours that it consists of, in their order.

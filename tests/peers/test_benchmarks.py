@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import jax_peer, ours, torch_peer
+from benchmarks.gpu_workloads import GPU_WORKLOADS, shrunk
 from benchmarks.workloads import WORKLOADS, Workload
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
@@ -13,6 +14,7 @@ from brainstorm.network import Network
 RATE = 0.1
 PEEPHOLES = ("pi", "pf", "po")
 STEPS = {w.key: w for w in WORKLOADS if not w.predicts}
+STEPS["resnet"] = shrunk(next(w for w in GPU_WORKLOADS if w.key == "resnet"))
 PREDICTIONS = {w.key: w for w in WORKLOADS if w.predicts}
 PEERS = {"torch": torch_peer.contestant, "jax": jax_peer.contestant}
 
