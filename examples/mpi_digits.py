@@ -5,7 +5,7 @@ Handwritten digits under MPI, on one process or on many, with the same losses.
 
 The losses are those of one process with the same batches, whatever the number of ranks: for a
 fully connected network, a convolutional one with batch normalization, and an LSTM that reads the
-rows of an image in parts.
+rows of an image in parts. Rank 0 prints the losses of five epochs, within seconds.
 
 To run it::
 

@@ -4,7 +4,8 @@
 A network as an ONNX model that any runtime can compute, and an ONNX model as a network.
 
 A small convolutional network learns the handwritten digits and is written as ONNX. The reference
-runtime of onnx computes the same with it; read again it is a network that can learn on.
+runtime of onnx computes the same with it, to 1e-6; read again it is a network that can learn on:
+from about 94 % of digits that it has never seen to 97 %, within seconds.
 
 To run it::
 

@@ -5,6 +5,7 @@ A search for hyperparameters whose trials are spread over the ranks of an MPI jo
 
 Rank 0 keeps the study of Optuna: it asks it for one set of hyperparameters per rank, each rank
 trains a network with its own, and rank 0 tells the study what came of them. No database is needed.
+Prints the best of 12 trials, within seconds.
 
 To run it::
 

@@ -4,7 +4,8 @@
 The exclusive or, learned by 17 numbers: a very small network, and a look inside it.
 
 Shows how layers are wired, how a network is trained until a threshold is reached, and that every
-number in it can be read by its name: parameters, what each layer gives out, gradients.
+number in it can be read by its name: parameters, what each layer gives out, gradients. Solved, and
+printed, within a second.
 
 To run it::
 

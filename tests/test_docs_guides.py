@@ -16,7 +16,10 @@ from brainstorm.randomness import global_rnd
 PAGE = Path(__file__).parent.parent / "docs" / "porting" / "pytorch.md"
 BLOCK = re.compile(r"^```(py|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DATA = ("x", "y", "sequences", "signs")
-NAMES = {"0.weight": {"Hidden": "0", "Last": "2"}, "head.bias": {"Lstm": "rnn", "Last": "head"}}
+NAMES = {
+    "0.weight": {"Hidden": "0", "Last": "2"},
+    "head.bias": {"Lower": "rnn.*_l0", "Upper": "rnn.*_l1", "Last": "head"},
+}
 
 
 def test_both_sides_of_the_page_on_pytorch(tmp_path, monkeypatch):
@@ -50,7 +53,7 @@ def test_both_sides_of_the_page_on_pytorch(tmp_path, monkeypatch):
             np.testing.assert_allclose(same.get("parameters"), net.get("parameters"), atol=2e-5)
             compared.append(set(names))
     global_rnd.__setstate__(kept)
-    assert compared == [{"Hidden", "Last"}, {"Lstm", "Last"}]
+    assert compared == [{"Hidden", "Last"}, {"Lower", "Upper", "Last"}]
     assert ours["accuracy"] == pytest.approx(theirs["accuracy"])
 
 

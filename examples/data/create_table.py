@@ -1,18 +1,19 @@
-"""Make an HDF5 file of a table in CSV that you have: columns of numbers, and one to predict.
+"""Make an HDF5 file of a table in CSV that you have: numbers, words, and a column to predict.
 
     python examples/data/create_table.py flowers.csv kind classification flowers.hdf5
     python examples/data/create_table.py power.csv watts regression power.hdf5
 
-The first line has the names of the columns. All columns but the one to predict hold numbers; empty
-cells get the mean of their column. The rows are shuffled, always in the same way, and divided into
-training, validation and test: 80 %, 10 % and 10 %. Training with the result:
+The first line has the names of the columns. In a column of numbers empty cells get the mean of the
+column. A column without any number is one of words, and becomes a column of 0 and 1 for each
+different word. The rows are shuffled, always in the same way, and divided into training, validation
+and test: 80 %, 10 % and 10 %. Training with the result:
 
     training = Minibatches(20, **load_data("flowers.hdf5", "training"))
     training = Normalize(training, load_data("flowers.hdf5", "statistics"))
 
 `statistics` are means and standard deviations over the rows for training; of the targets of a
-regression too, to scale predictions back. The names of the classes are printed, in the order of
-their numbers.
+regression too, to scale predictions back. The names of the columns, and of the classes in the order
+of their numbers, are printed.
 """
 
 import csv
@@ -27,6 +28,7 @@ from brainstorm.errors import FileFormatError, unknown
 from brainstorm.tools import shuffle_data
 
 TASKS = ("classification", "regression")
+MOST_WORDS = 50
 
 
 def read_table(filename, target):
@@ -62,6 +64,30 @@ def read_numbers(filename, rows, column):
     return np.array(numbers)
 
 
+def read_column(filename, rows, column):
+    """Return the names of what a column becomes, and their numbers (N, names)."""
+    cells = [row[column].strip() for row in rows]
+    words = sorted(set(cells) - {""})
+    if not words or any(map(is_number, words)):
+        return [column], read_numbers(filename, rows, column)[:, None]
+    if len(words) > MOST_WORDS:
+        raise FileFormatError(
+            f"{filename}, column {column!r}: expected numbers, or at most {MOST_WORDS} different "
+            f"words, got {len(words)}. Leave the column out."
+        )
+    names = [f"{column}={word}" for word in words]
+    return names, np.array([[cell == word for word in words] for cell in cells], float)
+
+
+def is_number(text):
+    """Return whether a text is one."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def read_targets(filename, rows, target, task):
     """Return the targets (N, 1), and the names of the classes."""
     if task not in TASKS:
@@ -77,7 +103,9 @@ def read_targets(filename, rows, target, task):
 
 def main(table, target, task, filename):
     columns, rows = read_table(table, target)
-    numbers = np.stack([read_numbers(table, rows, column) for column in columns], axis=1)
+    found = [read_column(table, rows, column) for column in columns]
+    columns = [name for names, _ in found for name in names]
+    numbers = np.concatenate([values for _, values in found], axis=1)
     targets, classes = read_targets(table, rows, target, task)
     numbers, targets = shuffle_data(numbers[None], targets[None], seed=0)
 
