@@ -205,8 +205,8 @@ class Memory:
 
     def __del__(self) -> None:
         # The garbage collector comes upon it in any thread; PyCUDA frees nothing in others than
-        # that which made the context.
-        if self.address and _current.context is not self._context:
+        # that which made the context. When Python ends, this module may be gone before.
+        if self.address and _current and _current.context is not self._context:
             _within(self._context, self._allocation.free)
 
 
