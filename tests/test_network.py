@@ -180,6 +180,8 @@ def test_largest_batch():
     assert net.largest_batch(10) == 0
     with pytest.raises(NetworkValidationError, match=r"^T: expected at least 1, got 0\.$"):
         net.largest_batch(1_000_000, T=0)
+    with pytest.raises(NetworkValidationError, match=r"^bytes: expected a number .* got '10MB'\.$"):
+        net.largest_batch("10MB")
     inp = Input({"default": (3,)})
     inp >> Loss()
     with pytest.raises(NetworkValidationError, match="no buffer of this network grows with"):

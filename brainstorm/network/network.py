@@ -174,18 +174,24 @@ class Network(NetworkPasses, Describable):
             data = {names[0] if len(names) == 1 else "default": np.asarray(data)}
         prediction = self._find_prediction(output_name, tuple(data))
         path, structure, needed, given, missing = prediction
+
+        def clear(net: Any) -> None:
+            for name in missing:
+                net.handler.fill(net.buffer.Input.outputs[name], 0.0)
+
+        def compute() -> None:
+            clear(self)
+            self._passes.forward(needed, False, None)
+
+        def record(recorded: Any) -> None:
+            clear(recorded)
+            recorded.forward_pass(names=needed)
+
         given_data = {name: data[name] for name in given}
         parts = []
-        for batch in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
-            self._provide(batch, all_inputs=False, present=(1, 1))
-            for name in missing:
-                self.handler.fill(self.buffer.Input.outputs[name], 0.0)
-            self._plans.run(
-                self,
-                lambda: self._passes.forward(needed, False, None),
-                lambda recorded: recorded.forward_pass(names=needed),
-                path,
-            )
+        for batch, T, B in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
+            self._provide(batch, T, B)
+            self._plans.run(self, compute, record, (path, missing))
             values = self.handler.get_numpy_copy(self.buffer[path])
             parts.append(values[: self.time_size] if structure.scales_with_time else values)
         if len(parts) == 1:

@@ -76,15 +76,13 @@ class NetworkPasses(NetworkParameters):
             OutOfMemoryError: There is no memory for this T and B.
         """
         present = (1, 1) if all_inputs else (self.time_size or 1, self.batch_size or 1)
-        self._provide(data, all_inputs, present)
+        shapes = self.layers[INPUT].out_shapes
+        self._provide(data, *check_external_data(data, shapes, all_inputs, present))
 
-    def _provide(self, data: Data, all_inputs: bool, present: tuple[int, int]) -> None:
-        """Provide data; `present` are T and B where none of the data has them."""
-        inp = self.layers[INPUT]
-        shapes = inp.out_shapes
-        T, B = check_external_data(data, shapes, all_inputs, present)
-        handler = self.handler
-        arrays = {name: data[name] for name in shapes if name in data}
+    def _provide(self, data: Data, T: int, B: int) -> None:
+        """Provide data of which `check_external_data` has said that T and B are these."""
+        inp, handler = self.layers[INPUT], self.handler
+        arrays = {name: data[name] for name in inp.out_shapes if name in data}
         for name, array in arrays.items():
             if not isinstance(array, (np.ndarray, handler.array_type)):
                 arrays[name] = np.asarray(array)

@@ -57,8 +57,11 @@ def check_external_data(
 
 def split_batch(
     data: Mapping[str, Any], expected: Mapping[str, BufferStructure], batch_size: int
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[tuple[Mapping[str, Any], int, int]]:
     """Yield data in parts of at most `batch_size` sequences; constant data is in every part.
+
+    Yields:
+        A part, its T and its B.
 
     Raises:
         NetworkValidationError: A shape or dtype does not fit, T or B differ, or `batch_size` is
@@ -66,14 +69,18 @@ def split_batch(
     """
     if not isinstance(batch_size, Integral) or batch_size < 1:
         raise NetworkValidationError(f"batch_size: expected an int >= 1, got {batch_size!r}.")
-    _, total = check_external_data(data, expected, all_inputs=False)
+    T, total = check_external_data(data, expected, all_inputs=False)
+    if total <= batch_size:
+        yield data, T, total
+        return
     for start in range(0, total, batch_size):
-        part = slice(start, min(start + batch_size, total))
-        yield {
-            name: array[(slice(None),) * axis + (part,)] if axis >= 0 else array
+        end = min(start + batch_size, total)
+        part = {
+            name: array[(slice(None),) * axis + (slice(start, end),)] if axis >= 0 else array
             for name, array in data.items()
             for axis in [expected[name].first_feature_dim - 1]
         }
+        yield part, T, end - start
 
 
 def _check_names(data: Mapping[str, Any], expected: Collection[str], all_inputs: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.structure.hubs import Hub
@@ -80,12 +81,15 @@ def find_largest_batch(hubs: Sequence[Hub], time: int, limit: int, item_size: in
     """Return the largest batch size whose buffers take at most `limit` bytes for T = `time`.
 
     Raises:
-        NetworkValidationError: No buffer grows with the batch size, or `time` is less than 1.
+        NetworkValidationError: No buffer grows with the batch size, `time` is less than 1, or
+            `limit` is no number.
     """
 
     def fits(batch: int) -> bool:
         return measure_bytes(hubs, time, batch, item_size) <= limit
 
+    if not isinstance(limit, Real):
+        raise NetworkValidationError(f"bytes: expected a number like 10 * 2**20, got {limit!r}.")
     if time < 1:
         raise NetworkValidationError(f"T: expected at least 1, got {time!r}.")
     if measure_bytes(hubs, time, 1, item_size) == measure_bytes(hubs, time, 0, item_size):

@@ -32,7 +32,7 @@ class Prediction(NamedTuple):
     structure: BufferStructure
     needed: list[str]
     given: list[str]
-    missing: list[str]
+    missing: tuple[str, ...]
 
     @classmethod
     def of(cls, layers: Mapping[str, Any], wanted: str | None, names: Sequence[str]) -> Prediction:
@@ -48,7 +48,7 @@ class Prediction(NamedTuple):
         given = [name for name in inputs if name in names]
         if not given:
             raise UnknownPathError(unknown("input", next(iter(names), ""), inputs))
-        missing = [name for name in inputs if name not in given]
+        missing = tuple(name for name in inputs if name not in given)
         needed = find_ancestors(layers, layer)
         _check_zeros_do_no_harm(layers, needed, missing)
         return cls(path, layers[layer].get_shape(port), needed, given, missing)
