@@ -11,4 +11,4 @@ if __name__ == "__main__":
     begin = time.monotonic()
     found = torment(*map(int, sys.argv[1:] or ["250"]))
     print(f"{found} ({time.monotonic() - begin:.0f} s)")
-    sys.exit("\n".join(found.losses))
+    sys.exit("\n".join(found.losses) or 0)

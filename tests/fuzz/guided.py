@@ -49,7 +49,7 @@ def main():
         if outcome not in ("accepted", "refused"):
             raise RuntimeError(outcome)
 
-    options = [f"-runs={count}", f"-timeout={int(20 * SECONDS)}", "-rss_limit_mb=1000",
+    options = [f"-runs={count}", f"-timeout={int(4 * SECONDS)}", "-rss_limit_mb=1000",
                "-max_len=20000", f"-artifact_prefix={folder}/{kind}-"]  # fmt: skip
     if sys.platform == "linux":
         outcome_of(kind, seeds[0] if kind != "spec" else kinds.SPECS[0])  # imports and caches

@@ -14,7 +14,7 @@ from brainstorm.errors import BrainstormError
 from tests.fuzz.kinds import KINDS, make_input
 
 #: Most seconds of the processor, and bytes beside those of the process, that an input may take.
-SECONDS, BYTES = 1.0, 500_000_000
+SECONDS, BYTES = 5.0, 500_000_000
 
 
 def outcome_of(read, value):

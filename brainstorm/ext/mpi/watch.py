@@ -178,6 +178,8 @@ class Hub(Watch):
         end = time.monotonic() + FAREWELL_TIME
         while self.failure and len(self._left) < self.size - 1 and time.monotonic() < end:
             time.sleep(0.05)
+        # Who hears of the end first closes the line while the others have not heard of it yet.
+        self._left.update(range(self.size))
         self._send_all({"end": True})
         self._server.close()
 

@@ -137,6 +137,21 @@ def test_a_line_that_breaks_is_a_death_unless_the_rank_took_its_leave(hub, conne
         hub._left.clear()
 
 
+def test_a_line_that_breaks_at_the_end_is_no_death(hub, connect):
+    peer = connect(HELLO)
+    line = wait_for(lambda: hub._lines.get(1))
+    send = line.send
+
+    def send_slowly(message):
+        send(message)
+        peer.close()  # as soon as it hears of the end, while others have not heard of it yet
+        time.sleep(0.2)
+
+    line.send = send_slowly
+    hub.leave()
+    assert hub.failure is None
+
+
 def test_failures_are_told_to_all(hub, connect):
     first, second = connect(HELLO), connect(HELLO.replace("1", "2"))
     wait_for(lambda: len(hub._lines) == 2)
