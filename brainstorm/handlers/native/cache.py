@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from brainstorm.handlers.native.primitives import address
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
 __all__ = ["CallCache"]
@@ -83,4 +83,4 @@ class CallCache:
 def _place(array: Array) -> Any:
     if array is None:
         return None
-    return address(array), array.shape, array.strides, array.dtype.num
+    return address_of(array), array.shape, array.strides, array.dtype.num

@@ -31,10 +31,10 @@ from brainstorm.handlers.native.primitives import (
     WEIGHTS_LAYOUT,
     Primitive,
     Primitives,
-    address,
     check_arrays,
 )
 from brainstorm.handlers.native.products import activation_number, build_dot
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
 __all__ = ["build_backward", "build_forward"]
@@ -157,7 +157,7 @@ class _Convolution:
     def factor(self, name: str, array: Array, what: str) -> tuple[tuple[Any, int], list[Call]]:
         """Return (layout, address) of images or deltas as they are multiplied, and what copies."""
         is_images = what == "images"
-        plain = self.images if is_images else self.results, address(array)
+        plain = self.images if is_images else self.results, address_of(array)
         if not self.is_half:
             return plain, []
         layout = self.image_factor if is_images else self.delta_factor
@@ -255,10 +255,10 @@ def _forward(primitives: Primitives, is_half: bool, geometry: Geometry, add: boo
     forward, name = conv.forward(bias is not None, add, activation), "convolution"
     images, calls = conv.factor(name, inputs, "images")
     rearranged = conv.temporary(forward.layout(WEIGHTS_LAYOUT))
-    given = {SRC: images, WEIGHTS: rearranged, DST: (conv.results, address(outputs))}
+    given = {SRC: images, WEIGHTS: rearranged, DST: (conv.results, address_of(outputs))}
     if bias is not None:
-        given[BIAS] = conv.bias, address(bias)
-    first = conv.copy(name, (conv.weights, address(weights)), rearranged, "forward weights")
+        given[BIAS] = conv.bias, address_of(bias)
+    first = conv.copy(name, (conv.weights, address_of(weights)), rearranged, "forward weights")
     return [*calls, first, primitives.call(name, forward, given)]
 
 
@@ -271,9 +271,9 @@ def _gradients(primitives: Primitives, is_half: bool, geometry: Geometry, add: b
     deltas, more = conv.factor(name, out_deltas, "deltas")
     found = conv.temporary(backward.layout(DIFF_WEIGHTS_LAYOUT))
     given = {SRC: images, DIFF_DST: deltas, DIFF_WEIGHTS: found}
-    copies = [conv.copy(name, found, (conv.weights, address(weight_deltas)), "gradients", add)]
+    copies = [conv.copy(name, found, (conv.weights, address_of(weight_deltas)), "gradients", add)]
     if bias_deltas is not None:
-        target = given[DIFF_BIAS] = conv.bias, address(bias_deltas)
+        target = given[DIFF_BIAS] = conv.bias, address_of(bias_deltas)
         if add:
             given[DIFF_BIAS] = conv.bias, primitives.temporary("bias", conv.bias)
             copies.append(conv.copy(name, given[DIFF_BIAS], target, "bias", add))
@@ -286,11 +286,11 @@ def _data(primitives: Primitives, is_half: bool, geometry: Geometry, add: bool, 
     backward, name = conv.backward_data(), "convolution, deltas"
     deltas, calls = conv.factor(name, out_deltas, "deltas")
     rearranged = conv.temporary(backward.layout(WEIGHTS_LAYOUT))
-    target = found = conv.images, address(in_deltas)
+    target = found = conv.images, address_of(in_deltas)
     if add:
         found = conv.images, primitives.temporary("deltas", conv.images)
     given = {DIFF_SRC: found, WEIGHTS: rearranged, DIFF_DST: deltas}
-    first = conv.copy(name, (conv.weights, address(weights)), rearranged, "backward weights")
+    first = conv.copy(name, (conv.weights, address_of(weights)), rearranged, "backward weights")
     calls += [first, primitives.call(name, backward, given)]
     return [*calls, conv.copy(name, found, target, "deltas", add)] if add else calls
 

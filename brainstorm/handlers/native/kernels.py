@@ -12,7 +12,7 @@ from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native.calls import KERNEL, Call
 from brainstorm.handlers.native.library import UnsupportedError
-from brainstorm.handlers.native.primitives import address
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
 __all__ = ["kernel_call"]
@@ -38,9 +38,9 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
         UnsupportedError: There is no compiler.
     """
     function = _function(name, body, arrays[0].dtype.name)
-    pointers = np.array([address(array) for array in arrays], np.intp)
+    pointers = np.array([address_of(array) for array in arrays], np.intp)
     sizes = np.array(numbers, np.int64)
-    return Call(KERNEL, function, address(pointers), address(sizes), keep=(pointers, sizes))
+    return Call(KERNEL, function, address_of(pointers), address_of(sizes), keep=(pointers, sizes))
 
 
 @functools.cache

@@ -11,10 +11,10 @@ import numpy as np
 
 from brainstorm.handlers.native.calls import PRIMITIVE, Call
 from brainstorm.handlers.native.library import Argument, Handle, Library, UnsupportedError, sizes
-from brainstorm.handlers.numpy_memory import aligned_zeros, overlap
+from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
 from brainstorm.utils import Array
 
-__all__ = ["ANY", "Primitive", "Primitives", "Workspace", "address", "check_arrays"]
+__all__ = ["ANY", "Primitive", "Primitives", "Workspace", "check_arrays"]
 
 T = TypeVar("T")
 
@@ -207,7 +207,7 @@ class Primitives:
 
     def temporary(self, slot: str, layout: Any) -> int:
         """Return the address of memory for a layout, from the workspace."""
-        return address(self.workspace(slot, self.library.size(layout)))
+        return address_of(self.workspace(slot, self.library.size(layout)))
 
     def call(self, name: str, primitive: Primitive, arguments: Mapping[int, Any]) -> Call:
         """Return the call of a primitive.
@@ -237,11 +237,6 @@ class Primitives:
             name,
             self.team,
         )
-
-
-def address(array: Array) -> int:
-    """Return where an array begins."""
-    return array.__array_interface__["data"][0]
 
 
 def check_arrays(dtypes: tuple[Any, ...], outputs: list[Array], inputs: list[Array]) -> None:

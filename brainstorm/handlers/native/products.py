@@ -20,11 +20,10 @@ from brainstorm.handlers.native.primitives import (
     WEIGHTS_LAYOUT,
     Primitive,
     Primitives,
-    address,
     check_arrays,
 )
 from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
-from brainstorm.handlers.numpy_memory import aligned_zeros
+from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
 from brainstorm.utils import Array
 
 __all__ = [
@@ -133,7 +132,7 @@ def _build(
     strides = _strides(a), _strides(b), _strides(out), None if row is None else _strides(row)
     calls = []
     weights: Any = primitives.layout(b.shape, strides[1])
-    where = address(b)
+    where = address_of(b)
     most = MANY_ROWS if strides[1][-1] == 1 else VERY_MANY_ROWS
     rearranges = a.ndim == 2 and a.shape[0] >= most
     wanted = strides[0], ANY if rearranges else strides[1], *strides[2:]
@@ -147,13 +146,13 @@ def _build(
         )
         weights, where = packed, there
     arguments = {
-        SRC: (primitives.layout(a.shape, strides[0]), address(a)),
+        SRC: (primitives.layout(a.shape, strides[0]), address_of(a)),
         WEIGHTS: (weights, where),
-        DST: (primitives.layout(out.shape, strides[2]), address(out)),
+        DST: (primitives.layout(out.shape, strides[2]), address_of(out)),
     }
     if row is not None:
         assert strides[3] is not None
-        arguments[BIAS] = primitives.layout(row.shape, strides[3]), address(row)
+        arguments[BIAS] = primitives.layout(row.shape, strides[3]), address_of(row)
     return [*calls, primitives.call("product", product, arguments)]
 
 
@@ -228,7 +227,7 @@ def build_packed(
 def _packed(primitives: Primitives, b: Array) -> tuple[_Packed, bool]:
     """Return the copy of a matrix, and whether it is new; it lives as long as b's memory."""
     check_arrays((np.float32,), [b], [])
-    key = "packed", address(b), b.shape, b.strides
+    key = "packed", address_of(b), b.shape, b.strides
     known = primitives.packed.get(key)
     if known is not None:
         return known[0], False
@@ -275,7 +274,7 @@ class _Packed:
         self._memory = aligned_zeros(primitives.library.size(layout), np.uint8)
         plain = primitives.layout(b.shape, strides)
         reorder = primitives.reorder(("packed", b.shape, strides), plain, layout)
-        given = {SRC: (plain, address(b)), DST: (layout, address(self._memory))}
+        given = {SRC: (plain, address_of(b)), DST: (layout, address_of(self._memory))}
         self.copy = primitives.call("pack", reorder, given)
 
     def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
@@ -291,7 +290,7 @@ class _Packed:
         check_arrays((np.float32,), [out], [a])
         primitives.choose_team(2 * a.size * self._shape[1], a.size + out.size)
         left, right, is_half = _strides(a), _strides(out), primitives.is_half
-        rows, where = primitives.layout(a.shape, left), address(a)
+        rows, where = primitives.layout(a.shape, left), address_of(a)
         calls = []
         if is_half:
             left = (a.shape[1], 1)
@@ -305,7 +304,7 @@ class _Packed:
         product = _product(primitives, shapes, strides, True, None, self._layout, is_half)
         given = {
             SRC: (rows, where),
-            WEIGHTS: (self._layout, address(self._memory)),
-            DST: (primitives.layout(out.shape, right), address(out)),
+            WEIGHTS: (self._layout, address_of(self._memory)),
+            DST: (primitives.layout(out.shape, right), address_of(out)),
         }
         return [*calls, primitives.call("product", product, given)]
