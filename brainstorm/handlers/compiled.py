@@ -21,13 +21,14 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.compiled_layout import Layout, find_overlaps
 from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import schedule
 from brainstorm.utils import Array
 
-__all__ = ["CompiledProgram", "default_threads"]
+__all__ = ["CompiledProgram"]
 
 #: How many layouts, and how many sets of arrays, a program remembers per Python thread.
 MOST_LAYOUTS, MOST_CALLS = 32, 4096
@@ -36,28 +37,9 @@ _Flags: TypeAlias = tuple[bool, ...]
 
 _functions: dict[tuple[Loop, ...], Callable[..., None]] = {}
 _programs: weakref.WeakSet[CompiledProgram] = weakref.WeakSet()
-_is_forked = False
-
-
-def default_threads() -> int:
-    """Return OMP_NUM_THREADS, or how many processors this process may use.
-
-    1 in a process that was forked: the threads of the GNU OpenMP library stay behind in the
-    parent, and waiting for them has no end.
-    """
-    if _is_forked:
-        return 1
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if wanted.isdigit() and int(wanted) > 0:
-        return int(wanted)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _after_fork() -> None:
-    global _is_forked
-    _is_forked = True
     for program in list(_programs):
         program.forget()
 
@@ -109,7 +91,7 @@ class CompiledProgram:
     @property
     def threads(self) -> int:
         """The largest number of threads."""
-        if self._threads is None or _is_forked:
+        if self._threads is None or is_forked():
             return default_threads()
         return self._threads
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers.threads import load_library
 
 __all__ = ["Argument", "Handle", "Library", "UnsupportedError", "load", "sizes"]
 
@@ -140,7 +141,7 @@ class Library:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._library = ctypes.CDLL(path)
+            self._library = load_library(path)
             for name, types in PROTOTYPES.items():
                 function = getattr(self._library, name)
                 function.argtypes, function.restype = types, _RESULTS.get(name, c_int)

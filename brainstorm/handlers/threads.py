@@ -1,0 +1,140 @@
+"""How many threads an operation may use, and how long threads wait for work.
+
+The number is that in OMP_NUM_THREADS, else that of the processors that the system lets this process
+use: those that it is bound to, and no more than the quota of its control groups, as containers have
+one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["cpu_quota", "default_threads", "is_forked", "load_library"]
+
+_is_forked = False
+
+
+def is_forked() -> bool:
+    """Return whether this process was forked.
+
+    The threads of the GNU OpenMP library stay behind in the parent, and waiting for them has no
+    end.
+    """
+    return _is_forked
+
+
+def _after_fork() -> None:
+    global _is_forked
+    _is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def default_threads() -> int:
+    """Return OMP_NUM_THREADS, or how many processors this process may use; 1 after a fork."""
+    if _is_forked:
+        return 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        bound = len(os.sched_getaffinity(0))
+    else:
+        bound = os.cpu_count() or 1
+    return max(1, math.ceil(min(bound, cpu_quota())))
+
+
+@functools.cache
+def cpu_quota(root: Path = Path("/")) -> float:
+    """Return how many processors' time the control groups of this process allow.
+
+    Args:
+        root: Of the file system.
+
+    Returns:
+        The least quota of its groups and of those that these are in; infinity: there is none.
+    """
+    least = math.inf
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, names, path = [*line.split(":", 2), "", ""][:3]
+            if names == "" or "cpu" in names.split(","):
+                least = min(least, _least_quota(root / "sys/fs/cgroup", names, path))
+    return least
+
+
+def _least_quota(mounts: Path, names: str, path: str) -> float:
+    """Return the least quota along the path of a group, wherever its hierarchy is mounted."""
+    # A container may see its own group as the root, and yet have the path that the host sees.
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    places = [mounts / names, mounts / "cpu"] if names else [mounts, mounts / "unified"]
+    groups = (place.joinpath(*parts[:n]) for place in places for n in range(len(parts) + 1))
+    return min(_quota_v1(group) if names else _quota_v2(group) for group in groups)
+
+
+def _quota_v2(group: Path) -> float:
+    words = _words(group / "cpu.max")
+    return _ratio(words[0], words[1]) if len(words) == 2 else math.inf
+
+
+def _quota_v1(group: Path) -> float:
+    words = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")
+    return _ratio(words[0], words[1]) if len(words) == 2 else math.inf
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _ratio(quota: str, period: str) -> float:
+    """Return a quota in processors; -1, 'max' and what is no number mean that there is none."""
+    if not (quota.isdecimal() and period.isdecimal()) or 0 in (int(quota), int(period)):
+        return math.inf
+    return int(quota) / int(period)
+
+
+#: How long threads wait for work before they sleep: turns of GNU's OpenMP, milliseconds of LLVM's.
+#: With GNU's own choice two programs on the same processors take many times as long as in turn.
+_BRIEFLY = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
+
+
+def load_library(path: str) -> ctypes.CDLL:
+    """Load a library; if it brings OpenMP, the threads of that wait briefly.
+
+    That is so unless the user has said how they should wait, or they are there already.
+
+    Args:
+        path: File, or name for the system's loader.
+
+    Raises:
+        OSError: It does not load.
+    """
+    with _waiting_briefly():
+        library = ctypes.CDLL(path)
+        # GNU's reads the environment when it is loaded, LLVM's when it is first asked.
+        getattr(library, "omp_get_max_threads", int)()
+    return library
+
+
+@contextlib.contextmanager
+def _waiting_briefly() -> Iterator[None]:
+    """Have the variables of the environment set; nothing else should see them."""
+    chosen = {*_BRIEFLY, "OMP_WAIT_POLICY"} & os.environ.keys()
+    given = {} if chosen else _BRIEFLY
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            del os.environ[name]

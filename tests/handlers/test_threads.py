@@ -1,0 +1,195 @@
+"""How many threads there are, and how they wait."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from brainstorm.handlers import compiler, threads
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.threads import cpu_quota, default_threads
+
+V1, V2 = "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Make a file system of some files."""
+
+    def make(files):
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tmp_path
+
+    return make
+
+
+def v1(path, quota, period="100000"):
+    group = f"{V1}/{path}/cpu.cfs_"
+    return {f"{group}quota_us": f"{quota}\n", f"{group}period_us": f"{period}\n"}
+
+
+SYSTEMS = {
+    "nothing": ({}, math.inf),
+    "no groups": ({"proc/self/cgroup": ""}, math.inf),
+    "v2 without a quota": (
+        {"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": "max 100000\n"},
+        math.inf,
+    ),
+    "v2 in a container": ({"proc/self/cgroup": "0::/\n", f"{V2}/cpu.max": "150000 100000\n"}, 1.5),
+    "v2, the outer group is tighter": (
+        {
+            "proc/self/cgroup": "0::/a/b/c\n",
+            f"{V2}/a/cpu.max": "50000 100000\n",
+            f"{V2}/a/b/cpu.max": "max 100000\n",
+            f"{V2}/a/b/c/cpu.max": "400000 100000\n",
+        },
+        0.5,
+    ),
+    "v2, the inner group is tighter": (
+        {
+            "proc/self/cgroup": "0::/a/b\n",
+            f"{V2}/a/cpu.max": "400000 100000\n",
+            f"{V2}/a/b/cpu.max": "60000 20000\n",
+        },
+        3,
+    ),
+    "v2, a sibling is none of ours": (
+        {"proc/self/cgroup": "0::/a\n", f"{V2}/b/cpu.max": "50000 100000\n"},
+        math.inf,
+    ),
+    "v2, a group outside of the namespace": (
+        {"proc/self/cgroup": "0::/../other\n", f"{V2}/cpu.max": "200000 100000\n"},
+        2,
+    ),
+    "v1": ({"proc/self/cgroup": "4:cpu,cpuacct:/a/b\n", **v1("a", 250000)}, 2.5),
+    "v1 without a quota": ({"proc/self/cgroup": "4:cpu,cpuacct:/a\n", **v1("a", -1)}, math.inf),
+    "v1 in a container, with the path of the host": (
+        {"proc/self/cgroup": "4:cpu,cpuacct:/docker/1f\n", **v1("", 100000)},
+        1,
+    ),
+    "v1, mounted as cpu": (
+        {
+            "proc/self/cgroup": "1:cpu:/\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        },
+        3,
+    ),
+    "v1, another controller": (
+        {
+            "proc/self/cgroup": "2:cpuset:/\n",
+            "sys/fs/cgroup/cpuset/cpu.cfs_quota_us": "300000",
+            "sys/fs/cgroup/cpuset/cpu.cfs_period_us": "100000",
+        },
+        math.inf,
+    ),
+    "hybrid": (
+        {
+            "proc/self/cgroup": "4:cpu,cpuacct:/a\n1:name=systemd:/x\n0::/u\n",
+            f"{V2}/unified/u/cgroup.procs": "1",
+            **v1("a", 200000),
+        },
+        2,
+    ),
+    "hybrid, with the processors in v2": (
+        {
+            "proc/self/cgroup": "1:name=systemd:/x\n0::/u\n",
+            f"{V2}/unified/u/cpu.max": "70000 100000",
+        },
+        0.7,
+    ),
+    "damaged": (
+        {
+            "proc/self/cgroup": "\n::\n0\n0::/a\n4:cpu,cpuacct:/b\n",
+            f"{V2}/a/cpu.max": "many 100000",
+            f"{V2}/cpu.max": b"\xff\xfe",
+            **v1("b", "0"),
+            **v1("", "100000", "0"),
+        },
+        math.inf,
+    ),
+    "damaged, but for one": (
+        {"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": "", f"{V2}/cpu.max": "100000 100000"},
+        1,
+    ),
+    "no text": ({"proc/self/cgroup": b"0::/\xff\n", f"{V2}/cpu.max": "100000 100000"}, math.inf),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_tightest_quota_counts(tree, system):
+    files, expected = SYSTEMS[system]
+    assert cpu_quota(tree(files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "bound", "quota", "expected"),
+    [
+        (None, 4, math.inf, 4),
+        (None, 4, 1.0, 1),
+        (None, 4, 1.1, 2),
+        (None, 4, 0.05, 1),
+        (None, 2, 8.0, 2),
+        ("3", 2, 1.0, 3),
+        ("3,2", 2, 1.0, 3),
+        ("0", 2, 1.0, 1),
+        ("many", 4, 3.0, 3),
+    ],
+)
+def test_threads_are_those_of_the_environment_or_of_the_quota(
+    monkeypatch, wanted, bound, quota, expected
+):
+    if wanted is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(bound)), raising=False)
+    monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
+    assert default_threads() == expected
+    assert NativeHandler(seed=1).info()["threads"] == str(expected)
+
+
+# -- waiting ---------------------------------------------------------------------------------
+
+KERNEL = """
+import os, subprocess
+from brainstorm.handlers import NativeHandler
+from brainstorm.optree import Variable, linearise
+import numpy as np
+x = Variable((4,))
+NativeHandler(np.float32, threads=2).run_program(
+    linearise(x * 2), [np.ones(4, np.float32)], [np.ones(4, np.float32)], [False])
+print(*(name for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME") if name in os.environ))
+subprocess.run(["env"])
+"""
+
+
+@pytest.mark.skipif(not compiler.is_available(), reason="NO C COMPILER: THREADS ARE NOT TESTED")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, threads._BRIEFLY["GOMP_SPINCOUNT"]),
+        ({"GOMP_SPINCOUNT": "77"}, "77"),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, "0"),
+    ],
+)
+def test_threads_wait_briefly_unless_the_user_says_how(given, expected):
+    unset = {*threads._BRIEFLY, "OMP_WAIT_POLICY"}
+    environment = {k: v for k, v in os.environ.items() if k not in unset}
+    environment |= {"OMP_DISPLAY_ENV": "verbose", **given}
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL], capture_output=True, text=True, env=environment, check=True
+    )
+    if "GOMP_SPINCOUNT = " not in done.stderr:
+        pytest.skip("WITHOUT THE GNU OPENMP LIBRARY HOW ITS THREADS WAIT IS NOT TESTED")
+    assert f"GOMP_SPINCOUNT = '{expected}'" in done.stderr
+    seen = [line for line in done.stdout.splitlines() if line.startswith(tuple(unset))]
+    left = set(given) & set(threads._BRIEFLY)
+    assert seen == [*left, *(f"{name}={given[name]}" for name in given)]
