@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -22,70 +23,53 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers.compiler_flags import (
+    BASE,
+    GROUPS,
+    PATIENCE,
+    Flags,
+    find_flags,
+    run_compiler,
+)
+from brainstorm.handlers.threads import load_library
 
-__all__ = ["cache_directory", "compiler_command", "is_available", "load"]
+__all__ = ["cache_directory", "compiler_command", "describe", "is_available", "load"]
 
 LOG = logging.getLogger("brainstorm")
-
-# Threaded jumps would make masked special cases of what is clamped, and partial redundancy
-# elimination branches, with which a loop is not vectorised.
-_BASE = (
-    "-std=gnu11 -O3 -fno-math-errno -fno-trapping-math -fno-thread-jumps -fno-tree-pre "
-    "-ffp-contract=fast -shared -fPIC -w"
-)
-# GCC would use half of AVX-512's registers, as wide ones slowed down the processors of 2017.
-_NATIVE = "-march=native"
-if platform.machine() in ("x86_64", "AMD64"):
-    _NATIVE += " -mprefer-vector-width=512"
-#: From the fastest code to what every compiler understands; the first that works is used.
-FLAGS = (
-    (f"{_BASE} {_NATIVE} -fopenmp -DBS_VECTOR_LIBRARY", "-lmvec -lm"),
-    (f"{_BASE} {_NATIVE} -fopenmp", "-lm"),
-    (f"{_BASE} {_NATIVE} -fopenmp-simd", "-lm"),
-    (_BASE, "-lm"),
-)
-#: Seconds that the compiler may take.
-PATIENCE = 120
 
 
 def compiler_command() -> list[str] | None:
     """Return the command of the C compiler: that in the variable CC, else cc, gcc or clang."""
-    wanted = shlex.split(os.environ.get("CC", ""))
-    if wanted:
-        return wanted if shutil.which(wanted[0]) else None
-    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    return None if found is None else [found]
+    return next(map(list, _commands()), None)
+
+
+def _commands() -> tuple[tuple[str, ...], ...]:
+    """Return all commands that are there, of which the first that works is used."""
+    wanted = os.environ.get("CC", "").strip()
+    try:
+        words = shlex.split(wanted)
+    except ValueError:  # an open quotation mark
+        words = [wanted]
+    if words:
+        return (tuple(words),) if shutil.which(words[0]) else ()
+    return tuple((found,) for found in map(shutil.which, ("cc", "gcc", "clang")) if found)
 
 
 def is_available() -> bool:
     """Return whether C can be compiled and loaded here; logs once if it cannot."""
-    command = compiler_command()
-    return _works(tuple(command or ()), str(cache_directory()))
+    return not _compiler_here()[1].problem
 
 
-def _probe_source(seal: str) -> str:
-    return (
-        f'const char *probe_seal(void) {{ return "{seal}"; }}\n'
-        "void probe(char *const *p, const long *n) { }\n"
-    )
-
-
-@functools.lru_cache
-def _works(command: tuple[str, ...], directory: str) -> bool:
-    reason = "no C compiler was found"
-    if command:
-        try:
-            load(_probe_source, "probe")
-            return True
-        except MissingDependencyError as error:
-            reason = str(error)
-    LOG.warning(
-        "op-trees run on NumPy, which is slower: %s. Install a C compiler, or name one in CC.",
-        reason,
-    )
-    return False
+def describe() -> str:
+    """Return what compiles C here, or why nothing does."""
+    found = _compiler_here()[1]
+    if found.problem:
+        return f"numpy ({found.problem})"
+    threads = "with" if found.flags.has_threads else "without"
+    return f"C, compiled by {shlex.join(found.command)}, {threads} threads"
 
 
 def cache_directory() -> Path:
@@ -115,19 +99,83 @@ def _writable_directory() -> Path:
     return _private_directory()
 
 
+class _Compiler(NamedTuple):
+    """A compiler: what compiled code depends on besides its source, or why it is of no use."""
+
+    command: tuple[str, ...] = ()
+    key: str = ""
+    flags: Flags = BASE
+    problem: str = ""
+
+
+def _compiler_here() -> tuple[Path, _Compiler]:
+    directory = _writable_directory()
+    return directory, _find_compiler(_commands(), directory)
+
+
 @functools.lru_cache
+def _find_compiler(commands: tuple[tuple[str, ...], ...], directory: Path) -> _Compiler:
+    """Return the first compiler that works; says so if there is none."""
+    problems = []
+    for command in commands:
+        try:
+            machine = _machine(command)
+            flags = _known_flags(machine, directory) or _new_flags(command, machine, directory)
+            return _Compiler(command, f"{machine}\n{flags}", flags)
+        except MissingDependencyError as error:
+            problems.append(str(error))
+    named = f": CC is {os.environ['CC']!r}" if os.environ.get("CC") else ""
+    problem = "; ".join(problems) or f"no C compiler was found{named}"
+    LOG.warning(
+        "op-trees run on NumPy, which is slower: %s. Install a C compiler, or name one in CC.",
+        problem,
+    )
+    return _Compiler(problem=problem)
+
+
 def _machine(command: tuple[str, ...]) -> str:
-    """Return what compiled code depends on besides its source."""
-    try:
+    """Return what the flags of a compiler depend on."""
+    version = ""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         version = subprocess.run(
             [*command, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=False
         ).stdout
-    except OSError:
-        version = ""
     features = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         features = next((line for line in file if line.startswith(("flags", "Features"))), "")
-    return "\n".join([*command, version, platform.machine(), features, repr(FLAGS)])
+    return "\n".join([*command, version, platform.machine(), features, repr(GROUPS)])
+
+
+def _known_flags(machine: str, directory: Path) -> Flags | None:
+    """Return what the cache has: a library that was made with the flags, and returns them."""
+    library = _find_library(directory, _hash(machine), "flags")
+    if library is None:
+        return None
+    texts = (library.flags_options, library.flags_libraries)
+    for function in texts:
+        function.restype = ctypes.c_char_p
+    return Flags(*(function().decode() for function in texts))
+
+
+def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags:
+    """Find out which flags a compiler takes, and leave that in the cache."""
+    try:
+        with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
+            flags = find_flags(command, Path(work))
+    except OSError as error:
+        raise _no_place(directory, error) from None
+    seal = _hash(machine)
+    returned = {"seal": seal, "options": flags.options, "libraries": flags.libraries}
+    source = "".join(
+        f"const char *flags_{name}(void) {{ return {json.dumps(text)}; }}\n"
+        for name, text in returned.items()
+    )
+    _build_library(command, flags, source, "flags", seal, directory)
+    return flags
+
+
+#: What was wrong with sources, by directory and seal: they are not compiled again.
+_failures: dict[tuple[Path, str], str] = {}
 
 
 def load(render: Callable[[str], str], name: str) -> Callable[..., None]:
@@ -140,63 +188,78 @@ def load(render: Callable[[str], str], name: str) -> Callable[..., None]:
 
     Raises:
         MissingDependencyError: If there is no compiler, it does not accept the source, or there is
-            no place for what it makes.
+            no place for what it makes. The same source is not tried again in this process.
     """
-    command = tuple(compiler_command() or ())
-    text = "\n".join([_machine(command) if command else "", name, render("")])
-    seal = hashlib.sha256(text.encode()).hexdigest()[:32]
-    directory = _writable_directory()
-    for path in sorted(directory.glob(f"{seal}-*.so")):
-        function = _load_checked(path, seal, name)
-        if function is not None:
-            return function
-    if not command:
-        raise MissingDependencyError("no C compiler was found")
-    try:
-        path = _build(command, render(seal), seal, directory)
-    except OSError as error:
-        raise MissingDependencyError(f"{directory} takes no compiled library: {error}") from None
-    function = _load_checked(path, seal, name)
-    if function is None:
-        raise MissingDependencyError(f"{shlex.join(command)} made a library that does not load")
-    return function
-
-
-def _load_checked(path: Path, seal: str, name: str) -> Callable[..., None] | None:
-    """Load a library if it is what its name says."""
-    try:
-        if _content_hash(path.read_bytes()) != path.stem.partition("-")[2]:
-            return None
-        library = ctypes.CDLL(str(path))
-        ask = getattr(library, f"{name}_seal")
-        ask.restype = ctypes.c_char_p
-        if ask() != seal.encode():
-            return None
-        function = getattr(library, name)
-    except (OSError, AttributeError):
-        return None
+    directory, compiler = _compiler_here()
+    if compiler.problem:
+        raise MissingDependencyError(compiler.problem)
+    seal = _hash(f"{compiler.key}\n{name}\n{render('')}")
+    if (directory, seal) in _failures:
+        raise MissingDependencyError(_failures[directory, seal])
+    library = _find_library(directory, seal, name)
+    if library is None:
+        try:
+            source = render(seal)
+            library = _build_library(
+                compiler.command, compiler.flags, source, name, seal, directory
+            )
+        except MissingDependencyError as error:
+            if not _failures:
+                LOG.warning("a kernel is done without, and slower: %s", error)
+            _failures[directory, seal] = str(error)
+            raise
+    function = getattr(library, name)
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), None
     return function
 
 
-def _content_hash(content: bytes) -> str:
+def _find_library(directory: Path, seal: str, name: str) -> ctypes.CDLL | None:
+    found = (_load_checked(path, seal, name) for path in sorted(directory.glob(f"{seal}-*.so")))
+    return next(filter(None, found), None)
+
+
+def _load_checked(path: Path, seal: str, name: str) -> ctypes.CDLL | None:
+    """Load a library if it is what its name says."""
+    try:
+        if _hash(path.read_bytes()) != path.stem.partition("-")[2]:
+            return None
+        library = load_library(str(path))
+        ask = getattr(library, f"{name}_seal")
+        ask.restype = ctypes.c_char_p
+        return library if ask() == seal.encode() else None
+    except (OSError, AttributeError):
+        return None
+
+
+def _hash(content: str | bytes) -> str:
+    content = content.encode() if isinstance(content, str) else content
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _build(command: tuple[str, ...], source: str, seal: str, directory: Path) -> Path:
+def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
+    return MissingDependencyError(f"{directory} takes no compiled library: {error}")
+
+
+def _build_library(
+    command: tuple[str, ...], flags: Flags, source: str, name: str, seal: str, directory: Path
+) -> ctypes.CDLL:
+    try:
+        path = _build(command, flags, source, seal, directory)
+    except OSError as error:
+        raise _no_place(directory, error) from None
+    library = _load_checked(path, seal, name)
+    if library is None:
+        path.unlink(missing_ok=True)
+        raise MissingDependencyError(f"{shlex.join(command)} made a library that does not load")
+    return library
+
+
+def _build(command: tuple[str, ...], flags: Flags, source: str, seal: str, directory: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
         text, library = Path(work, "kernel.c"), Path(work, "kernel.so")
         text.write_text(source)
-        messages = ""
-        for flags, libraries in FLAGS:
-            words = [*command, *flags.split(), str(text), "-o", str(library), *libraries.split()]
-            try:
-                done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise MissingDependencyError(f"{shlex.join(command)}: {error}") from None
-            if done.returncode == 0:
-                path = directory / f"{seal}-{_content_hash(library.read_bytes())}.so"
-                os.replace(library, path)
-                return path
-            messages = messages or done.stderr
-    raise MissingDependencyError(f"{shlex.join(command)} failed: {messages.strip()[:1000]}")
+        if problem := run_compiler(flags.command(command, text, library, "-shared")):
+            raise MissingDependencyError(f"{shlex.join(command)} failed: {problem}")
+        path = directory / f"{seal}-{_hash(library.read_bytes())}.so"
+        os.replace(library, path)
+        return path

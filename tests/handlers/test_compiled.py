@@ -1,8 +1,5 @@
 import gc
-import logging
 import multiprocessing
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -10,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiled, compiler
 from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.compiled_layout import Layout
 from brainstorm.handlers.numpy_memory import overlap
+from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import OPERATORS, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
@@ -343,7 +341,7 @@ def test_python_threads_have_their_own_buffers():
 
 def _in_child(run, a, out, results):
     run([a], [out])
-    results.put((compiled.default_threads(), float(out[0])))
+    results.put((default_threads(), float(out[0])))
 
 
 @pytest.mark.skipif(not hasattr(compiled.os, "fork"), reason="no fork here")
@@ -385,101 +383,3 @@ def test_source_can_be_printed():
     run = CompiledProgram(linearise([x + 1]))
     arrays = [np.zeros(3, np.float32)], [np.zeros(3, np.float32)]
     assert "const float v0 = (float)(r0 + ((float)1.0));" in run.source(*arrays)
-
-
-# -- the cache -------------------------------------------------------------------------------
-
-
-def probe(answer):
-    return lambda seal: (
-        f'const char *probe_seal(void) {{ return "{seal}"; }}\n'
-        f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
-    )
-
-
-def ask(function):
-    number = np.zeros(1, np.int64)
-    function(number.ctypes.data, number.ctypes.data)
-    return int(number[0])
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    return tmp_path
-
-
-def test_cache_is_used(cache, monkeypatch):
-    assert ask(compiler.load(probe(5), "probe")) == 5
-    monkeypatch.setattr(compiler, "_build", None)
-    assert ask(compiler.load(probe(5), "probe")) == 5
-    assert [path.suffix for path in cache.iterdir()] == [".so"]
-
-
-@pytest.mark.parametrize("content", ["truncated", "empty", "foreign"])
-def test_files_that_are_not_what_they_should_be_are_built_again(cache, content):
-    compiler.load(probe(6), "probe")
-    (path,) = cache.iterdir()
-    good = path.read_bytes()
-    path.unlink()  # what is loaded stays as it is
-    if content == "foreign":  # a sound library of another source under this name
-        other = compiler._build(
-            tuple(compiler.compiler_command()), probe(7)("other"), "other", cache
-        )
-        path = path.with_name(path.name.partition("-")[0] + "-" + other.name.partition("-")[2])
-        other.rename(path)
-    else:
-        path.write_bytes(good[: len(good) // 2] if content == "truncated" else b"")
-    assert ask(compiler.load(probe(6), "probe")) == 6
-
-
-PROCESS = """
-import sys
-from tests.handlers.test_compiled import ask, probe
-from brainstorm.handlers import compiler
-print(ask(compiler.load(probe(8), "probe")))
-"""
-
-
-def test_two_processes_at_once(cache):
-    command = [sys.executable, "-c", PROCESS]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate(timeout=60)[0].strip() for process in both] == ["8", "8"]
-    assert all(path.suffix == ".so" for path in cache.iterdir())
-
-
-def test_directory_that_cannot_be_made(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    assert ask(compiler.load(probe(9), "probe")) == 9
-
-
-def test_a_full_disk_is_a_missing_compiler(cache, monkeypatch):
-    def full(source, target):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(compiler.os, "replace", full)
-    with pytest.raises(MissingDependencyError, match="takes no compiled library: .* No space left"):
-        compiler.load(probe(11), "probe")
-    assert not list(cache.iterdir())
-
-
-@pytest.mark.parametrize("command", ["no-such-compiler-here", "false"])
-def test_no_compiler(cache, monkeypatch, caplog, command):
-    monkeypatch.setenv("CC", command)
-    with caplog.at_level(logging.WARNING):
-        assert not compiler.is_available()
-        assert not compiler.is_available()
-    assert len(caplog.records) == 1
-    assert "op-trees run on NumPy, which is slower" in caplog.text
-    with pytest.raises(MissingDependencyError, match="no C compiler was found|false failed"):
-        compiler.load(probe(10), "probe")
-
-
-def test_available(cache):
-    assert compiler.is_available()
-
-
-def test_errors_of_the_compiler_are_shown(cache):
-    with pytest.raises(MissingDependencyError, match="nonsense"):
-        compiler.load(lambda seal: "nonsense", "probe")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
-from brainstorm.handlers import compiled, compiler
+from brainstorm.handlers import compiler
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.native import convolutions, pooling, products, rows
@@ -30,6 +30,7 @@ from brainstorm.handlers.native.library import Library, UnsupportedError, load
 from brainstorm.handlers.native.native_operation import NATIVES, NativeOperation, native
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.numpy_handler import NumpyHandler
+from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.optree import Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
@@ -40,13 +41,9 @@ __all__ = ["NativeHandler", "is_available"]
 COMPUTE = ("float32", "bf16")
 
 _handlers: weakref.WeakSet[NativeHandler] = weakref.WeakSet()
-_is_forked = False
 
 
 def _after_fork() -> None:
-    # The threads of the GNU OpenMP library stay behind in the parent: waiting for them has no end.
-    global _is_forked
-    _is_forked = True
     for handler in list(_handlers):
         handler.threads = 1
         handler._forget()
@@ -112,7 +109,7 @@ class NativeHandler(ProgramOperations):
             raise HandlerValidationError(
                 f"NativeHandler(threads): expected a positive integer or None, got {threads!r}"
             )
-        self.threads = threads or compiled.default_threads()
+        self.threads = threads or default_threads()
         self._connect()
         super().__init__(dtype, seed)
         if compute == "bf16":
@@ -142,7 +139,7 @@ class NativeHandler(ProgramOperations):
         return cls(description["dtype"], compute=description.get("compute", "float32"))
 
     def _connect(self) -> None:
-        if _is_forked:
+        if is_forked():
             self.threads = 1
         self._library, self._library_name = load()
         self._executors: dict[int, tuple[weakref.ref[Program], CompiledProgram | None]] = {}
@@ -167,9 +164,9 @@ class NativeHandler(ProgramOperations):
         fast = self._library is not None and single
         why = self._library_name if single else "oneDNN has no float64"
         numpy = f"numpy ({why})"
-        command = compiler.compiler_command()
-        c = f"C, compiled by {' '.join(command)}" if command else "numpy (no C compiler was found)"
-        others = f"; others on numpy ({self._refusal})" if command and self._refusal else ""
+        c = compiler.describe()
+        some = c.startswith("C") and self._refusal
+        others = f"; others on numpy ({self._refusal})" if some else ""
         return {
             **basis,
             "compute": self._compute if single else self.dtype.name,

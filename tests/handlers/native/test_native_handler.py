@@ -47,7 +47,9 @@ def test_info(native, monkeypatch):
     assert info["threads"] == str(native.threads)
     assert "(oneDNN has no float64)" in NativeHandler(np.float64, seed=1).info()["products"]
     monkeypatch.setenv("CC", "no-such-compiler-here")
-    assert native.info()["op-trees"] == "numpy (no C compiler was found)"
+    assert native.info()["op-trees"] == (
+        "numpy (no C compiler was found: CC is 'no-such-compiler-here')"
+    )
 
 
 def test_description():

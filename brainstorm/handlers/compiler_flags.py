@@ -1,0 +1,148 @@
+"""Which flags a C compiler takes: found out by programs that are compiled and run.
+
+Every compiler gets what it is known to do fast code with; what it refuses, or what makes a program
+that does not run as it should, costs that group of flags alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from brainstorm.errors import MissingDependencyError
+
+__all__ = ["GROUPS", "PATIENCE", "Flags", "find_flags", "run_compiler"]
+
+#: Seconds that the compiler may take.
+PATIENCE = 120
+
+
+class Flags(NamedTuple):
+    """What stands in front of a source and behind it, divided by spaces."""
+
+    options: str
+    libraries: str = ""
+
+    def __add__(self, more: Flags) -> Flags:  # type: ignore[override]
+        return Flags(f"{self.options} {more.options}", f"{more.libraries} {self.libraries}")
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether loops run in several threads."""
+        return "-DBS_THREADS" in self.options.split()
+
+    def command(
+        self, command: Sequence[str], source: Path, target: Path, extra: str = ""
+    ) -> list[str]:
+        """Return the words of the call that makes `target` from `source`."""
+        before, after = (*self.options.split(), *extra.split()), self.libraries.split()
+        return [*command, *before, str(source), "-o", str(target), *after]
+
+
+# GCC would use half of AVX-512's registers, as wide ones slowed down the processors of 2017.
+_WIDE = " -mprefer-vector-width=512" if platform.machine() in ("x86_64", "AMD64") else ""
+
+#: What every compiler takes.
+BASE = Flags("-O3 -w -fPIC", "-lm")
+#: Groups of alternatives, of which the first that works is used, or none.
+GROUPS = (
+    (Flags("-std=gnu11"),),
+    # Zig's compiler may end a program at what C leaves undefined, unless it is told not to.
+    (Flags("-fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-sanitize=all"),),
+    # Of GCC. Threaded jumps would make masked special cases of what is clamped, and partial
+    # redundancy elimination branches, with which a loop is not vectorised.
+    (Flags("-fno-thread-jumps -fno-tree-pre"),),
+    (Flags(f"-march=native{_WIDE}"), Flags("-march=native"), Flags("-mcpu=native")),
+    (Flags("-fopenmp -DBS_THREADS"), Flags("-fopenmp-simd")),
+    # GCC finds the vector functions of the GNU C library by their declarations, clang by a flag.
+    (Flags("-DBS_VECTOR_LIBRARY", "-lmvec"), Flags("-fveclib=libmvec", "-lmvec")),
+)
+
+#: A program that returns 0 if vectors and threads do what they should.
+_PROBE = r"""
+#include <math.h>
+#ifdef BS_VECTOR_LIBRARY
+#ifdef __clang__
+#error "it does not vectorise calls of declared functions"
+#endif
+#pragma omp declare simd notinbranch
+double exp(double);
+#endif
+int main(int count, char **words) {
+  double x[64], y[64], started = 0;
+  for (int i = 0; i < 64; i++) x[i] = count + i / 64.0;
+#pragma omp simd
+  for (int i = 0; i < 64; i++) y[i] = exp(x[i]) * exp(-x[i]) - 1;
+  for (int i = 0; i < 64; i++)
+    if (!(fabs(y[i]) < 1e-13)) return 2;
+#pragma omp parallel num_threads(2)
+  {
+#pragma omp atomic
+    started += 1;
+  }
+#ifdef BS_THREADS
+  if (started != 2) return 3;
+#endif
+  return 0;
+}
+"""
+
+
+def find_flags(command: Sequence[str], work: Path) -> Flags:
+    """Return the best flags that a compiler takes.
+
+    Args:
+        command: Its words.
+        work: A directory for files, which are left there.
+
+    Raises:
+        MissingDependencyError: It makes no programs that run.
+        OSError: The directory cannot be written.
+    """
+    source, program = work / "probe.c", work / "probe"
+    source.write_text(_PROBE)
+
+    def problem(flags: Flags) -> str:
+        program.unlink(missing_ok=True)
+        return run_compiler(flags.command(command, source, program)) or _run(program)
+
+    flags = BASE
+    for group in GROUPS:
+        flags += group[0]
+    if not problem(flags):  # GCC's, on Linux
+        return flags
+    flags = BASE
+    if refusal := problem(flags):
+        raise MissingDependencyError(f"{shlex.join(command)} failed: {refusal}")
+    for group in GROUPS:
+        better = (flags + more for more in group)
+        flags = next((more for more in better if not problem(more)), flags)
+    return flags
+
+
+def run_compiler(words: Sequence[str]) -> str:
+    """Run a compiler and return what is wrong, or nothing."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip()[:1000] or f"it returned {done.returncode}"
+
+
+def _run(program: Path) -> str:
+    # What the user wants of OpenMP (fewer threads, for one) says nothing about the compiler.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
+    try:
+        done = subprocess.run(
+            [str(program)], capture_output=True, timeout=PATIENCE, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"what it makes does not run: {error}"
+    return f"what it makes returns {done.returncode}" if done.returncode else ""

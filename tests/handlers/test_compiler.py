@@ -1,0 +1,423 @@
+"""The C compiler: every one that works is used, none is run twice for the same, none is needed."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers import compiled, compiler, compiler_flags
+from brainstorm.handlers.compiler_flags import find_flags
+from brainstorm.handlers.native import NativeHandler, kernels
+from brainstorm.handlers.plan import Operation, Plan
+from brainstorm.optree import Variable, linearise
+from brainstorm.optree import functions as fn
+from brainstorm.testing.handler_arguments import Arguments, Call
+
+needs_compiler = pytest.mark.skipif(
+    compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
+)
+POOLING = [
+    f"{kind}pool2d_{way}_batch" for kind in ("max", "avg") for way in ("forward", "backward")
+]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, and nothing that this process has loaded before."""
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
+    monkeypatch.setattr(compiled, "_functions", {})
+    kernels._function.cache_clear()
+    return directory
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Make a shell script the compiler, which writes down what it is asked for.
+
+    It ends with the compiler's own call, `$COMPILER "$@"`, unless the text does something else.
+    """
+
+    def make(text='exec $COMPILER "$@"', command=None):
+        words = shlex.join(command or compiler.compiler_command())
+        file, log = tmp_path / "compiler.sh", tmp_path / "calls"
+        file.write_text(f"COMPILER={shlex.quote(words)}\necho \"$*\" >> '{log}'\n{text}\n")
+        log.write_text("")
+        monkeypatch.setenv("CC", f"sh '{file}'")
+        return lambda: log.read_text().splitlines()
+
+    return make
+
+
+def probe(answer):
+    return lambda seal: (
+        f'const char *probe_seal(void) {{ return "{seal}"; }}\n'
+        f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
+    )
+
+
+def ask(function):
+    number = np.zeros(1, np.int64)
+    function(number.ctypes.data, number.ctypes.data)
+    return int(number[0])
+
+
+# -- compilers -------------------------------------------------------------------------------
+
+COMPILERS = {
+    "gcc": ["gcc"],
+    "clang": ["clang"],
+    "zig": [sys.executable, "-m", "ziglang", "cc"],
+    "tcc": ["tcc"],  # knows neither vectors nor threads
+}
+
+
+def is_installed(name):
+    if name == "zig":
+        return importlib.util.find_spec("ziglang") is not None
+    return shutil.which(name) is not None
+
+
+def formulas(dtype):
+    """Programs of every kind of loop, and their inputs."""
+    x, y = Variable((64, 1500)), Variable((64, 1500))
+    arrays = np.random.default_rng(0).uniform(0.1, 2, (2, *x.shape)).astype(dtype)
+    trees = [fn.exp(x) * fn.tanh(y) * fn.log(x + 1), fn.softmax(x)]
+    if dtype == np.float32:
+        trees += [fn.sum(x * y, 0), fn.max(x), fn.argmax(x, 1)]
+    for tree in trees:
+        program = linearise(tree, lower=True)
+        yield program, list(arrays[: len(program.inputs)]), [np.zeros(tree.shape, dtype)]
+
+
+def run_formulas(dtype):
+    """Compare compiled formulas with what NumPy computes."""
+    handler = NativeHandler(dtype, threads=2, seed=1)
+    for program, inputs, outputs in formulas(dtype):
+        expected = [np.zeros_like(out) for out in outputs]
+        super(NativeHandler, handler).run_program(program, inputs, expected, [False])
+        handler.run_program(program, inputs, outputs, [False])
+        np.testing.assert_allclose(outputs[0], expected[0], 2e-5)
+        assert handler._executors[id(program)][1] is not None
+
+
+def run_everything():
+    """Compute with every kind of kernel, compare with NumPy, and print what compiled it."""
+    run_formulas(np.float32)
+    run_formulas(np.float64)
+    handler = NativeHandler(threads=2, seed=1)
+    small = {"M": 5, "K": 7, "N": 37, "transa": False, "transb": False}
+    for name, fixed in {
+        "dot_mm": small,
+        "take_rows_mv": {},
+        **{name: {} for name in POOLING},
+    }.items():
+        arguments = Arguments(name, 1, np.float32, fixed=fixed, large=not fixed)
+        call = Call(handler, arguments)
+        assert handler._calls_for(name, call.values) is not None, name
+        call.run()
+        for output, wanted in arguments.expected().items():
+            np.testing.assert_allclose(call.get(output), wanted, 1e-4, 1e-5, err_msg=name)
+    replay_products(handler)
+    sys.stdout.write(handler.info()["op-trees"])
+
+
+def replay_products(handler):
+    a, b, out = (np.ones(shape, np.float32) for shape in ((2, 3), (3, 16), (2, 16)))
+    Plan(handler, [Operation("dot_add_mm", {"a": a, "b": b, "out": out})] * 3).replay()
+    np.testing.assert_array_equal(out, np.full((2, 16), 10))
+
+
+def in_process(code, **environment):
+    """Run code in a new process and return what it prints and logs."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"from tests.handlers import test_compiler as t; {code}"],
+        capture_output=True, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+def test_a_compiler_makes_every_kernel_and_is_asked_once(name, cache, script):
+    if not is_installed(name):
+        pytest.skip(f"{name.upper()} IS NOT INSTALLED: KERNELS THAT IT COMPILES ARE NOT TESTED")
+    calls = script(command=COMPILERS[name])
+    info, messages = in_process("t.run_everything()")
+    assert info.startswith(f"C, compiled by {os.environ['CC'].replace(chr(39), '')}, with")
+    found = {word: [x for x in calls() if word in x] for word in ("--version", "probe.c", "kernel")}
+    assert len(found["--version"]) == 1
+    assert len(found["probe.c"]) == 1 if name == "gcc" else 1 < len(found["probe.c"]) < 15
+    # One kernel has vectors, which tcc does not know: oneDNN or NumPy does small products.
+    refused = 1 if name == "tcc" else 0
+    assert len(found["kernel"]) - refused == len(list(cache.iterdir()))
+    assert messages.count("a kernel is done without, and slower") == refused
+    before = len(calls())
+    in_process("t.run_formulas(t.np.float32)")
+    assert calls()[before:] == ["--version"]
+
+
+REFUSING = """
+case " $* " in *" {} "*) echo "what is {}?" >&2; exit 1;; esac
+exec $COMPILER "$@"
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("refused", "remaining"),
+    [
+        ("-fopenmp", "-fopenmp-simd"),
+        ("-lmvec", "-fopenmp"),
+        ("-march=native", "-fopenmp"),
+        ("-fno-tree-pre", "-march=native"),
+        ("-std=gnu11", "-fopenmp"),
+    ],
+)
+def test_a_flag_that_is_refused_costs_itself_alone(cache, script, refused, remaining):
+    script(REFUSING.format(refused, refused))
+    handler = NativeHandler(threads=2, seed=1)
+    program, inputs, outputs = next(formulas(np.float32))
+    handler.run_program(program, inputs, outputs, [False])
+    assert handler._executors[id(program)][1] is not None
+    x, y = (a.astype(np.float64) for a in inputs)
+    np.testing.assert_allclose(outputs[0], np.exp(x) * np.tanh(y) * np.log(x + 1), 1e-5)
+    flags = compiler._compiler_here()[1].flags
+    words = f"{flags.options} {flags.libraries}".split()
+    assert refused not in words
+    assert remaining in words
+    threads = "without" if refused == "-fopenmp" else "with"
+    assert handler.info()["op-trees"].endswith(f", {threads} threads")
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_that_do_not_start_are_not_used(tmp_path, monkeypatch, threads):
+    monkeypatch.setattr(compiler_flags, "_PROBE", f"int main() {{ return {threads} - 2; }}")
+    if threads == 2:
+        assert find_flags(compiler.compiler_command(), tmp_path).has_threads
+    else:
+        with pytest.raises(MissingDependencyError, match="what it makes returns 255"):
+            find_flags(compiler.compiler_command(), tmp_path)
+
+
+@needs_compiler
+def test_a_compiler_that_takes_openmp_and_ignores_it_has_no_threads(cache, script):
+    script('exec $COMPILER $(echo "$@" | sed s/-fopenmp//)')
+    assert compiler.is_available()
+    assert compiler.describe().endswith(", without threads")
+
+
+@needs_compiler
+def test_what_the_user_wants_of_openmp_is_nothing_against_the_compiler(cache, monkeypatch):
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    assert compiler.describe().endswith(", with threads") or "clang" in compiler.describe()
+
+
+@needs_compiler
+def test_the_first_compiler_that_works_is_used(cache, tmp_path, monkeypatch):
+    works = compiler.compiler_command()[0]
+    for name, target in {"cc": shutil.which("false"), "gcc": works}.items():
+        (tmp_path / name).symlink_to(target)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(compiler.shutil, "which", {n: str(tmp_path / n) for n in ("cc", "gcc")}.get)
+    assert compiler.describe().startswith(f"C, compiled by {tmp_path / 'gcc'}, ")
+
+
+# -- compilers that do not work --------------------------------------------------------------
+
+
+def run_formula(handler):
+    program, inputs, outputs = next(formulas(np.float32))
+    handler.run_program(program, inputs, outputs, [False])
+    np.testing.assert_allclose(
+        outputs[0], np.exp(inputs[0]) * np.tanh(inputs[1]) * np.log(inputs[0] + 1), 1e-5
+    )
+
+
+def run_operation(name, handler):
+    arguments = Arguments(name, 1, np.float32)
+    call = Call(handler, arguments)
+    call.run()
+    for output, wanted in arguments.expected().items():
+        np.testing.assert_allclose(call.get(output), wanted, 1e-4, 1e-5)
+
+
+PATHS = {
+    "formulas": run_formula,
+    "small products": functools.partial(run_operation, "dot_mm"),
+    "pooling": functools.partial(run_operation, "maxpool2d_forward_batch"),
+    "rows": functools.partial(run_operation, "take_rows_mv"),
+    "replay": replay_products,
+}
+#: The second makes no programs, the third programs but no libraries that load.
+BROKEN = {
+    "exit 1": "failed: it returned 1",
+    "exit 0": "failed: what it makes does not run: .*No such file",
+    """
+case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; o=$w; done;;
+*) exec $COMPILER "$@";; esac
+""": "made a library that does not load",
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("text", BROKEN, ids=BROKEN.values())
+def test_a_useless_compiler_is_said_once_and_is_asked_once(cache, script, caplog, text):
+    calls = script(text)
+    with caplog.at_level(logging.WARNING, "brainstorm"):
+        for path in (*PATHS.values(), *PATHS.values()):
+            path(NativeHandler(seed=1))
+    (record,) = caplog.records
+    assert re.search("op-trees run on NumPy, .*" + BROKEN[text], record.getMessage(), re.DOTALL)
+    asked = len(calls())
+    with pytest.raises(MissingDependencyError, match=BROKEN[text]):
+        compiler.load(probe(10), "probe")
+    assert re.search(BROKEN[text], NativeHandler(seed=1).info()["op-trees"])
+    assert len(calls()) == asked
+
+
+@pytest.mark.parametrize("command", ["no-such-compiler-here", "gcc '"])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_missing_compiler_is_said_once_wherever_it_is_missed(
+    cache, monkeypatch, caplog, path, command
+):
+    monkeypatch.setenv("CC", command)
+    with caplog.at_level(logging.WARNING, "brainstorm"):
+        for _ in range(2):
+            PATHS[path](NativeHandler(seed=1))
+    missing = f"no C compiler was found: CC is {command!r}"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"op-trees run on NumPy, which is slower: {missing}. "
+        "Install a C compiler, or name one in CC."
+    ]
+    assert NativeHandler(seed=1).info()["op-trees"] == f"numpy ({missing})"
+    assert not compiler.is_available()
+    with pytest.raises(MissingDependencyError, match=re.escape(missing)):
+        compiler.load(probe(10), "probe")
+
+
+@needs_compiler
+def test_a_source_that_is_refused_is_not_compiled_again(cache, script, caplog):
+    calls = script("""
+for w in "$@"; do case "$w" in *kernel.c) grep -q loop0 "$w" && { echo "too hard" >&2; exit 1; };;
+esac; done
+exec $COMPILER "$@"
+""")
+    with caplog.at_level(logging.WARNING, "brainstorm"):
+        for _ in range(3):
+            run_formula(NativeHandler(seed=1))
+    refused = [words for words in calls() if "kernel.c" in words]
+    assert len(refused) == 2  # one of them is what the cache keeps about the compiler
+    assert [record.getMessage()[:53] for record in caplog.records] == [
+        "a kernel is done without, and slower: sh " + os.environ["CC"][4:16]
+    ]
+    for _ in range(2):
+        with pytest.raises(MissingDependencyError, match="nonsense"):
+            compiler.load(lambda seal: "nonsense", "probe")
+    assert len(calls()) == 1 + sum("probe.c" in words for words in calls()) + 3
+
+
+@needs_compiler
+def test_a_failure_of_one_directory_is_none_of_another(cache, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler.os, "replace", no_space)
+        with pytest.raises(MissingDependencyError, match="No space left"):
+            compiler.load(probe(12), "probe")
+    with pytest.raises(MissingDependencyError, match="No space left"):
+        compiler.load(probe(12), "probe")
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "other"))
+    assert ask(compiler.load(probe(12), "probe")) == 12
+
+
+def no_space(source, target):
+    raise OSError(28, "No space left on device")
+
+
+# -- the cache -------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_cache_is_used(cache, monkeypatch):
+    assert ask(compiler.load(probe(5), "probe")) == 5
+    monkeypatch.setattr(compiler, "_build", None)
+    assert ask(compiler.load(probe(5), "probe")) == 5
+    assert {path.suffix for path in cache.iterdir()} == {".so"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("content", ["truncated", "empty", "foreign"])
+def test_files_that_are_not_what_they_should_be_are_built_again(cache, content):
+    compiler.load(probe(7), "probe")
+    others = set(cache.iterdir())
+    compiler.load(probe(6), "probe")
+    (path,) = set(cache.iterdir()) - others
+    good = path.read_bytes()
+    path.unlink()  # what is loaded stays as it is
+    if content == "foreign":  # a sound library of another source under this name
+        for other in others:
+            name = path.name.partition("-")[0] + "-" + other.name.partition("-")[2]
+            path.with_name(name).write_bytes(other.read_bytes())
+    else:
+        path.write_bytes(good[: len(good) // 2] if content == "truncated" else b"")
+    assert ask(compiler.load(probe(6), "probe")) == 6
+
+
+@needs_compiler
+def test_what_is_known_of_a_compiler_is_found_again_and_checked(cache):
+    known = compiler._compiler_here()[1]
+    for content in (None, b""):
+        (path,) = cache.iterdir()
+        if content is not None:
+            path.unlink()
+            path.write_bytes(content)
+        compiler._find_compiler.cache_clear()
+        assert compiler._compiler_here()[1] == known
+
+
+PROCESS = """
+import sys
+from tests.handlers.test_compiler import ask, probe
+from brainstorm.handlers import compiler
+print(ask(compiler.load(probe(8), "probe")))
+"""
+
+
+@needs_compiler
+def test_two_processes_at_once(cache):
+    command = [sys.executable, "-c", PROCESS]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate(timeout=60)[0].strip() for process in both] == ["8", "8"]
+    assert all(path.suffix == ".so" for path in cache.iterdir())
+
+
+@needs_compiler
+def test_directory_that_cannot_be_made(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert ask(compiler.load(probe(9), "probe")) == 9
+
+
+@needs_compiler
+def test_a_full_disk_is_a_missing_compiler(cache, monkeypatch):
+    monkeypatch.setattr(compiler.os, "replace", no_space)
+    with pytest.raises(MissingDependencyError, match="takes no compiled library: .* No space left"):
+        compiler.load(probe(11), "probe")
+    assert not list(cache.iterdir())
+
+
+@needs_compiler
+def test_errors_of_the_compiler_are_shown(cache):
+    with pytest.raises(MissingDependencyError, match="nonsense"):
+        compiler.load(lambda seal: "nonsense", "probe")
