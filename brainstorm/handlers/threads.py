@@ -130,8 +130,8 @@ def load_library(path: str) -> ctypes.CDLL:
 @contextlib.contextmanager
 def _waiting_briefly() -> Iterator[None]:
     """Have the variables of the environment set; nothing else should see them."""
-    chosen = {*_BRIEFLY, "OMP_WAIT_POLICY"} & os.environ.keys()
-    given = {} if chosen else _BRIEFLY
+    wanted = {} if "OMP_WAIT_POLICY" in os.environ else _BRIEFLY
+    given = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(given)
     try:
         yield
