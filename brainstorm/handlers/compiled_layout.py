@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
-from brainstorm.handlers.optree_functions import view_of
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import C_TYPES, COMBINED, Line, Loop, Read, Write, line_of
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import TILE
 from brainstorm.optree.shapes import region
-from brainstorm.optree.stages import NotRenderableError, Root, Schedule, Stage
+from brainstorm.optree.stages import NotRenderableError, Root, Schedule, Stage, view_of
 from brainstorm.utils import Array
 
 __all__ = ["Layout", "find_overlaps"]

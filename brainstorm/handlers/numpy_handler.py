@@ -14,8 +14,8 @@ from brainstorm.handlers.numpy_images import NumpyImages
 from brainstorm.handlers.numpy_memory import Scratch, aligned_zeros
 from brainstorm.handlers.numpy_random import NumpyStream
 from brainstorm.handlers.numpy_sequences import NumpySequences
-from brainstorm.handlers.optree_numpy import Interpreter
 from brainstorm.optree import Program
+from brainstorm.optree.interpreter import Interpreter
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array
 
@@ -218,21 +218,17 @@ class NumpyHandler(NumpyImages, NumpySequences):
     # -- reductions and indexing -------------------------------------------------------------
 
     def sum_t(self, a: Array, axis: int | None, out: Array) -> None:
-        if axis is None:
-            np.add.reduce(a, axis=None, out=out.reshape(()))
-        elif a.ndim == 2:
-            # A product with ones is several times faster than the reduction of a matrix.
-            rows = axis % 2 == 0
-            ones = self._scratch.ones(a.shape[0 if rows else 1])
-            flat = out if out.ndim == 1 else out[0] if rows else out[:, 0]
-            np.matmul(a.T if rows else a, ones, out=flat)
-        else:
-            np.add.reduce(a, axis=axis, out=out, keepdims=out.ndim == a.ndim)
+        np.copyto(out, self._total(a, axis, out), casting="unsafe")
 
     def sum_add_t(self, a: Array, axis: int | None, out: Array) -> None:
-        total = self._scratch("float", out.shape)
-        self.sum_t(a, axis, total)
-        np.add(out, total, out=out)
+        np.add(out, self._total(a, axis, out), out=out, casting="unsafe")
+
+    def _total(self, a: Array, axis: int | None, out: Array) -> Array:
+        """Return the sum in float64: many numbers are added in it without losing small ones."""
+        if axis is None:
+            return np.add.reduce(a, axis=None, dtype=np.float64)
+        total = self._scratch("total", out.shape, np.float64)
+        return np.add.reduce(a, axis=axis, out=total, keepdims=out.ndim == a.ndim)
 
     def broadcast_t(self, a: Array, axis: int, out: Array) -> None:
         np.copyto(out, a)

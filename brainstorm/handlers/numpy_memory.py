@@ -91,10 +91,6 @@ class Scratch(threading.local):
         """Return what `counting` does, as integers that can index."""
         return self._constant("positions", length, np.arange, np.intp)
 
-    def ones(self, length: int) -> np.ndarray:
-        """Return ones as a read-only part of a kept array."""
-        return self._constant("ones", length, np.ones, self._dtype)
-
     def _constant(self, slot: str, length: int, make: Any, dtype: Any) -> np.ndarray:
         held = self._slots.get(slot)
         if held is None or held.size < length:

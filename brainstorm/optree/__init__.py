@@ -10,8 +10,8 @@ A tree is built from variables by operators and functions and holds no values:
     y_value, dw_value = evaluate([y, dw], {x: x_array, w: w_array})
 
 `nodes` are what trees consist of, `registry` and the two files of `operators` say what an operator
-is, `autodiff` differentiates, `program` flattens trees for executors, `evaluate` is the plainest
-of these, and a `Formula` is a function that builds trees, with a program for any shapes.
+is, `autodiff` differentiates, `program` flattens trees for executors, of which `interpreter` is the
+plainest, and a `Formula` is a function that builds trees, with a program for any shapes.
 """
 
 from brainstorm.optree import operators as operators

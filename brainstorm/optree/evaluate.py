@@ -1,4 +1,4 @@
-"""The reference executor: one NumPy call per step, each into a new array."""
+"""The values of trees, in new arrays."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from brainstorm.errors import ValidationError
+from brainstorm.optree.interpreter import Interpreter
 from brainstorm.optree.nodes import Expression, Variable
-from brainstorm.optree.program import Constant, Program, linearise
+from brainstorm.optree.program import Program, linearise
 from brainstorm.utils import Array
 
 __all__ = ["evaluate"]
@@ -37,27 +38,9 @@ def evaluate(
     if not isinstance(program, Program):
         program = linearise(program)
     arrays = {variable.identity: array for variable, array in bindings.items()}
-    values = {i: _bound(v, arrays) for i, v in enumerate(program.inputs)}
-    with np.errstate(all="ignore"):
-        for step in program.steps:
-            inputs = [
-                x.value
-                if isinstance(x, Constant)
-                else values[x]
-                if i in step.operator.index_operands
-                else values[x].astype(step.dtype, copy=False)
-                for i, x in enumerate(step.operands)
-            ]
-            out = np.empty(step.shape, step.dtype)
-            step.operator.numpy(*inputs, out=out, **step.params)
-            values[step.result] = out
-            for value in step.frees:
-                del values[value]
-    results: list[Array] = []
-    handed_out = set(range(len(program.inputs)))
-    for value in program.outputs:
-        results.append(values[value].copy() if value in handed_out else values[value])
-        handed_out.add(value)
+    inputs = [_bound(variable, arrays) for variable in program.inputs]
+    results = [np.empty(program.shape_of(x), program.dtype_of(x)) for x in program.outputs]
+    Interpreter()(program, inputs, results, [False] * len(results))
     return results
 
 

@@ -122,15 +122,20 @@ def binarize(x: Array, *, out: Array) -> None:
 
 def where(condition: Array, x: Array, y: Array, *, out: Array) -> None:
     """X where the condition is not 0, y elsewhere."""
-    np.copyto(out, np.where(np.not_equal(condition, 0), x, y), casting="same_kind")
+    mask = np.asarray(condition, bool)
+    if out is x:
+        np.copyto(out, y, where=~mask)
+    else:
+        np.copyto(out, y)
+        np.copyto(out, x, where=mask)
 
 
 # -- reductions ------------------------------------------------------------------------------
 
 
 def sum_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """The sum over the axes."""
-    np.add.reduce(x, axis=axis, keepdims=keepdims, out=out)
+    """The sum over the axes, added in the type of `out`."""
+    np.add.reduce(x, axis=axis, dtype=out.dtype, keepdims=keepdims, out=out)
 
 
 def max_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
@@ -161,22 +166,27 @@ def _shifted(x: Array, axis: Axes) -> tuple[Array, Array]:
     return np.exp(x - m), m
 
 
+def _total(e: Array, axis: Axes, keepdims: bool = True) -> Array:
+    """Return the sum, added in float64."""
+    return e.sum(axis=axis, keepdims=keepdims, dtype=np.float64).astype(e.dtype)
+
+
 def logsumexp(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
     """ln(sum e^x) without overflow."""
     e, m = _shifted(x, axis)
-    np.copyto(out, (np.log(e.sum(axis=axis, keepdims=True)) + m).reshape(out.shape))
+    np.copyto(out, (np.log(_total(e, axis)) + m).reshape(out.shape))
 
 
 def softmax(x: Array, *, out: Array, axis: Axes) -> None:
     """e^x / sum e^x without overflow."""
     e, _ = _shifted(x, axis)
-    np.divide(e, e.sum(axis=axis, keepdims=True), out=out)
+    np.divide(e, _total(e, axis), out=out)
 
 
 def log_softmax(x: Array, *, out: Array, axis: Axes) -> None:
     """The logarithm of `softmax`, exact also where that is 0."""
     e, m = _shifted(x, axis)
-    np.subtract(x - m, np.log(e.sum(axis=axis, keepdims=True)), out=out)
+    np.subtract(x - m, np.log(_total(e, axis)), out=out)
 
 
 def cross_entropy(logits: Array, target: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
@@ -184,30 +194,28 @@ def cross_entropy(logits: Array, target: Array, *, out: Array, axis: Axes, keepd
     scratch = np.empty_like(logits)
     log_softmax(logits, out=scratch, axis=axis)
     np.multiply(scratch, target, out=scratch)
-    np.negative(scratch.sum(axis=axis, keepdims=keepdims), out=out)
+    np.negative(_total(scratch, axis, keepdims), out=out)
 
 
 # -- indexing --------------------------------------------------------------------------------
 
 
-def check_indices(numbers: Array, size: int) -> None:
-    """Refuse indices that are not those of an axis of this length."""
+def _checked(indices: Array, size: int) -> Array:
+    """Return indices as integers, if they are those of an axis of this length."""
+    numbers = np.asarray(indices).astype(np.intp, copy=False)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < size:
         raise ValidationError(
             f"op-tree: expected indices from 0 to {size - 1}, got {numbers.min()} to "
             f"{numbers.max()}."
         )
-
-
-def _checked(indices: Array, size: int) -> Array:
-    numbers = np.asarray(indices).astype(np.intp)
-    check_indices(numbers, size)
     return numbers
 
 
 def take(x: Array, indices: Array, *, out: Array, axis: int) -> None:
     """The slices of x at the indices."""
-    np.copyto(out, np.take(x, _checked(indices, x.shape[axis]), axis=axis))
+    numbers = _checked(indices, x.shape[axis])
+    if out.size:  # of an axis without elements nothing can be taken
+        np.take(x, numbers, axis=axis, out=out, mode="clip")
 
 
 def put(values: Array, indices: Array, *, out: Array, axis: int, size: int) -> None:
@@ -252,7 +260,7 @@ def transpose(x: Array, *, out: Array, axes: Axes) -> None:
 
 def reshape(x: Array, *, out: Array) -> None:
     """The elements in another shape."""
-    np.copyto(out, x.reshape(out.shape))
+    np.copyto(out.reshape(x.shape, copy=False), x)
 
 
 def broadcast(x: Array, *, out: Array) -> None:

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from brainstorm.errors import ValidationError
 from brainstorm.optree.program import Program, Step
-from brainstorm.optree.shapes import Shape
+from brainstorm.optree.shapes import Shape, region
+from brainstorm.utils import Array
 
-__all__ = ["VIEWS", "NotRenderableError", "Root", "Schedule", "Stage", "schedule"]
+__all__ = ["VIEWS", "NotRenderableError", "Root", "Schedule", "Stage", "schedule", "view_of"]
 
 #: Operators whose result is another view of their operand's memory.
 VIEWS = ("transpose", "reshape", "slice", "broadcast")
@@ -31,6 +34,19 @@ MOST_STEPS = 1000
 
 class NotRenderableError(ValidationError):
     """The program has steps for which there is no loop nest; another executor has to run it."""
+
+
+def view_of(step: Step) -> Callable[[Array], Array]:
+    """Return what makes the result of one of `VIEWS` of its operand."""
+    name, params, shape = step.operator.name, step.params, step.shape
+    if name == "transpose":
+        return lambda x: x.transpose(params["axes"])
+    if name == "reshape":
+        return lambda x: x.reshape(shape)
+    if name == "broadcast":
+        return lambda x: np.broadcast_to(x, shape)
+    index = (*region(**params), ...)
+    return lambda x: x[index]
 
 
 class Root(NamedTuple):

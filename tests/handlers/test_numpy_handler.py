@@ -231,8 +231,23 @@ def test_nothing_is_allocated_in_steady_state(dtype):
 def test_float32_stays_float32():
     handler = NumpyHandler(np.float32)
     [getattr(handler, name)(*arguments) for name, arguments in heavy_calls(handler)]
-    held = handler._scratch._slots.values()
-    assert not any(array.dtype == np.float64 for array in held)
+    held = handler._scratch._slots
+    assert {name for name, array in held.items() if array.dtype == np.float64} == {"total"}  # sums
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((10**8,), None), ((10**8,), 0), ((10**7, 10), 0), ((10, 10**7), 1), ((2, 10**7, 5), 1)],
+)
+def test_sums_of_many_numbers_are_exact_in_float32(shape, axis):
+    handler = NumpyHandler(np.float32)
+    a = np.broadcast_to(np.float32(0.1), shape)  # one number: repeated, it takes no memory
+    out = handler.zeros(() if axis is None else shape[:axis] + shape[axis + 1 :])
+    handler.sum_t(a, axis, out)
+    expected = float(np.float32(0.1)) * a.size / out.size
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+    handler.sum_add_t(a, axis, out)
+    np.testing.assert_allclose(out, 2 * expected, rtol=1e-6)
 
 
 def test_threads_do_not_share_scratch():

@@ -1,0 +1,236 @@
+"""The reference executor of programs: one NumPy call per step.
+
+Elements are computed in the working type of their step. Some values are more exact until they are
+used or written: integers that are only moved, compared or added, sums, which have the type of an
+accumulator (float64, or integers of 64 bits), and indices.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from brainstorm.optree.program import Constant, Program, Step
+from brainstorm.optree.shapes import Shape
+from brainstorm.optree.stages import VIEWS, view_of
+from brainstorm.utils import Array
+
+__all__ = ["Interpreter"]
+
+Dtype: TypeAlias = np.dtype[Any]
+
+INDEX, BOOLEAN = np.dtype(np.intp), np.dtype(np.bool_)
+#: Operators that take integers as they are.
+EXACT = {"sum", "max", "min", "argmax", "argmin", "dot", "reshape", "concatenate", "embed", "take",
+         "gather"}  # fmt: skip
+#: The type in which numbers of a kind are added, unless their own is wider.
+ACCUMULATORS = {"f": np.float64, "b": np.int64, "i": np.int64, "u": np.uint64}
+
+
+class Interpreter(threading.local):
+    """Runs programs on arrays of NumPy.
+
+    The memory of values is kept per thread and grows to what the largest program needs: from the
+    second run on nothing is allocated but what functions of NumPy take for themselves (in erf,
+    argmax, gather, and what has a lowering). Copies and pickles start without any.
+    """
+
+    def __init__(self) -> None:
+        self._pool = _Pool()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Interpreter, ())
+
+    def __call__(
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: Sequence[bool],
+    ) -> None:
+        """Compute all values of a program, then write or add them to the outputs in their order.
+
+        Outputs may overlap inputs and each other. Floating-point events (overflow, division by
+        zero, ...) give infinity or NaN and no warning.
+        """
+        run = _Run(inputs, _places(program, outputs, accumulate), self._pool)
+        with np.errstate(all="ignore"):
+            for step in program.steps:
+                run.compute(step)
+            if len(outputs) > 1:  # to write the first may change an input that is the second
+                run.detach(program.outputs)
+            for value, out, add in zip(program.outputs, outputs, accumulate, strict=True):
+                array = run.arrays[value]
+                if add:
+                    np.add(out, array, out=out, casting="unsafe")
+                elif array is not out:
+                    np.copyto(out, array, casting="unsafe")
+        run.free(set(program.outputs))
+
+
+def _places(
+    program: Program, outputs: Sequence[Array], accumulate: Sequence[bool]
+) -> dict[int, Array]:
+    """Return the output that the last step may compute into: the only one, by a ufunc.
+
+    Ufuncs give the right result however what they read overlaps what they write.
+    """
+    if len(outputs) == 1 and not accumulate[0] and program.steps:
+        last = program.steps[-1]
+        direct = isinstance(last.operator.numpy, np.ufunc) and last.dtype == outputs[0].dtype
+        if direct and last.result == program.outputs[0]:
+            return {last.result: outputs[0]}
+    return {}
+
+
+class _Piece:
+    """A piece of memory of 2^n bytes, and the number of values in it."""
+
+    __slots__ = ("n", "raw", "values")
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.raw = np.empty(1 << n, np.uint8)
+        self.values = 0
+
+
+class _Pool:
+    """Free pieces of memory; there are few sizes, so that arrays of all shapes share them."""
+
+    def __init__(self) -> None:
+        self._free: list[list[_Piece]] = [[] for _ in range(64)]
+
+    def new(self, shape: Shape, dtype: Dtype) -> tuple[Array, _Piece]:
+        n = (math.prod(shape) * dtype.itemsize).bit_length()
+        free = self._free[n]
+        piece = free.pop() if free else _Piece(n)
+        piece.values = 1
+        return np.ndarray(shape, dtype, piece.raw), piece
+
+    def leave(self, piece: _Piece) -> None:
+        """One value less lies in the piece."""
+        piece.values -= 1
+        if not piece.values:
+            self._free[piece.n].append(piece)
+
+
+#: An array, and the piece of memory that it lies in; None: in that of an input or output.
+Value: TypeAlias = tuple[Array, _Piece | None]
+
+
+class _Run:
+    """The values of one run of a program.
+
+    Args:
+        inputs: The first values.
+        places: Arrays to compute values into, by the number of the value.
+        pool: Where the memory of others comes from.
+
+    Attributes:
+        arrays: The values.
+    """
+
+    def __init__(self, inputs: Sequence[Array], places: dict[int, Array], pool: _Pool) -> None:
+        self.arrays = list(inputs)
+        self._pieces: list[_Piece | None] = [None] * len(inputs)
+        self._places = places
+        self._pool = pool
+
+    def compute(self, step: Step) -> None:
+        """Add the value of the next step, and free what is not used after it."""
+        array, piece = self._view(step) or self._computed(step)
+        self.arrays.append(array)
+        self._pieces.append(piece)
+        self.free(step.frees)
+
+    def detach(self, values: Sequence[int]) -> None:
+        """Copy the values among these that lie in an input."""
+        for value in set(values):
+            if self._pieces[value] is None:
+                array = self.arrays[value]
+                self.arrays[value], self._pieces[value] = self._converted(array, array.dtype)
+
+    def free(self, values: Iterable[int]) -> None:
+        """Give back the memory of values, unless others lie in it too."""
+        for value in values:
+            piece = self._pieces[value]
+            if piece is not None:
+                self._pool.leave(piece)
+
+    def _converted(self, array: Array, dtype: Dtype) -> tuple[Array, _Piece]:
+        result, piece = self._pool.new(array.shape, dtype)
+        np.copyto(result, array, casting="unsafe")
+        return result, piece
+
+    def _view(self, step: Step) -> Value | None:
+        """Return a view of the operand if the step only moves elements."""
+        name = step.operator.name
+        if name not in VIEWS:
+            return None
+        source: Any = step.operands[0]
+        array, piece = self.arrays[source], self._pieces[source]
+        if name == "reshape" and not array.flags.c_contiguous:
+            return None
+        if piece is not None:
+            piece.values += 1
+        return view_of(step)(array), piece
+
+    def _computed(self, step: Step) -> Value:
+        operator = step.operator
+        wanted, of_result = _types(step, self.arrays)
+        operands: list[Any] = []
+        copies: list[_Piece] = []
+        for x, dtype in zip(step.operands, wanted, strict=True):
+            if isinstance(x, Constant):
+                operands.append(x.value)
+                continue
+            array = self.arrays[x]
+            # What repeats in memory would be multiplied without BLAS.
+            if array.dtype != dtype or (operator.kind == "product" and 0 in array.strides):
+                array, copy = self._converted(array, dtype)
+                copies.append(copy)
+            operands.append(array)
+        piece = None
+        out = self._places.get(step.result)
+        if out is None:
+            out, piece = self._pool.new(step.shape, of_result)
+        operator.numpy(*operands, out=out, **step.params)
+        for copy in copies:
+            self._pool.leave(copy)
+        return out, piece
+
+
+def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]:
+    """Return the types in which a step takes its operands, and that of its result."""
+    operator, result = step.operator, step.dtype
+    if operator.name == "where":
+        return (BOOLEAN, result, result), result
+    given = result
+    if operator.name in EXACT:
+        given, result = _exact_types(step, arrays)
+    indices = operator.index_operands
+    if indices:
+        return [INDEX if i in indices else given for i in range(len(step.operands))], result
+    return (given,) * len(step.operands), result
+
+
+def _exact_types(step: Step, arrays: Sequence[Array]) -> tuple[Dtype, Dtype]:
+    """Return the types of operands and of the result such that no integer is rounded."""
+    operator, dtype = step.operator, step.dtype
+    values = [x for i, x in enumerate(step.operands) if i not in operator.index_operands]
+    types = [arrays[x].dtype for x in values if not isinstance(x, Constant)]
+    integers = all(given.kind != "f" for given in types)
+    if integers:
+        dtype = np.result_type(*types)
+    if operator.name in ("argmax", "argmin"):
+        return dtype, INDEX
+    wide = np.promote_types(dtype, ACCUMULATORS[dtype.kind])
+    if operator.name == "sum":
+        return dtype, wide
+    if operator.name == "dot" and integers:
+        return wide, wide
+    return dtype, dtype

@@ -1,0 +1,369 @@
+"""Programs on NumPy: types, sums, NaN, and outputs that overlap what is read."""
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, gradients, linearise
+from brainstorm.optree import functions as fn
+from brainstorm.optree.activations import ACTIVATIONS
+from brainstorm.optree.interpreter import Interpreter
+
+INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+FLOATS = ["float16", "float32", "float64"]
+AXES = [None, 0, 1, -1, (0, 2), (1, 2), (0, 1, 2)]
+
+
+def run(trees, bindings, outputs, accumulate=None):
+    """Write the values of trees to outputs."""
+    program = linearise(trees, lower=True)
+    arrays = {v.identity: array for v, array in bindings.items()}
+    inputs = [arrays[v.identity] for v in program.inputs]
+    flags = [False] * len(outputs) if accumulate is None else accumulate
+    Interpreter()(program, inputs, outputs, flags)
+
+
+def computed(build, array, dtype):
+    """Return the value of ``build(variable)`` as an array of a type."""
+    x = Variable(array.shape, array.dtype)
+    tree = build(x)
+    out = np.zeros(tree.shape, dtype)
+    run([tree], {x: array}, [out])
+    return out
+
+
+def whole_range(dtype, shape=(3, 4, 5), seed=1):
+    """Return random numbers between the smallest and the largest one of a type."""
+    if dtype == "bool":
+        return np.random.RandomState(seed).rand(*shape) < 0.5
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, dtype, True)
+
+
+# -- types -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_sums_and_extremes_of_integers_are_those_of_numpy(dtype, axis):
+    array = whole_range(dtype)
+    for build, function in ((fn.sum, np.sum), (fn.max, np.max), (fn.min, np.min)):
+        expected = function(array, axis=axis, keepdims=True)
+        found = computed(lambda x, build=build: build(x, axis), array, expected.dtype)
+        np.testing.assert_array_equal(found, expected)
+        if dtype not in ("int64", "uint64"):  # sums of these wrap
+            rounded = computed(lambda x, build=build: build(x, axis), array, np.float32)
+            np.testing.assert_array_equal(rounded, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_indices_of_the_extremes_of_integers_are_those_of_numpy(dtype, axis):
+    array = whole_range(dtype)
+    if dtype != "bool":  # the same number in float32
+        array.flat[[7, 33]] = np.array([array.max() - 1, array.max()])
+    axes = range(3) if axis is None else np.atleast_1d(axis) % 3
+    rest = [i for i in range(3) if i not in axes]
+    flat = array.transpose(*rest, *axes).reshape(*(array.shape[i] for i in rest), -1)
+    for build, function in ((fn.argmax, np.argmax), (fn.argmin, np.argmin)):
+        found = computed(lambda x, build=build: build(x, axis, keepdims=False), array, np.int64)
+        np.testing.assert_array_equal(found, function(flat, axis=-1))
+
+
+@pytest.mark.parametrize("right", ["bool", "int8", "uint8", "int64", "uint32", "float32"])
+@pytest.mark.parametrize("left", ["bool", "int8", "int16", "uint8", "int64"])
+def test_products_of_integers_do_not_overflow(left, right):
+    a, b = np.full((3, 1000), 100).astype(left), np.full((1000, 2), 100).astype(right)
+    x, y = Variable(a.shape, left), Variable(b.shape, right)
+    out = np.zeros((3, 2))
+    run([x @ y], {x: a, y: b}, [out])
+    np.testing.assert_array_equal(out, 1000.0 * int(a[0, 0]) * int(b[0, 0]))
+    if right != "float32":
+        large = np.array([[2**40 + 1]])
+        x, y = Variable((1, 1), "int64"), Variable((1, 1), right)
+        out = np.zeros((1, 1), np.int64)
+        run([x @ y], {x: large, y: b[:1, :1]}, [out])
+        assert out == (2**40 + 1) * int(b[0, 0])
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_means_of_integers(dtype):
+    array = np.ones((1000, 3), dtype)
+    assert np.all(computed(fn.mean, array, np.float32) == 1)
+    array = whole_range("bool" if dtype == "bool" else dtype)
+    for axis in AXES:
+        expected = array.mean(axis=axis, keepdims=True)
+        if dtype in ("int64", "uint64"):  # sums wrap in both, NumPy's means do not
+            continue
+        found = computed(lambda x, axis=axis: fn.mean(x, axis), array, np.float32)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_indices_are_exact_beyond_what_float32_holds():
+    array = np.zeros(2**24 + 8, np.int8)
+    array[-3] = 1
+    for dtype in (np.int64, np.float64):
+        assert computed(fn.argmax, array, dtype) == 2**24 + 5
+        assert computed(lambda x: fn.argmin(-1 * (x[:, None] > 0)), array, dtype) == 2**24 + 5
+
+
+def test_integers_that_are_only_moved_stay_exact():
+    array = np.arange(2**60, 2**60 + 12).reshape(3, 4)
+    moved = lambda x: fn.reshape(x.T[::-1], (2, 6))  # noqa: E731
+    np.testing.assert_array_equal(computed(moved, array, np.int64), array.T[::-1].reshape(2, 6))
+    assert computed(lambda x: fn.max(moved(x)), array, np.int64) == 2**60 + 11
+    assert computed(lambda x: fn.argmax(moved(x)), array, np.int64) == 2
+    joined = lambda x: fn.concatenate([x[1:], x[:1]], 0)  # noqa: E731
+    np.testing.assert_array_equal(computed(joined, array, np.int64), np.roll(array, -1, 0))
+    indices = Variable((2,), np.int8)
+    x = Variable(array.shape, array.dtype)
+    out = np.zeros((2, 4), np.int64)
+    run([fn.take(x, indices)], {x: array, indices: np.array([2, 0], np.int8)}, [out])
+    np.testing.assert_array_equal(out, array[[2, 0]])
+
+
+@pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
+def test_elements_are_computed_in_the_working_type(dtype):
+    array = np.array([0, 1, 100]).astype(dtype)
+    x = Variable(3, dtype)
+    working = np.dtype(dtype if dtype in FLOATS else "float32")
+    for y, wide in ((x, working), (x + Variable(3, np.float64), np.dtype("float64"))):
+        assert (y * y).dtype == wide
+    (found,) = evaluate(x * x + 0.5, {x: array})
+    assert found.dtype == working
+    np.testing.assert_array_equal(found, array.astype(working) ** 2 + working.type(0.5))
+
+
+@pytest.mark.parametrize("out", INTEGERS[1:] + FLOATS)
+def test_outputs_of_any_type_are_converted_to_and_added_to(out):
+    a = np.array([0.5, 3.9, 100.0], np.float32)
+    x = Variable(3)
+    plain, added = np.full(3, 7, out), np.full(3, 7, out)
+    run([x * 1.5, x * 1.5], {x: a}, [plain, added], [False, True])
+    np.testing.assert_array_equal(plain, (a * 1.5).astype(out))
+    np.testing.assert_array_equal(added, (7 + a * 1.5).astype(out))
+
+
+# -- sums ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((10**8,), None),
+        ((10**8, 1), 0),
+        ((10**7, 10), 0),
+        ((10, 10**7), 1),
+        ((10**4, 10**4), None),
+        ((10**4, 5, 2000), (0, 2)),
+        ((5 * 10**6, 4, 5), (0, 1)),
+        ((4, 5 * 10**6, 5), 1),
+    ],
+)
+def test_sums_of_many_numbers_are_exact_in_float32(shape, axis):
+    array = np.broadcast_to(np.float32(0.1), shape)  # one number: repeated, it takes no memory
+    found = computed(lambda x: fn.sum(x, axis, keepdims=False), array, np.float32)
+    expected = float(np.float32(0.1)) * array.size / found.size
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 1), None])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_sums_of_many_different_numbers_are_exact_in_float32(order, axis):
+    array = np.random.RandomState(1).rand(10**6, 4).astype(np.float32, order)
+    for part in (array, array[::-1, ::2]):
+        found = computed(lambda x: fn.sum(x, axis), part, np.float32)
+        expected = np.sum(part, axis=axis, keepdims=True, dtype=np.float64)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("build", [fn.logsumexp, lambda x, axis: fn.log(fn.sum(fn.exp(x), axis))])
+def test_sums_within_other_operators_are_exact(build):
+    array = np.broadcast_to(np.float32(-1), (10**7, 1))
+    x = Variable(array.shape)
+    (found,) = evaluate(build(x, 0), {x: array})
+    np.testing.assert_allclose(found, [[np.log(10**7) - 1]], rtol=1e-6)
+
+
+# -- NaN -------------------------------------------------------------------------------------
+
+
+def _at(function, axis=1):
+    return lambda x: function(x, axis=axis)
+
+
+#: Operators in plain NumPy, which says what becomes of NaN.
+PLAIN = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
+    "maximum": np.maximum, "minimum": np.minimum, "eq": np.equal, "ne": np.not_equal,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "finite": np.isfinite, "neg": np.negative, "abs": np.abs, "sgn": np.sign, "rint": np.rint,
+    "binarize": lambda x: np.where(x == 0, 1, np.sign(x)), "sqr": np.square, "sqrt": np.sqrt,
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
+    "log1p": np.log1p, "safelog": lambda x: np.log(np.maximum(x, np.exp(-50))),
+    "sig": lambda x: 1 / (1 + np.exp(-x)), "sig2": lambda x: 1 / (1 + np.exp2(-x)),
+    "tanh": np.tanh, "tanh2": lambda x: np.tanh(x * np.log(2)),
+    "erf": lambda x: x, "erfc": lambda x: x,  # not in NumPy; NaN has to stay NaN
+    "softplus": lambda x: np.logaddexp(x, 0), "relu": lambda x: np.maximum(x, 0),
+    "where": lambda c, x, y: np.where(c, x, y),
+    "sum": _at(np.sum), "max": _at(np.max), "min": _at(np.min),
+    "argmax": _at(np.argmax), "argmin": _at(np.argmin),
+    "logsumexp": lambda x: np.log(np.exp(x).sum(1)),
+    "softmax": lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True),
+    "log_softmax": lambda x: np.log(np.exp(x) / np.exp(x).sum(1, keepdims=True)),
+    "cross_entropy_with_logits": lambda x, t: -(
+        np.log(np.exp(x) / np.exp(x).sum(1, keepdims=True)) * t
+    ).sum(1),
+    "dot": np.matmul,
+    "transpose": np.transpose, "reshape": lambda x: x.reshape(9),
+    "broadcast": lambda x: np.broadcast_to(x, (2, 3, 3)), "slice": lambda x: x[::2, 1:],
+    "concatenate": lambda x, y: np.concatenate([x, y], 1),
+    "take": lambda x, i: np.take(x, i, 0),
+    "gather": lambda x, i: np.take_along_axis(x, i, 1),
+}  # fmt: skip
+OPTIONS = {
+    **{
+        name: {"axis": 1, "keepdims": False}
+        for name in ("sum", "max", "min", "argmax", "argmin", "logsumexp")
+    },
+    "cross_entropy_with_logits": {"axis": 1, "keepdims": False},
+    "softmax": {"axis": 1}, "log_softmax": {"axis": 1}, "concatenate": {"axis": 1},
+    "reshape": {"shape": 9}, "broadcast": {"shape": (2, 3, 3)},
+    "slice": {"start": (0, 1), "step": (2, 1), "length": (2, 2)},
+    "take": {"axis": 0}, "gather": {"axis": 1},
+    "put": {"axis": 0, "size": 4}, "scatter": {"axis": 1, "size": 4},
+    "embed": {"start": (0, 1), "step": (2, 1), "size": (6, 5)},
+}  # fmt: skip
+#: Operators without values as operands, and those that have no plain NumPy function.
+WITHOUT_VALUES, PLACED = {"full", "onehot"}, {"put", "scatter", "embed"}
+
+
+def test_what_becomes_of_nan_is_said_of_every_operator():
+    assert {*PLAIN, *WITHOUT_VALUES, *PLACED} == {*OPERATORS}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", sorted({*OPERATORS} - WITHOUT_VALUES))
+def test_nan_gives_what_numpy_gives(name, lower, dtype):
+    operator = OPERATORS[name]
+    count = 2 if name == "concatenate" else operator.arity
+    values = np.random.RandomState(1).uniform(0.5, 2, (count, 3, 3)).astype(dtype)
+    indices = np.array([[2, 0, 1], [0, 0, 1], [3, 2, 1]] if name in PLACED else [[0, 2, 1]] * 3)
+    if name == "put":
+        indices = indices[0]
+    for place in set(range(count)) - set(operator.index_operands):
+        arrays = list(values.copy())
+        arrays[place][1, 2] = np.nan
+        for i in operator.index_operands:
+            arrays[i] = indices
+        xs = [Variable(a.shape, a.dtype) for a in arrays]
+        tree = OpTreeNode.build(name, *xs, **OPTIONS.get(name, {}))
+        program = linearise(tree, lower=lower)
+        (found,) = evaluate(program, dict(zip(xs, arrays, strict=True)))
+        if name in PLACED:
+            assert np.isnan(found).sum() == 1
+            assert np.nansum(found) == pytest.approx(np.nansum(arrays[0]), rel=1e-6)
+            continue
+        with np.errstate(all="ignore"):
+            expected = np.asarray(PLAIN[name](*arrays))
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        if name not in ("erf", "erfc"):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_activations_and_their_slopes_keep_nan(name, lower):
+    act = ACTIVATIONS[name]
+    x = Variable(3)
+    y = act(x)
+    trees = [y] if name == "linear" else [y, *gradients(y, [x])]
+    (found, *slopes) = evaluate(linearise(trees, lower=lower), {x: np.array([1, np.nan, -1], "f")})
+    np.testing.assert_array_equal(np.isnan(found), [False, True, False])
+    for slope in slopes:  # of functions with a kink it is that of one side, for NaN as well
+        assert np.isfinite(slope[[0, 2]]).all()
+
+
+def test_floating_point_events_give_no_warning():
+    x = Variable(4)
+    a = np.array([0, -1, 1e38, np.inf], np.float32)
+    with np.errstate(all="raise"):
+        found = evaluate([1 / x, fn.log(x), x * x, x - x, fn.exp(x)], {x: a})
+    assert [np.isfinite(y).sum() for y in found] == [3, 1, 2, 3, 2]
+
+
+# -- overlapping memory ----------------------------------------------------------------------
+
+SIZE = 40
+
+
+@st.composite
+def views(draw, shape=(3, 4)):
+    """Draw a view of a shape into an array of `SIZE` numbers: (start, strides) in elements."""
+    strides = draw(
+        st.sampled_from([(4, 1), (1, 3), (8, 2), (12, 1), (-4, 1), (4, -1), (-4, -1), (5, 1)])
+    )
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low, high = (sum(r for r in reach if sign * r > 0) for sign in (-1, 1))
+    return draw(st.integers(-low, SIZE - 1 - high)), strides
+
+
+def view(memory, place, shape=(3, 4)):
+    start, strides = place
+    return np.lib.stride_tricks.as_strided(
+        memory[start:], shape, [s * memory.itemsize for s in strides]
+    )
+
+
+X, Y, Z = (Variable((3, 4), np.float64, name) for name in "xyz")
+TREES = [
+    X, Y[::-1], fn.reshape(X.T, (3, 4)), X + Y, Y - X[::-1], fn.tanh(X * Y) + Z,
+    fn.where(X > Y, Z, X), X @ Y.T @ Z, fn.sum(X, 0) + Y, fn.softmax(Z), fn.exp(X) - Y[:, ::-1],
+    fn.concatenate([X[:2], Z[1:2]], 0), fn.broadcast_to(X[:1], (3, 4)), fn.maximum(Y, 0.5), Z * 2,
+]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    reads=st.tuples(*[views()] * 3),
+    writes=st.lists(
+        st.tuples(st.sampled_from(TREES), views(), st.booleans()), min_size=1, max_size=4
+    ),
+)
+def test_results_are_as_if_computed_before_any_is_written(reads, writes):
+    memory = np.random.RandomState(1).uniform(-2, 2, SIZE)
+    expected = memory.copy()
+    trees, places, accumulate = zip(*writes, strict=True)
+    copies = {x: view(memory, place).copy() for x, place in zip((X, Y, Z), reads, strict=True)}
+    for value, place, add in zip(evaluate(trees, copies), places, accumulate, strict=True):
+        out = view(expected, place)
+        out[...] = out + value if add else value
+    inputs = {x: view(memory, place) for x, place in zip((X, Y, Z), reads, strict=True)}
+    run(list(trees), inputs, [view(memory, place) for place in places], accumulate)
+    np.testing.assert_allclose(memory, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_inputs_and_outputs_of_different_types_may_share_bytes(dtype):
+    memory = np.linspace(-4, 4, 8)
+    out = memory.view(dtype)[3:11]
+    x = Variable(8, np.float64)
+    expected = (memory * 2).astype(dtype)
+    run([x * 2], {x: memory}, [out])
+    np.testing.assert_array_equal(out, expected)
+
+
+@given(
+    array=hnp.arrays(
+        np.float64, hnp.array_shapes(max_dims=4, max_side=4), elements=st.floats(-5, 5)
+    )
+)
+def test_values_do_not_depend_on_the_order_of_axes_in_memory(array):
+    x = Variable(array.shape, np.float64)
+    trees = [fn.sum(fn.exp(x), 0), fn.argmax(x, -1), fn.reshape(x, -1) * 2, fn.softmax(x)]
+    plain = evaluate(trees, {x: array})
+    for found, wanted in zip(evaluate(trees, {x: np.asfortranarray(array)}), plain, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
