@@ -88,13 +88,13 @@ def _places(
 
 
 class _Piece:
-    """A piece of memory of 2^n bytes, and the number of values in it."""
+    """A piece of memory of 2^n bytes, the last array made of it, and how many values lie in it."""
 
-    __slots__ = ("n", "raw", "values")
+    __slots__ = ("array", "n", "raw", "values")
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self.raw = np.empty(1 << n, np.uint8)
+        self.raw = self.array = np.empty(1 << n, np.uint8)
         self.values = 0
 
 
@@ -109,7 +109,9 @@ class _Pool:
         free = self._free[n]
         piece = free.pop() if free else _Piece(n)
         piece.values = 1
-        return np.ndarray(shape, dtype, piece.raw), piece
+        if piece.array.shape != shape or piece.array.dtype != dtype:
+            piece.array = np.ndarray(shape, dtype, piece.raw)
+        return piece.array, piece
 
     def leave(self, piece: _Piece) -> None:
         """One value less lies in the piece."""
@@ -194,14 +196,26 @@ class _Run:
                 array, copy = self._converted(array, dtype)
                 copies.append(copy)
             operands.append(array)
-        piece = None
-        out = self._places.get(step.result)
-        if out is None:
-            out, piece = self._pool.new(step.shape, of_result)
+        out, piece = self._place(step, of_result)
         operator.numpy(*operands, out=out, **step.params)
         for copy in copies:
             self._pool.leave(copy)
         return out, piece
+
+    def _place(self, step: Step, dtype: Dtype) -> Value:
+        """Return what to compute into: an output, an operand that is used last, or a new array."""
+        if step.result in self._places:
+            return self._places[step.result], None
+        if step.operator.kind == "elementwise" and isinstance(step.operator.numpy, np.ufunc):
+            for x in step.frees:
+                array, piece = self.arrays[x], self._pieces[x]
+                # Neither a view nor seen by one: each element lies where its result will lie.
+                if piece is None or piece.values > 1 or piece.array is not array:
+                    continue
+                if array.shape == step.shape and array.dtype == dtype:
+                    piece.values = 2  # the operand is freed after the step
+                    return array, piece
+        return self._pool.new(step.shape, dtype)
 
 
 def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]:

@@ -223,16 +223,27 @@ def test_memory_is_not_used_again_while_a_view_shows_it(handler):
     e = fn.exp(x)  # read by the views alone, which are used after others have asked for memory
     turned, part, row = e.T, e[1:, ::2], fn.reshape(fn.exp(-x), (24,))[3:4]
     other = fn.tanh(fn.sqrt(x * x) * 2)
-    trees = [turned @ other, part + other[1:, :3] * row, fn.exp(x * 3)[::-1], fn.sum(part) - row]
+    trees = [
+        fn.exp(fn.broadcast_to(fn.exp(x[:1]), (4, 6))) * 2,
+        turned @ other,
+        part + other[1:, :3] * row,
+        fn.exp(x * 3)[::-1],
+        fn.sum(part) - row,
+    ]
     program = linearise(trees)
     a = np.random.RandomState(1).randn(4, 6)
     exp, b = np.exp(a), np.tanh(np.abs(a) * 2)
     last = np.exp(-a).ravel()[3:4]
-    expected = [exp.T @ b, exp[1:, ::2] + b[1:, :3] * last, np.exp(a * 3)[::-1],
-                np.sum(exp[1:, ::2]) - last]  # fmt: skip
+    expected = [
+        np.exp(np.repeat(exp[:1], 4, 0)) * 2,
+        exp.T @ b,
+        exp[1:, ::2] + b[1:, :3] * last,
+        np.exp(a * 3)[::-1],
+        np.sum(exp[1:, ::2]) - last,
+    ]
     outputs = [np.zeros(program.shape_of(v)) for v in program.outputs]
     for _ in range(3):
-        handler.run_program(program, [a], outputs, [False] * 4)
+        handler.run_program(program, [a], outputs, [False] * 5)
         for found, wanted in zip(outputs, expected, strict=True):
             np.testing.assert_allclose(found, np.reshape(wanted, found.shape), rtol=1e-12)
 
