@@ -11,7 +11,16 @@ import numpy as np
 
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
 from brainstorm.optree.collapse import Axes, collapse
-from brainstorm.optree.loops import C_TYPES, COMBINED, Line, Loop, Read, Write, line_of
+from brainstorm.optree.loops import (
+    C_TYPES,
+    COMBINED,
+    Line,
+    Loop,
+    Read,
+    Write,
+    line_of,
+    source_of,
+)
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import TILE
 from brainstorm.optree.shapes import region
@@ -288,12 +297,13 @@ class _Binder:
         written = []
         for k, (root, place, add) in enumerate(stores, len(reads)):
             extra = ("", "", "")
-            source = root.value
             if self.is_reduced(root):
-                operator = self.step(root.value).operator
-                (source,) = self.step(root.value).operands
-                extra = (operator.name, operator.c, operator.initial)
-            written.append(Write(c_type(place.view), axes.inner(k), names[source], add, *extra))
+                step = self.step(root.value)
+                source = source_of(step, names[step.operands[0]])
+                extra = (step.operator.name, step.operator.c, step.operator.initial)
+            else:
+                source = names[root.value]
+            written.append(Write(c_type(place.view), axes.inner(k), source, add, *extra))
         loop = Loop(axes.reduced, tuple(form), tuple(body), tuple(written))
         total = work * math.prod(stage.domain)
         threads = self.threads if total >= PARALLEL_WORK else 1

@@ -134,11 +134,14 @@ _HEAD = r"""#include <math.h>
 #include <string.h>
 """
 
+_TYPES = "float, double, _Bool, " + ", ".join(
+    f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
 _REDUCTIONS = "".join(
-    f"#pragma omp declare reduction(bs_{name} : float, double : omp_out = "
+    f"#pragma omp declare reduction(bs_{name} : {_TYPES} : omp_out = "
     f"(omp_in {sign} omp_out || omp_in != omp_in) ? omp_in : omp_out) "
-    f"initializer(omp_priv = {start})\n"
-    for name, sign, start in (("max", ">", "-INFINITY"), ("min", "<", "INFINITY"))
+    "initializer(omp_priv = omp_orig)\n"
+    for name, sign in (("max", ">"), ("min", "<"))
 )
 
 

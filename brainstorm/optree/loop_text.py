@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brainstorm.optree.loops import Loop, Read, Write, render_body, typed
+from brainstorm.optree.loops import COMBINED, Loop, Read, Write, render_body, typed
 
 __all__ = ["LoopText"]
 
@@ -60,8 +60,12 @@ class LoopText:
 
     def step(self, write: Write, acc: str) -> str:
         """Return the accumulator after one more value."""
-        value, type_ = write.source
-        return typed(write.c, type_).format(value, acc=acc)
+        return typed(write.c, write.block_type).format(write.source[0], acc=acc)
+
+    @staticmethod
+    def combine(write: Write, total: str, other: str) -> str:
+        """Return the statement that joins two results of a reduction."""
+        return f"{total} = {COMBINED[write.reduction][1].format(other, acc=total)};"
 
     def decode(
         self, factors: Sequence[tuple[str, str]], type_: str = "ptrdiff_t", item: str = "item"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from brainstorm.optree.program import Constant, Step
 
-__all__ = ["C_TYPES", "Line", "Loop", "Read", "Write", "line_of", "render_body", "typed"]
+__all__ = ["COMBINED", "C_TYPES", "Line", "Loop", "Read", "Write", "line_of", "render_body",
+           "source_of", "typed"]  # fmt: skip
 
 #: NumPy's names of element types -> C's.
 C_TYPES = {
@@ -23,6 +24,12 @@ C_TYPES = {
     "bool": "_Bool",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+
+#: C's types of floating point numbers; all others are integers.
+FLOATING = ("float", "double")
+
+#: Reductions that know integers: they are not converted to the working type before.
+OF_INTEGERS = ("sum", "max", "min", "argmax", "argmin")
 
 #: Reductions of which two results can be reduced to one -> OpenMP's name, and how.
 COMBINED = {
@@ -83,9 +90,23 @@ class Write:
         return self.reduction.startswith("arg")
 
     @property
+    def block_type(self) -> str:
+        """The type in which elements are reduced; sums of integers wrap around at 64 bits."""
+        type_ = self.source[1]
+        if self.reduction == "sum" and type_ not in FLOATING:
+            return "uint64_t" if type_ == "uint64_t" else "int64_t"
+        return type_
+
+    @property
     def total_type(self) -> str:
-        """The type in which results of blocks are collected."""
-        return "double" if self.reduction == "sum" else self.source[1]
+        """The type in which results of blocks are collected; it has at most 8 bytes."""
+        is_float_sum = self.reduction == "sum" and self.block_type == "float"
+        return "double" if is_float_sum else self.block_type
+
+    @property
+    def start(self) -> str:
+        """What a reduction starts from."""
+        return typed(self.initial, self.block_type)
 
 
 @dataclass(frozen=True)
@@ -126,9 +147,32 @@ def number(value: float, type_: str) -> str:
     return f"(({type_}){float(value)!r})"
 
 
+def _extremes(type_: str) -> tuple[str, str]:
+    """Return the lowest and the highest value of a type in C."""
+    if type_ in FLOATING:
+        return f"(-({type_})INFINITY)", f"(({type_})INFINITY)"
+    if type_ == "_Bool":
+        return "0", "1"
+    bits = int("".join(filter(str.isdigit, type_)))
+    if type_.startswith("u"):
+        return "0", f"{2**bits - 1}ULL"
+    return f"(-{2 ** (bits - 1) - 1}LL - 1)", f"{2 ** (bits - 1) - 1}LL"
+
+
 def typed(c: str, type_: str) -> str:
     """Return a snippet of the operator table for one element type."""
-    return re.sub(r"\bT\b", type_, c)
+    lowest, highest = _extremes(type_)
+    words = {"T": type_, "LOWEST": lowest, "HIGHEST": highest}
+    return re.sub(r"\b(T|LOWEST|HIGHEST)\b", lambda word: words[word[0]], c)
+
+
+def source_of(step: Step, variable: tuple[str, str]) -> tuple[str, str]:
+    """Return what a reduction reduces, given name and type of its operand."""
+    name, type_ = variable
+    if type_ in FLOATING or step.operator.name in OF_INTEGERS:
+        return variable
+    working = C_TYPES[step.dtype.name]
+    return f"(({working}){name})", working
 
 
 def line_of(step: Step, name: str, names: Mapping[int, tuple[str, str]]) -> Line:

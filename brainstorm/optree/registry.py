@@ -54,7 +54,7 @@ class Operator:
             ``<tgmath.h>`` in C. ``{0}``, ``{1}``, ... are names of variables. Reductions: the new
             value of ``{acc}``; argmax and argmin: whether ``{0}`` takes the place of ``{acc}``.
             Empty: the operator only moves elements, or is lowered, or has no C form.
-        initial: C expression that a reduction starts from.
+        initial: C expression that a reduction starts from; LOWEST and HIGHEST are T's extremes.
         symbol: Infix sign with which trees are printed.
         cheap: Whether a gradient recomputes the value rather than storing it.
         index_operands: Operands that hold indices, from 0 to the length of the axis minus 1, and

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from brainstorm.optree.c_math import C_MATH
 from brainstorm.optree.loop_text import LoopText
-from brainstorm.optree.loops import COMBINED, Loop, Read, Write, typed
+from brainstorm.optree.loops import COMBINED, Loop, Read
 
 __all__ = ["TILE", "render_kernel"]
 
@@ -123,24 +123,21 @@ class _CText(LoopText):
     def bounds(self, axis: int) -> tuple[str, str]:
         return ("low", "high") if axis == self.axes[0] else ("0", f"n{axis}")
 
-    def combine(self, write: Write, total: str, acc: str) -> str:
-        c = COMBINED[write.reduction][1]
-        return f"{total} = {typed(c, write.total_type).format(acc, acc=total)};"
-
     def chunks(self, sizes: Iterable[str]) -> None:
         """Add the memory for what chunks reduce; without it there is only one chunk."""
         if not self.loop.can_chunk:
             self.put("const ptrdiff_t chunks = 1;")
             return
         self.put(f"const ptrdiff_t places = {' * '.join(['n[1]', *sizes])};")
-        size = f"{len(self.reductions)} * places * sizeof(double)"
-        self.put(f"double *const parts = n[1] > 1 ? malloc({size}) : NULL;")
+        size = f"{8 * len(self.reductions)} * places"
+        self.put(f"char *const parts = n[1] > 1 ? malloc({size}) : NULL;")
         self.put("const ptrdiff_t chunks = parts ? n[1] : 1;")
 
     def part(self, i: int, place: str) -> str:
         """Return where chunks leave a result of a reduction."""
         number = [j for j, _ in self.reductions].index(i)
-        return f"parts[{number} * places + {place}]"
+        type_ = self.loop.writes[i].total_type
+        return f"(({type_} *)(parts + {8 * number} * places))[{place}]"
 
     def rows(self) -> None:
         outer = [(f"i{axis}", f"n{axis}") for axis in self.kept]
@@ -148,8 +145,7 @@ class _CText(LoopText):
         self.item_loop([*outer, ("chunk", "chunks")])
         self.chunk_bounds()
         for i, write in self.reductions:
-            start = typed(write.initial, write.source[1])
-            self.put(f"{write.total_type} total{i} = {start};")
+            self.put(f"{write.total_type} total{i} = {write.start};")
             self.put(f"ptrdiff_t place{i} = 0;") if write.is_index else None
         self.put("ptrdiff_t count = 0;", "(void)count;")
         for axis in self.axes[:-1]:
@@ -168,8 +164,7 @@ class _CText(LoopText):
             self.put(f"for (ptrdiff_t start = {low}; start < {high}; start += {BLOCK}) {{")
             self.put(f"const ptrdiff_t stop = start + {BLOCK} < {high} ? start + {BLOCK} : {high};")
             for i, write in self.reductions:
-                start = typed(write.initial, write.source[1])
-                self.put(f"{write.source[1]} acc{i} = {start};")
+                self.put(f"{write.block_type} acc{i} = {write.start};")
             low, high = "start", "stop"
             clauses = "".join(
                 f" reduction({COMBINED[w.reduction][0]} : acc{i})" for i, w in self.reductions
@@ -238,7 +233,7 @@ class _CText(LoopText):
             self.tile_bounds()
             for i, write in self.reductions:
                 first = self.part(i, f"item * chunks * {TILE}")
-                self.put(f"double *const total{i} = &{first};")
+                self.put(f"{write.total_type} *const total{i} = &{first};")
                 self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
                 self.put("for (ptrdiff_t l = 0; l < width; l++) {")
                 source = f"total{i}[c * {TILE} + l]"
@@ -254,10 +249,9 @@ class _CText(LoopText):
     def tile_reduction(self) -> None:
         """Reduce the rows of a tile; sums are collected per so many rows of the innermost."""
         for i, write in self.reductions:
-            start = typed(write.initial, write.source[1])
             self.put(f"{write.total_type} total{i}[{TILE}];")
             self.put(f"ptrdiff_t place{i}[{TILE}];") if write.is_index else None
-            self.put(f"for (ptrdiff_t l = 0; l < {TILE}; l++) {{", f"total{i}[l] = {start};")
+            self.put(f"for (ptrdiff_t l = 0; l < {TILE}; l++) {{", f"total{i}[l] = {write.start};")
             self.put(f"place{i}[l] = 0;") if write.is_index else None
             self.put("}")
         self.put("ptrdiff_t count = 0;", "(void)count;")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from brainstorm.optree.loop_text import LoopText
-from brainstorm.optree.loops import COMBINED, Loop, Read, typed
+from brainstorm.optree.loops import Loop, Read
 
 __all__ = ["CUDA_HEAD", "Blocks", "blocks_of", "kernel_name", "render_cuda", "shares"]
 
@@ -165,7 +165,7 @@ class _CudaText(LoopText):
         self.put(f"const int worker = threadIdx.{along}, workers = blockDim.{along};")
         self.put(f"const int column = threadIdx.{across}, columns = blockDim.{across};")
         for i, write in self.reductions:
-            self.put(f"__shared__ {write.source[1]} part{i}[{THREADS}];")
+            self.put(f"__shared__ {write.total_type} part{i}[{THREADS}];")
         self.put(f"const {self.index} terms = {' * '.join(f'n{axis}' for axis in self.axes)};")
         self.put(f"const {self.index} length = (terms + gridDim.y - 1) / gridDim.y;")
         self.put(f"const {self.index} low = length * blockIdx.y;")
@@ -198,13 +198,12 @@ class _CudaText(LoopText):
         self.put("if (last) a.tickets[blockIdx.x] = 0;")
         self.put("}", "__syncthreads();", "if (!last) return;", "__threadfence();")
         for i, write in self.reductions:
-            self.put(f"total{i} = {typed(write.initial, write.source[1])};")
+            self.put(f"total{i} = {write.start};")
         self.put("for (unsigned chunk = worker; item < items && chunk < gridDim.y;")
         self.put("     chunk += workers) {")
         for i, write in self.reductions:
-            combine = typed(COMBINED[write.reduction][1], write.source[1])
-            self.put(f"const {write.source[1]} other{i} = {self.part(i, 'chunk')};")
-            self.put(f"total{i} = {combine.format(f'other{i}', acc=f'total{i}')};")
+            self.put(f"const {write.total_type} other{i} = {self.part(i, 'chunk')};")
+            self.put(self.combine(write, f"total{i}", f"other{i}"))
         self.put("}")
         self.join_workers()
         self.put("}")
@@ -212,7 +211,7 @@ class _CudaText(LoopText):
     def part(self, i: int, chunk: str) -> str:
         """Return where the result of a chunk lies."""
         number = [j for j, _ in self.reductions].index(i)
-        type_ = dict(self.reductions)[i].source[1]
+        type_ = self.loop.writes[i].total_type
         place = f"((size_t){number} * gridDim.y + {chunk}) * items + item"
         return f"*(volatile {type_} *)(a.parts + 8 * ({place}))"
 
@@ -223,17 +222,14 @@ class _CudaText(LoopText):
         self.put("if (worker < half) {", "const int mine = worker * columns + column;")
         self.put("const int other = mine + half * columns;")
         for i, write in self.reductions:
-            combine = typed(COMBINED[write.reduction][1], write.source[1])
-            mine, other = f"part{i}[mine]", f"part{i}[other]"
-            self.put(f"{mine} = {combine.format(other, acc=mine)};")
+            self.put(self.combine(write, f"part{i}[mine]", f"part{i}[other]"))
         self.put("}", "__syncthreads();", "}")
         for i, _ in self.reductions:
             self.put(f"total{i} = part{i}[column];")
 
     def start(self) -> None:
         for i, write in self.reductions:
-            type_ = write.source[1]
-            self.put(f"{type_} total{i} = {typed(write.initial, type_)};")
+            self.put(f"{write.total_type} total{i} = {write.start};")
             if write.is_index:
                 self.put(f"{self.index} place{i} = 0;")
 

@@ -51,8 +51,8 @@ register_operator(
     domain=REAL,
 )
 for _name, _numpy, _sign, _initial in (
-    ("max", nf.max_, ">", "-(T)INFINITY"),
-    ("min", nf.min_, "<", "(T)INFINITY"),
+    ("max", nf.max_, ">", "LOWEST"),
+    ("min", nf.min_, "<", "HIGHEST"),
 ):
     register_operator(
         _name,

@@ -1,5 +1,5 @@
-import gc
 import multiprocessing
+import os
 import threading
 
 import numpy as np
@@ -7,16 +7,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brainstorm.backend import Backend
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import compiled, compiler
+from brainstorm.handlers import NativeHandler, compiled, compiled_layout, compiler
 from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.compiled_layout import Layout
 from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.handlers.threads import default_threads
-from brainstorm.optree import OPERATORS, Variable, evaluate, gradients, linearise
+from brainstorm.optree import (
+    OPERATORS,
+    Variable,
+    evaluate,
+    formula,
+    gradients,
+    linearise,
+    register_operator,
+    registry,
+    shapes,
+)
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
+from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import NotRenderableError, schedule
+from tests.optree import integer_reductions, nan_cases
 
 pytestmark = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: COMPILED OP-TREES ARE NOT TESTED"
@@ -99,6 +112,14 @@ def test_every_elementwise_operator_and_special_numbers():
             np.testing.assert_allclose(out, expected, tolerance, 1e-37, err_msg=name)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_goes_in_and_comes_out(dtype):
+    def compute(trees, bindings):
+        return into(1)(trees, bindings, [tree.dtype for tree in trees])
+
+    nan_cases.check(dtype, compute)
+
+
 @pytest.mark.parametrize("name", [n for n, row in OPERATORS.items() if row.kind == "reduction"])
 def test_reductions(name):
     rnd = np.random.RandomState(1)
@@ -115,6 +136,67 @@ def test_reductions(name):
                 build(name, (x,), {"axis": a, "keepdims": bool(len(trees) % 2)}) for a in axes
             ]
         compare(trees, bindings, rtol=1e-5)
+
+
+def into(threads):
+    """Return a function from trees and bindings to their values in arrays of these types."""
+
+    def compute(trees, bindings, dtypes):
+        program = linearise(trees, lower=True)
+        outputs = [np.zeros(tree.shape, dtype) for tree, dtype in zip(trees, dtypes, strict=True)]
+        CompiledProgram(program, threads)([bindings[v] for v in program.inputs], outputs)
+        return outputs
+
+    return compute
+
+
+@settings(deadline=None, max_examples=40)
+@given(integer_reductions.arrays(), st.sampled_from([1, 2]))
+def test_reductions_of_integers_are_those_of_numpy(drawn, threads):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled_layout, "PARALLEL_WORK", 1)
+        integer_reductions.check(*drawn, into(threads))
+
+
+@pytest.mark.parametrize("dtype", integer_reductions.DTYPES)
+def test_long_reductions_of_integers(dtype):
+    low, high = integer_reductions.extremes(dtype)
+    rnd = np.random.RandomState(0)
+    for shape, axis in (((300_001,), None), ((30_001, 10), (0,)), ((2, 150_000), (1,))):
+        a = np.where(rnd.uniform(size=shape) < 0.7, high, low).astype(dtype)
+        integer_reductions.check(a, axis, into(threads=2))
+
+
+def test_an_index_beyond_what_float32_counts_is_exact():
+    a = np.zeros(2**24 + 5, np.int8)
+    a[-2], a[-4] = 1, -1
+    x = Variable(a.shape, a.dtype)
+    for dtype in (np.int32, np.int64, np.uint32, np.float64):
+        found = into(1)([fn.argmax(x), fn.argmin(x)], {x: a}, [dtype] * 2)
+        assert [int(out[0]) for out in found] == [2**24 + 3, 2**24 + 1]
+
+
+def test_other_reductions_convert_integers_first(monkeypatch):
+    monkeypatch.setattr(registry, "_table", dict(registry._table))
+    register_operator(
+        "product", 1, lambda x, out, axis, keepdims: np.prod(x, axis, keepdims=keepdims, out=out),
+        (None,), kind="reduction", shape=shapes.reduction, c="{acc} * {0}", initial="(T)1",
+    )  # fmt: skip
+    x = Variable((3, 4), np.int8)
+    a = np.full((3, 4), 100, np.int8)
+    compare([build("product", (x,), {"axis": 1})], {x: a})
+
+
+def test_a_hundred_million_numbers_are_added_accurately():
+    """Float32 alone would stop at 2 ** 24 times the number."""
+    x, y = Variable((10**8,)), Variable((10**7, 10))
+    a = np.full(10**8, 0.1, np.float32)
+    exact = float(a[0]) * 1e8
+    for threads in (1, 2):
+        found = into(threads)([fn.sum(x)], {x: a}, [np.float32])
+        found += into(threads)([fn.sum(y, 0)], {y: a.reshape(y.shape)}, [np.float32])
+        np.testing.assert_allclose(found[0], exact, 1e-6)
+        np.testing.assert_allclose(found[1], exact / 10, 1e-6)
 
 
 def test_sums_of_nothing():
@@ -137,6 +219,23 @@ def test_long_reductions(threads):
         assert all(
             np.array_equal(f, g) for again in found for f, g in zip(again, found[0], strict=True)
         )
+
+
+def test_without_memory_for_chunks_there_is_one(monkeypatch):
+    nothing = "static void *nothing(size_t size) { return NULL; }\n"
+
+    def without_memory(loops, *arguments):
+        text = render_kernel(loops, *arguments)
+        assert "malloc(" in text
+        head, names, rest = text.partition("#include <string.h>\n")
+        return head + names + nothing + rest.replace("malloc(", "nothing(")
+
+    monkeypatch.setattr(compiled, "render_kernel", without_memory)
+    monkeypatch.setattr(compiled, "_functions", {})
+    monkeypatch.setattr(compiled_layout, "PARALLEL_WORK", 1)
+    a = np.random.RandomState(0).uniform(0, 2, (300, 70)).astype(np.float32)
+    x = Variable(a.shape)
+    compare([fn.sum(x), fn.sum(x, 0), fn.max(x), fn.max(x, 0)], {x: a}, rtol=1e-5)
 
 
 def test_what_chunks_compute_takes_no_stack():
@@ -305,6 +404,38 @@ def test_slices_side_by_side_do_not_overlap():
     assert overlap(wide[:, :4], wide[:, :4]) == "same"
 
 
+def with_stride(array, stride):
+    """The same elements, with another stride on an axis of length 1 in front."""
+    return np.lib.stride_tricks.as_strided(array, (1, *array.shape), (stride, *array.strides))
+
+
+@pytest.mark.parametrize("stride", [0, 4, 48, -8, 1000])
+def test_work_in_place_on_one_step_of_a_sequence_needs_no_temporary(stride):
+    x, y = Variable((1, 3, 4)), Variable((1, 3, 4))
+    trees = [x * 2 + y, fn.tanh(y)]
+    memory = np.ones((2, 3, 4), np.float32)
+    a, b, out, other = (
+        with_stride(memory[i], s) for i, s in ((0, 48), (1, 48), (0, stride), (1, stride))
+    )
+    assert overlap(a, out) == "same"
+    program = linearise(trees)
+    layout = Layout(schedule(program), [a, b], [out, other], [False, True], threads=1)
+    assert len(layout.loops) == 1
+    CompiledProgram(program)([a, b], [out, other], [False, True])
+    np.testing.assert_allclose(memory[0], 3)
+    np.testing.assert_allclose(memory[1], 1 + np.tanh(1), 1e-6)
+
+
+def test_strides_that_lead_nowhere_make_no_layout_of_their_own():
+    x = Variable((1, 5))
+    run = CompiledProgram(linearise([x + 1]))
+    a, out = np.zeros(5, np.float32), np.zeros((1, 5), np.float32)
+    for stride in (0, 3, 20, 96):  # 3 is no whole element
+        run([with_stride(a, stride)], [out])
+        np.testing.assert_array_equal(out, 1)
+    assert len(run._layouts) == 1
+
+
 def test_arrays_may_die_and_others_take_their_place():
     x = Variable((16,))
     run = CompiledProgram(linearise([x * 3]))
@@ -312,25 +443,26 @@ def test_arrays_may_die_and_others_take_their_place():
         a, out = np.full(16, k, np.float32), np.zeros(16, np.float32)
         run([a], [out])
         np.testing.assert_array_equal(out, 3 * a)
-    del a, out
-    gc.collect()
-    assert not run._memory.calls
+
+
+@formula
+def softmaxes(x):
+    return fn.softmax(x)
 
 
 def test_python_threads_have_their_own_buffers():
-    x = Variable((64, 300))
-    run = CompiledProgram(linearise([fn.softmax(x)], lower=True), threads=1)
+    handler = NativeHandler(threads=1)
     rnd = np.random.RandomState(0)
     wrong = []
 
     def work(a):
         out = np.zeros_like(a)
         for _ in range(100):
-            run([a], [out])
-            if abs(out.sum() - 64) > 1e-2 or not np.allclose(out, evaluate(fn.softmax(x), {x: a})):
+            handler.compute(softmaxes, [a], [out])
+            if abs(out.sum() - 64) > 1e-2:
                 wrong.append(a)
 
-    arrays = [rnd.uniform(-9, 9, x.shape).astype(np.float32) for _ in range(2)]
+    arrays = [rnd.uniform(-9, 9, (64, 300)).astype(np.float32) for _ in range(2)]
     threads = [threading.Thread(target=work, args=(a,)) for a in arrays]
     for thread in threads:
         thread.start()
@@ -339,23 +471,27 @@ def test_python_threads_have_their_own_buffers():
     assert not wrong
 
 
-def _in_child(run, a, out, results):
-    run([a], [out])
-    results.put((default_threads(), float(out[0])))
+@formula
+def one_more(x):
+    return x + 1
 
 
-@pytest.mark.skipif(not hasattr(compiled.os, "fork"), reason="no fork here")
+def _in_child(handler, a, out, results):
+    handler.compute(one_more, [a], [out])
+    results.put((default_threads(), handler.threads, float(out[0])))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_uses_one_thread():
-    x = Variable((500_000,))
-    run = CompiledProgram(linearise([x + 1]), threads=2)
+    handler = NativeHandler(threads=2)
     a, out = np.ones(500_000, np.float32), np.zeros(500_000, np.float32)
-    run([a], [out])
+    handler.compute(one_more, [a], [out])
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    child = context.Process(target=_in_child, args=(run, a, out, results))
+    child = context.Process(target=_in_child, args=(handler, a, out, results))
     child.start()
-    assert results.get(timeout=20) == (1, 2.0)
+    assert results.get(timeout=20) == (1, 1, 2.0)
     child.join()
 
 
@@ -371,11 +507,12 @@ def test_wrong_shapes():
         run([np.zeros(4, np.float32)], [np.zeros(3, np.float32)])
 
 
-def test_types_that_c_does_not_have():
+@pytest.mark.parametrize("dtype", ["float16", ">f4", ">i8"])
+def test_types_that_c_does_not_have(dtype):
     x = Variable((3,))
     run = CompiledProgram(linearise([x + 1]))
-    with pytest.raises(NotRenderableError, match="no type in C for arrays of float16"):
-        run([np.zeros(3, np.float16)], [np.zeros(3, np.float32)])
+    with pytest.raises(NotRenderableError, match=f"no type in C for arrays of {dtype}"):
+        run([np.zeros(3, dtype)], [np.zeros(3, np.float32)])
 
 
 def test_source_can_be_printed():
@@ -383,3 +520,60 @@ def test_source_can_be_printed():
     run = CompiledProgram(linearise([x + 1]))
     arrays = [np.zeros(3, np.float32)], [np.zeros(3, np.float32)]
     assert "const float v0 = (float)(r0 + ((float)1.0));" in run.source(*arrays)
+
+
+# -- numbers ---------------------------------------------------------------------------------
+
+NUMBERS = [0.1, -0.0, 7, 1e-320, 1e300, -1e300, np.inf, -np.inf, np.nan, 16777217.0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_arrive_rounded_to_the_type_of_the_loop(dtype):
+    a = np.array([-1.5, 0.0, 3.0, np.nan, np.inf], dtype)
+    x = Variable(a.shape, dtype)
+    for value in NUMBERS:
+        trees = [
+            x + value,
+            fn.maximum(value, x),
+            fn.full((5,), value, dtype),
+            fn.where(x, value, 9),
+        ]
+        trees.append(fn.sum(fn.where(x > 5, 0.0, x + value) * 0.5))
+        compare(trees, {x: a}, rtol=1e-6)
+
+
+def test_numbers_of_a_kernel_of_several_loops():
+    x = Variable((30, 40))
+    a = np.random.RandomState(0).uniform(-1, 1, x.shape).astype(np.float32)
+    peak = fn.max(x * 0.7, 1)
+    compare([fn.exp((x - peak) * 1.5) / 3, fn.sum(x * 0.3, 0) + 0.4, peak - 0.9], {x: a})
+
+
+class Compiled:
+    """Counts how often the compiler is called."""
+
+    def __init__(self, monkeypatch):
+        self.count, self.build = 0, compiler._build
+        monkeypatch.setattr(compiler, "_build", self)
+
+    def __call__(self, *arguments):
+        self.count += 1
+        return self.build(*arguments)
+
+
+def test_other_numbers_are_no_other_kernel(tmp_path, monkeypatch):
+    """A user's loop of 300 assignments, each with its own learning rate."""
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "_functions", {})
+    calls = Compiled(monkeypatch)
+    backend = Backend(NativeHandler())
+    p, g = backend.ones((7, 5)), backend.ones((7, 5))
+    rates = np.linspace(0.001, 0.7, 300)
+    for rate in rates:
+        p[:] = p - rate * g
+        if rate == rates[0]:
+            made, files = calls.count, set(tmp_path.iterdir())
+    np.testing.assert_allclose(p.get(), 1 - rates.sum(), 1e-5)
+    assert calls.count == made > 0
+    assert set(tmp_path.iterdir()) == files
+    assert len(compiled._functions) == 1

@@ -9,12 +9,15 @@ import subprocess
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from brainstorm.handlers.compiled_layout import Layout
 from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
 from brainstorm.optree.stages import schedule
+from tests.optree import integer_reductions
 from tests.optree.test_random_trees import grown
 
 pytestmark = pytest.mark.skipif(
@@ -67,11 +70,12 @@ def compiled(loops, folder, index):
     return [getattr(library, f"launch_{name}") for name in names]
 
 
-def run(trees, bindings, folder, accumulate=False, index="int"):
+def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     """Return the values of trees, computed by the kernels."""
     program = linearise(trees, lower=True)
     inputs = [bindings[variable] for variable in program.inputs]
-    outputs = [np.ones(program.shape_of(v), program.dtype_of(v)) for v in program.outputs]
+    types = dtypes or [program.dtype_of(v) for v in program.outputs]
+    outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
     flags = [accumulate] * len(outputs)
     layout = Layout(schedule(program), inputs, outputs, flags, threads=1)
     pointers, numbers = layout.arguments([*inputs, *outputs])
@@ -117,6 +121,15 @@ def test_what_layers_compute(dtype, folder):
     tolerance = 1e-5 if dtype == np.float32 else 1e-12
     for got, expected in zip(found, evaluate(trees, bindings), strict=True):
         np.testing.assert_allclose(got, expected, tolerance, tolerance)
+
+
+@settings(deadline=None, max_examples=12)
+@given(integer_reductions.arrays(), st.sampled_from(["int", "ptrdiff_t"]))
+def test_reductions_of_integers_are_those_of_numpy(folder, drawn, index):
+    def compute(trees, bindings, dtypes):
+        return run(trees, bindings, folder, index=index, dtypes=dtypes)
+
+    integer_reductions.check(*drawn, compute)
 
 
 def test_one_formula_is_one_kernel_and_a_softmax_is_three():

@@ -11,6 +11,7 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda import launches, programs, pycuda_handler
 from brainstorm.optree import Variable, evaluate, formula, gradients, linearise
 from brainstorm.optree import functions as fn
+from tests.optree import integer_reductions
 from tests.optree.test_random_trees import grown
 
 
@@ -55,6 +56,36 @@ def test_reductions_of_all_shapes(name, shape, handler, rng):
     (x,), bindings = variables(rng, shape)
     axes = [None, *range(len(shape))]
     check(handler, [REDUCTIONS[name](x * 2.0, axis) for axis in axes], bindings)
+
+
+@pytest.mark.parametrize("dtype", integer_reductions.DTYPES)
+@pytest.mark.parametrize(("shape", "axis"), [((9, 700), (1,)), ((700, 9), (0,)), ((40_000,), None)])
+def test_reductions_of_integers_are_those_of_numpy(dtype, shape, axis, handler, rng):
+    """In every way that threads share a reduction."""
+
+    def compute(trees, bindings, dtypes):
+        program = linearise(trees, lower=True)
+        inputs = [handler.create_from_numpy(bindings[v]) for v in program.inputs]
+        outputs = [
+            handler.create_from_numpy(np.ones(tree.shape, dtype))
+            for tree, dtype in zip(trees, dtypes, strict=True)
+        ]
+        handler.run_program(program, inputs, outputs, [False] * len(outputs))
+        return [output.get() for output in outputs]
+
+    values = np.where(rng.random(shape) < 0.7, *integer_reductions.extremes(dtype)[::-1])
+    integer_reductions.check(values.astype(dtype), axis, compute)
+
+
+def test_sums_of_many_numbers_are_accurate_on_one_thread_too(handler):
+    """More reductions in a loop than threads can share are done by one thread for each."""
+    x = Variable((3_000_000,))
+    a = np.full(x.shape, 0.1, np.float32)
+    for count in (1, 21):
+        found = run(handler, [fn.sum(x + float(k)) for k in range(count)], {x: a})
+        for k, value in enumerate(found):
+            exact = float(np.float32(a[0] + np.float32(k))) * a.size
+            np.testing.assert_allclose(value, exact, 1e-6)
 
 
 def test_reductions_of_nan_and_infinity(handler, rng):
