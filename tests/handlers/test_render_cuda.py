@@ -17,7 +17,7 @@ from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
 from brainstorm.optree.stages import schedule
-from tests.optree import integer_reductions
+from tests.optree import integer_reductions, nan_cases
 from tests.optree.test_random_trees import grown
 
 pytestmark = pytest.mark.skipif(
@@ -130,6 +130,11 @@ def test_reductions_of_integers_are_those_of_numpy(folder, drawn, index):
         return run(trees, bindings, folder, index=index, dtypes=dtypes)
 
     integer_reductions.check(*drawn, compute)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_goes_in_and_comes_out(folder, dtype):
+    nan_cases.check(dtype, lambda trees, bindings: run(trees, bindings, folder))
 
 
 def test_one_formula_is_one_kernel_and_a_softmax_is_three():

@@ -37,20 +37,19 @@ __all__ = [
     "has_half_products",
 ]
 
-_RELU, _TANH, _ELU, _SOFTPLUS, _HARD_SIGMOID = 0x20, 0x21, 0x22, 0x27, 0x28
-_SIGMOID, _SWISH, _GELU = 0x29, 0x2C, 0x31
+_RELU, _TANH, _ELU, _SOFTPLUS, _SIGMOID = 0x20, 0x21, 0x22, 0x27, 0x29
+_SWISH, _GELU = 0x2C, 0x31
 
-#: Activation functions that the library applies to a product: number, and two parameters.
+#: Activation functions that the library applies to a product: number, and two parameters. Its rel
+#: and hard_sigmoid are not used: they make 0 of NaN.
 ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
     "linear": None,
-    **dict.fromkeys(("rel", "relu"), (_RELU, 0.0, 0.0)),
     **dict.fromkeys(("leaky_rel", "leaky_relu"), (_RELU, 0.01, 0.0)),
     **dict.fromkeys(("el", "elu"), (_ELU, 1.0, 0.0)),
     **dict.fromkeys(("silu", "swish"), (_SWISH, 1.0, 0.0)),
     "tanh": (_TANH, 0.0, 0.0),
     "sigmoid": (_SIGMOID, 0.0, 0.0),
     "softplus": (_SOFTPLUS, 1.0, 0.0),
-    "hard_sigmoid": (_HARD_SIGMOID, 1 / 6, 0.5),
     "gelu": (_GELU, 0.0, 0.0),
 }
 

@@ -45,11 +45,35 @@ LARGER = [
 @pytest.mark.parametrize("name", OPERATIONS[:2])
 def test_larger_convolutions(native, name, sizes):
     for example in range(8):
-        fixed = {**sizes, "activation": "rel"}  # exp would turn rounding errors into large ones
+        fixed = {
+            **sizes,
+            "activation": "leaky_rel",
+        }  # exp would turn rounding errors into large ones
         arguments = Arguments(name, 3, np.float32, example, fixed=fixed)
         call = Call(native, arguments)
         assert native._calls_for(name, call.values) is not None
         check(call, arguments, 2e-4)
+
+
+@pytest.mark.parametrize("precision", ["native", "half"])
+@pytest.mark.parametrize("where", ["inputs", "weights", "bias"])
+@pytest.mark.parametrize("channels", [(1, 4), (3, 5), (16, 32)], ids=str)
+def test_nan_goes_through_every_activation(request, precision, where, channels):
+    handler = request.getfixturevalue(precision)
+    depth, filters = channels
+    rng, numpy = np.random.default_rng(0), NumpyHandler(np.float32)
+    shapes = {"inputs": (2, 9, 9, depth), "weights": (filters, 3, 3, depth), "bias": (filters,)}
+    arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    arrays[where].flat[1] = np.nan
+    options = {"padding": 0, "stride": (1, 1)}
+    expected = np.zeros((2, 7, 7, filters), np.float32)
+    numpy.conv2d_forward_batch(**arrays, outputs=expected, **options)
+    assert np.isnan(expected).any()
+    assert not np.isnan(expected).all()
+    for activation in handler.activations:
+        out = np.zeros_like(expected)
+        handler.conv2d_forward_batch(**arrays, outputs=out, **options, activation=activation)
+        np.testing.assert_array_equal(np.isnan(out), np.isnan(expected), activation)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -141,7 +141,23 @@ def test_which_activations_are_fused(native):
         for name in native.activations
         if len(native._calls_for("affine_mm", {**arguments, "activation": name}) or ()) != 1
     }
-    assert alone == {"exp"}
+    assert alone == {"exp", "rel", "relu", "hard_sigmoid"}
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+@pytest.mark.parametrize("where", ["a", "b", "bias"])
+def test_nan_goes_through_every_activation(native, without, fallback, where):
+    handler = without if fallback else native
+    rng = np.random.default_rng(0)
+    for m, k, n in ((1, 4, 5), (9, 3, 1), (16, 16, 16), (70, 33, 50)):
+        arrays = {"a": (m, k), "b": (n, k), "bias": (n,)}
+        arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in arrays.items()}
+        arrays[where].flat[-1] = np.nan
+        product = arrays["a"] @ arrays["b"].T + arrays["bias"]
+        for activation in handler.activations:
+            out = np.zeros((m, n), np.float32)
+            handler.affine_mm(**arrays, out=out, activation=activation)
+            np.testing.assert_array_equal(np.isnan(out), np.isnan(product), activation)
 
 
 # -- repeated products -----------------------------------------------------------------------
