@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
+from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap, steps_of
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import (
     C_TYPES,
@@ -83,12 +83,14 @@ class _Bound:
     writes: list[_Place]
     threads: int
     chunks: int
+    constants: Sequence[float] = ()
 
     @property
     def numbers(self) -> list[int]:
         """What the C function takes besides addresses."""
         flat = [n for strides in self.axes.strides for n in strides]
-        return [self.threads, self.chunks, *self.axes.sizes, *flat]
+        bits = np.array(self.constants, np.float64).view(np.int64).tolist()
+        return [self.threads, self.chunks, *self.axes.sizes, *flat, *bits]
 
 
 class Layout:
@@ -270,18 +272,19 @@ class _Binder:
             view = np.broadcast_to(place.view, stage.domain)
             reads.append(_Place(place.base, view))
             names[leaf] = (f"r{i}", c_type(view))
-        body = []
+        body: list[Line] = []
+        constants: list[tuple[str, float]] = []
         for i, value in enumerate(stage.body):
-            body.append(line_of(self.step(value), f"v{i}", names))
+            body.append(line_of(self.step(value), f"v{i}", names, constants))
             names[value] = (f"v{i}", body[-1].type)
         mapped = [root for root in roots if not self.is_reduced(root)]
         ordered = mapped + [root for root in roots if self.is_reduced(root)]
         stores = [(root, *self.target(root, stage)) for root in ordered]
         work = 1 + sum(1 if self.step(v).operator.cheap else EXPENSIVE for v in stage.body)
-        return self.finish(stage, reads, body, stores, names, work)
+        return self.finish(stage, reads, body, stores, names, work, constants)
 
     def finish(self, stage: Stage, reads: list[_Place], body: list[Line], stores: Any,
-               names: Any, work: int) -> _Bound:  # fmt: skip
+               names: Any, work: int, constants: list[tuple[str, float]]) -> _Bound:  # fmt: skip
         reduced = [stage.axes is not None and i in stage.axes for i in range(len(stage.domain))]
         writes = [place for _, place, _ in stores]
         strides = [steps(place.view) for place in reads]
@@ -304,10 +307,12 @@ class _Binder:
             else:
                 source = names[root.value]
             written.append(Write(c_type(place.view), axes.inner(k), source, add, *extra))
-        loop = Loop(axes.reduced, tuple(form), tuple(body), tuple(written))
+        types = tuple(type_ for type_, _ in constants)
+        loop = Loop(axes.reduced, tuple(form), tuple(body), tuple(written), types)
         total = work * math.prod(stage.domain)
         threads = self.threads if total >= PARALLEL_WORK else 1
-        return _Bound(loop, axes, reads, writes, threads, chunks_of(loop, axes, threads))
+        values = [value for _, value in constants]
+        return _Bound(loop, axes, reads, writes, threads, chunks_of(loop, axes, threads), values)
 
     def copy(self, source: _Place, target: _Place, add: bool) -> None:
         strides = [steps(source.view), steps(target.view)]
@@ -341,21 +346,22 @@ class _Binder:
 
 def c_type(array: Array) -> str:
     """Return the C type of an array's elements."""
-    if array.dtype.name not in C_TYPES or not array.dtype.isnative:
+    found = C_TYPES.get(array.dtype)
+    if found is None:
         raise NotRenderableError(
             f"op-tree: there is no type in C for arrays of {array.dtype}. Run on NumPy."
         )
-    return C_TYPES[array.dtype.name]
+    return found
 
 
 def steps(array: Array) -> tuple[int, ...]:
     """Return an array's strides, counted in elements."""
-    size = array.dtype.itemsize
-    if any(stride % size for stride in array.strides):
+    size, strides = array.dtype.itemsize, steps_of(array)
+    if any(stride % size for stride in strides):
         raise NotRenderableError(
             "op-tree: expected strides of whole elements. Copy the array, or run on NumPy."
         )
-    return tuple(stride // size for stride in array.strides)
+    return tuple(stride // size for stride in strides)
 
 
 def chunks_of(loop: Loop, axes: Axes, threads: int) -> int:

@@ -17,6 +17,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.contracts import KINDS, Argument, Contract
+from brainstorm.handlers.numpy_memory import address_of, steps_of
 from brainstorm.optree import Program
 from brainstorm.utils import Array
 
@@ -313,7 +314,8 @@ def _overlap(a: Any, b: Any) -> bool:
 
 
 def _identical(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides
+    is_same = a.shape == b.shape and steps_of(a) == steps_of(b)
+    return is_same and address_of(a) == address_of(b)
 
 
 def _checked(name: str, contract: Contract) -> Callable[..., Any]:

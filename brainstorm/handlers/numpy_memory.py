@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALIGNMENT", "Scratch", "address_of", "aligned_zeros", "overlap"]
+__all__ = ["ALIGNMENT", "Scratch", "address_of", "aligned_zeros", "overlap", "steps_of"]
 
 #: Bytes; a cache line, and the widest vector register.
 ALIGNMENT = 64
@@ -35,11 +35,23 @@ def address_of(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+def steps_of(array: Any) -> tuple[int, ...]:
+    """Return the strides, with 0 on axes along which no step is taken: those of length 1 or 0.
+
+    NumPy leaves any number there; a step of a sequence of length 1 has that of its origin.
+    """
+    shape = array.shape
+    if 1 not in shape and 0 not in shape:
+        return array.strides
+    return tuple([s if n > 1 else 0 for n, s in zip(shape, array.strides, strict=True)])
+
+
 def overlap(a: np.ndarray, b: np.ndarray) -> str:
     """Return '' if two arrays share no element, 'same' if they are the same view, else 'other'."""
     if not np.may_share_memory(a, b):
         return ""
-    if address_of(a) == address_of(b) and (a.shape, a.strides) == (b.shape, b.strides):
+    is_same = a.shape == b.shape and steps_of(a) == steps_of(b)
+    if is_same and address_of(a) == address_of(b):
         return "same" if a.dtype == b.dtype else "other"
     try:
         shared = np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]

@@ -196,6 +196,13 @@ def test_outputs_must_not_be_inputs(debug):
         debug.dot_mm(debug.ones((2, 2)), a, a)
 
 
+def test_the_stride_of_an_axis_of_length_1_makes_no_other_array(debug):
+    memory = debug.ones((1, 6)).array
+    same = np.lib.stride_tricks.as_strided(memory, memory.shape, (8, memory.itemsize))
+    debug.add_tt(*map(DebugArray, (memory, same, same)))
+    np.testing.assert_array_equal(memory, 2)
+
+
 def test_element_wise_operations_work_in_place_but_not_on_parts(debug):
     wide = debug.ones((2, 6))
     debug.add_tt(wide, wide, wide)

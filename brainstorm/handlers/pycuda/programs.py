@@ -11,7 +11,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.compiled_layout import Layout
-from brainstorm.handlers.numpy_memory import overlap
+from brainstorm.handlers.numpy_memory import overlap, steps_of
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
@@ -133,7 +133,7 @@ class DeviceProgram:
         shared = tuple(
             overlap(out, other) for i, out in enumerate(written) for other in (*read, *written[:i])
         )
-        key = (tuple((a.strides, a.dtype) for a in (*read, *written)), flags, shared)
+        key = (tuple((steps_of(a), a.dtype) for a in (*read, *written)), flags, shared)
         found = self._layouts.get(key)
         if found is None:
             if len(self._layouts) >= MOST_LAYOUTS:
