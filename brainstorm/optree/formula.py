@@ -36,8 +36,8 @@ class Formula:
 
     Args:
         function: Takes expressions or numbers, one per positional argument. Numbers that change
-            from call to call have to be arguments: what the function holds becomes part of the
-            compiled text.
+            from call to call have to be arguments: those that the function holds are kept with
+            the program.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -1,13 +1,13 @@
 """What is rendered: loops, and their bodies as text.
 
-A `Loop` is a stage whose arrays have a known pattern, but no known sizes. Two stages with equal
-loops have equal text. `render_body`, the formula of one element, is C, C++ and CUDA C at once;
-`render_c` has the loops in C around it.
+A `Loop` is a stage whose arrays have a known pattern, but no known sizes, and whose numbers have
+types, but no values: these are arguments. Two stages with equal loops have equal text.
+`render_body`, the formula of one element, is C, C++ and CUDA C at once; `render_c` has the loops in
+C around it.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,6 +27,9 @@ C_TYPES = {
 
 #: C's types of floating point numbers; all others are integers.
 FLOATING = ("float", "double")
+
+#: Numbers that are text: they have instructions of their own, and make structures, but few.
+LITERALS = (-1, 0, 1, 2)
 
 #: Reductions that know integers: they are not converted to the working type before.
 OF_INTEGERS = ("sum", "max", "min", "argmax", "argmin")
@@ -54,7 +57,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Line:
-    """An element-wise step: operands are names of variables, or numbers, and their C types."""
+    """An element-wise step: operands are names of variables, or literals, and their C types."""
 
     name: str
     type: str
@@ -111,17 +114,36 @@ class Write:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop nest: axes from the outermost to the innermost, `reduced` says which are reduced."""
+    """A loop nest.
+
+    Attributes:
+        reduced: For each axis, from the outermost to the innermost, whether it is reduced.
+        reads: What is read.
+        body: What is computed.
+        writes: What is written.
+        constants: C types of the numbers ``c0``, ``c1``, ... that the body uses.
+    """
 
     reduced: tuple[bool, ...]
     reads: tuple[Read, ...]
     body: tuple[Line, ...]
     writes: tuple[Write, ...]
+    constants: tuple[str, ...] = ()
 
     @property
     def rank(self) -> int:
         """The number of axes."""
         return len(self.reduced)
+
+    @property
+    def arrays(self) -> int:
+        """The number of arrays."""
+        return len(self.reads) + len(self.writes)
+
+    @property
+    def extents(self) -> int:
+        """How many sizes of axes and strides of arrays there are."""
+        return self.rank * (1 + self.arrays)
 
     @property
     def kind(self) -> str:
@@ -136,15 +158,6 @@ class Loop:
         return self.kind != "map" and all(
             w.reduction in COMBINED for w in self.writes if w.reduction
         )
-
-
-def number(value: float, type_: str) -> str:
-    """Return a constant in C."""
-    if math.isnan(value):
-        return f"({type_})NAN"
-    if math.isinf(value):
-        return f"({'-' if value < 0 else ''}({type_})INFINITY)"
-    return f"(({type_}){float(value)!r})"
 
 
 def _extremes(type_: str) -> tuple[str, str]:
@@ -175,17 +188,35 @@ def source_of(step: Step, variable: tuple[str, str]) -> tuple[str, str]:
     return f"(({working}){name})", working
 
 
-def line_of(step: Step, name: str, names: Mapping[int, tuple[str, str]]) -> Line:
-    """Return a step as a line, given the names and types of the values it uses."""
+def line_of(
+    step: Step,
+    name: str,
+    names: Mapping[int, tuple[str, str]],
+    constants: list[tuple[str, float]],
+) -> Line:
+    """Return a step as a line.
+
+    Args:
+        step: The step.
+        name: Of its result.
+        names: Names and types of the values that it uses.
+        constants: Types and values of the loop's numbers; those of the step are added.
+    """
     type_ = C_TYPES[step.dtype.name]
     operator = step.operator
     c = {"full": "{0}", "broadcast": "{0}"}.get(operator.name, operator.c)
+
+    def constant(value: float) -> tuple[str, str]:
+        if value in LITERALS:
+            return f"(({type_}){float(value)!r})", type_
+        constants.append((type_, value))
+        return f"c{len(constants) - 1}", type_
+
     operands = tuple(
-        (number(x.value, type_), type_) if isinstance(x, Constant) else names[x]
-        for x in step.operands
+        constant(x.value) if isinstance(x, Constant) else names[x] for x in step.operands
     )
     if operator.name == "full":
-        operands = ((number(step.params["value"], type_), type_),)
+        operands = (constant(step.params["value"]),)
     exponent = step.operands[1] if operator.name == "pow" else None
     if isinstance(exponent, Constant) and exponent.value in (1, 2, -1):
         c = {1: "{0}", 2: "{0} * {0}", -1: "(T)1 / {0}"}[int(exponent.value)]

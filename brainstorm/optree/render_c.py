@@ -27,7 +27,8 @@ def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
 
     Its function ``void name(char *const *p, const ptrdiff_t *n)`` takes the addresses of the
     arrays that the loops read and write, in order, and per loop: the number of threads, the
-    number of chunks, the sizes of the axes, and the strides of each array, counted in elements.
+    number of chunks, the sizes of the axes, the strides of each array, counted in elements, and
+    the bits of the constants as double.
 
     Args:
         loops: The stages.
@@ -41,8 +42,7 @@ def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
     p = n = 0
     for loop in loops:
         calls.append(f"    {unique[loop]}(p + {p}, n + {n});")
-        arrays = len(loop.reads) + len(loop.writes)
-        p, n = p + arrays, n + 2 + loop.rank * (1 + arrays)
+        p, n = p + loop.arrays, n + 2 + loop.extents + len(loop.constants)
     body = "\n".join(calls)
     parts.append(f"void {name}(char *const *p, const ptrdiff_t *n) {{\n{body}\n}}\n")
     if seal:
@@ -56,6 +56,9 @@ class _CText(LoopText):
         self.put("const int threads = (int)n[0];")
         for axis in range(self.loop.rank):
             self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")
+        for k, type_ in enumerate(self.loop.constants):
+            place = f"n + {2 + self.loop.extents + k}"
+            self.put(f"const {type_} c{k} = ({type_})*(const double *)({place});")
         {"map": self.map, "rows": self.rows, "columns": self.columns}[self.loop.kind]()
         self.put("}")
         return "\n".join(self.lines) + "\n"

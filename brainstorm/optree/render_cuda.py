@@ -52,7 +52,8 @@ def render_cuda(loop: Loop, name: str, index: str = "int") -> str:
     The kernel takes one structure: the addresses ``char *p[]`` of the arrays that its loop reads,
     then writes, and, if it `shares` reductions, of 8 bytes for each of them, result and chunk, and
     of zeros of 4 bytes for each block along x. Then numbers ``index n[]``: the sizes of the axes,
-    and the strides of each array, counted in elements. Its grid is what `blocks_of` returns.
+    and the strides of each array, counted in elements. Then the constants, each of its type. Its
+    grid is what `blocks_of` returns.
 
     Args:
         loop: The stage.
@@ -122,18 +123,20 @@ def _power_of_two(count: int, most: int) -> int:
 
 class _CudaText(LoopText):
     def render(self, index: str) -> str:
-        self.index, arrays, rank = index, len(self.arrays), self.loop.rank
-        shared = " char *parts; unsigned *tickets;" if shares(self.loop) else ""
+        self.index, loop = index, self.loop
+        shared = " char *parts; unsigned *tickets;" if shares(loop) else ""
         self.put(f"struct {self.title}_arguments {{")
-        self.put(f"char *p[{arrays}];{shared} {index} n[{rank * (1 + arrays)}];")
+        self.put(f"char *p[{loop.arrays}];{shared} {index} n[{loop.extents}];")
+        self.put(*(f"{type_} c{k};" for k, type_ in enumerate(loop.constants)))
         self.put("};")
         self.put('extern "C" __global__')
         self.put(f"void {self.title}(const {self.title}_arguments a) {{")
-        for axis in range(rank):
+        for axis in range(loop.rank):
             self.put(f"const {index} n{axis} = a.n[{axis}];")
+        self.put(*(f"const {type_} c{k} = a.c{k};" for k, type_ in enumerate(loop.constants)))
         items = " * ".join(f"n{axis}" for axis in self.kept) or "1"
         self.put(f"const {index} items = {items};")
-        if shares(self.loop):
+        if shares(loop):
             self.shared_reductions()
         else:
             self.one_thread_each()

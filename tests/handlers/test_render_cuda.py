@@ -43,7 +43,9 @@ LAUNCH = """
 extern "C" void launch_NAME(char *const *p, const ptrdiff_t *n) {
   NAME_arguments a;
   for (size_t i = 0; i < sizeof a.p / sizeof *a.p; i++) a.p[i] = p[i];
-  for (size_t i = 0; i < sizeof a.n / sizeof *a.n; i++) a.n[i] = n[i + 2];
+  n += 2;
+  for (size_t i = 0; i < sizeof a.n / sizeof *a.n; i++) a.n[i] = *n++;
+  CONSTANTS
   blockDim = BLOCK;
   for (unsigned i = gridDim.x * 32; i-- > 0;) {
     blockIdx.x = i / 32, threadIdx.x = i % 32 % blockDim.x, threadIdx.y = i % 32 / blockDim.x;
@@ -60,7 +62,9 @@ def compiled(loops, folder, index):
         text = render_cuda(loop, name, index)
         assert text.count("__global__") == 1
         block = "{1, 32}" if "worker = threadIdx.x" in text else "{32, 1}"
-        source += text + LAUNCH.replace("NAME", name).replace("BLOCK", block)
+        constants = [f"a.c{k} = *(const double *)n++;" for k in range(len(loop.constants))]
+        launch = LAUNCH.replace("NAME", name).replace("BLOCK", block)
+        source += text + launch.replace("CONSTANTS", " ".join(constants))
     path = folder / hashlib.sha256(source.encode()).hexdigest()
     if not path.with_suffix(".so").exists():
         path.with_suffix(".cpp").write_text(source)
@@ -81,9 +85,8 @@ def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     pointers, numbers = layout.arguments([*inputs, *outputs])
     p = n = 0
     for loop, launch in zip(layout.loops, compiled(layout.loops, folder, index), strict=True):
-        arrays = len(loop.reads) + len(loop.writes)
         launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
-        p, n = p + arrays, n + 2 + loop.rank * (1 + arrays)
+        p, n = p + loop.arrays, n + 2 + loop.extents + len(loop.constants)
     return outputs
 
 

@@ -92,14 +92,22 @@ class DeviceProgram:
         launches = []
         p = n = 0
         for loop in layout.loops:
-            arrays = len(loop.reads) + len(loop.writes)
             # Threads and chunks are for the CPU.
-            n, end = n + 2, n + 2 + loop.rank * (1 + arrays)
-            launches.append(self._launch(loop, pointers[p : p + arrays], numbers[n:end], buffers))
-            p, n = p + arrays, end
+            n, end = n + 2, n + 2 + loop.extents
+            stop = end + len(loop.constants)
+            given = pointers[p : p + loop.arrays], numbers[n:end], numbers[end:stop]
+            launches.append(self._launch(loop, *given, buffers))
+            p, n = p + loop.arrays, stop
         return launches
 
-    def _launch(self, loop: Loop, pointers: np.ndarray, numbers: np.ndarray, keep: Any) -> Launch:
+    def _launch(
+        self,
+        loop: Loop,
+        pointers: np.ndarray,
+        numbers: np.ndarray,
+        constants: np.ndarray,
+        keep: Any,
+    ) -> Launch:
         sizes = [int(size) for size in numbers[: loop.rank]]
         strides = numbers[loop.rank :].reshape(-1, loop.rank)
         reach = max([math.prod(sizes), *(np.abs(strides) @ np.array(sizes)).tolist()])
@@ -113,13 +121,17 @@ class DeviceProgram:
             tickets = self._device.tickets
             addresses += [parts.address, tickets.address]
             keep = [keep, parts, tickets]
-        format_ = f"{len(addresses)}P{len(numbers)}{'i' if index == 'int' else 'q'}0P"
+        types = [np.dtype(type_[0]) for type_ in loop.constants]
+        with np.errstate(over="ignore"):
+            values = [t.type(x) for t, x in zip(types, constants.view(np.float64), strict=True)]
+        integers = f"{len(numbers)}{'i' if index == 'int' else 'q'}"
+        format_ = f"{len(addresses)}P{integers}{''.join(t.char for t in types)}0P"
         return packed_launch(
             self._device,
             loop_kernel(loop, index),
             (blocks.grid, blocks.chunks),
             (blocks.x, blocks.y, 1),
-            struct.pack(format_, *addresses, *numbers.tolist()),
+            struct.pack(format_, *addresses, *numbers.tolist(), *values),
             keep,
         )
 

@@ -7,8 +7,9 @@ import gc
 import numpy as np
 import pytest
 
+from brainstorm.backend import Backend
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.pycuda import launches, programs, pycuda_handler
+from brainstorm.handlers.pycuda import launches, modules, programs, pycuda_handler
 from brainstorm.optree import Variable, evaluate, formula, gradients, linearise
 from brainstorm.optree import functions as fn
 from tests.optree import integer_reductions
@@ -86,6 +87,29 @@ def test_sums_of_many_numbers_are_accurate_on_one_thread_too(handler):
         for k, value in enumerate(found):
             exact = float(np.float32(a[0] + np.float32(k))) * a.size
             np.testing.assert_allclose(value, exact, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_arrive_rounded_to_the_type_of_the_loop(dtype, handler):
+    a = np.array([-1.5, 0.0, 3.0, np.nan, np.inf], dtype)
+    x = Variable(a.shape, dtype)
+    for value in (0.1, -0.0, 1e-320, 1e300, -1e300, np.inf, np.nan, 16777217.0):
+        trees = [x + value, fn.maximum(value, x), fn.sum(fn.where(x > 5, 0, x * 0.3 + value), 0)]
+        check(handler, trees, {x: a})
+
+
+def test_other_numbers_are_no_other_kernel(handler, monkeypatch):
+    compiled, compile_text = [], modules.compile_text
+    monkeypatch.setattr(
+        modules, "_cached", lambda text, arch: compiled.append(text) or compile_text(text, arch)
+    )
+    backend = Backend(handler)
+    p, g = backend.ones((7, 5)), backend.ones((7, 5))
+    rates = np.linspace(0.001, 0.7, 20)
+    for rate in rates:
+        p[:] = fn.minimum(p - rate * g, 12345.0 + rate)
+    np.testing.assert_allclose(p.get(), 1 - rates.sum(), 1e-5)
+    assert len(compiled) == 1
 
 
 def test_reductions_of_nan_and_infinity(handler, rng):
