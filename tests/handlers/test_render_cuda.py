@@ -135,6 +135,17 @@ def test_reductions_of_integers_are_those_of_numpy(folder, drawn, index):
     integer_reductions.check(*drawn, compute)
 
 
+@pytest.mark.parametrize("index", ["int", "ptrdiff_t"])
+def test_an_index_beyond_what_float32_counts_is_exact(folder, index):
+    a = np.zeros(2**24 + 5, np.int8)
+    a[-2], a[-4] = 1, -1
+    x = Variable(a.shape, a.dtype)
+    for dtype in (np.int32, np.int64, np.float64):
+        trees = [fn.argmax(x), fn.argmin(x)]
+        found = run(trees, {x: a}, folder, index=index, dtypes=[dtype] * 2)
+        assert [int(out[0]) for out in found] == [2**24 + 3, 2**24 + 1]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_nan_goes_in_and_comes_out(folder, dtype):
     nan_cases.check(dtype, lambda trees, bindings: run(trees, bindings, folder))
