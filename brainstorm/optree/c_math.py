@@ -8,6 +8,8 @@ last place) are declared where the compiler is told to use them, otherwise libm'
 
 from __future__ import annotations
 
+from brainstorm.optree.loops import C_TYPES
+
 __all__ = ["C_MATH"]
 
 _TYPE_GENERIC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh")
@@ -134,11 +136,8 @@ _HEAD = r"""#include <math.h>
 #include <string.h>
 """
 
-_TYPES = "float, double, _Bool, " + ", ".join(
-    f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)
-)
 _REDUCTIONS = "".join(
-    f"#pragma omp declare reduction(bs_{name} : {_TYPES} : omp_out = "
+    f"#pragma omp declare reduction(bs_{name} : {', '.join(C_TYPES.values())} : omp_out = "
     f"(omp_in {sign} omp_out || omp_in != omp_in) ? omp_in : omp_out) "
     "initializer(omp_priv = omp_orig)\n"
     for name, sign in (("max", ">"), ("min", "<"))

@@ -12,17 +12,20 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from brainstorm.optree.program import Constant, Step
 
-__all__ = ["COMBINED", "C_TYPES", "Line", "Loop", "Read", "Write", "line_of", "render_body",
-           "source_of", "typed"]  # fmt: skip
+__all__ = ["COMBINED", "C_TYPES", "FLOATING", "Line", "Loop", "Read", "Write", "line_of",
+           "render_body", "source_of", "typed"]  # fmt: skip
 
-#: NumPy's names of element types -> C's.
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+#: NumPy's element types, in this machine's order of bytes -> C's.
 C_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "bool": "_Bool",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+    np.dtype(np.bool_): "_Bool",
+    **{np.dtype(name): f"{name}_t" for name in _INTEGERS},
 }
 
 #: C's types of floating point numbers; all others are integers.
@@ -184,7 +187,7 @@ def source_of(step: Step, variable: tuple[str, str]) -> tuple[str, str]:
     name, type_ = variable
     if type_ in FLOATING or step.operator.name in OF_INTEGERS:
         return variable
-    working = C_TYPES[step.dtype.name]
+    working = C_TYPES[step.dtype]
     return f"(({working}){name})", working
 
 
@@ -202,7 +205,7 @@ def line_of(
         names: Names and types of the values that it uses.
         constants: Types and values of the loop's numbers; those of the step are added.
     """
-    type_ = C_TYPES[step.dtype.name]
+    type_ = C_TYPES[step.dtype]
     operator = step.operator
     c = {"full": "{0}", "broadcast": "{0}"}.get(operator.name, operator.c)
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from brainstorm.errors import ValidationError
+from brainstorm.optree.loops import C_TYPES, FLOATING
 from brainstorm.optree.program import Program, Step
 from brainstorm.optree.shapes import Shape, region
 from brainstorm.utils import Array
@@ -118,7 +119,7 @@ def _check(step: Step) -> None:
     operator = step.operator
     moves = operator.name in (*VIEWS, *ASSEMBLIES, "full")
     computes = bool(operator.c) and (operator.is_elementwise or operator.kind == "reduction")
-    if not (moves or computes) or step.dtype.name not in ("float32", "float64"):
+    if not (moves or computes) or C_TYPES.get(step.dtype) not in FLOATING:
         raise NotRenderableError(
             f"op-tree: there is no loop in C for the operator {operator.name!r} in {step.dtype}. "
             "Run it with the NumPy executor."
