@@ -45,7 +45,7 @@ def contestants(workload: Workload, precision: str) -> dict[str, Timed]:
     found = {}
     for name, is_planned in ((PLANNED, True), (EAGER, False)):
         handler = PyCudaHandler(compute=PRECISIONS[precision])
-        handler.replays_plans = is_planned
+        handler.replays = is_planned
         step = ours.contestant(workload, handler).run
         found[name] = Timed(step, DeviceClock(handler))
     return found

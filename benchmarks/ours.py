@@ -104,7 +104,7 @@ def contestant(
     learning_rate: float = LEARNING_RATE,
     memory: str = "inspectable",
 ) -> Contestant:
-    """Return training steps, by plan as the Trainer does them, or predictions."""
+    """Return training steps, by traces as the Trainer does them, or predictions."""
     net = build(workload, handler, memory)
     if workload.predicts:
         x = workload.data()["default"]

@@ -2,9 +2,9 @@
 
     python -m benchmarks.steady [--steps N] [--json FILE]
 
-An LSTM is trained by plans, on batches that are all in memory, with sizes below that of the first.
+An LSTM is trained by traces, on batches that are all in memory, with sizes below that of the first.
 When every size has come up often enough, nothing more is to be allocated: the program reports the
-resident memory before and after all further steps, the number of plans, calls and programs, and
+resident memory before and after all further steps, the number of traces, calls and programs, and
 the most that was allocated at a time in Python (by NumPy, too): the headers of views, when T and B
 change.
 """
@@ -29,7 +29,7 @@ __all__ = ["main", "measure"]
 
 #: T and B of the batches; the first is the largest.
 SIZES = ((40, 16), (25, 16), (40, 9), (13, 5), (1, 16), (40, 1))
-#: Steps until nothing is new: plans are made, and NumPy keeps what it allocates for 1024 arrays.
+#: Steps until nothing is new: traces are made, and NumPy keeps what it allocates for 1024 arrays.
 WARM_UP = 1200
 #: Where the classes are whose objects hold what is made once.
 MADE_ONCE = ("brainstorm.handlers", "brainstorm.optree", "brainstorm.structure")
@@ -39,8 +39,8 @@ def measure(steps: int) -> dict[str, Any]:
     """Return what there was before and after so many steps, on one thread.
 
     Returns:
-        ``steps``; before and after: ``resident`` bytes and ``objects``, the number of plans, calls,
-        programs and the like; ``traced``, the most bytes allocated at a time.
+        ``steps``; before and after: ``resident`` bytes and ``objects``, the number of traces,
+        calls, programs and the like; ``traced``, the most bytes allocated at a time.
     """
     largest = Workload("steady", "LSTM", *SIZES[0], (16,), 8, (Lstm(32),))
     net = build(largest, NativeHandler(threads=1))
@@ -89,7 +89,7 @@ def main() -> None:
     print(
         f"{found['steps']:,} steps with T and B changing: resident memory "
         f"{found['resident'][0] / 1e6:.2f} MB before, {found['resident'][1] / 1e6:.2f} MB after; "
-        f"plans, calls and programs {found['objects'][0]}, then {found['objects'][1]}; "
+        f"traces, calls and programs {found['objects'][0]}, then {found['objects'][1]}; "
         f"at most {found['traced'] / 1e3:.1f} kB allocated at a time"
     )
     if arguments.json:

@@ -15,7 +15,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import NetworkValidationError, ValidationError
-from brainstorm.handlers.plan import Watched
+from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import RandomState, Seedable
@@ -35,6 +35,9 @@ __all__ = [
     "check_weight_modifier",
 ]
 
+#: How many formulas with numbers of their own each class of modifiers keeps.
+MOST_FORMULAS = 256
+
 #: A handler of any kind.
 Handler = Any
 
@@ -47,24 +50,22 @@ class _Scratch:
 
     def __init__(self) -> None:
         self._handler: Handler = None
-        self._arrays: dict[tuple[Any, ...], tuple[Array, np.ndarray | None]] = {}
+        self._arrays: dict[tuple[Any, ...], tuple[Array, np.ndarray]] = {}
 
     def get(
         self,
         handler: Handler,
         name: str,
         shape: tuple[int, ...],
-        content: np.ndarray | None = None,
+        content: np.ndarray,
     ) -> Array:
-        """Return the array called `name`, filled from `content` when that is another object."""
+        """Return the array called `name`, made anew when `content` is another object."""
         if handler is not self._handler:
             self._handler, self._arrays = handler, {}
         key = (name, *shape)
         array, source = self._arrays.get(key, (None, None))
         if array is None or source is not content:
-            array = handler.allocate(shape) if array is None else array
-            if content is not None:
-                handler.set_from_numpy(array, content)
+            array = handler.create_from_numpy(np.asarray(content, handler.dtype))
             self._arrays[key] = (array, content)
         return array
 
@@ -72,7 +73,7 @@ class _Scratch:
         return _Scratch()
 
 
-class _Modifier(Watched, Seedable, Describable):
+class _Modifier(Traceable, Seedable, Describable):
     """What both kinds of modifiers share.
 
     Attributes:
@@ -163,6 +164,8 @@ class ConstrainL2Norm(ValueModifier):
         limit: The largest norm, above 0.
     """
 
+    is_traceable = True
+
     def __init__(self, limit: float) -> None:
         super().__init__()
         if not 0 < limit < float("inf"):
@@ -175,7 +178,7 @@ class ConstrainL2Norm(ValueModifier):
             handler.compute(_constrained(self.limit), [view], [view])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST_FORMULAS)
 def _constrained(limit: float) -> Formula:
     """Return the formula of rows whose norm is at most the limit."""
 
@@ -195,6 +198,8 @@ class ClipValues(ValueModifier):
         high: Upper end; `None` for no limit.
     """
 
+    is_traceable = True
+
     def __init__(self, low: float | None = -1.0, high: float | None = 1.0) -> None:
         super().__init__()
         if low is not None and high is not None and not low <= high:
@@ -207,7 +212,7 @@ class ClipValues(ValueModifier):
         handler.compute(_clipped(self.low, self.high), [view], [view])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST_FORMULAS)
 def _clipped(low: float | None, high: float | None) -> Formula:
     """Return the formula of values inside of the interval."""
 
@@ -225,6 +230,8 @@ class MaskValues(ValueModifier):
     Args:
         mask: An array (or nested list) of the shape of the parameter.
     """
+
+    is_traceable = True
 
     def __init__(self, mask: Array) -> None:
         super().__init__()
@@ -266,9 +273,14 @@ class FreezeValues(ValueModifier):
         if self.weights is not None:
             self.weights = _numbers("FreezeValues: weights", self.weights)
 
+    @property
+    def is_traceable(self) -> bool:  # type: ignore[override]
+        """Whether there are values: without them the first call reads them."""
+        return self.weights is not None
+
     def __call__(self, handler: Handler, view: Array) -> None:
         """Set `view` to the values."""
-        if self.weights is None:  # the only call that reads values back
+        if self.weights is None:
             self.weights = handler.get_numpy_copy(view)
         self._check(
             self.weights.shape == tuple(view.shape),
@@ -308,12 +320,14 @@ class L1Decay(_Decay):
         factor: Derivative of the penalty ``factor * sum(abs(w))``.
     """
 
+    is_traceable = True
+
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
         """Add the derivative of the penalty to `gradients`."""
         handler.compute(_pull(self.factor), [parameters], [gradients], accumulate=True)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST_FORMULAS)
 def _pull(factor: float) -> Formula:
     """Return the formula of the derivative of ``factor * abs(w)``."""
     return formula(lambda w: factor * fn.sgn(w))
@@ -325,6 +339,8 @@ class L2Decay(_Decay):
     Args:
         factor: Factor of the penalty ``factor / 2 * sum(w ** 2)``.
     """
+
+    is_traceable = True
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
         """Add the derivative of the penalty to `gradients`."""

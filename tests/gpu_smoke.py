@@ -13,7 +13,6 @@ import traceback
 import numpy as np
 
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
-from brainstorm.handlers.plan import Plan, Recorder
 from brainstorm.handlers.pycuda import kernel_sources
 from brainstorm.handlers.pycuda.modules import compile_text
 from brainstorm.initializers import Gaussian
@@ -131,11 +130,10 @@ def main():
     def what_calls_cost():
         x = handler.ones((1000,))
         print(f"   operation: {microseconds(handler, lambda: handler.add_tt(x, x, x)):.2f} us")
-        recorder = Recorder(handler)
-        for _ in range(20):
-            recorder.mult_st(1.0, x, x)
-        plan = Plan(handler, recorder.steps)
-        print(f"   graph of 20 operations: {microseconds(handler, plan.replay):.2f} us")
+        with handler.tracing() as trace:
+            for _ in range(20):
+                handler.mult_st(1.0, x, x)
+        print(f"   graph of 20 operations: {microseconds(handler, trace.replay):.2f} us")
         for size in (1000, 1_000_000):
             values, target = np.ones(size, np.float32), handler.zeros((size,))
             spent = microseconds(

@@ -342,6 +342,7 @@ def check_gradients(net):
         np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:.*write `is_traceable = True` into class SquareLayerImpl")
 def test_the_squaring_layer_is_right_and_trains(run):
     Square = run(SQUARE)["Square"]
     check_layer(Square(), {"default": ("T", "B", 2, 3)})

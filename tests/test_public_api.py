@@ -46,7 +46,13 @@ RE_EXPORTED = {
     "brainstorm.optree": {"OPERATORS"},
     "brainstorm.randomness": {"global_rnd"},
     "brainstorm.structure": {"Network"},
-    "brainstorm.testing": {"HANDLER_LAWS", "LAYER_LAWS", "SIZES"},
+    "brainstorm.testing": {
+        "HANDLER_LAWS",
+        "LAYER_LAWS",
+        "MODIFIER_LAWS",
+        "SIZES",
+        "STEPPER_LAWS",
+    },
     "brainstorm.utils": {
         "Array",
         "InitializationError",

@@ -96,6 +96,6 @@ class LbfgsStepper(TrainingStepper):
         """Return the loss and a copy of the gradients at a point."""
         self.passes += 1
         self.handler.set_from_numpy(self.parameters, parameters)
-        self.do_planned("do_passes")
+        self.do_traced("do_passes")
         gradients = self.handler.get_numpy_copy(self.gradients)
         return self.net.get_loss_values()["total_loss"], gradients.astype(np.float64)

@@ -14,8 +14,10 @@ A new handler is a subclass that implements the abstract operations, and shows w
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +27,8 @@ from brainstorm.handlers.base_activations import ActivationOperations, activatio
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import Contract, operation
+from brainstorm.handlers.numpy_memory import out_of_memory
+from brainstorm.handlers.traces import State, Trace
 from brainstorm.optree import Formula, Program
 from brainstorm.utils import Array
 
@@ -52,10 +56,11 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
             be left out unless the name is in `activations_needing_inputs`.
     """
 
-    #: Whether steppers let it do recorded operations, instead of calling the layers.
-    replays_plans: ClassVar[bool] = True
-    #: Whether they let it do so from the first time on, and not only when operations come again.
-    plans_at_once: ClassVar[bool] = False
+    #: Whether networks and steppers replay traces, instead of calling the layers.
+    replays: bool = True
+    #: What each thread does with the handler at the moment.
+    running: State
+    __undescribed__ = {"running": State()}
 
     dtype: Any
     context: Any
@@ -63,6 +68,26 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     rnd: Any
     stream: Any
     array_type: type
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make a handler with which nothing is done yet, so that constructors may use it."""
+        handler = super().__new__(cls)
+        handler.running = State()
+        return handler
+
+    def __copy__(self) -> Any:
+        copied = type(self).__new__(type(self))
+        vars(copied).update({**vars(self), "running": copied.running})
+        return copied
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        contracts = Handler.operations()
+        for name, function in list(vars(cls).items()):
+            if callable(function) and (name in contracts or name == "run_program"):
+                contract = contracts.get(name)
+                returns = contract is not None and contract.result is not None
+                setattr(cls, name, _traced(name, function, returns))
 
     def __init__(self) -> None:
         (
@@ -105,6 +130,98 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
                 type. They may overlap the inputs.
             accumulate: Per output whether to add to its content instead of overwriting it.
         """
+
+    # -- calls and traces ----------------------------------------------------------------------
+
+    def execute(
+        self, calls: Iterable[Callable[[], Any]], operation: str, arguments: Iterable[Any] = ()
+    ) -> None:
+        """Do the calls that an operation comes down to; while it is traced, keep them.
+
+        Args:
+            calls: Functions that take nothing.
+            operation: Its name.
+            arguments: Its arguments, of which arrays are kept with the calls.
+
+        Raises:
+            OutOfMemoryError: There is no memory for what they need beside their arguments.
+        """
+        state = self.running
+        trace = state.trace
+        if trace is None:
+            _do(calls, operation)
+            return
+        state.trace = None  # what a function of Python does is a part of its call
+        try:
+            if trace.runs:
+                _do(calls, operation)
+        finally:
+            state.trace = trace
+        trace.keep(calls, operation, arguments)
+
+    def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
+        """Call a function that does something else than operations; a replay calls it again.
+
+        Args:
+            function: Takes nothing.
+            is_queued: Whether it does nothing but put work into the stream of the handler, so that
+                it can be a part of a CUDA graph.
+        """
+        self.execute((function,), "queued" if is_queued else "python")
+
+    def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:
+        """Call ``body(t)`` for each of the steps, as a walk through time does.
+
+        Args:
+            steps: A range.
+            body: Does nothing but operations on rows of arrays whose numbers grow by one with t, so
+                that a trace need not keep every step.
+        """
+
+        def walk() -> None:
+            for t in steps:
+                body(t)
+
+        self.execute((walk,), "loop")
+
+    @contextlib.contextmanager
+    def tracing(self, runs: bool = True) -> Iterator[Trace]:
+        """Keep the calls that this thread does until the ``with`` block ends.
+
+        Args:
+            runs: Whether operations run meanwhile; else their calls are only kept, and what
+                `call` is given is not called.
+        """
+        trace = Trace(self, runs)
+        with self._traced_by(trace):
+            yield trace
+
+    def trace(self, function: Callable[[], None]) -> Trace:
+        """Call a function, and return the trace of what it did."""
+        with self.tracing() as trace:
+            function()
+        return trace
+
+    @contextlib.contextmanager
+    def _traced_by(self, trace: Trace | None) -> Iterator[None]:
+        state = self.running
+        before, state.trace = state.trace, trace
+        try:
+            yield
+        finally:
+            state.trace = before
+
+    def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
+        """Return functions that do calls again and again, in their order."""
+        return calls
+
+    def new_lane(self) -> Any:
+        """Return what a network's calls are to have to themselves, as scratch memory, if anything.
+
+        It is in use while it is the `lane` of the thread's state. It may be cleared, by its
+        method `clear`, when the network's memory moves.
+        """
+        return None
 
     def _check_own(self, mem: Any) -> None:
         """Refuse to read what is no array of this handler."""
@@ -158,14 +275,6 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         """
         self.pack_m(b, transb)
         return lambda a, out: self.dot_add_packed(a, b, out, transb)
-
-    def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
-        """Return functions that do the operations of a plan again and again.
-
-        Args:
-            operations: See `brainstorm.handlers.plan.Operation`.
-        """
-        return [operation.bound_to(self) for operation in operations]
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -394,3 +503,46 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     @operation("probability:scalar stream:stream -> mask(*S)")
     def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
         """mask = 1 with the given probability, else 0, from `stream` or the handler's own."""
+
+
+def _do(calls: Iterable[Callable[[], Any]], operation: str) -> None:
+    with out_of_memory(operation):
+        for call in calls:
+            call()
+
+
+def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[..., Any]:
+    """Return an operation that is kept while it is traced, unless it sees to that by itself."""
+    if getattr(function, "executes", False):
+        return function
+
+    @functools.wraps(function)
+    def run(self: Handler, *args: Any, **kwargs: Any) -> Any:
+        trace = self.running.trace
+        if trace is None or returns:
+            with out_of_memory(name):
+                if trace is None:
+                    return function(self, *args, **kwargs)
+                trace.reads.append(name)
+                with self._traced_by(None):  # what it allocates is no part of the trace
+                    return function(self, *args, **kwargs)
+        call = functools.partial(function, self, *map(_fixed, args), **kwargs)
+        self.execute((call,), name, _flat((*args, *kwargs.values())))
+        return None
+
+    run.executes = True  # type: ignore[attr-defined]
+    run.__doc__ = run.__doc__ or getattr(Handler, name).__doc__
+    return run
+
+
+def _fixed(value: Any) -> Any:
+    """Return an argument that does not change, if it is a list."""
+    return tuple(value) if type(value) is list else value
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from value
+        else:
+            yield value

@@ -194,6 +194,23 @@ class Contract:
         required = [n for n, p in self.signature.parameters.items() if p.default is p.empty]
         return f"{self.name}({', '.join(required)})"
 
+    @functools.cached_property
+    def _defaults(self) -> list[tuple[str, Any]]:
+        return [(name, p.default) for name, p in self.signature.parameters.items()]
+
+    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments of a call in their order; faster than `inspect` does it.
+
+        Raises:
+            TypeError: There are too many or too few, or one has an unknown name.
+        """
+        rest = self._defaults[len(args) :]
+        values = args + tuple([kwargs.get(name, default) for name, default in rest])
+        missing = any(value is inspect.Parameter.empty for value in values)
+        if missing or len(args) > len(self._defaults) or not kwargs.keys() <= dict(rest).keys():
+            self.signature.bind(*args, **kwargs)  # says what is wrong
+        return values
+
     def error(self, argument: str, what: str) -> HandlerValidationError:
         """Return the error that says what is wrong with an argument."""
         return HandlerValidationError(f"{self.call}: argument {argument!r}{what}")

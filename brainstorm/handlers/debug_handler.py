@@ -7,8 +7,9 @@ comes from. All checks are generated from the contracts in `brainstorm.handlers.
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.contracts import KINDS, Argument, Contract
 from brainstorm.handlers.numpy_memory import address_of, steps_of
+from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program
 from brainstorm.utils import Array
 
@@ -112,12 +114,44 @@ class DebugHandler(Handler):
     """
 
     array_type = DebugArray
-    replays_plans = False  # errors name the layer that called
+    replays = False  # errors name the layer that called
 
     def __init__(self, handler: Handler) -> None:
-        self.handler = handler
+        self.handler, self.running = handler, handler.running
         self.EMPTY = DebugArray(handler.EMPTY)
         super().__init__()
+
+    @contextlib.contextmanager
+    def tracing(self, runs: bool = True) -> Iterator[Trace]:
+        """Keep the calls of the other handler, which always run: what they write is looked at."""
+        with self.handler.tracing() as trace:
+            yield trace
+
+    def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:
+        """Call ``body(t)`` for each of the steps, which must all do the same operations.
+
+        Raises:
+            HandlerValidationError: One does others than the first.
+        """
+        outer, first = self.running.trace, None
+        for t in steps:
+            with self.handler.tracing() as trace:
+                body(t)
+            if outer is not None:
+                outer.steps += trace.steps
+            done = [str(step) for step in trace.steps]
+            first = done if first is None else first
+            if done != first:
+                raise HandlerValidationError(
+                    f"loop(steps, body): expected the same operations at every step, got "
+                    f"{', '.join(first) or 'none'} at step {steps[0]} and "
+                    f"{', '.join(done) or 'none'} at step {t}. A handler may do all steps as it "
+                    f"does the first ones: write a loop of Python."
+                )
+
+    def new_lane(self) -> Any:
+        """Return one of the other handler."""
+        return self.handler.new_lane()
 
     def __getattr__(self, name: str) -> Any:
         if name == "handler" or name.startswith("__"):
@@ -280,7 +314,10 @@ class DebugHandler(Handler):
         return f"{'NaN' if np.isnan(found[index]) else found[index]} (first at index {index})"
 
     def _host(self, array: Array) -> np.ndarray:
-        return array if isinstance(array, np.ndarray) else self.handler.get_numpy_copy(array)
+        if isinstance(array, np.ndarray):
+            return array
+        with self._traced_by(None):
+            return self.handler.get_numpy_copy(array)
 
 
 def _program_error(what: str) -> HandlerValidationError:

@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALIGNMENT", "Scratch", "address_of", "aligned_zeros", "overlap", "steps_of"]
+from brainstorm.errors import OutOfMemoryError
+
+__all__ = [
+    "ALIGNMENT",
+    "Scratch",
+    "address_of",
+    "aligned_zeros",
+    "out_of_memory",
+    "overlap",
+    "steps_of",
+]
 
 #: Bytes; a cache line, and the widest vector register.
 ALIGNMENT = 64
@@ -58,6 +68,29 @@ def overlap(a: np.ndarray, b: np.ndarray) -> str:
         return "other" if shared else ""
     except np.exceptions.TooHardError:
         return "other"
+
+
+class out_of_memory:  # noqa: N801 (a context manager; one with `yield` takes three times as long)
+    """Turns Python's lack of memory into an error that names the operation.
+
+    Args:
+        operation: What needs the memory.
+    """
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
+            raise OutOfMemoryError(
+                f"{self._operation}: there is no memory for what it needs beside its arguments "
+                f"({error}). Use a smaller batch."
+            ) from error
 
 
 class Scratch(threading.local):

@@ -41,8 +41,9 @@ class ClockedLayer(RecurrentLayer):
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         """Find out where units compute, and let them."""
         time = buffers.internals.time
-        for t in range(time.shape[0]):
-            self.handler.fill(time[t], float(t))
+        self.handler.fill(time[0], 0.0)
+        count = range(1, time.shape[0])
+        self.handler.loop(count, lambda t: self.handler.add_st(1.0, time[t - 1], time[t]))
         mask = [buffers.inputs.mask] if "mask" in self.in_shapes else []
         inputs = [time, buffers.parameters.timing, *mask]
         self.handler.compute(_active, inputs, [buffers.internals.active])

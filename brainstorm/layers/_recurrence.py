@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from brainstorm.layers._steps import rows_by_step
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
@@ -172,12 +171,15 @@ class RecurrentLayer(Layer):
         product = _h.repeated_dot_add(R, transb=True)
         step, _ = self._formulas(self.activation, self.holds)
         fixed = _named(p, self.peepholes + self.biases)
-        now = rows_by_step(*_named(b, self.gates), *self.active(buffers))
-        before = rows_by_step(y, *_named(b, self.memory))
-        results = rows_by_step(*_named(b, self.states), y)
-        for t in range(steps):
-            product(before[t - 1][0], gates[t])
-            _h.compute(step, [*now[t], *before[t - 1], *fixed], results[t])
+        now = [*_named(b, self.gates), *self.active(buffers)]
+        before, results = [y, *_named(b, self.memory)], [*_named(b, self.states), y]
+
+        def forward(t: int) -> None:
+            product(y[t - 1], gates[t])
+            _h.compute(step, [*_rows(now, t), *_rows(before, t - 1), *fixed], _rows(results, t))
+
+        forward(0)  # the row before the first one is that of the context, the last of all
+        _h.loop(range(1, steps), forward)
 
     # -- backward -------------------------------------------------------------------------------
 
@@ -208,17 +210,20 @@ class RecurrentLayer(Layer):
         dmemory, carry = _named(b, _deltas(self.memory)), [b.carry] if "carry" in b else []
         for array in (*(delta[steps - 1] for delta in dmemory), *carry):
             _h.fill(array, 0.0)
-        states = _named(b, self.states)
-        now = rows_by_step(dy, *dmemory, *states, y, *self.active(buffers))
-        before = rows_by_step(y, *_named(b, self.memory))
+        now = [dy, *dmemory, *_named(b, self.states), y, *self.active(buffers)]
+        before, results = [y, *_named(b, self.memory)], _named(b, self.deltas)
         fixed = [*_named(p, self.peepholes + self.biases), *carry]
-        results, handed = rows_by_step(*_named(b, self.deltas)), rows_by_step(dy, *dmemory)
-        for t in range(steps - 1, -1, -1):
-            # The row of dmemory before the first one is that of the context.
-            outputs = [*results[t], *handed[t - 1][1:], *carry]
-            _h.compute(deltas, [*now[t], *before[t - 1], *fixed], outputs)
-            if t > 0:
-                product(dgates[t], handed[t - 1][0])
+
+        def backward(t: int) -> None:
+            outputs = [*_rows(results, t), *_rows(dmemory, t - 1), *carry]
+            _h.compute(deltas, [*_rows(now, t), *_rows(before, t - 1), *fixed], outputs)
+
+        def hand_on(t: int) -> None:
+            backward(t)
+            product(dgates[t], dy[t - 1])
+
+        _h.loop(range(steps - 1, 0, -1), hand_on)
+        backward(0)  # the row before the first one is that of the context, the last of all
 
     def _add_products(
         self, gradients: BufferView, weights: tuple[str, ...], pairs: Sequence[tuple[Array, Array]]
@@ -241,6 +246,10 @@ def _deltas(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _named(views: BufferView, names: tuple[str, ...]) -> list[Array]:
     return [views[name] for name in names]
+
+
+def _rows(arrays: Sequence[Array], t: int) -> list[Array]:
+    return [array[t] for array in arrays]
 
 
 def rows_before(state: Array, steps: int) -> Iterator[tuple[slice, Array]]:

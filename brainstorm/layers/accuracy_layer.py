@@ -38,6 +38,8 @@ def largest(x: Any) -> Any:
 class AccuracyLayerImpl(CountingLayer):
     """Implements `Accuracy`."""
 
+    is_traceable = True
+
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*shape[:-1], 1)
 

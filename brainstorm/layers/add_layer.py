@@ -38,6 +38,7 @@ def total(*terms: Any) -> Any:
 class AddLayerImpl(JoiningLayer):
     """Implements `Add`."""
 
+    is_traceable = True
     needs_in_backward = ()
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:

@@ -35,6 +35,7 @@ argmax = formula(lambda x: fn.argmax(x, -1))
 class ArgmaxLayerImpl(Layer):
     """Implements `Argmax`."""
 
+    is_traceable = True
     computes_no_input_deltas_for = ("default",)
     takes_no_output_deltas_from = ("default",)
     needs_in_backward = ()

@@ -15,7 +15,7 @@ import numpy as np
 
 from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.plan import Watched
+from brainstorm.handlers.traces import Traceable
 from brainstorm.layers.characteristics import Characteristics
 from brainstorm.layers.constraints import Constraint
 from brainstorm.randomness import RandomState
@@ -30,7 +30,7 @@ __all__ = ["Layer", "get_layer_class_from_typename"]
 Structures = Mapping[str, BufferStructure]
 
 
-class Layer(Watched):
+class Layer(Traceable):
     """Base class of all layer implementations.
 
     Args:

@@ -106,6 +106,7 @@ class BatchNormLayerImpl(Layer):
             ``backward(layer, buffers)``, where the batch is one of several processes.
     """
 
+    is_traceable = True
     synchronizer: Any = None
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}

@@ -40,6 +40,7 @@ def exceeding(threshold: float) -> Callable[[Any], Any]:
 class BinaryAccuracyLayerImpl(CountingLayer):
     """Implements `BinaryAccuracy`."""
 
+    is_traceable = True
     expected_kwargs = {"threshold": number()}
 
     def setup(

@@ -51,6 +51,7 @@ def binomial_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
 class BinomialCrossEntropyLayerImpl(FormulaLayer):
     """Implements `BinomialCrossEntropy`; no delta for the targets."""
 
+    is_traceable = True
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
         "targets": StructureTemplate("T", "B", "..."),

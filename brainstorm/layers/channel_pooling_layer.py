@@ -39,6 +39,7 @@ def ChannelPooling(
 class ChannelPoolingLayerImpl(PoolingLayer):
     """Implements `ChannelPooling`: pooling of images with one row per group."""
 
+    is_traceable = True
     expected_kwargs = {"group_size": integer(minimum=1).required(), "type": one_of("max", "avg")}
 
     def setup(

@@ -1,4 +1,4 @@
-"""What a layer is: the facts that networks, plans and exporters ask of any layer."""
+"""What a layer is: the facts that networks and exporters ask of any layer."""
 
 from __future__ import annotations
 

@@ -34,3 +34,5 @@ def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> C
 
 class ClockworkLayerImpl(ClockedLayer, RecurrentLayerImpl):
     """Implements `Clockwork`; row -1 of the output is the state before the first step."""
+
+    is_traceable = True

@@ -36,3 +36,5 @@ def ClockworkLstm(
 
 class ClockworkLstmLayerImpl(ClockedLayer, LstmLayerImpl):
     """Implements `ClockworkLstm`; row -1 of output and Ca is the state before the first step."""
+
+    is_traceable = True

@@ -61,6 +61,7 @@ def Convolution1D(
 class Convolution1DLayerImpl(ConvolutionLayer):
     """Implements `Convolution1D`: a convolution of images with a single row."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),

@@ -56,6 +56,7 @@ def Convolution2D(
 class Convolution2DLayerImpl(ConvolutionLayer):
     """Implements `Convolution2D`."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),

@@ -59,6 +59,7 @@ def Convolution3D(
 class Convolution3DLayerImpl(ConvolutionLayer):
     """Implements `Convolution3D`."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F", "F")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),

@@ -63,6 +63,7 @@ def ConvolutionTranspose2D(
 class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
     """Implements `ConvolutionTranspose2D`; forward and backward of a convolution, swapped."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),

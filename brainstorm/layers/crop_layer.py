@@ -36,6 +36,7 @@ def Crop(
 class CropLayerImpl(Layer):
     """Implements `Crop`."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
     expected_kwargs = {"size": pair(1).required(), "offset": pair(0).or_none()}
     accepts_null_deltas = True

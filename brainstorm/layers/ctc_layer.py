@@ -41,6 +41,7 @@ def CTC(name: str | None = None) -> ConstructionWrapper:
 class CTCLayerImpl(Layer):
     """Implements `CTC`; no delta for labels and mask, none from the predictions."""
 
+    is_traceable = True
     expected_inputs = {
         "default": StructureTemplate("T", "B", "F"),
         "labels": StructureTemplate("T", "B", 1),

@@ -32,6 +32,7 @@ def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper
 class DeltasScalingLayerImpl(Layer):
     """Implements `DeltasScaling`; on purpose its deltas are not the derivatives of its output."""
 
+    is_traceable = True
     expected_kwargs = {"factor": number().required()}
     accepts_null_deltas = True
     needs_in_backward = ()

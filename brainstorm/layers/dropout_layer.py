@@ -47,6 +47,7 @@ def dropped(keep_prob: float) -> Formula:
 class DropoutLayerImpl(Layer):
     """Implements `Dropout`; the backward pass belongs to a forward pass with training_pass=True."""
 
+    is_traceable = True
     expected_kwargs = {"drop_prob": number(0, 1, high_open=True), "inplace": one_of(True, False)}
     accepts_null_deltas = True
     needs_in_backward = ("internals",)

@@ -47,6 +47,7 @@ def _formulas(name: str) -> tuple[Formula, Formula]:
 class ElementwiseLayerImpl(Layer):
     """Implements `Elementwise`."""
 
+    is_traceable = True
     expected_kwargs = {"activation": activation_name(), "inplace": one_of(True, False)}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)

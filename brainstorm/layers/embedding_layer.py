@@ -45,6 +45,7 @@ LookupTable = Embedding
 class EmbeddingLayerImpl(Layer):
     """Implements `Embedding`; no delta for the classes."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
     expected_kwargs = {
         "vocabulary_size": integer(minimum=1).required(),

@@ -81,11 +81,18 @@ class ExpressionLayer(Layer):
     those described with `Expression`.
     """
 
+    is_traceable = True
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
     #: Parameter name to its shape; see `Expression`.
     parameters: Mapping[str, ParameterShape] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A formula is looked at before the passes, which are those of this class.
+        passes = {"forward_pass", "backward_pass"}
+        cls.is_traceable |= all(getattr(cls, p) is getattr(ExpressionLayer, p) for p in passes)
 
     # -- to override ----------------------------------------------------------------------------
 

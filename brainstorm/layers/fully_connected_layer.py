@@ -40,6 +40,7 @@ def FullyConnected(
 class FullyConnectedLayerImpl(ActivatedLayer):
     """Implements `FullyConnected`; turns the output deltas into pre-activation deltas."""
 
+    is_traceable = True
     expected_kwargs = {"size": shape().or_none(), "activation": activation_name()}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")

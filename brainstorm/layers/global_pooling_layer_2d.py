@@ -31,6 +31,7 @@ def GlobalPooling2D(type: str = "max", name: str | None = None) -> ConstructionW
 class GlobalPooling2DLayerImpl(PoolingLayer):
     """Implements `GlobalPooling2D`: pooling with one window as large as the image."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
     expected_kwargs = {"type": one_of("max", "avg")}
 

@@ -44,6 +44,7 @@ def SwiGLU(name: str | None = None) -> ConstructionWrapper:
 class GLULayerImpl(Layer):
     """Implements `GLU`."""
 
+    is_traceable = True
     expected_kwargs = {"activation": activation_name()}
     accepts_null_deltas = True
     needs_in_backward = ("inputs", "internals")

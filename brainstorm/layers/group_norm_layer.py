@@ -57,6 +57,7 @@ def over_group(groups: int) -> Mean:
 class GroupNormLayerImpl(FeatureNormLayer):
     """Implements `GroupNorm` on arrays (T, B, S, C) of images with S positions."""
 
+    is_traceable = True
     expected_kwargs = {
         **FeatureNormLayer.expected_kwargs,
         "num_groups": integer(minimum=1).required(),

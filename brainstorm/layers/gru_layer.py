@@ -41,6 +41,7 @@ def Gru(size: int, activation: str = "tanh", name: str | None = None) -> Constru
 class GruLayerImpl(RecurrentLayer):
     """Implements `Gru`; row -1 of the output is the state before the first step."""
 
+    is_traceable = True
     input_weights = ("Wr", "Wz", "Wh")
     recurrent_weights = ("Rh", "Rr", "Rz")
     biases = ("bRh", "br", "bz", "bh")

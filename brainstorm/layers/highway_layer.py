@@ -36,6 +36,7 @@ def highway(H: Any, T: Any, x: Any) -> Any:
 class HighwayLayerImpl(FormulaLayer):
     """Implements `Highway`."""
 
+    is_traceable = True
     expected_inputs = {
         "H": StructureTemplate("T", "B", "..."),
         "T": StructureTemplate("T", "B", "..."),

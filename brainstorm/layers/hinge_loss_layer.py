@@ -59,6 +59,7 @@ def hinge_loss_deltas(winner: Any, targets: Any, classes: Any, dloss: Any) -> An
 class HingeLossLayerImpl(ClassLossLayer):
     """Implements `HingeLoss`; no delta for the targets, none from the predictions."""
 
+    is_traceable = True
     expected_kwargs = {"margin": number(0)}
     needs_in_backward = ("inputs", "internals")
 

@@ -31,6 +31,7 @@ def Input(out_shapes: Mapping[str, tuple[Any, ...]]) -> ConstructionWrapper:
 class InputLayerImpl(Layer):
     """Holds external data in its outputs; computes nothing."""
 
+    is_traceable = True
     expected_inputs = {}
     expected_kwargs = {"out_shapes": any_value()}
 

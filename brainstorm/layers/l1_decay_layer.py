@@ -29,6 +29,8 @@ def L1Decay(name: str | None = None) -> ConstructionWrapper:
 class L1DecayLayerImpl(PenaltyLayer):
     """Implements `L1Decay`; at 0 the derivative is 0."""
 
+    is_traceable = True
+
     @staticmethod
     def penalty(x: Any) -> Any:
         return fn.absolute(x)

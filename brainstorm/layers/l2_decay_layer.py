@@ -29,6 +29,8 @@ def L2Decay(name: str | None = None) -> ConstructionWrapper:
 class L2DecayLayerImpl(PenaltyLayer):
     """Implements `L2Decay`."""
 
+    is_traceable = True
+
     @staticmethod
     def penalty(x: Any) -> Any:
         return 0.5 * fn.square(x)

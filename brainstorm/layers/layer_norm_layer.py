@@ -28,4 +28,5 @@ def LayerNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWra
 class LayerNormLayerImpl(FeatureNormLayer):
     """Implements `LayerNorm`."""
 
+    is_traceable = True
     centers = True

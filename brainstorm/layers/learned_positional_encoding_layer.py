@@ -32,6 +32,7 @@ def LearnedPositionalEncoding(max_length: int, name: str | None = None) -> Const
 class LearnedPositionalEncodingLayerImpl(Layer):
     """Implements `LearnedPositionalEncoding`."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
     expected_kwargs = {"max_length": integer(minimum=1).required()}
     needs_in_backward = ()

@@ -85,6 +85,7 @@ def _formulas(
 class LocalResponseNormalizationLayerImpl(Layer):
     """Implements `LocalResponseNormalization`."""
 
+    is_traceable = True
     expected_kwargs = {
         "size": integer(minimum=1),
         "alpha": number(0),

@@ -39,6 +39,7 @@ def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrappe
 class LossLayerImpl(Layer):
     """Implements `Loss`; its own output delta plays no role (it stands for 1)."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("...")}
     expected_kwargs = {"importance": number()}
     takes_no_output_deltas_from = ("loss",)

@@ -43,6 +43,7 @@ def Lstm(size: int, activation: str = "tanh", name: str | None = None) -> Constr
 class LstmLayerImpl(RecurrentLayer):
     """Implements `Lstm`; row -1 of the output and of Ca is the state before the first step."""
 
+    is_traceable = True
     input_weights = ("Wz", "Wi", "Wf", "Wo")
     peepholes = ("pi", "pf", "po")
     recurrent_weights = ("Rz", "Ri", "Rf", "Ro")

@@ -37,6 +37,7 @@ def masked(x: Any, mask: Any) -> Any:
 class MaskLayerImpl(FormulaLayer):
     """Implements `Mask`; no delta for the mask."""
 
+    is_traceable = True
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
         "mask": StructureTemplate("T", "B", "..."),

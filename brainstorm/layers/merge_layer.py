@@ -29,6 +29,7 @@ def Merge(name: str | None = None) -> ConstructionWrapper:
 class MergeLayerImpl(Layer):
     """Implements `Merge`."""
 
+    is_traceable = True
     expected_inputs = {"inputs_1": StructureTemplate("..."), "inputs_2": StructureTemplate("...")}
     needs_in_backward = ()
 

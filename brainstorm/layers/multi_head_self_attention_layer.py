@@ -47,6 +47,7 @@ def MultiHeadSelfAttention(
 class MultiHeadSelfAttentionLayerImpl(Layer):
     """Implements `MultiHeadSelfAttention`; no delta for the mask."""
 
+    is_traceable = True
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
         "mask": StructureTemplate("T", "B", 1),

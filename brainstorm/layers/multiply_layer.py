@@ -37,5 +37,7 @@ def product(*factors: Any) -> Any:
 class MultiplyLayerImpl(JoiningLayer, FormulaLayer):
     """Implements `Multiply`."""
 
+    is_traceable = True
+
     def formula(self) -> Formula:
         return product

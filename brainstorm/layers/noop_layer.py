@@ -30,6 +30,7 @@ def NoOp(name: str | None = None) -> ConstructionWrapper:
 class NoOpLayerImpl(Layer):
     """Implements `NoOp`."""
 
+    is_traceable = True
     accepts_null_deltas = True
     needs_in_backward = ()
     can_overwrite = ("input_deltas",)

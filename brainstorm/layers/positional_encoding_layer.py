@@ -31,6 +31,7 @@ def PositionalEncoding(name: str | None = None) -> ConstructionWrapper:
 class PositionalEncodingLayerImpl(Layer):
     """Implements `PositionalEncoding`."""
 
+    is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
     needs_in_backward = ()
     accepts_null_deltas = True

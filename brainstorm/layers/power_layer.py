@@ -43,6 +43,7 @@ def powers(scale: float, shift: float, power: float) -> Formula:
 class PowerLayerImpl(FormulaLayer):
     """Implements `Power`."""
 
+    is_traceable = True
     expected_kwargs = {"scale": number(), "shift": number(), "power": number()}
 
     def setup(

@@ -35,6 +35,7 @@ def Recurrent(size: int, activation: str = "tanh", name: str | None = None) -> C
 class RecurrentLayerImpl(RecurrentLayer):
     """Implements `Recurrent`; row -1 of the output is the state before the first step."""
 
+    is_traceable = True
     input_weights = ("W",)
     recurrent_weights = ("R",)
     biases = ("bias",)

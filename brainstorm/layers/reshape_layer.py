@@ -31,6 +31,7 @@ def Reshape(shape: int | tuple[int, ...], name: str | None = None) -> Constructi
 class ReshapeLayerImpl(Layer):
     """Implements `Reshape`."""
 
+    is_traceable = True
     expected_kwargs = {"shape": feature_shape().required()}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)

@@ -32,6 +32,7 @@ def Reverse(name: str | None = None) -> ConstructionWrapper:
 class ReverseLayerImpl(Layer):
     """Implements `Reverse`; the backward pass is the same reversal."""
 
+    is_traceable = True
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
         "mask": StructureTemplate("T", "B", 1),

@@ -28,4 +28,5 @@ def RMSNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWrapp
 class RMSNormLayerImpl(FeatureNormLayer):
     """Implements `RMSNorm`."""
 
+    is_traceable = True
     centers = False

@@ -50,6 +50,7 @@ def sigmoid_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
 class SigmoidCELayerImpl(FormulaLayer):
     """Implements `SigmoidCE`; no delta for the targets, none from the predictions."""
 
+    is_traceable = True
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
         "targets": StructureTemplate("T", "B", "..."),

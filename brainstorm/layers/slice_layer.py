@@ -33,6 +33,7 @@ def Slice(start: int, stop: int, axis: int = -1, name: str | None = None) -> Con
 class SliceLayerImpl(Layer):
     """Implements `Slice`: columns of the matrix whose rows are what lies behind the axis."""
 
+    is_traceable = True
     expected_kwargs = {
         "start": integer(minimum=0).required(),
         "stop": integer(minimum=1).required(),

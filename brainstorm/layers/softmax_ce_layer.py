@@ -46,6 +46,7 @@ def softmax_ce_deltas(p: Any, targets: Any, classes: Any, dloss: Any) -> Any:
 class SoftmaxCELayerImpl(ClassLossLayer):
     """Implements `SoftmaxCE`; no delta for the targets, none from the predictions."""
 
+    is_traceable = True
     needs_in_backward = ("inputs", "outputs")
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:

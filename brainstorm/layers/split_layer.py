@@ -35,6 +35,7 @@ def Split(sizes: tuple[int, ...], name: str | None = None) -> ConstructionWrappe
 class SplitLayerImpl(Layer):
     """Implements `Split`."""
 
+    is_traceable = True
     expected_kwargs = {"sizes": shape().required()}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)

@@ -37,6 +37,7 @@ def squared_difference(a: Any, b: Any) -> Any:
 class SquaredDifferenceLayerImpl(FormulaLayer):
     """Implements `SquaredDifference`."""
 
+    is_traceable = True
     expected_inputs = {
         "inputs_1": StructureTemplate("T", "B", "..."),
         "inputs_2": StructureTemplate("T", "B", "..."),

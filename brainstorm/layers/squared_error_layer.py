@@ -39,6 +39,7 @@ def squared_error(x: Any, t: Any) -> list[Any]:
 class SquaredErrorLayerImpl(FormulaLayer):
     """Implements `SquaredError`; no delta for the targets, none from the predictions."""
 
+    is_traceable = True
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
         "targets": StructureTemplate("T", "B", "..."),

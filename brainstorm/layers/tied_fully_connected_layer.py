@@ -58,6 +58,7 @@ def TiedFullyConnected(
 class TiedFullyConnectedLayerImpl(ActivatedLayer):
     """Implements `TiedFullyConnected`; turns the output deltas into pre-activation deltas."""
 
+    is_traceable = True
     expected_kwargs = {"activation": activation_name(), "size": shape().or_none()}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -57,15 +58,29 @@ class NetworkMemory(ShownAsTree, Seedable):
             OutOfMemoryError: It has no memory for the present T and B; nothing is changed then.
         """
         check_handler(handler)
-        if handler is not self._buffer_manager.handler:
-            self._buffer_manager.set_handler(handler)
-        for layer in self.layers.values():
-            layer.set_handler(handler)
+        with self._buffer_manager.turn:
+            if handler is not self._buffer_manager.handler:
+                self._buffer_manager.set_handler(handler)
+            for layer in self.layers.values():
+                layer.set_handler(handler)
 
     @property
     def handler(self) -> Handler:
         """The handler that computes everything; see `set_handler`."""
         return self._buffer_manager.handler
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Let other threads that compute with this network wait until a ``with`` block ends.
+
+            with net.alone():
+                net.provide_external_data(batch)
+                net.forward_pass()
+                values = net.get("Output.outputs.predictions")
+
+        Every method that computes does so by itself; this is for several that belong together,
+        since another thread's `predict` replaces the batch. It may be entered inside of itself.
+        """
+        return self._buffer_manager.turn
 
     # -- looking inside -------------------------------------------------------------------------
 
@@ -110,7 +125,8 @@ class NetworkMemory(ShownAsTree, Seedable):
             NullBufferError: It is a delta that nobody needs.
             ReusedBufferError: Its memory is shared, and the last pass has used it again.
         """
-        return self.handler.get_numpy_copy(self._buffer_manager.read(path))
+        with self._buffer_manager.turn:
+            return self.handler.get_numpy_copy(self._buffer_manager.read(path))
 
     def get_input(self, name: str) -> np.ndarray:
         """Return a copy of the data that was provided as `name`."""
@@ -142,9 +158,10 @@ class NetworkMemory(ShownAsTree, Seedable):
 
     def close(self) -> None:
         """Shut all layers down and release the memory; may be called more than once."""
-        for layer in self.layers.values():
-            layer.shutdown()
-        self._buffer_manager.close()
+        with self._buffer_manager.turn:
+            for layer in self.layers.values():
+                layer.shutdown()
+            self._buffer_manager.close()
 
     def __enter__(self) -> Any:
         return self

@@ -33,9 +33,9 @@ from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.external_data import split_batch
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.structure.lifetimes import plan_memory
-from brainstorm.structure.planning import Plans
 from brainstorm.structure.prediction import Prediction
 from brainstorm.structure.topology import check_topology
+from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array, copy_containers
 
 __all__ = ["Network"]
@@ -79,7 +79,7 @@ class Network(NetworkPasses, Describable):
         self.set_handler(buffer_manager.handler if handler is None else handler)
         self.architecture = architecture
         self.output_name: str | None = None
-        self._plans = Plans()
+        self._traces = Traces()
         self._predictions: dict[Any, Prediction] = {}
 
     @classmethod
@@ -175,25 +175,20 @@ class Network(NetworkPasses, Describable):
         prediction = self._find_prediction(output_name, tuple(data))
         path, structure, needed, given, missing = prediction
 
-        def clear(net: Any) -> None:
-            for name in missing:
-                net.handler.fill(net.buffer.Input.outputs[name], 0.0)
-
         def compute() -> None:
-            clear(self)
+            for name in missing:
+                self.handler.fill(self.buffer.Input.outputs[name], 0.0)
             self._passes.forward(needed, False, None)
-
-        def record(recorded: Any) -> None:
-            clear(recorded)
-            recorded.forward_pass(names=needed)
 
         given_data = {name: data[name] for name in given}
         parts = []
         for batch, T, B in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
-            self._provide(batch, T, B)
-            self._plans.run(self, compute, record, (path, missing))
-            values = self.handler.get_numpy_copy(self.buffer[path])
-            parts.append(values[: self.time_size] if structure.scales_with_time else values)
+            with self._buffer_manager.turn:
+                self._provide(batch, T, B)
+                manager, depends = self._buffer_manager, self._what_passes_depend_on
+                self._traces.run(manager, depends, compute, (path, missing))
+                values = self.handler.get_numpy_copy(self.buffer[path])
+                parts.append(values[: self.time_size] if structure.scales_with_time else values)
         if len(parts) == 1:
             return parts[0]
         if not structure.scales_with_batch_size:
@@ -220,8 +215,9 @@ class Network(NetworkPasses, Describable):
 
     def get_file_content(self, comment: str = "") -> NetworkFile:
         """Return copies of all that `save_as_hdf5` writes."""
-        persistent = {path: self.get(path) for path in self.persistent_paths}
-        return NetworkFile(self.__describe__(), self.get("parameters"), persistent, comment)
+        with self._buffer_manager.turn:
+            persistent = {path: self.get(path) for path in self.persistent_paths}
+            return NetworkFile(self.__describe__(), self.get("parameters"), persistent, comment)
 
     @classmethod
     def from_hdf5(cls, filename: PathLike, handler: Handler | None = None) -> Network:

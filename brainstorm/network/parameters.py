@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 from brainstorm import references
@@ -120,11 +121,21 @@ class NetworkParameters(NetworkMemory):
 
     def apply_gradient_modifiers(self) -> None:
         """Apply the gradient modifiers to the gradients."""
+        trace = self.handler.running.trace
         for layer, parameter, modifier in each_modifier(self.gradient_modifiers):
-            views = self.buffer[layer]
-            apply_to_gradient(
-                modifier, self.handler, views.parameters[parameter], views.gradients[parameter]
-            )
+            if trace is not None:
+                trace.place = f"{layer}, {type(modifier).__name__} of {parameter}"
+            run = partial(self._modify_gradient, layer, parameter, modifier)
+            if modifier.is_traceable:
+                run()
+            else:
+                self.handler.call(run)
+
+    def _modify_gradient(self, layer: str, parameter: str, modifier: Any) -> None:
+        views = self.buffer[layer]
+        apply_to_gradient(
+            modifier, self.handler, views.parameters[parameter], views.gradients[parameter]
+        )
 
     # -- statistics -----------------------------------------------------------------------------
 

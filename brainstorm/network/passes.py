@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.plan import Plan, Recorder, Watched
+from brainstorm.handlers.traces import Trace
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.external_data import check_external_data
 from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.passes import Passes
-from brainstorm.structure.recording import RecordedNetwork
+from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array
 
 __all__ = ["Data", "NetworkPasses"]
@@ -37,7 +37,9 @@ class NetworkPasses(NetworkParameters):
 
     @keep_input_deltas.setter
     def keep_input_deltas(self, keep: bool) -> None:
-        if keep != self._keep_input_deltas:
+        if keep == self._keep_input_deltas:
+            return
+        with self._buffer_manager.turn:
             hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
             self._buffer_manager.set_layout(layout, hubs)
             self._keep_input_deltas = keep
@@ -75,9 +77,10 @@ class NetworkPasses(NetworkParameters):
             LayerValidationError: A layer cannot work with the values (class out of range).
             OutOfMemoryError: There is no memory for this T and B.
         """
-        present = (1, 1) if all_inputs else (self.time_size or 1, self.batch_size or 1)
-        shapes = self.layers[INPUT].out_shapes
-        self._provide(data, *check_external_data(data, shapes, all_inputs, present))
+        with self._buffer_manager.turn:
+            present = (1, 1) if all_inputs else (self.time_size or 1, self.batch_size or 1)
+            shapes = self.layers[INPUT].out_shapes
+            self._provide(data, *check_external_data(data, shapes, all_inputs, present))
 
     def _provide(self, data: Data, T: int, B: int) -> None:
         """Provide data of which `check_external_data` has said that T and B are these."""
@@ -108,7 +111,8 @@ class NetworkPasses(NetworkParameters):
             context: What `get_context` returned after the preceding part of the sequences;
                 `None` starts from zeros (or as `carry_context` says).
         """
-        self._passes.forward(self.layers, training_pass, context)
+        with self._buffer_manager.turn:
+            self._passes.forward(self.layers, training_pass, context)
 
     def backward_pass(self, accumulate: bool = False, modify: bool = True) -> None:
         """Compute all gradients (and the deltas on the way) of the sum of all losses.
@@ -119,9 +123,10 @@ class NetworkPasses(NetworkParameters):
             accumulate: Whether to add to the gradients instead of overwriting them.
             modify: Whether to apply the gradient modifiers.
         """
-        self._passes.backward(accumulate)
-        if modify:
-            self.apply_gradient_modifiers()
+        with self._buffer_manager.turn:
+            self._passes.backward(accumulate)
+            if modify:
+                self.apply_gradient_modifiers()
 
     @property
     def finished_gradients(self) -> list[tuple[str, list[tuple[int, int]]]]:
@@ -138,40 +143,45 @@ class NetworkPasses(NetworkParameters):
 
         Args:
             functions: Name of a layer of `finished_gradients` to a function; they replace those
-                that were given before. Plans that were recorded before do not know of them.
-            are_queued: Whether they only put work into the handler's stream; see
-                `brainstorm.handlers.plan.call`.
+                that were given before.
+            are_queued: Whether they only put work into the handler's stream; see `Handler.call`.
         """
         self._passes.followers = {name: (f, are_queued) for name, f in functions.items()}
 
-    @property
-    def plan_key(self) -> tuple[Any, ...]:
-        """What selects a recorded pass (T, B, context), and what it depends on beside that."""
-        manager = self._buffer_manager
-        modifiers = [id(modifier) for _, _, modifier in each_modifier(self.gradient_modifiers)]
-        depends = (*map(id, (manager.handler, self._passes, *manager.full_buffers)), *modifiers)
-        key = (manager.time_size, manager.batch_size, manager.carries_context)
-        return key, (Watched.changes, *depends)
+    def do_traced(self, traces: Traces, function: Callable[[], None], purpose: Any = None) -> None:
+        """Do something with this network, by replaying what it came down to before; see `Traces`.
 
-    def recorded(self, recorder: Recorder) -> RecordedNetwork:
-        """Return what stands for this network while a recorder takes down its passes."""
-        modifiers = list(each_modifier(self.gradient_modifiers))
-        return RecordedNetwork(recorder, self._buffer_manager, self._passes, self.layers, modifiers)
+        Other threads that compute with this network wait meanwhile.
+        """
+        with self._buffer_manager.turn:
+            if any(name in vars(self) or getattr(type(self), name) is not m for name, m in _PASSES):
+                function()  # a trace would not repeat what a user's pass does beside operations
+            else:
+                traces.run(self._buffer_manager, self._what_passes_depend_on, function, purpose)
 
-    def plan(self, training_pass: bool = True) -> Plan:
-        """Return the operations of both passes for the present T and B, recorded.
+    def _what_passes_depend_on(self) -> Any:
+        passes = self._passes
+        modifiers = [
+            (*which, which[-1].revision) for which in each_modifier(self.gradient_modifiers)
+        ]
+        layers = [layer.revision for layer in passes.traced]
+        return passes, passes.revision, layers, modifiers
+
+    def plan(self, training_pass: bool = True) -> Trace:
+        """Return the calls that both passes come down to for the present T and B; none is done.
 
         ``print(net.plan().report())`` shows each with its time, which does the passes a few times.
 
         Args:
             training_pass: Whether layers act as in training; else only the forward pass.
         """
-        recorder = Recorder(self.handler)
-        recorded = self.recorded(recorder)
-        recorded.forward_pass(training_pass)
-        if training_pass:
-            recorded.backward_pass()
-        return Plan(self.handler, recorder.steps)
+        with self._buffer_manager.turn, self.handler.tracing(runs=False) as trace:
+            position = self._buffer_manager.position
+            self.forward_pass(training_pass)
+            if training_pass:
+                self.backward_pass()
+            self._buffer_manager.position = position
+        return trace
 
     def get_loss_values(self) -> OrderedDict[str, float]:
         """Return the losses of the last forward pass.
@@ -194,7 +204,8 @@ class NetworkPasses(NetworkParameters):
 
     def get_context(self) -> list[Array | None]:
         """Return the state of all recurrent layers after the last step, for `forward_pass`."""
-        return self._buffer_manager.get_context()
+        with self._buffer_manager.turn:
+            return self._buffer_manager.get_context()
 
     def carry_context(self, state: list[Array | None], continues: bool) -> None:
         """Make the batch that was provided a part of longer sequences, until the next one comes.
@@ -216,8 +227,17 @@ class NetworkPasses(NetworkParameters):
             NetworkValidationError: `state` is no list, or it has to be continued and is empty, or
                 belongs to another network or batch size.
         """
-        self._buffer_manager.carry_context(state, continues)
+        with self._buffer_manager.turn:
+            self._buffer_manager.carry_context(state, continues)
 
     def leave_batch(self) -> None:
         """Bring the list given to `carry_context` up to date; no pass may follow on this batch."""
-        self._buffer_manager.leave_batch()
+        with self._buffer_manager.turn:
+            self._buffer_manager.leave_batch()
+
+
+#: The passes that traces repeat.
+_PASSES = [
+    (name, getattr(NetworkPasses, name))
+    for name in ("forward_pass", "backward_pass", "apply_gradient_modifiers")
+]

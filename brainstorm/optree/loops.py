@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ __all__ = ["COMBINED", "C_TYPES", "FLOATING", "Line", "Loop", "Read", "Write", "
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 #: NumPy's element types, in this machine's order of bytes -> C's.
-C_TYPES = {
+C_TYPES: dict[np.dtype[Any], str] = {
     np.dtype(np.float32): "float",
     np.dtype(np.float64): "double",
     np.dtype(np.bool_): "_Bool",

@@ -56,9 +56,9 @@ class Step:
     frees: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """Steps from input variables to outputs.
+    """Steps from input variables to outputs; equal to itself alone.
 
     Attributes:
         inputs: The variables; input i is value i. One per identity.

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.traces import State
 from brainstorm.structure.buffer_views import BufferView, Snapshot, find_array
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
@@ -18,7 +24,7 @@ from brainstorm.utils import Array, format_bytes, get_by_path
 
 __all__ = ["BufferManager", "create_buffer_views_from_layout", "get_total_size_slices_and_shapes"]
 
-#: For how many T and B the views are kept; as many as plans, which hold the same arrays.
+#: For how many T and B the views are kept; as many as traces, which hold the same arrays.
 MOST_SIZES = 64
 
 
@@ -36,6 +42,7 @@ class BufferManager:
         batch_size: Present B (0 before the first resize).
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
             did not end, if it ran only a part of the layers, or if memory has moved since.
+        turn: To be entered by who computes with the memory: other threads wait meanwhile.
     """
 
     def __init__(self, layout: Node, hubs: Sequence[Hub], handler: Handler | None = None) -> None:
@@ -43,6 +50,11 @@ class BufferManager:
         self.hubs = list(hubs)
         self.handler = get_default_handler() if handler is None else handler
         self.position: int | None = None
+        self.turn = _Turn(self)
+        self.lane = self.handler.new_lane()
+        self._moves = 0
+        #: What is cleared when memory moves, since it holds the memory that there was.
+        self.traces: weakref.WeakSet[Any] = weakref.WeakSet()
         self.buffers: list[Array] = []
         self._views: BufferView | None = None
         self.release()
@@ -66,6 +78,11 @@ class BufferManager:
     def is_closed(self) -> bool:
         """Whether the memory was released by `close`."""
         return self._views is None
+
+    @property
+    def stamp(self) -> Any:
+        """What traces of computing with the memory depend on; it changes whenever memory moves."""
+        return self.handler, self._moves, self.lane and self.lane.version
 
     @property
     def item_size(self) -> int:
@@ -108,17 +125,8 @@ class BufferManager:
         self.time_size, self.batch_size, self.position = time, batch, None
 
     def _place_anew(self, time: int, batch: int) -> None:
-        # Where the longest sequences had their first steps, shorter ones have them too: what
-        # handlers remember about their places stays right.
-        longest = max(time, self._longest.get(batch, 0))
-        totals, slices, _ = get_total_size_slices_and_shapes(
-            self.hubs, longest, batch, self.item_size
-        )
+        totals, slices, _ = get_total_size_slices_and_shapes(self.hubs, time, batch, self.item_size)
         self._grow(totals, time, batch)
-        self._longest.pop(batch, None)
-        if len(self._longest) >= MOST_SIZES:
-            del self._longest[next(iter(self._longest))]
-        self._longest[batch] = longest
         self.buffers = [
             self.full_buffers[hub.buffer_type][start : start + hub.get_size(time, batch)].reshape(
                 hub.get_shape(time, batch)
@@ -140,9 +148,18 @@ class BufferManager:
                 grown = self.handler.allocate((needed,))
             except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, for 2^63 and more
                 raise OutOfMemoryError(self._out_of_memory_text(time, batch)) from error
-            self._known_sizes.clear()
+            self._forget_places()
             self.full_buffers[buffer_type] = grown
             self.capacities[buffer_type] = needed
+
+    def _forget_places(self) -> None:
+        """Forget all that depends on where the memory lies."""
+        self._moves += 1
+        for traces in self.traces:
+            traces.clear()
+        self._known_sizes: dict[tuple[int, int], tuple[list[Array], Snapshot]] = {}
+        if self.lane is not None:
+            self.lane.clear()
 
     def _out_of_memory_text(self, time: int, batch: int) -> str:
         largest = sorted(self.hubs, key=lambda hub: -hub.get_size(time, batch))[:8]
@@ -231,6 +248,7 @@ class BufferManager:
         }
         before = dict(self.__dict__)
         self.handler, self.layout, self.hubs = handler, layout, list(hubs)
+        self.lane = handler.new_lane()
         self.release()
         try:
             self._place(before["time_size"], before["batch_size"])
@@ -244,8 +262,7 @@ class BufferManager:
         """Forget all memory; the next `resize` allocates again."""
         self.full_buffers: list[Array] = [None, None, None]
         self.capacities = [0, 0, 0]
-        self._known_sizes: dict[tuple[int, int], tuple[list[Array], Snapshot]] = {}
-        self._longest: dict[int, int] = {}  # by batch size
+        self._forget_places()
         self._carried: list[Array | None] | None = None
         self.time_size = self.batch_size = 0
 
@@ -365,3 +382,55 @@ class BufferManager:
 def last_axis_slice(array: Array, start: int, stop: int) -> Array:
     """Return the view of an array with its last axis cut to ``start:stop``."""
     return array[(*(slice(None),) * (len(array.shape) - 1), slice(start, stop))]
+
+
+class _Turn:
+    """What a thread enters to compute with the memory of a network, which others cannot meanwhile.
+
+    The calls that it does use the network's own lane of the handler. A thread that leaves and comes
+    back at once, as a training does, finds those at the gate that have waited.
+    """
+
+    def __init__(self, manager: Any) -> None:
+        self._manager, self._lock, self._gate = manager, threading.Lock(), threading.Lock()
+        self._owner: int | None = None
+        self._before: list[tuple[State, Any]] = []
+        _turns.add(self)
+
+    def renew(self) -> None:
+        """Take the locks back from threads that a forked process does not have."""
+        self._lock, self._gate = threading.Lock(), threading.Lock()
+        if self._owner == threading.get_ident():
+            self._lock.acquire()
+        else:
+            self._owner, self._before = None, []
+
+    def __enter__(self) -> None:
+        if self._owner != threading.get_ident():
+            with self._gate:
+                self._lock.acquire()
+            self._owner = threading.get_ident()
+        running: State = self._manager.handler.running
+        self._before.append((running, running.lane))
+        running.lane = self._manager.lane
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
+    ) -> None:
+        running, lane = self._before.pop()
+        running.lane = lane
+        if not self._before:
+            self._owner = None
+            self._lock.release()
+
+
+_turns: weakref.WeakSet[_Turn] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for turn in list(_turns):
+        turn.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

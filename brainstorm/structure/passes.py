@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from brainstorm.errors import HandlerValidationError, NetworkValidationError
-from brainstorm.handlers.plan import call
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
@@ -35,7 +37,7 @@ def unscaled(g: Any, scale: Any) -> Any:
     return g / scale
 
 
-class Passes:
+class Passes(Traceable):
     """The forward and backward pass of a network over its present memory.
 
     Args:
@@ -48,11 +50,12 @@ class Passes:
         self, layers: Mapping[str, Any], manager: BufferManager, keep_input_deltas: bool
     ) -> None:
         self.layers = layers
+        self.traced = [layer for layer in layers.values() if layer.is_traceable]
         self.manager = manager
         #: What the Loss layers multiply their deltas with, in memory; gradients are divided by it.
         self.loss_scale: Array = None
         #: Layer to what is called in every backward pass as soon as it is through with the layer.
-        #: With whether it only queues work, see `brainstorm.handlers.plan.call`.
+        #: With whether it only queues work, see `Handler.call`.
         self.followers: Mapping[str, tuple[Callable[[], None], bool]] = {}
         needed = find_needed_deltas(layers, keep_input_deltas)
         self._backward_plans = {
@@ -105,11 +108,8 @@ class Passes:
             for sink in self._filled[name]:
                 for source, part in self._copies[sink]:
                     handler.copy_to(source, part)
-            try:
-                layer.forward_pass(views[name], training_pass)
-            except HandlerValidationError as error:
-                _locate(error, layer, "forward pass")
-                raise
+            run = partial(_forward, layer, views[name], training_pass)
+            _run(handler, layer, "forward_pass", run)
         if len(names) == len(self.layers):
             self.manager.position = len(self.layers) - 1
 
@@ -127,7 +127,7 @@ class Passes:
         for step in self._backward_plans[accumulate]:
             self._backward_step(step)
             if step.layer in self.followers:
-                call(self.manager.handler, *self.followers[step.layer])
+                self.manager.handler.call(*self.followers[step.layer])
         if gradients is not None:
             self.manager.handler.compute(unscaled, [gradients, self.loss_scale], [gradients])
         self.manager.position = 2 * len(self.layers) - 1
@@ -143,12 +143,8 @@ class Passes:
             handler.fill(manager.part(hub, start, stop), 0.0)
         if step.layer not in ("", INPUT):
             layer = self.layers[step.layer]
-            layer.set_write_modes(step.unneeded, step.overwritten)
-            try:
-                layer.backward_pass(manager.views[step.layer])
-            except HandlerValidationError as error:
-                _locate(error, layer, "backward pass")
-                raise
+            run = partial(_backward, layer, step, manager.views[step.layer])
+            _run(handler, layer, "backward_pass", run)
         for sink, adds in step.copies.items():
             for (source, part), add in zip(self._copies[sink], adds, strict=True):
                 if add:
@@ -157,9 +153,36 @@ class Passes:
                     handler.copy_to(part, source)
 
 
-def _locate(error: HandlerValidationError, layer: Any, what: str) -> None:
-    """Put layer and pass in front of the error of a handler operation."""
-    error.args = (f"layer {layer.name!r} ({layer.type_name}), {what}: {error}",)
+def _forward(layer: Any, views: BufferView, training_pass: bool) -> None:
+    layer.forward_pass(views, training_pass)
+
+
+def _backward(layer: Any, step: BackwardStep, views: BufferView) -> None:
+    layer.set_write_modes(step.unneeded, step.overwritten)
+    layer.backward_pass(views)
+
+
+def _run(handler: Handler, layer: Any, method: str, run: Callable[[], None]) -> None:
+    """Do a pass of a layer: its operations, or a call of it that every replay repeats.
+
+    Raises:
+        HandlerValidationError: An operation raised it; the text begins with layer and pass.
+    """
+    trace = handler.running.trace
+    if trace is not None:
+        trace.place = f"{layer.name}, {method.removesuffix('_pass')}"
+    try:
+        if layer.is_traceable and method not in vars(layer):
+            run()
+        else:
+            handler.call(run)
+    except HandlerValidationError as error:
+        what = method.replace("_", " ")
+        error.args = (f"layer {layer.name!r} ({layer.type_name}), {what}: {error}",)
+        raise
+    finally:
+        if trace is not None:
+            trace.place = ""
 
 
 def _parts_of_copy(

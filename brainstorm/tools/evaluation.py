@@ -38,6 +38,9 @@ def run_network(
     Where the batches are parts of longer sequences (from `SequenceChunks`), the state of recurrent
     layers is taken from each part to the next.
 
+    Until the next batch is asked for, or the loop is left, other threads that compute with the
+    network wait (`Network.alone`): what happens with a batch is not disturbed by their predictions.
+
     Args:
         net: The network.
         iterator: Batches, e.g. ``data_iter(handler=net.handler)``.
@@ -50,11 +53,12 @@ def run_network(
     """
     state = [] if state is None else state
     for number, data in enumerate(iterator):
-        net.provide_external_data(data, all_inputs)
-        continues = getattr(data, "continues", None)
-        if continues is not None:
-            net.carry_context(state, continues)
-        yield number
+        with net.alone():
+            net.provide_external_data(data, all_inputs)
+            continues = getattr(data, "continues", None)
+            if continues is not None:
+                net.carry_context(state, continues)
+            yield number
 
 
 def evaluate(

@@ -34,6 +34,7 @@ class RMSPropStepper(TrainingStepper):
     (Tieleman and Hinton, COURSERA lecture 6.5, 2012; defaults as in PyTorch).
     """
 
+    is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "decay": FRACTION, "epsilon": NON_NEGATIVE}
     rule = rmsprop
     state_names = ("mean_square",)
@@ -69,6 +70,7 @@ class AdagradStepper(TrainingStepper):
     (Duchi, Hazan and Singer, JMLR 12, 2011; defaults as in PyTorch).
     """
 
+    is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "epsilon": NON_NEGATIVE}
     rule = adagrad
     state_names = ("sum_of_squares",)
@@ -100,6 +102,7 @@ class AdadeltaStepper(TrainingStepper):
     (Zeiler, arXiv:1212.5701, whose learning rate is 1; defaults as in PyTorch).
     """
 
+    is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "decay": FRACTION, "epsilon": NON_NEGATIVE}
     rule = adadelta
     state_names = ("mean_square", "mean_square_change")
@@ -134,6 +137,7 @@ class AdamStepper(TrainingStepper):
     (Kingma and Ba, arXiv:1412.6980, with its defaults).
     """
 
+    is_traceable = True
     hyperparameters = {
         "learning_rate": NON_NEGATIVE,
         "beta1": FRACTION,
@@ -183,6 +187,7 @@ class AdamWStepper(AdamStepper):
     the default decay as in PyTorch.)
     """
 
+    is_traceable = True
     hyperparameters = {**AdamStepper.hyperparameters, "weight_decay": NON_NEGATIVE}
     rule = adamw
 

@@ -3,15 +3,17 @@
 An update is one formula over the flat ``net.buffer.parameters`` and ``net.buffer.gradients``.
 Numbers that change from step to step (learning rate, bias corrections) lie in memory too: ``run``
 writes them there first, and what follows touches only arrays that stay where they are, so that it
-can be recorded once and replayed.
+can be traced once and replayed.
 
-A new optimiser declares its numbers and its state, and says what an update is::
+A new optimiser declares its numbers and its state, and says what an update is (and that it does
+nothing but operations: `Traceable`)::
 
     @formula
     def signs(parameters, gradients, rate):
         return parameters - rate * fn.sgn(gradients)
 
     class SignStepper(TrainingStepper):
+        is_traceable = True
         hyperparameters = {"learning_rate": NON_NEGATIVE}
         rule = signs
 
@@ -25,7 +27,6 @@ A new optimiser declares its numbers and its state, and says what an update is::
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -33,10 +34,10 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.handlers.plan import StandIn
+from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.planning import Plans
+from brainstorm.structure.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.hyperparameters import FRACTION, NON_NEGATIVE, POSITIVE, Range
 from brainstorm.training.loss_scaling import LossScaling
@@ -60,11 +61,13 @@ def within_norm(g: Any, limit: Any) -> Any:
     return g * (limit / fn.maximum(norm, limit))  # exactly g * 1 within the limit
 
 
-#: What a step consists of, beside the update, is said by these attributes.
+#: What a step consists of, beside the update, is said by these attributes; what it is done to
+#: changes from step to step.
 _PARTS = ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer")
+_CHANGING = ("steps", "is_idle")
 
 
-class TrainingStepper(Describable):
+class TrainingStepper(Traceable, Describable):
     """Base of all steppers.
 
     A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
@@ -91,8 +94,8 @@ class TrainingStepper(Describable):
         reducer: Combines the gradients of several processes. It has ``start(stepper)``, called at
             the end of `start`, and ``reduce(gradients, sequences)``, called before every update
             with the number of sequences over which the gradients are means. If it says
-            ``is_in_step``, ``begin(sequences)``, ``reduce_in_step(handler)``, which a plan can
-            repeat, and ``finish()`` are called instead. Gradient modifiers then act on the
+            ``is_in_step``, ``begin(sequences)``, ``reduce_in_step(handler)``, which a trace
+            repeats, and ``finish()`` are called instead. Gradient modifiers then act on the
             gradients of all. `None` is none.
         is_idle: Whether the batch that the network holds counts for nothing: its sequences are
             those of other processes.
@@ -113,7 +116,7 @@ class TrainingStepper(Describable):
         "is_idle": False,
         "_grouped": None,
         "_restored": None,
-        "_plans": None,
+        "_traces": None,
         "_limit": None,
     }
     __default_values__ = {
@@ -143,7 +146,7 @@ class TrainingStepper(Describable):
     numbers: Mapping[str, Array] = _NOTHING
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _limit: Array = None
-    _plans: Plans = None  # type: ignore[assignment]  # made by start
+    _traces: Traces = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -154,11 +157,16 @@ class TrainingStepper(Describable):
             raise TrainingError(f"{type(self).__name__}.{name}: expected {allowed}, got {value!r}.")
         if name == "groups":
             value = checked_groups(self, value)
-            if self._plans is not None:
+            if self._traces is not None:
                 self._group_parameters(value)
-        super().__setattr__(name, value)
-        if name in _PARTS and self._plans is not None:
-            self._plans = Plans()  # a step consists of other operations now
+        object.__setattr__(self, name, value)
+        if self._traces is not None and (name in _PARTS or self._depends_on(name)):
+            self._traces = Traces()  # a step consists of other operations now
+
+    def _depends_on(self, name: str) -> bool:
+        """Return whether an attribute may decide which operations an update consists of."""
+        is_number = name.startswith("_") or name in self.hyperparameters or name in _CHANGING
+        return self.is_traceable and not is_number
 
     @property
     def handler(self) -> Any:
@@ -188,7 +196,7 @@ class TrainingStepper(Describable):
         if self.learns:
             self._check_can_learn(net)
         self.net = net
-        self._plans = Plans()
+        self._traces = Traces()
         self.steps = 0
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
@@ -226,7 +234,7 @@ class TrainingStepper(Describable):
         return [self.parameters, *self.state.values()]
 
     def run(self) -> None:
-        """Do one step on the data that the network holds, by plan where that can be done.
+        """Do one step on the data that the network holds: traced at first, then replayed.
 
         In steady state nothing is allocated.
         """
@@ -235,18 +243,18 @@ class TrainingStepper(Describable):
         sequences = 0 if self.is_idle else self.net.batch_size
         self.steps += begins
         self.refresh()
-        if self._is_one_plan:
+        if self._is_one_trace:
             if reducer is not None:
                 reducer.begin(sequences)
-            self.do_planned("step")
+            self.do_traced("step")
             if reducer is not None:
                 reducer.finish()
             return
         if begins:
-            self.do_planned("begin_update")
+            self.do_traced("begin_update")
         if accumulation is not None:
             accumulation.count(sequences)
-        self.do_planned("do_passes")
+        self.do_traced("do_passes")
         if accumulation is not None:
             if not accumulation.is_complete:
                 return
@@ -254,11 +262,11 @@ class TrainingStepper(Describable):
             accumulation.finish(self.gradients)
         if reducer is not None:
             reducer.reduce(self.gradients, sequences)
-        self.do_planned("finish_update")
+        self.do_traced("finish_update")
 
     @property
-    def _is_one_plan(self) -> bool:
-        """Whether all of a step consists of operations that a plan can repeat."""
+    def _is_one_trace(self) -> bool:
+        """Whether a step is traced as a whole."""
         return self.accumulation is None and (self.reducer is None or self.reducer.is_in_step)
 
     @property
@@ -272,9 +280,23 @@ class TrainingStepper(Describable):
         if self.max_gradient_norm is not None:
             self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))
 
-    def do_planned(self, method: str) -> None:
-        """Call one of the methods that consist of operations, by plan where that can be done."""
-        self._plans.run(self.net, getattr(self, method), partial(self._record, method), method)
+    def do_traced(self, method: str) -> None:
+        """Call one of the methods that make a step, by its trace if there is one."""
+        function = getattr(self, method)
+        scaling = self.loss_scaling
+        if self._is_replaced or type(scaling) not in (LossScaling, type(None)):
+            function()  # a trace would not repeat what is done beside operations
+            return
+        purpose = method, *self._grouped.revision, scaling and scaling.growth_interval
+        self.net.do_traced(self._traces, function, purpose)
+
+    @property
+    def _is_replaced(self) -> bool:
+        """Whether what `run` does by traces may do something else than operations."""
+        if any(name in vars(self) for name in _METHODS):
+            return True
+        own = (getattr(type(self), name) is not method for name, method in _METHODS.items())
+        return not self.is_traceable and any(own)
 
     def step(self) -> None:
         """Do what makes a step where one batch makes an update."""
@@ -286,8 +308,7 @@ class TrainingStepper(Describable):
         """Do what comes before the passes of the first batch of an update."""
         if self.loss_scaling is not None:
             self.loss_scaling.keep(self.handler, self._changed())
-        for part in self._grouped.parts(self):
-            part.look_ahead()
+        self._do_parts("look_ahead")
 
     def do_passes(self) -> None:
         """Do both passes for a batch."""
@@ -299,7 +320,7 @@ class TrainingStepper(Describable):
     def finish_update(self) -> None:
         """Do what comes after the passes of the last batch of an update."""
         scaling, g = self.loss_scaling, self.gradients
-        if self.reducer is not None and self._is_one_plan:
+        if self.reducer is not None and self._is_one_trace:
             self.reducer.reduce_in_step(self.handler)
         if not self._takes_one_batch:
             self.net.apply_gradient_modifiers()
@@ -309,23 +330,26 @@ class TrainingStepper(Describable):
         if self.max_gradient_norm is not None:
             self.handler.compute(within_norm, [g, self._limit], [g])
         self._grouped.add_decays(self)
-        for part in self._grouped.parts(self):
-            part.update()
+        self._do_parts("update")
         if scaling is not None:
             scaling.finish(self.handler, self._changed())
 
-    def _record(self, method: str, recorded_net: Any) -> None:
-        """Do something with a recorded network; what changes between steps must not be seen."""
-        guard = recorded_net.handler.guard
-        guarded: dict[str, Any] = {
-            name: {key: guard(array) for key, array in getattr(self, name).items()}
-            for name in ("state", "scratch", "numbers")
-        }
-        grouped = self._grouped.guarded(guard)
-        hidden = (*self.hyperparameters, "steps")
-        stand_in = StandIn(self, hidden, net=recorded_net, _grouped=grouped, **guarded)
-        getattr(stand_in.copy, method)()
-        stand_in.check()
+    def _do_parts(self, method: str) -> None:
+        """Call `look_ahead` or `update` for each part of the parameters."""
+
+        def run() -> None:
+            for part in self._grouped.parts(self):
+                getattr(part, method)()
+
+        trace = self.handler.running.trace
+        if trace is not None:
+            trace.place = f"{type(self).__name__}, {method}"
+        if self.is_traceable and method not in vars(self):
+            run()
+        elif (
+            method in vars(self) or getattr(type(self), method) is not TrainingStepper.look_ahead
+        ):  # which does nothing
+            self.handler.call(run)
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers that `update` uses in this step, always with the same names."""
@@ -395,3 +419,11 @@ class TrainingStepper(Describable):
                 )
             self.handler.set_from_numpy(self.state[name], saved[name])
         self.steps = int(saved["steps"])
+
+
+#: What `run` does by traces, and what it consists of. A class that replaces any of these is called
+#: in every step, unless it says that it is traceable.
+_METHODS = {
+    name: getattr(TrainingStepper, name)
+    for name in ("step", "begin_update", "do_passes", "finish_update")
+}

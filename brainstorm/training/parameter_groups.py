@@ -6,10 +6,9 @@ it for each part of the flat arrays, and keeps the numbers of all of them in mem
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +17,8 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
-from brainstorm.handlers.plan import Watched
 from brainstorm.hooks.base import is_number
-from brainstorm.optree import formula
+from brainstorm.optree.formula import formula
 from brainstorm.utils import Array
 
 __all__ = ["GroupedParameters", "ParameterGroup", "checked_groups"]
@@ -32,7 +30,7 @@ def decayed(g: Any, p: Any, decay: Any) -> Any:
     return g + decay * p
 
 
-class ParameterGroup(Watched, Describable):
+class ParameterGroup(Describable):
     """Parameters that a stepper treats in their own way.
 
         stepper = AdamWStepper(0.001, weight_decay=0.01)
@@ -144,24 +142,19 @@ class GroupedParameters:
         self._decays = each[size:]
         self._slices: Mapping[str, slice] = stepper.net.parameter_slices if groups else {}
         self._members: list[tuple[slice, int]] = []
-        self._found_at = -1  # how many changes there were when the members were found
+        self._found_at: Any = None  # the revision of the groups when the members were found
         self._find_members()
 
-    def _find_members(self) -> list[tuple[slice, int]]:
-        if self._found_at != Watched.changes:
-            self._members = find_members(self._groups, self._slices)
-            self._found_at = Watched.changes
-        return self._members
+    @property
+    def revision(self) -> list[Any]:
+        """What changes when something else is to be done with a group."""
+        return [(*g.patterns, g.frozen, g.weight_decay is None) for g in self._groups]
 
-    def guarded(self, guard: Callable[[Array], Array]) -> GroupedParameters:
-        """Return the same with numbers that cannot be used but through operations."""
-        guarded = copy.copy(self)
-        guarded._numbers = [
-            {name: guard(array) for name, array in numbers.items()} for numbers in self._numbers
-        ]
-        guarded.numbers = guarded._numbers[-1]
-        guarded._decays = [guard(array) for array in self._decays]
-        return guarded
+    def _find_members(self) -> list[tuple[slice, int]]:
+        if self._found_at != self.revision:
+            self._members = find_members(self._groups, self._slices)
+            self._found_at = self.revision
+        return self._members
 
     def refresh(self, stepper: Any) -> None:
         """Write the numbers of this step to where `parts` read them."""

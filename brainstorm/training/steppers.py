@@ -30,6 +30,7 @@ class ForwardStepper(TrainingStepper):
         use_training_pass: Whether the layers behave as in training (dropout, batch statistics).
     """
 
+    is_traceable = True
     learns = False
 
     def __init__(self, use_training_pass: bool = False) -> None:
@@ -52,6 +53,7 @@ def descended(p: Any, g: Any, rate: Any) -> Any:
 class SgdStepper(TrainingStepper):
     """Stochastic gradient descent: ``p -= learning_rate * g``."""
 
+    is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE}
     rule = descended
 
@@ -80,6 +82,7 @@ class MomentumStepper(TrainingStepper):
             momentum does not change the size of the steps, or ``learning_rate`` itself.
     """
 
+    is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "momentum": FRACTION}
     rule = with_momentum
     state_names = ("velocity",)
@@ -120,6 +123,7 @@ class NesterovStepper(MomentumStepper):
     those of `MomentumStepper`. (Sutskever et al., ICML 2013.)
     """
 
+    is_traceable = True
     rule = corrected
 
     def look_ahead(self) -> None:

@@ -139,6 +139,9 @@ class Trainer(Describable):
         what belongs to the end of an epoch; `SaveCheckpoint` hooks save the run, and
         ``logs['interrupted']`` says why. A SIGINT after that is a KeyboardInterrupt at once.
 
+        Other threads may predict with the network meanwhile: they wait while it computes with a
+        batch, hooks after the update included, and are served before the next one.
+
         Args:
             net: The network.
             training_data_iter: Yields the batches of an epoch.

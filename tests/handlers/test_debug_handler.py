@@ -374,3 +374,31 @@ def test_the_first_operation_and_element_that_went_wrong_in_a_pass():
         "argument 'out' holds inf (first at index (0, 1)) after the operation; inputs were finite"
     ):
         net.forward_pass()
+
+
+def test_steps_of_a_loop_must_do_the_same_operations():
+    handler = DebugHandler(NumpyHandler(np.float64))
+    x, y = handler.ones((6, 2)), handler.zeros((6, 2))
+
+    def body(t):
+        if t == 3:
+            handler.copy_to(x[t], y[t])
+        else:
+            handler.mult_st(2.0, x[t], y[t])
+
+    text = (
+        "loop(steps, body): expected the same operations at every step, got mult_st (2,) (2,) at "
+        "step 1 and copy_to (2,) (2,) at step 3. A handler may do all steps as it does the first "
+        "ones: write a loop of Python."
+    )
+    with pytest.raises(HandlerValidationError, match=f"^{re.escape(text)}$"):
+        handler.loop(range(1, 6), body)
+
+
+def test_a_loop_is_traced_with_all_its_steps():
+    handler = DebugHandler(NumpyHandler(np.float64))
+    x = handler.zeros((5, 2))
+    with handler.tracing() as trace:
+        handler.loop(range(1, 5), lambda t: handler.add_st(1.0, x[t - 1], x[t]))
+    assert [step.operation for step in trace.steps] == ["add_st"] * 4
+    np.testing.assert_array_equal(handler.get_numpy_copy(x)[:, 0], range(5))

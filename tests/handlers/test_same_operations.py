@@ -9,7 +9,10 @@ import pytest
 from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler, PyCudaHandler
 
 #: Public methods of handlers that are not operations.
-OTHERS = {"operations", "info", "run_program", "compute", "compile_plan", "repeated_dot_add"}
+OTHERS = {
+    *("operations", "info", "run_program", "compute", "repeated_dot_add"),
+    *("call", "compile", "execute", "loop", "new_lane", "trace", "tracing"),
+}
 
 
 def public_methods(cls):

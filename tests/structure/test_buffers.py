@@ -1,5 +1,8 @@
 """The buffer manager: where the memory is, when it grows, and what survives."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -194,19 +197,6 @@ def test_sizes_that_come_again_have_their_views_again(manager, monkeypatch):
     assert manager.views.L.outputs.y.shape == (4, 2, 4)
 
 
-def test_the_first_steps_of_shorter_sequences_lie_where_they_lie_in_longer_ones(manager):
-    manager.resize(7, 3)
-    places = [address(buffer) for buffer in manager.buffers]
-    for size in ((2, 3), (6, 3), (1, 2), (5, 3)):
-        manager.resize(*size)
-        if size[1] == 3:
-            assert [address(buffer) for buffer in manager.buffers] == places
-        ends = [address(buffer) + buffer.nbytes for buffer in manager.buffers]
-        for buffer, end in zip(manager.buffers, ends, strict=True):
-            others = [address(b) for b in manager.buffers if b is not buffer and b.size]
-            assert not any(address(buffer) < other < end for other in others)
-
-
 def test_parameters_and_statistics_stay_where_they_are(manager):
     manager.views.parameters[:] = np.arange(8)
     places = [address(b) for b in manager.buffers[:2]]
@@ -362,3 +352,21 @@ def test_more_memory_than_numpy_can_count():
     Input({"default": ("T", "B", 2**40)}) >> layer
     with pytest.raises(OutOfMemoryError, match="cannot allocate"):
         Network.from_layer(layer, handler=NumpyHandler())
+
+
+def test_who_comes_back_at_once_finds_who_has_waited(manager):
+    came, rounds = [], 20
+
+    def wait(number):
+        with manager.turn:
+            came.append(number)
+
+    for number in range(rounds):
+        with manager.turn, manager.turn:  # its owner does not wait
+            other = threading.Thread(target=wait, args=(number,))
+            other.start()
+            time.sleep(0.01)  # so that it waits
+            assert len(came) == number
+        with manager.turn:
+            assert len(came) == number + 1
+        other.join()

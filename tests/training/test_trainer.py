@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm.data_iterators import DataIterator, Minibatches, Undivided
+from brainstorm.data_iterators import DataIterator, Minibatches, SequenceChunks, Undivided
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.handlers import NumpyHandler
@@ -21,7 +22,8 @@ from brainstorm.hooks import (
     SaveBestNetwork,
     StopAfterEpoch,
 )
-from brainstorm.layers import FullyConnected, Input, Loss, SoftmaxCE
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Input, Loss, Lstm, SoftmaxCE
 from brainstorm.scorers import Accuracy
 from brainstorm.training import (
     AdamStepper,
@@ -505,3 +507,74 @@ def test_everything_is_logged_whether_it_is_printed_or_not(net, batches, caplog)
     assert f"epoch 1, update {count}, validation.total_loss: {last}" in lines
     assert lines[-1] == f"epoch 1, update {count}, StopAfterEpoch: reached max_epochs=1"
     assert {record.name for record in caplog.records} == {"brainstorm"}
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+OTHER = np.random.RandomState(5).normal(size=(3, 5, 4))
+
+
+class Slow(SgdStepper):
+    """Lets another thread try to predict between the arrival of a batch and the step."""
+
+    asked, answered = threading.Event(), threading.Event()
+
+    def run(self):
+        self.asked.set()
+        self.answered.wait(0.02)
+        self.answered.clear()
+        super().run()
+
+
+def train_recurrently(client=False):
+    """Return the parameters after a training, and what was predicted at any time."""
+    inp, projection = bs.tools.get_in_out_layers("classification", 4, 3)
+    _ = inp >> Lstm(5) >> Dropout(0.5) >> BatchNorm() >> projection
+    net = bs.Network.from_layer(projection, seed=1, handler=NumpyHandler(np.float64))
+    net.output_name = "Output.outputs.predictions"
+    net.initialize(Gaussian(0.5), seed=2)
+    net.set_weight_modifiers({"Lstm": ClipValues(-0.6, 0.6)})
+    rnd = np.random.RandomState(3)
+    data = {"default": rnd.normal(size=(8, 6, 4)), "targets": rnd.randint(0, 3, (8, 6, 1))}
+    trainer = bs.Trainer(Slow(0.5), verbose=False)
+    trainer.train_scorers = [Accuracy()]
+    trainer.add_hook(MonitorScores("validation", [Accuracy()], timescale="update", name="scores"))
+    trainer.add_hook(StopAfterEpoch(2))
+    seen, answers, done = [net.predict(OTHER)], [], threading.Event()
+
+    class Predict(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            seen.append(net.predict(OTHER))
+
+    trainer.add_hook(Predict("predict", "update"))
+
+    def predict():
+        while not done.is_set():
+            if Slow.asked.wait(0.02):
+                Slow.asked.clear()
+                answers.append(net.predict(OTHER))
+                Slow.answered.set()
+
+    thread = threading.Thread(target=predict)
+    if client:
+        thread.start()
+    try:
+        chunks = SequenceChunks(2, 2, **data)
+        trainer.train(net, chunks, validation=Minibatches(4, shuffle=False, **data))
+    finally:
+        done.set()
+        if client:
+            thread.join(30)
+    return net.get("parameters"), trainer.logs, seen, answers
+
+
+def test_predictions_of_another_thread_do_not_disturb_a_training():
+    """Neither its steps, its scores nor its evaluations; and they are right themselves."""
+    bs.global_rnd.set_seed(7)
+    expected, logs, _, _ = train_recurrently()
+    bs.global_rnd.set_seed(7)
+    got, same_logs, seen, answers = train_recurrently(client=True)
+    np.testing.assert_array_equal(got, expected)
+    assert same_logs.get_state() == logs.get_state()
+    assert len(answers) >= 12
+    assert all(any(np.array_equal(answer, right) for right in seen) for answer in answers)

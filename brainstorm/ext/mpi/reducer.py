@@ -20,7 +20,6 @@ from brainstorm.ext.mpi.transports import choose_transport
 from brainstorm.ext.mpi.watch import name_ranks
 from brainstorm.ext.mpi.world import World, agreed
 from brainstorm.handlers import Handler
-from brainstorm.handlers.plan import call
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
@@ -92,7 +91,7 @@ class Reducer:
 
     @property
     def is_in_step(self) -> bool:
-        """Whether gradients are summed by operations of a step, which a plan can repeat.
+        """Whether gradients are summed within a step, so that a trace of the step repeats it.
 
         Slices are, and so is what is queued in the stream of a GPU.
         """
@@ -127,11 +126,11 @@ class Reducer:
             handler: The network's, or one that records.
         """
         if self._slices is not None:
-            call(handler, self._slices.finish, self.transport.is_queued)
+            handler.call(self._slices.finish, self.transport.is_queued)
         else:
             gradients = self.stepper.gradients
             self.scale(handler, gradients)
-            call(handler, partial(self.transport.sum, gradients), is_queued=True)
+            handler.call(partial(self.transport.sum, gradients), is_queued=True)
 
     def finish(self) -> None:
         """Count the update, and see whether all ranks are well and alike.

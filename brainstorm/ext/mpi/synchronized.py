@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.plan import call
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.batch_normalization_layer import BatchNormLayerImpl
 from brainstorm.optree import Formula, formula
@@ -94,7 +93,7 @@ class Synchronizer:
         running = [internals.running_mean, internals.running_var]
         layer.handler.compute(moments, [x, internals.running_mean], [first, second])
         cases = x.size // self._channels
-        call(layer.handler, partial(self._reduce_moments, cases))
+        layer.handler.call(partial(self._reduce_moments, cases))
         outputs = [buffers.outputs.default, internals.centered, internals.x_hat]
         layer.handler.compute(
             normalized(layer.decay, layer.epsilon),
@@ -111,7 +110,7 @@ class Synchronizer:
         compute_into(layer, copied, [first, second], own)
         if not layer.needs_delta("default"):
             return
-        call(layer.handler, self._reduce_deltas)
+        layer.handler.call(self._reduce_deltas)
         inputs = [dy, internals.x_hat, internals.sigma_b, buffers.parameters.gamma]
         outputs = {"input_deltas.default": buffers.input_deltas.default}
         compute_into(layer, delta, [*inputs, first, second, self._own], outputs)

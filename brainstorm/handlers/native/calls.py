@@ -1,90 +1,47 @@
-"""Native calls: what an operation comes down to for given arrays.
+"""Native calls: C functions with their arguments, one by one, in a loop, or many in one go.
 
-A `Call` is a C function with its arguments. It can be executed by itself, and a `Replay` executes
-many in one go. It holds what it made for itself, but not the arrays of the operation: who keeps a
-call keeps these.
+A call is of a kernel, ``f(void **pointers, int64_t *numbers)``, or executes a primitive of oneDNN:
+``int f(primitive, stream, int count, arguments)``, which returns 0 if all went well. It holds what
+was made for it, but not the arrays of the operation: who keeps a call keeps these.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_int, c_int64, c_void_p
 from typing import Any
 
-from brainstorm.errors import BrainstormError, MissingDependencyError, OutOfMemoryError
-from brainstorm.handlers import compiler
-from brainstorm.handlers.native.library import Library
+import numpy as np
 
-__all__ = ["KERNEL", "PRIMITIVE", "Call", "Replay"]
-
-#: Kinds of calls: ``f(void **pointers, int64_t *numbers)``, and an execution of oneDNN:
-#: ``int f(primitive, stream, int count, arguments)``, which returns 0 if all went well.
-KERNEL, PRIMITIVE = 0, 1
-
-_TYPES = (
-    ctypes.CFUNCTYPE(None, c_void_p, c_void_p),
-    ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p),
+from brainstorm.errors import (
+    BrainstormError,
+    HandlerValidationError,
+    MissingDependencyError,
+    OutOfMemoryError,
 )
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native.library import Argument, Library
+
+__all__ = ["Call", "Execution", "Kernel", "Loop", "Replay", "as_loop"]
+
+_KERNEL, _PRIMITIVE, _LOOP = range(3)
+_KERNEL_TYPE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+_PRIMITIVE_TYPE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p)
 _OUT_OF_MEMORY = 1
 
+#: Is another object in a process that was forked.
+_process = [object()]
 
-class Call:
-    """A C function with arguments.
 
-    Args:
-        kind: `KERNEL` or `PRIMITIVE`.
-        function_address: The function.
-        a: First argument.
-        b: Second argument.
-        c: Third argument of a primitive.
-        d: Fourth argument of a primitive.
-        keep: What must not go before the call does.
-        name: The operation, for messages.
-        threads: How many threads a primitive may use; 0: a kernel, whose numbers say it.
+def _after_fork() -> None:
+    _process[0] = object()
 
-    Attributes:
-        run: Executes it and returns the status; None and 0 mean that all went well.
-    """
 
-    __slots__ = ("a", "b", "c", "d", "function_address", "keep", "kind", "name", "run", "threads")
-
-    def __init__(
-        self,
-        kind: int,
-        function_address: int,
-        a: int,
-        b: int,
-        c: int = 0,
-        d: int = 0,
-        keep: Any = (),
-        name: str = "",
-        threads: int = 0,
-    ) -> None:
-        self.kind, self.function_address, self.name = kind, function_address, name
-        self.threads = threads
-        self.a, self.b, self.c, self.d, self.keep = a, b, c, d, keep
-        arguments = (a, b) if kind == KERNEL else (a, b, c, d)
-        self.run = functools.partial(_TYPES[kind](function_address), *arguments)
-
-    def __call__(self) -> None:
-        """Execute it.
-
-        Raises:
-            BrainstormError: The library reports a failure.
-        """
-        if status := self.run():
-            raise self.failure(status)
-
-    def failure(self, status: int) -> BrainstormError:
-        """Return the error for a status that is not 0."""
-        if status == _OUT_OF_MEMORY:
-            return OutOfMemoryError(f"{self.name}: oneDNN got no memory from the system")
-        return BrainstormError(
-            f"{self.name}: oneDNN returned status {status}. Set BRAINSTORM_ONEDNN=off to do "
-            f"without it."
-        )
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Record(ctypes.Structure):
@@ -99,28 +56,210 @@ class _Record(ctypes.Structure):
     ]
 
 
+class Call:
+    """A C function with arguments.
+
+    Attributes:
+        name: The operation, for messages.
+        places: The addresses of the data that it works on.
+        threads: How many threads it may use, where the library has to be told; else 0.
+    """
+
+    name: str
+    places: list[int]
+    threads = 0
+    #: What must not go before the call does.
+    keep: Any = ()
+
+    @property
+    def form(self) -> Any:
+        """What is equal for calls that differ in nothing but places."""
+        raise NotImplementedError
+
+    def record(self) -> _Record:
+        """Return it as `Replay` wants it."""
+        raise NotImplementedError
+
+    def __call__(self) -> None:
+        """Execute it.
+
+        Raises:
+            BrainstormError: The library reports a failure.
+        """
+        raise NotImplementedError
+
+    def failure(self, status: int) -> BrainstormError:
+        """Return the error for a status that is not 0."""
+        if status == _OUT_OF_MEMORY:
+            return OutOfMemoryError(f"{self.name}: oneDNN got no memory from the system")
+        return BrainstormError(
+            f"{self.name}: oneDNN returned status {status}. Set BRAINSTORM_ONEDNN=off to do "
+            f"without it."
+        )
+
+
+class Kernel(Call):
+    """A kernel in C.
+
+    Args:
+        function: Its address.
+        pointers: What it is given first.
+        numbers: What it is given then.
+        keep: What must not go before the call does.
+        name: The operation.
+    """
+
+    def __init__(
+        self, function: int, pointers: Iterable[int], numbers: np.ndarray, keep: Any = (),
+        name: str = "",
+    ) -> None:  # fmt: skip
+        self.name, self._function, self.keep = name, function, keep
+        self.places = [int(pointer) for pointer in pointers]
+        self.pointers, self.numbers = np.array(self.places, np.intp), numbers
+        self._arguments = self.pointers.ctypes.data, numbers.ctypes.data
+        self.run = functools.partial(_KERNEL_TYPE(function), *self._arguments)
+
+    @property
+    def form(self) -> Any:
+        """The function and the numbers."""
+        return self._function, self.numbers.tobytes(), len(self.places)
+
+    def record(self) -> _Record:
+        """Return it as `Replay` wants it."""
+        return _Record(_KERNEL, self._function, *self._arguments)
+
+    def copy(self) -> Kernel:
+        """Return the same with pointers of its own."""
+        return Kernel(self._function, self.places, self.numbers, self.keep, self.name)
+
+    def slots(self, library: Library | None) -> list[tuple[int, int]]:
+        """Return, for each of the places, where it is written to and by which function: 0."""
+        start, size = self._arguments[0], self.pointers.itemsize
+        return [(start + i * size, 0) for i in range(len(self.places))]
+
+    def __call__(self) -> None:
+        """Execute it."""
+        self.run()
+
+
+class Execution(Call):
+    """The execution of a primitive of oneDNN.
+
+    Args:
+        library: The library.
+        primitive: The primitive, with an attribute ``handle``.
+        stream: What it is executed in.
+        given: Number of the argument to (layout, address).
+        keep: What must not go before the call does.
+        name: The operation.
+        threads: How many threads it may use.
+    """
+
+    def __init__(
+        self, library: Library, primitive: Any, stream: Any, given: Mapping[int, tuple[Any, int]],
+        keep: Any, name: str, threads: int,
+    ) -> None:  # fmt: skip
+        self._made_of = library, primitive, stream, given, keep, name, threads
+        self.name, self.threads, self._library, self.keep = name, threads, library, keep
+        self._form = primitive.handle.address, stream.address, tuple(given), threads
+        self.places = [where for _, where in given.values()]
+        self._memories = [
+            library.create("dnnl_memory", layout, library.engine, where)
+            for layout, where in given.values()
+        ]
+        passed = (Argument * len(given))(
+            *(Argument(i, m.address) for i, m in zip(given, self._memories, strict=True))
+        )
+        self._passed = passed
+        where = primitive.handle.address, stream.address, len(passed), ctypes.addressof(passed)
+        self._arguments = where
+        self._run = functools.partial(_PRIMITIVE_TYPE(library.execute), *where)
+
+    @property
+    def form(self) -> Any:
+        """The primitive and the kinds of its arguments."""
+        return self._form
+
+    def record(self) -> _Record:
+        """Return it as `Replay` wants it."""
+        return _Record(_PRIMITIVE, self._library.execute, *self._arguments, self.threads)
+
+    def copy(self) -> Execution:
+        """Return the same with memory objects of its own."""
+        return Execution(*self._made_of)
+
+    def slots(self, library: Library | None) -> list[tuple[int, int]]:
+        """Return, for each of the places, the memory object and the function that moves it."""
+        return [(memory.address, self._library.data_setter) for memory in self._memories]
+
+    def __call__(self) -> None:
+        """Execute it."""
+        self._library.use_threads(self.threads)
+        if status := self._run():
+            raise self.failure(status)
+
+
+class _Move(ctypes.Structure):
+    _fields_ = [("slot", c_void_p), ("base", c_void_p), ("step", c_int64), ("set", c_void_p)]
+
+
+class _Loop(ctypes.Structure):
+    _fields_ = [
+        ("iterations", c_int64),
+        ("count", c_int64),
+        ("moves", c_int64),
+        ("calls", ctypes.POINTER(_Record)),
+        ("move", ctypes.POINTER(_Move)),
+    ]
+
+
 #: `state` is the number of calls, then which call failed, and its status, and the function that
 #: sets the number of threads.
 _SOURCE = """
 #include <stdint.h>
 struct record { int64_t kind; void *function, *a, *b; int64_t c; void *d; int64_t threads; };
+struct move { void *slot; char *base; int64_t step; void *set; };
+struct loop {
+  int64_t iterations, count, moves;
+  const struct record *calls;
+  const struct move *move;
+};
 typedef void kernel(void *, void *);
 typedef int primitive(void *, void *, int, void *);
+typedef int setter(void *, void *);
 const char *replay_seal(void) { return "SEAL"; }
-void replay(const struct record *calls, int64_t *state) {
+
+static int run(const struct record *calls, int64_t count, int64_t *state, int64_t *used) {
   void (*use_threads)(int) = (void (*)(int))state[3];
-  int64_t used = 0;
-  for (int64_t i = 0; i < state[0]; i++) {
+  for (int64_t i = 0; i < count; i++) {
     const struct record r = calls[i];
+    int status = 0;
     if (r.kind == 0) {
       ((kernel *)r.function)(r.a, r.b);
+    } else if (r.kind == 1) {
+      if (r.threads != *used && use_threads) use_threads((int)r.threads);
+      *used = r.threads;
+      status = ((primitive *)r.function)(r.a, r.b, (int)r.c, r.d);
     } else {
-      if (r.threads != used && use_threads) use_threads((int)r.threads);
-      used = r.threads;
-      const int status = ((primitive *)r.function)(r.a, r.b, (int)r.c, r.d);
-      if (status) { state[1] = i; state[2] = status; return; }
+      const struct loop *loop = r.a;
+      for (int64_t t = 0; t < loop->iterations && !status; t++) {
+        for (int64_t m = 0; m < loop->moves; m++) {
+          const struct move *move = loop->move + m;
+          char *place = move->base + t * move->step;
+          if (move->set) ((setter *)move->set)(move->slot, place);
+          else *(char **)move->slot = place;
+        }
+        status = run(loop->calls, loop->count, state, used);
+      }
     }
+    if (status) { state[1] = i; state[2] = status; return status; }
   }
+  return 0;
+}
+
+void replay(const struct record *calls, int64_t *state) {
+  int64_t used = 0;
+  run(calls, state[0], state, &used);
 }
 """
 
@@ -135,16 +274,13 @@ class Replay:
 
     def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
         self.calls = list(calls)
-        self._library = library
-        records = [
-            _Record(k.kind, k.function_address, k.a, k.b, k.c, k.d, k.threads) for k in self.calls
-        ]
-        self._records = (_Record * len(records))(*records)
+        self._library, self._process = library, _process[0]
+        self._records = (_Record * len(self.calls))(*(call.record() for call in self.calls))
         setter = 0 if library is None else library.thread_setter
         self._state = (c_int64 * 4)(len(self.calls), 0, 0, setter)
         self._arguments = ctypes.addressof(self._records), ctypes.addressof(self._state)
         try:
-            self._function = compiler.load(lambda seal: _SOURCE.replace("SEAL", seal), "replay")
+            self._function: Callable[..., Any] = _compiled()
         except MissingDependencyError:
             self._function = self._run_from_python
 
@@ -153,7 +289,14 @@ class Replay:
 
         Raises:
             BrainstormError: The library reports a failure; the calls behind it did not run.
+            HandlerValidationError: The process was forked since.
         """
+        if self._process is not _process[0]:
+            # The threads of the GNU OpenMP library stay behind: waiting for them has no end.
+            raise HandlerValidationError(
+                "a trace that was made before the process was forked cannot be replayed after it. "
+                "Trace again."
+            )
         self._function(*self._arguments)
         if self._library is not None:
             self._library.used.count = 0  # whatever the last call used
@@ -163,6 +306,82 @@ class Replay:
 
     def _run_from_python(self, *_: int) -> None:
         for call in self.calls:
-            if call.threads and self._library is not None:
-                self._library.use_threads(call.threads)
             call()
+
+
+@functools.cache
+def _compiled() -> Callable[..., None]:
+    return compiler.load(lambda seal: _SOURCE.replace("SEAL", seal), "replay")
+
+
+class Loop(Call):
+    """Calls that are executed again and again, each time at places that are one step further.
+
+    Args:
+        calls: Those of the first round, which are not shared with others.
+        steps: For each of them, for each of its places, by how many bytes it moves.
+        iterations: How many rounds.
+        keep: What must not go before the call does.
+        library: Where the primitives among them come from.
+    """
+
+    def __init__(
+        self, calls: Sequence[Kernel | Execution], steps: Sequence[Sequence[int]], iterations: int,
+        keep: Any, library: Library | None,
+    ) -> None:  # fmt: skip
+        self.calls, self.keep = calls, keep
+        self.name = f"{iterations} times {', '.join(call.name for call in calls)}"
+        moves = [
+            _Move(slot, place, step, setter)
+            for call, distances in zip(calls, steps, strict=True)
+            for (slot, setter), place, step in zip(
+                call.slots(library), call.places, distances, strict=True
+            )
+            if step
+        ]
+        self._records = (_Record * len(calls))(*(call.record() for call in calls))
+        self._moves = (_Move * len(moves))(*moves)
+        self._loop = _Loop(iterations, len(calls), len(moves), self._records, self._moves)
+        self._alone = Replay([self], library)
+
+    def record(self) -> _Record:
+        """Return it as `Replay` wants it."""
+        return _Record(_LOOP, None, ctypes.addressof(self._loop))
+
+    def __call__(self) -> None:
+        """Execute it."""
+        self._alone()
+
+
+def as_loop(
+    rounds: Sequence[Sequence[Any]], iterations: int, keep: Any, library: Library | None
+) -> Loop | None:
+    """Return a loop over the calls of rounds, or None if they do not follow from each other.
+
+    Args:
+        rounds: The calls of the first, the second and the last round.
+        iterations: How many there are.
+        keep: What must not go before the loop does.
+        library: Where primitives come from.
+    """
+    first, second, last = rounds
+    steps = []
+    for a, b, c in zip(first, second, last, strict=False):
+        if not all(isinstance(call, (Kernel, Execution)) for call in (a, b, c)):
+            return None
+        if not a.form == b.form == c.form:
+            return None
+        steps.append([later - place for place, later in zip(a.places, b.places, strict=True)])
+        reached = [
+            place + (iterations - 1) * step for place, step in zip(a.places, steps[-1], strict=True)
+        ]
+        if reached != c.places:
+            return None
+    if not len(first) == len(second) == len(last) or not first:
+        return None
+    try:
+        _compiled()
+    except MissingDependencyError:
+        return None
+    calls = [call.copy() for call in first]
+    return Loop(calls, steps, iterations, (keep, [call.keep for call in first]), library)

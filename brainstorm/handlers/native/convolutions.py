@@ -176,7 +176,7 @@ def build_forward(
     dilation: Any,
     groups: int,
     activation: str,
-    add: bool = False,
+    add_outputs: bool = False,
 ) -> list[Call]:
     """Return the calls of `ImageOperations.conv2d_forward_batch`."""
     bias = _present(bias)
@@ -184,7 +184,7 @@ def build_forward(
     _check_bias(outputs, bias)
     geometry = Geometry.of(weights, padding, stride, dilation, groups)
 
-    options = geometry, add, activation
+    options = geometry, add_outputs, activation
     return _fastest(primitives, _forward, options, inputs, weights, bias, outputs)
 
 

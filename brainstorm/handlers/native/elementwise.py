@@ -16,10 +16,9 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.optree.activations import activation
 from brainstorm.utils import Array
 
-__all__ = ["OPERATIONS", "Computation", "ProgramOperations", "affine_row", "program_of"]
+__all__ = ["OPERATIONS", "Computation", "ProgramOperations", "program_of"]
 
 
 class Computation(NamedTuple):
@@ -103,20 +102,6 @@ def _summed(axis: int | None, keepdims: bool) -> Formula:
 @functools.cache
 def _parts(width: int) -> Formula:
     return formula(lambda x: (x[..., :width], x[..., width:]))
-
-
-@functools.cache
-def _affine(name: str) -> Formula:
-    function = activation(name)
-    return formula(lambda a, b, bias: function(fn.sum(a * b, -1, False) + bias))
-
-
-def affine_row(a: Array, b: Array, bias: Array, out: Array, activation: str) -> Computation | None:
-    """Return `Handler.affine_mm` for one row a, or None: there are more.
-
-    It is limited by reading b, once; oneDNN's product takes about twice as long (measured).
-    """
-    return Computation(_affine(activation), [a, b, bias], [out[0]]) if len(a) == 1 else None
 
 
 @_operation
@@ -226,7 +211,7 @@ class ProgramOperations(NumpyHandler):
         number = self._numbers.get(value)
         if number is None:
             if len(self._numbers) >= MOST_NUMBERS:
-                self._numbers = {}  # plans keep what they use
+                self._numbers = {}  # calls keep what they use
             number = self._numbers[value] = np.array(value, self.dtype)
         return number
 
@@ -271,6 +256,7 @@ def _method(name: str, build: _Build) -> Callable[..., None]:
         values = args if not kwargs else signature.bind(*args, **kwargs).args
         self.run_program(**program_of(build(self, *values)))
 
+    run.executes = True  # type: ignore[attr-defined]
     return run
 
 

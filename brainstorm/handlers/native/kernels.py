@@ -10,7 +10,7 @@ import numpy as np
 
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler
-from brainstorm.handlers.native.calls import KERNEL, Call
+from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
@@ -25,7 +25,7 @@ _TYPES = {
 }
 
 
-def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence[int]) -> Call:
+def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence[int]) -> Kernel:
     """Return the call of ``void name(void *const *pointers, const int64_t *n)`` in C.
 
     Args:
@@ -38,9 +38,7 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
         UnsupportedError: There is no compiler.
     """
     function = _function(name, body, arrays[0].dtype.name)
-    pointers = np.array([address_of(array) for array in arrays], np.intp)
-    sizes = np.array(numbers, np.int64)
-    return Call(KERNEL, function, address_of(pointers), address_of(sizes), keep=(pointers, sizes))
+    return Kernel(function, [address_of(array) for array in arrays], np.array(numbers, np.int64))
 
 
 @functools.cache

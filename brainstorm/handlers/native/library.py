@@ -45,6 +45,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "dnnl_memory_desc_get_size": _HANDLE,
     "dnnl_memory_create": (c_void_p,) * 4,
     "dnnl_memory_destroy": _HANDLE,
+    "dnnl_memory_set_data_handle": (c_void_p, c_void_p),
     "dnnl_primitive_attr_create": _HANDLE,
     "dnnl_primitive_attr_destroy": _HANDLE,
     "dnnl_primitive_attr_set_scratchpad_mode": (c_void_p, c_int),
@@ -136,6 +137,7 @@ class Library:
         version: E.g. ``'3.2.0'``.
         used: Its `count` is how many threads the calling thread's work uses; 0: that is unknown.
         thread_setter: The address of the function that sets it in C; 0: there is none.
+        data_setter: The address of the function that moves a memory object.
     """
 
     def __init__(self, path: str) -> None:
@@ -160,7 +162,12 @@ class Library:
             self.engine = self.create("dnnl_engine", _CPU, 0)
         except UnsupportedError as error:
             raise MissingDependencyError(f"{path}: {error}") from None
-        self.execute = ctypes.cast(self._library.dnnl_primitive_execute, c_void_p).value or 0
+        execute, move = (
+            self._library.dnnl_primitive_execute,
+            self._library.dnnl_memory_set_data_handle,
+        )
+        self.execute = ctypes.cast(execute, c_void_p).value or 0
+        self.data_setter = ctypes.cast(move, c_void_p).value or 0
 
     def __str__(self) -> str:
         return f"oneDNN {self.version} ({self.path})"

@@ -3,36 +3,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import itertools
 import os
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
-from brainstorm.handlers.base_activations import activation_formula
-from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.native import convolutions, pooling, products, rows
-from brainstorm.handlers.native.cache import CallCache
-from brainstorm.handlers.native.calls import KERNEL, Call, Replay
-from brainstorm.handlers.native.elementwise import (
-    Computation,
-    ProgramOperations,
-    affine_row,
-    program_of,
-)
-from brainstorm.handlers.native.library import Library, UnsupportedError, load
-from brainstorm.handlers.native.native_operation import NATIVES, NativeOperation, native
-from brainstorm.handlers.native.primitives import Primitives
+from brainstorm.handlers.native.calls import Call, Replay, as_loop
+from brainstorm.handlers.native.elementwise import ProgramOperations
+from brainstorm.handlers.native.lane import Lane
+from brainstorm.handlers.native.library import load
+from brainstorm.handlers.native.lowering import affine, lowered, with_activation
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.optree import Program
-from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
 __all__ = ["NativeHandler", "is_available"]
@@ -46,7 +36,6 @@ _handlers: weakref.WeakSet[NativeHandler] = weakref.WeakSet()
 def _after_fork() -> None:
     for handler in list(_handlers):
         handler.threads = 1
-        handler._forget()
 
 
 if hasattr(os, "register_at_fork"):
@@ -58,21 +47,17 @@ def is_available() -> bool:
     return load()[0] is not None or compiler.is_available()
 
 
-class _Memory(threading.local):
-    """What one Python thread has built."""
-
-    def __init__(self, library: Library | None, threads: int, is_half: bool) -> None:
-        self.calls = CallCache()
-        self.primitives = Primitives(library, threads, is_half, self.calls.clear)
+#: From how many steps on a walk through time becomes a loop in C.
+FEWEST_STEPS = 4
 
 
 class NativeHandler(ProgramOperations):
     """Handler for NumPy arrays that computes with oneDNN and with C, compiled when it is needed.
 
     What neither does (float64 products, arrays with unusual strides, ...) is done by NumPy, as is
-    everything if both are missing; `info` says what there is. In steady state an operation looks
-    its calls up and executes them. Results are the same bits from run to run for the same number
-    of threads.
+    everything if both are missing; `info` says what there is. An operation looks the calls up that
+    it came down to before, and executes them. Results are the same bits from run to run for the
+    same number of threads.
 
     Args:
         dtype: float32 or float64.
@@ -142,17 +127,23 @@ class NativeHandler(ProgramOperations):
         if is_forked():
             self.threads = 1
         self._library, self._library_name = load()
-        self._executors: dict[int, tuple[weakref.ref[Program], CompiledProgram | None]] = {}
-        self._refusal = ""
-        self._forget()
+        #: Why formulas run on NumPy, for those that do.
+        self._refusals: list[str] = []
         _handlers.add(self)
 
-    def _forget(self) -> None:
-        self._memory = _Memory(self._library, self.threads, self._compute == "bf16")
+    def new_lane(self) -> Lane:
+        return Lane(self._library, self.threads, self._compute == "bf16", self._refusals)
+
+    @property
+    def lane(self) -> Lane:
+        """What the calls of this thread use."""
+        running = self.running
+        if running.lane is None:
+            running.lane = self.new_lane()
+        return running.lane
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process = {"_library", "_executors", "_memory"}
-        return {name: v for name, v in vars(self).items() if name not in of_this_process}
+        return {name: v for name, v in vars(self).items() if name != "_library"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -164,9 +155,8 @@ class NativeHandler(ProgramOperations):
         fast = self._library is not None and single
         why = self._library_name if single else "oneDNN has no float64"
         numpy = f"numpy ({why})"
-        c = compiler.describe()
-        some = c.startswith("C") and self._refusal
-        others = f"; others on numpy ({self._refusal})" if some else ""
+        c, refused = compiler.describe(), "; ".join(self._refusals)
+        others = f"; others on numpy ({refused})" if c.startswith("C") and refused else ""
         return {
             **basis,
             "compute": self._compute if single else self.dtype.name,
@@ -177,100 +167,33 @@ class NativeHandler(ProgramOperations):
             "threads": str(self.threads),
         }
 
-    # -- native calls ------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------
 
-    def _calls_for(self, name: str, arguments: Mapping[str, Any]) -> list[Call] | None:
-        """Return the calls that an operation consists of; None: NumPy does it.
-
-        They hold the numbers among the arguments, but not always the arrays and the program: keep
-        these as long as the calls.
-
-        Args:
-            name: Of an operation, or ``'run_program'``.
-            arguments: By name; those with defaults may be left out.
-        """
-        if name == "run_program":
-            return self._program_calls(**arguments)
-        operation = NATIVES.get(name)
-        if operation is None:
-            program = self._program_arguments(name, arguments)
-            calls = None if program is None else self._program_calls(**program)
-            for call in calls or ():
-                call.keep = (*call.keep, program)  # the numbers among its inputs
-            return calls
-        values = operation.complete((), arguments)
-        return self._calls(operation, operation.arrays(values), operation.options(values))
-
-    def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
-        """Return functions that do operations again and again, many of them from one C function."""
-        for _ in range(2):  # the memory that they share may grow in the first round
-            found = [
-                None if o.function else self._calls_for(o.name, o.arguments) for o in operations
-            ]
+    def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         functions: list[Callable[[], Any]] = []
-        start = 0
-        for i, operation in enumerate(operations):
-            if found[i] is None:
-                functions += self._replay(found[start:i], operations[start:i])
-                functions.append(operation.bound_to(self))
-                start = i + 1
-        return [*functions, *self._replay(found[start:], operations[start:])]
+        for is_native, group in itertools.groupby(calls, lambda call: isinstance(call, Call)):
+            kept: Any = list(group)
+            functions += [Replay(kept, self._library)] if is_native else kept
+        return functions
 
-    def _replay(self, found: Sequence[Any], operations: Sequence[Any]) -> list[Callable[[], Any]]:
-        if not found:
-            return []
-        memory = self._memory
-        replay = Replay([call for calls in found for call in calls], self._library)
-
-        def run() -> None:
-            if self._memory is memory:
-                replay()
-            else:  # in the child of a fork
-                for operation in operations:
-                    operation.bound_to(self)()
-
-        return [run]
-
-    def _find(
-        self,
-        operation: NativeOperation,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        identities: Any,
-    ) -> list[Call] | None:
-        values = operation.complete(args, kwargs)
-        arrays, options = operation.arrays(values), operation.options(values)
-        calls = self._calls(operation, arrays, options)
-        if list not in map(type, values):  # lists may change
-            self._memory.calls.identify(identities, arrays, options, calls)
-        return calls
-
-    def _calls(
-        self, operation: NativeOperation, arrays: Sequence[Any], options: tuple[Any, ...]
-    ) -> list[Call] | None:
-        memory = self._memory
-
-        def build() -> list[Call] | None:
-            instead = operation.instead(*arrays, *options)
-            if instead is not None:
-                return self._computation_calls(instead)
-            known, activation = operation.without_activation(options)
-            try:
-                calls = operation.build(memory.primitives, *arrays, *known)
-            except UnsupportedError:
-                return None
-            if activation != "linear":
-                after = self._activation_calls(activation, arrays[-1])
-                if after is None:
-                    return None
-                calls += after
-            for call in calls:
-                call.name = operation.name
-            return calls
-
-        return memory.calls.find((operation.name, options), arrays, build)
-
-    # -- op-trees ----------------------------------------------------------------------------
+    def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:
+        if len(steps) < FEWEST_STEPS:
+            for t in steps:
+                body(t)
+            return
+        version = None
+        while version != self.lane.version:  # scratch memory may grow in the first round
+            version, traces = self.lane.version, []
+            for t in (steps[0], steps[1], steps[-1]):
+                with self.tracing(runs=False) as trace:
+                    body(t)
+                traces.append(trace.steps)
+        rounds = [[step.call for step in kept] for kept in traces]
+        loop = as_loop(rounds, len(steps), traces, self._library)
+        if loop is None:
+            super().loop(steps, body)
+        else:
+            self.execute((loop,), loop.name)
 
     def run_program(
         self,
@@ -279,114 +202,35 @@ class NativeHandler(ProgramOperations):
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
     ) -> None:
-        executor = self._executor(program)
-        if executor is not None:
-            try:
-                executor(inputs, outputs, accumulate)
-                return
-            except (NotRenderableError, MissingDependencyError) as error:
-                self._remember(program, None, str(error))
-        super().run_program(program, inputs, outputs, accumulate)
+        flags = tuple(accumulate)
+        calls: Any = self.lane.program(program, inputs, outputs, flags)
+        if calls is None:
+            given = program, tuple(inputs), tuple(outputs), flags
+            calls = [functools.partial(NumpyHandler.run_program, self, *given)]
+        self.execute(calls, "run_program", (*inputs, *outputs))
 
-    def _executor(self, program: Program) -> CompiledProgram | None:
-        entry = self._executors.get(id(program))
-        if entry is not None:
-            return entry[1]
-        try:
-            # A copy: what holds the program itself would keep it for ever.
-            executor = CompiledProgram(dataclasses.replace(program), self.threads)
-        except NotRenderableError as error:
-            return self._remember(program, None, str(error))
-        return self._remember(program, executor)
-
-    def _remember(
-        self, program: Program, executor: CompiledProgram | None, refusal: str = ""
-    ) -> CompiledProgram | None:
-        key, executors = id(program), self._executors
-        self._refusal = refusal or self._refusal
-        executors[key] = weakref.ref(program, lambda _: executors.pop(key, None)), executor
-        return executor
-
-    def _program_calls(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
-    ) -> list[Call] | None:
-        executor = self._executor(program)
-        if executor is None:
-            return None
-        try:
-            parts = executor.call_parts(inputs, outputs, accumulate)
-        except (NotRenderableError, MissingDependencyError) as error:
-            self._remember(program, None, str(error))
-            return None
-        function, pointers, numbers, keep = parts
-        return [Call(KERNEL, function, pointers, numbers, keep=keep, name="run_program")]
-
-    def _activation_calls(self, name: str, array: Array) -> list[Call] | None:
-        return self._computation_calls(Computation(activation_formula(name), [array], [array]))
-
-    def _computation_calls(self, computation: Computation) -> list[Call] | None:
-        arguments = program_of(computation)
-        calls = self._program_calls(**arguments)
-        for call in calls or ():
-            call.keep = (*call.keep, arguments["program"])
-        return calls
+    run_program.executes = True  # type: ignore[attr-defined]
 
     # -- products ----------------------------------------------------------------------------
 
-    dot_mm = native(
-        functools.partial(products.build_dot, add=False), "a b out", "transa transb"
-    )(NumpyHandler.dot_mm)  # fmt: skip
-    dot_add_mm = native(
-        functools.partial(products.build_dot, add=True), "a b out", "transa transb"
-    )(NumpyHandler.dot_add_mm)  # fmt: skip
-    batched_dot_mm = native(products.build_batched, "a b out", "transa transb")(
-        NumpyHandler.batched_dot_mm
-    )
+    dot_mm = lowered("dot_mm", functools.partial(products.build_dot, add=False))
+    dot_add_mm = lowered("dot_add_mm", functools.partial(products.build_dot, add=True))
+    batched_dot_mm = lowered("batched_dot_mm", products.build_batched)
+    pack_m = lowered("pack_m", products.build_pack)
+    dot_add_packed = lowered("dot_add_packed", products.build_packed)
+    affine_mm = lowered("affine_mm", affine)
 
-    pack_m = native(products.build_pack, "b", "transb")(NumpyHandler.pack_m)
-    dot_add_packed = native(products.build_packed, "a b out", "transb")(NumpyHandler.dot_add_packed)
-    affine_mm = native(products.build_affine, "a b bias out", "activation", affine_row)(
-        NumpyHandler.affine_mm
-    )
-
-    take_rows_mv = native(rows.build_take, "m v out")(NumpyHandler.take_rows_mv)
-    add_rows_mv = native(rows.build_add, "m v out")(NumpyHandler.add_rows_mv)
+    take_rows_mv = lowered("take_rows_mv", rows.build_take)
+    add_rows_mv = lowered("add_rows_mv", rows.build_add)
 
     # -- images ------------------------------------------------------------------------------
 
-    _forward = native(
-        convolutions.build_forward,
-        "inputs weights bias outputs",
-        "padding stride dilation groups activation",
-    )
-    conv2d_forward_batch = native(
-        convolutions.build_forward,
-        "inputs weights bias outputs",
-        "padding stride dilation groups activation add_outputs",
-    )(NumpyHandler.conv2d_forward_batch)
-    conv3d_forward_batch = _forward(NumpyHandler.conv3d_forward_batch)
-    _backward = native(
-        convolutions.build_backward,
-        "inputs weights in_deltas out_deltas weight_deltas bias_deltas",
-        "padding stride add_gradients add_in_deltas dilation groups",
-    )
-    conv2d_backward_batch = _backward(NumpyHandler.conv2d_backward_batch)
-    conv3d_backward_batch = _backward(NumpyHandler.conv3d_backward_batch)
-    maxpool2d_forward_batch = native(
-        pooling.build_maximum, "inputs outputs argmax", "window padding stride"
-    )(NumpyHandler.maxpool2d_forward_batch)
-    maxpool2d_backward_batch = native(
-        pooling.build_maximum_deltas,
-        "in_deltas argmax out_deltas",
-        "window padding stride add_in_deltas",
-    )(NumpyHandler.maxpool2d_backward_batch)
-    avgpool2d_forward_batch = native(
-        pooling.build_average, "inputs outputs", "window padding stride"
-    )(NumpyHandler.avgpool2d_forward_batch)
-    avgpool2d_backward_batch = native(
-        pooling.build_average_deltas, "in_deltas out_deltas", "window padding stride add_in_deltas"
-    )(NumpyHandler.avgpool2d_backward_batch)
+    _forward = with_activation(convolutions.build_forward, "outputs")
+    conv2d_forward_batch = lowered("conv2d_forward_batch", _forward)
+    conv3d_forward_batch = lowered("conv3d_forward_batch", _forward)
+    conv2d_backward_batch = lowered("conv2d_backward_batch", convolutions.build_backward)
+    conv3d_backward_batch = lowered("conv3d_backward_batch", convolutions.build_backward)
+    maxpool2d_forward_batch = lowered("maxpool2d_forward_batch", pooling.build_maximum)
+    maxpool2d_backward_batch = lowered("maxpool2d_backward_batch", pooling.build_maximum_deltas)
+    avgpool2d_forward_batch = lowered("avgpool2d_forward_batch", pooling.build_average)
+    avgpool2d_backward_batch = lowered("avgpool2d_backward_batch", pooling.build_average_deltas)

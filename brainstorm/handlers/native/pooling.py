@@ -118,12 +118,12 @@ def build_maximum(primitives: Primitives, inputs: Array, outputs: Array, argmax:
 
 def build_maximum_deltas(
     primitives: Primitives, in_deltas: Array, argmax: Array, out_deltas: Array,
-    window: Any, padding: int, stride: Any, add: bool,
+    window: Any, padding: int, stride: Any, add_in_deltas: bool, **unread: Array,
 ) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.maxpool2d_backward_batch`."""
     arrays = [in_deltas, argmax, out_deltas]
     text = _BACKWARD + _ROW + _MAXIMUM_DELTAS
-    return _build(primitives, text, arrays, 0, window, padding, stride, not add)
+    return _build(primitives, text, arrays, 0, window, padding, stride, not add_in_deltas)
 
 
 def build_average(primitives: Primitives, inputs: Array, outputs: Array, window: Any, padding: int,
@@ -134,10 +134,13 @@ def build_average(primitives: Primitives, inputs: Array, outputs: Array, window:
 
 
 def build_average_deltas(primitives: Primitives, in_deltas: Array, out_deltas: Array, window: Any,
-                         padding: int, stride: Any, add: bool) -> list[Call]:  # fmt: skip
+                         padding: int, stride: Any, add_in_deltas: bool,
+                         **unread: Array) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.avgpool2d_backward_batch`."""
     text = _BACKWARD + _ROW + _AVERAGE_DELTAS
-    return _build(primitives, text, [in_deltas, out_deltas], 0, window, padding, stride, not add)
+    return _build(
+        primitives, text, [in_deltas, out_deltas], 0, window, padding, stride, not add_in_deltas
+    )
 
 
 def _build(primitives: Primitives, text: str, arrays: list[Array], first_output: int, window: Any,

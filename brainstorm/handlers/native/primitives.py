@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
-from brainstorm.handlers.native.calls import PRIMITIVE, Call
-from brainstorm.handlers.native.library import Argument, Handle, Library, UnsupportedError, sizes
+from brainstorm.handlers.native.calls import Execution
+from brainstorm.handlers.native.library import Handle, Library, UnsupportedError, sizes
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
 from brainstorm.utils import Array
 
@@ -92,13 +91,12 @@ class Primitive:
 
 
 class Primitives:
-    """What operations are built from, for one thread.
+    """What operations are built from, for calls that do not run at the same time.
 
     Args:
         library: None: only what needs no primitive can be built.
         threads: How many threads calls may use.
         is_half: Whether factors of products are rounded to bfloat16; sums stay in float32.
-        forget: Called when calls that were built are out of date.
 
     Attributes:
         threads: How many threads calls may use.
@@ -113,16 +111,18 @@ class Primitives:
         library: Library | None,
         threads: int,
         is_half: bool = False,
-        forget: Callable[[], None] = lambda: None,
     ) -> None:
-        self._loaded, self.threads, self.forget = library, threads, forget
+        self._loaded, self.threads = library, threads
         self.is_half = is_half
         self.team = threads
-        self.workspace = Workspace(forget)
+        self.workspace = Workspace(self.forget)
         self.packed: dict[Hashable, Any] = {}
         self._made: dict[Hashable, Any] = {}
         if library is not None:
             self._stream = library.stream()
+
+    def forget(self) -> None:
+        """Do what has to be done when calls that were built hold memory that is out of date."""
 
     def choose_team(self, flop: int, numbers: int) -> None:
         """Let the next primitives and calls use all threads, or one if there is little to do.
@@ -151,7 +151,7 @@ class Primitives:
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= MOST_PRIMITIVES:
-                self._made.clear()
+                del self._made[next(iter(self._made))]
             made = self._made[key] = make()
         return made
 
@@ -209,7 +209,7 @@ class Primitives:
         """Return the address of memory for a layout, from the workspace."""
         return address_of(self.workspace(slot, self.library.size(layout)))
 
-    def call(self, name: str, primitive: Primitive, arguments: Mapping[int, Any]) -> Call:
+    def call(self, name: str, primitive: Primitive, arguments: Mapping[int, Any]) -> Execution:
         """Return the call of a primitive.
 
         Args:
@@ -221,21 +221,8 @@ class Primitives:
         layout = primitive.layout(SCRATCHPAD_LAYOUT)
         if library.size(layout):
             given[SCRATCHPAD] = layout, self.temporary("scratchpad", layout)
-        memories = {
-            index: library.create("dnnl_memory", layout, library.engine, where)
-            for index, (layout, where) in given.items()
-        }
-        passed = (Argument * len(memories))(*(Argument(i, m.address) for i, m in memories.items()))
-        return Call(
-            PRIMITIVE,
-            library.execute,
-            primitive.handle.address,
-            self._stream.address,
-            len(passed),
-            ctypes.addressof(passed),
-            (primitive, memories, passed, self._stream, self.workspace.held),
-            name,
-            self.team,
+        return Execution(
+            library, primitive, self._stream, given, self.workspace.held, name, self.team
         )
 
 

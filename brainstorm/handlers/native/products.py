@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +55,9 @@ ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
 #: Rows of the result from which rearranging the second factor, if it is stored by rows or not,
 #: costs less than it gains (measured).
 MANY_ROWS, VERY_MANY_ROWS = 256, 1024
+
+#: How many matrices stay packed.
+MOST_PACKED = 64
 
 #: Rows of the first factor that a matrix is packed for, when it is to be found out if it is small.
 FEW_ROWS = 8
@@ -207,41 +209,28 @@ def _strides(array: Array) -> Strides:
     return (*batch, row, column)
 
 
-def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Call]:
+def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
     """Return the call that gets b ready for `build_packed`."""
-    return [_packed(primitives, b.T if transb else b)[0].copy]
-
-
-def build_packed(
-    primitives: Primitives, a: Array, b: Array, out: Array, transb: bool
-) -> list[Call]:
-    """Return the calls for ``out += a @ b``, where b is what it was when it was packed."""
-    packed, is_new = _packed(primitives, b.T if transb else b)
-    calls = packed.product(primitives, a, out)
-    if is_new:
-        packed.copy()
-    return calls
-
-
-def _packed(primitives: Primitives, b: Array) -> tuple[_Packed, bool]:
-    """Return the copy of a matrix, and whether it is new; it lives as long as b's memory."""
     check_arrays((np.float32,), [b], [])
-    key = "packed", address_of(b), b.shape, b.strides
-    known = primitives.packed.get(key)
-    if known is not None:
-        return known[0], False
-    packed = _Packed(primitives, b)
+    b = b.T if transb else b
+    key = _place(b)
+    if key not in primitives.packed:
+        if len(primitives.packed) >= MOST_PACKED:
+            del primitives.packed[next(iter(primitives.packed))]
+        primitives.packed[key] = _Packed(primitives, b)
+    return [primitives.packed[key].copy]
 
-    def gone(_: Any) -> None:
-        primitives.packed.pop(key, None)
-        primitives.forget()
 
-    try:
-        owner = weakref.ref(b if b.base is None else b.base, gone)
-    except TypeError:
-        raise UnsupportedError("nothing tells when the memory of b is freed") from None
-    primitives.packed[key] = packed, owner
-    return packed, True
+def build_packed(primitives: Primitives, a: Array, b: Array, out: Array, transb: bool) -> list[Any]:
+    """Return the calls for ``out += a @ b``, where b is what it was when it was packed."""
+    packed = primitives.packed.get(_place(b.T if transb else b))
+    if packed is None:
+        return build_dot(primitives, a, b, out, False, transb, add=True)
+    return packed.product(primitives, a, out)
+
+
+def _place(b: Array) -> tuple[Any, ...]:
+    return address_of(b), b.shape, b.strides
 
 
 class _Packed:

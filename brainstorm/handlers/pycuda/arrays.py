@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.plan import NotRecordableError
 from brainstorm.handlers.pycuda.dlpack import KDL_CUDA, capsule
 from brainstorm.handlers.pycuda.driver import Device, Memory
 
@@ -86,14 +85,6 @@ class DeviceArray:
 
     def _view(self, shadow: np.ndarray) -> DeviceArray:
         return type(self)(self.device, self.memory, shadow)
-
-    def guarded(self) -> DeviceArray:
-        """Return a view that operations alone can use; see `brainstorm.handlers.plan`."""
-        return _GuardedArray(self.device, self.memory, self.shadow)
-
-    def plain(self) -> DeviceArray:
-        """Return the array that `guarded` was called for, or one like it."""
-        return DeviceArray(self.device, self.memory, self.shadow)
 
     def __getitem__(self, key: Any) -> DeviceArray:
         """Return a view; an index of every dimension gives an array without dimensions.
@@ -215,18 +206,6 @@ class DeviceArray:
         """Return a capsule for ``from_dlpack``; what is being computed is waited for."""
         self.device.synchronize()
         return capsule(self)
-
-
-class _GuardedArray(DeviceArray):
-    """An array that can be cut and reshaped, but neither read nor written."""
-
-    __slots__ = ()
-
-    def _use(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotRecordableError("a plan cannot repeat the use of the values of an array.")
-
-    get = __setitem__ = __dlpack__ = _use
-    __cuda_array_interface__ = property(_use)
 
 
 _INDICES = (int, slice, type(None), type(Ellipsis))

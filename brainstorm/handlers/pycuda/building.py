@@ -9,8 +9,9 @@ import numpy as np
 
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
+from brainstorm.handlers.pycuda.driver import failure
 from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
-from brainstorm.handlers.pycuda.modules import hand_written
+from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 
@@ -23,10 +24,11 @@ _HALF_ROW = 8
 
 
 class Building:
-    """Collects what an operation puts into the stream.
+    """What an operation puts into the stream: collects it, and is the call that does it.
 
     Args:
         handler: Whose operation it is.
+        name: The operation.
 
     Attributes:
         launches: What was collected.
@@ -34,13 +36,43 @@ class Building:
             whoever keeps a building keeps if they are to stay.
     """
 
-    def __init__(self, handler: Any) -> None:
-        self.handler, self.device = handler, handler._device
+    def __init__(self, handler: Any, name: str) -> None:
+        self.handler, self.device, self.name = handler, handler._device, name
         self.dtype = handler.dtype
         self.launches: list[Launch] = []
         self.kept: list[Any] = []
+        self._is_loaded = False
         self._temporaries = 0
         self._back: list[tuple[DeviceArray, DeviceArray]] = []
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels of its launches."""
+        return [launch.kernel for launch in self.launches if launch.kernel is not None]
+
+    def load(self) -> None:
+        """Load the kernels of its launches, unless that is done."""
+        if not self._is_loaded:
+            modules: Modules = self.handler._modules
+            modules.load(self.device, self.kernels)
+            for launch in self.launches:
+                launch.bind(modules)
+            self._is_loaded = True
+
+    def __call__(self) -> None:
+        """Put all of it into the stream.
+
+        Raises:
+            DeviceError: The GPU failed.
+        """
+        self.device.enter()
+        try:
+            with self.device.lock:
+                self.load()
+                for launch in self.launches:
+                    launch.run()
+        except self.handler._error as error:
+            raise failure(error, self.name) from error
 
     def kernel(self, name: str, count: int, *arguments: Any, **more: Any) -> None:
         """Add a kernel that is written by hand, if there is anything to do; see `kernel_launch`."""

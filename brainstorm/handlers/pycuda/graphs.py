@@ -42,14 +42,13 @@ class Graph:
 
     Args:
         device: Where they run.
-        operations: The arguments of each, which are kept, and its launches, which are not executed
-            now.
+        operations: Their launches, which are not executed now.
 
     Raises:
         DeviceError: They cannot be captured.
     """
 
-    def __init__(self, device: Device, operations: Sequence[tuple[Any, Building]]) -> None:
+    def __init__(self, device: Device, operations: Sequence[Building]) -> None:
         self._device, self._operations = device, operations
         self._executable = c_void_p()
         device.enter()
@@ -66,7 +65,7 @@ class Graph:
         collects = gc.isenabled()
         gc.disable()  # freeing memory waits for the GPU, which a capture forbids
         try:
-            for _, building in self._operations:
+            for building in self._operations:
                 for launch in building.launches:
                     guarded("capturing a CUDA graph", launch.run)
         finally:

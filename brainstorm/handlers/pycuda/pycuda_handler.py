@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ from brainstorm.handlers.pycuda.builders import BUILDERS
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.composed import ComposedProgram, is_composed
 from brainstorm.handlers.pycuda.cudnn import Cudnn
-from brainstorm.handlers.pycuda.driver import Device, Memory, failure, load_driver
+from brainstorm.handlers.pycuda.driver import Device, Memory, load_driver
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import Modules
 from brainstorm.handlers.pycuda.programs import DeviceProgram
 from brainstorm.handlers.pycuda.transfers import Uploads
+from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import RandomState
@@ -38,8 +39,9 @@ __all__ = ["PyCudaHandler"]
 
 #: How products are computed.
 COMPUTE = ("f32", "tf32", "bf16")
-#: How many sets of arguments, and constants in device memory, are remembered.
-MOST_CALLS, MOST_CONSTANTS = 8192, 1000
+#: How many operations with their arguments, beside programs, and of each program, and how many
+#: constants in device memory are kept.
+MOST_CALLS, MOST_CALLS_OF_PROGRAM, MOST_CONSTANTS = 4096, 256, 1000
 
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
 
@@ -48,9 +50,9 @@ class PyCudaHandler(Handler):
     """Handler for float32 arrays on an NVIDIA GPU.
 
     Operations are put into a stream, and return before they are computed; whoever reads an array
-    (`get_numpy_copy`, ``array.get()``) waits. In steady state an operation looks its launches up,
-    whose arguments are packed, and a plan is a CUDA graph. Threads may share a handler. Same seed,
-    same GPU, same versions of the libraries: same bits.
+    (`get_numpy_copy`, ``array.get()``) waits. An operation looks the launches up that it came down
+    to before, whose arguments are packed; a trace is replayed as a CUDA graph. Threads may share a
+    handler. Same seed, same GPU, same versions of the libraries: same bits.
 
     Args:
         seed: Seeds `rnd`; `None` draws a seed from `global_rnd`.
@@ -70,7 +72,6 @@ class PyCudaHandler(Handler):
     """
 
     array_type = DeviceArray
-    plans_at_once = True  # the kernels of a plan are compiled together
 
     def __init__(
         self,
@@ -93,9 +94,9 @@ class PyCudaHandler(Handler):
         self._modules = Modules.of(self._device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
-        self._known: dict[Any, Building] = {}
-        self._alive: dict[Any, Any] = {}
-        self._programs: dict[int, tuple[Any, DeviceProgram | ComposedProgram]] = {}
+        self._known: dict[Hashable, Building] = {}
+        #: What was made of programs, with their launches; it goes when they do.
+        self._programs: weakref.WeakKeyDictionary[Program, _Program] = weakref.WeakKeyDictionary()
         self._constants: dict[Any, DeviceArray] = {}
         #: Memory to the matrices in it that were packed: place to what it was rounded to.
         self._packed: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]] = (
@@ -149,84 +150,73 @@ class PyCudaHandler(Handler):
 
     # -- executing -----------------------------------------------------------------------------
 
-    def _execute(self, building: Building, what: str) -> None:
-        self._device.enter()
-        try:
+    def _lowered(
+        self, known: dict[Hashable, Building], most: int, key: Hashable, name: str,
+        arguments: Mapping[str, Any],
+    ) -> Building:  # fmt: skip
+        """Return what an operation comes down to; it is built when it is first asked for."""
+        building = known.get(key)
+        if building is None:
             with self._device.lock:
-                for launch in building.launches:
-                    launch.run()
-        except self._error as error:
-            raise failure(error, what) from error
+                building = self._build(name, arguments)
+                if len(known) >= most:
+                    known.clear()
+                known[key] = building
+        return building
 
-    def _build(self, name: str, arguments: Mapping[str, Any]) -> Building | None:
-        """Collect the launches of an operation; None: it is done by the host."""
-        building = Building(self)
+    def new_lane(self) -> _Lane:
+        return _Lane(self)
+
+    def _forget(self) -> None:
+        """Forget what operations came down to for arrays that there were."""
+        with self._device.lock:
+            self._known.clear()
+            for program in self._programs.values():
+                program.known.clear()
+
+    def _build(self, name: str, arguments: Mapping[str, Any]) -> Building:
+        building = Building(self, name)
         if name == "run_program":
             building.run(**arguments)
         elif name in BUILDERS:
             BUILDERS[name](building, **arguments)
-        elif name in OPERATIONS:
+        else:
             values = Handler.operations()[name].signature.bind(**arguments).args
             building.run(**program_of(OPERATIONS[name](building, *values)))
-        else:
-            return None
         building.finish()
         return building
 
-    def _load(self, *buildings: Building) -> None:
-        """Load the kernels of all launches."""
-        launches = [launch for building in buildings for launch in building.launches]
-        self._modules.load(self._device, [x.kernel for x in launches if x.kernel is not None])
-        for launch in launches:
-            launch.bind(self._modules)
+    def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
+        if not is_queued:
+            super().call(function)
+            return
+        building = Building(self, "queued")
+        building.launches.append(Launch(None, function))
+        self.execute((building,), "queued")
 
-    def _find(self, name: str, arguments: Mapping[str, Any], key: Any) -> Building:
-        """Build an operation, and remember it by the identities of its arguments."""
+    def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:
+        for t in steps:  # every launch is a node of the graph
+            body(t)
+
+    def trace(self, function: Callable[[], None]) -> Trace:
+        with self.tracing(runs=False) as ahead:  # all of its kernels are compiled together
+            function()
+        self._load([step.call for step in ahead.steps if isinstance(step.call, Building)])
+        return super().trace(function)
+
+    def _load(self, buildings: Sequence[Building]) -> None:
+        """Compile and load the kernels of all of them at once."""
         with self._device.lock:
-            building = self._build(name, arguments)
-            assert building is not None
-            self._load(building)
-        if name != "run_program" and list in map(type, arguments.values()):
-            return building  # lists may change
-        known, alive = self._known, self._alive
-        if len(known) >= MOST_CALLS:
-            oldest = next(iter(known))
-            del known[oldest], alive[oldest]
+            self._modules.load(self._device, [k for b in buildings for k in b.kernels])
+            for building in buildings:
+                building.load()
 
-        def gone(_: Any) -> None:
-            known.pop(key, None)
-            alive.pop(key, None)
-
-        # An entry lives no longer than its arrays, whose identities may be given to others. What
-        # else was passed is kept, so that nothing else has its identity.
-        watched: list[Any] = []
-        for value in arguments.values():
-            for item in value if type(value) is list else [value]:
-                is_watched = isinstance(item, (DeviceArray, Program))
-                watched.append(weakref.ref(item, gone) if is_watched else item)
-        known[key], alive[key] = building, watched
-        return building
-
-    def _build_step(self, operation: Any) -> Building | None:
-        """Build a step of a plan; None: only Python can do it."""
-        if operation.name == "queued":
-            building = Building(self)
-            building.launches.append(Launch(None, operation.function))
-            return building
-        return None if operation.function else self._build(operation.name, operation.arguments)
-
-    def compile_plan(self, operations: Sequence[Any]) -> list[Callable[[], Any]]:
-        """Return functions that do operations again: graphs, and what only Python can do."""
-        with self._device.lock:
-            found = [self._build_step(operation) for operation in operations]
-            self._load(*filter(None, found))
+    def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
+        self._load([call for call in calls if isinstance(call, Building)])
         functions: list[Callable[[], Any]] = []
-        pairs = zip(operations, found, strict=True)
-        for is_graph, group in itertools.groupby(pairs, lambda pair: pair[1] is not None):
-            if is_graph:
-                functions.append(Graph(self._device, [(o.arguments, b) for o, b in group if b]))
-            else:
-                functions += [operation.bound_to(self) for operation, _ in group]
+        for is_graph, group in itertools.groupby(calls, lambda call: isinstance(call, Building)):
+            kept: Any = list(group)
+            functions += [Graph(self._device, kept)] if is_graph else kept
         return functions
 
     # -- op-trees ------------------------------------------------------------------------------
@@ -238,33 +228,30 @@ class PyCudaHandler(Handler):
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
     ) -> None:
-        key = (id(program), *map(id, inputs), *map(id, outputs), *map(bool, accumulate))
-        building = self._known.get(key)
-        if building is None:
-            arguments = {
-                "program": program,
-                "inputs": list(inputs),
-                "outputs": list(outputs),
-                "accumulate": list(accumulate),
-            }
-            building = self._find("run_program", arguments, key)
-        self._execute(building, "run_program")
+        flags = tuple(map(bool, accumulate))
+        key = (*map(_place_of, inputs), *map(_place_of, outputs), flags)
+        arguments = {
+            "program": program,
+            "inputs": list(inputs),
+            "outputs": list(outputs),
+            "accumulate": flags,
+        }
+        known = self._program(program).known
+        building = self._lowered(known, MOST_CALLS_OF_PROGRAM, key, "run_program", arguments)
+        self.execute((building,), "run_program", (*inputs, *outputs))
+
+    run_program.executes = True  # type: ignore[attr-defined]
 
     def _executor(self, program: Program) -> DeviceProgram | ComposedProgram:
-        """Return what turns a program into launches; it lives as long as the program."""
-        key, programs = id(program), self._programs
-        entry = programs.get(key)
-        if entry is None:
-            # A copy: what holds the program itself would keep it for ever.
-            alone = dataclasses.replace(program)
-            executor = (
-                ComposedProgram(alone, self)
-                if is_composed(alone)
-                else DeviceProgram(alone, self._device)
-            )
-            watch = weakref.ref(program, lambda _: programs.pop(key, None))
-            entry = programs[key] = watch, executor
-        return entry[1]
+        """Return what turns a program into launches."""
+        return self._program(program).executor
+
+    def _program(self, program: Program) -> _Program:
+        with self._device.lock:
+            known = self._programs.get(program)
+            if known is None:
+                known = self._programs[program] = _Program(program, self)
+        return known
 
     def _constant(self, name: Any, make: Callable[[], np.ndarray]) -> DeviceArray:
         """Return an array that many operations use, made when it is first asked for."""
@@ -277,10 +264,9 @@ class PyCudaHandler(Handler):
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Copy from one array to another one of any dtype."""
-        building = Building(self)
+        building = Building(self, "copy")
         building.copy(source, target)
-        self._load(building)
-        self._execute(building, "copy")
+        building()
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -316,19 +302,49 @@ class PyCudaHandler(Handler):
         return streams.DeviceStream(self._device, seed)
 
 
+class _Program:
+    """What was made of a program: what turns it into launches, and those by places."""
+
+    def __init__(self, program: Program, handler: PyCudaHandler) -> None:
+        alone = dataclasses.replace(program)  # what holds the program itself would keep it for ever
+        self.known: dict[Hashable, Building] = {}
+        self.executor: DeviceProgram | ComposedProgram = (
+            ComposedProgram(alone, handler)
+            if is_composed(alone)
+            else DeviceProgram(alone, handler._device)
+        )
+
+
+class _Lane:
+    """Lets the handler forget places when the memory of a network moves."""
+
+    version = 0
+
+    def __init__(self, handler: PyCudaHandler) -> None:
+        self.clear = handler._forget
+
+
+def _place_of(value: Any) -> Hashable:
+    """Return what launches depend on of an argument: where an array lies, and how."""
+    if isinstance(value, DeviceArray):
+        return value.address, value.shape, value.strides, value.dtype.num
+    return tuple(value) if type(value) is list else value
+
+
 def _method(name: str) -> Callable[..., None]:
-    signature = Handler.operations()[name].signature
+    contract = Handler.operations()[name]
+    names = tuple(contract.signature.parameters)
 
     @functools.wraps(getattr(Handler, name))
     def run(self: PyCudaHandler, *args: Any, **kwargs: Any) -> None:
-        key = (name, *map(id, args), *kwargs, *map(id, kwargs.values()))
-        building = self._known.get(key)
-        if building is None:
-            arguments = signature.bind(*args, **kwargs).arguments
-            building = self._find(name, arguments, key)
-        self._execute(building, name)
+        values = contract.complete(args, kwargs)
+        arguments = dict(zip(names, values, strict=True))
+        key = (name, *map(_place_of, values))
+        building = self._lowered(self._known, MOST_CALLS, key, name, arguments)
+        self.execute((building,), name, values)
 
     run.__isabstractmethod__ = False  # type: ignore[attr-defined]
+    run.executes = True  # type: ignore[attr-defined]
     return run
 
 

@@ -63,15 +63,15 @@ def test_the_updates_are_the_same(monkeypatch, slice_bytes, replay):
     assert queued.reducer.transport.checks == 6
 
 
-def test_the_sum_is_a_step_of_the_one_plan(monkeypatch):
+def test_the_sum_is_a_part_of_the_one_trace(monkeypatch):
     _, stepper = train(monkeypatch, QueuedTransport)
-    ((key, (_, plan)),) = stepper._plans._plans.items()
-    names = [operation.name for operation in plan.operations]
-    assert key[-1] == "step"
+    ((key, (_, trace, _)),) = stepper._traces._kept.items()
+    names = [step.operation for step in trace.steps]
+    assert key[0][0] == "step"
     assert names.count("queued") == 1
     assert "python" not in names
     _, stepper = train(monkeypatch, HostTransport)
-    assert [key[-1] for key in stepper._plans._plans] == [
+    assert [key[0][0] for key in stepper._traces._kept] == [
         "begin_update", "do_passes", "finish_update",
     ]  # fmt: skip
 

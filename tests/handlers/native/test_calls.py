@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from brainstorm.errors import BrainstormError, OutOfMemoryError
-from brainstorm.handlers.native.calls import _TYPES, KERNEL, PRIMITIVE, Call, Replay
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native import calls as native_calls
+from brainstorm.handlers.native.calls import (
+    _KERNEL_TYPE,
+    _PRIMITIVE_TYPE,
+    Execution,
+    Kernel,
+    Replay,
+    as_loop,
+)
 
 
-def kernel(function):
-    """A call of a Python function that gets the numbers."""
-    numbers = np.zeros(1, np.int64)
-    inner = _TYPES[KERNEL](lambda pointers, address: function())
-    address = ctypes.cast(inner, ctypes.c_void_p).value
-    return Call(KERNEL, address, 0, numbers.ctypes.data, keep=(inner, numbers))
+def address_of_function(inner):
+    return ctypes.cast(inner, ctypes.c_void_p).value
+
+
+def kernel(function, pointers=()):
+    """A call of a Python function that gets the pointers."""
+    count = len(pointers)
+
+    def run(start, numbers):
+        function(*((ctypes.c_int64 * count).from_address(start) if count else ()))
+
+    inner = _KERNEL_TYPE(run)
+    return Kernel(address_of_function(inner), pointers, np.zeros(1, np.int64), inner, "kernel")
+
+
+class Library:
+    """Stands for oneDNN: executes a Python function."""
+
+    def __init__(self, function):
+        self.inner = _PRIMITIVE_TYPE(lambda *arguments: function(*arguments))
+        self.execute, self.used = address_of_function(self.inner), SimpleNamespace(count=0)
+        self.thread_setter = 0
+
+    def use_threads(self, count):
+        self.used.count = count
 
 
 def primitive(function, name="dot_mm"):
-    inner = _TYPES[PRIMITIVE](lambda *arguments: function(*arguments))
-    address = ctypes.cast(inner, ctypes.c_void_p).value
-    return Call(PRIMITIVE, address, 11, 12, 13, 14, keep=inner, name=name)
+    handle, stream = SimpleNamespace(address=11), SimpleNamespace(address=12)
+    made = SimpleNamespace(handle=handle)
+    return Execution(Library(function), made, stream, {}, (), name, 1)
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -30,22 +59,24 @@ def replay(request, monkeypatch):
     if request.param == "Python":
         monkeypatch.setenv("CC", "no-such-compiler-here")
         monkeypatch.setenv("BRAINSTORM_CACHE_DIR", "/nonexistent/nothing")
-    return Replay
+        native_calls._compiled.cache_clear()
+    yield Replay
+    native_calls._compiled.cache_clear()
 
 
 def test_a_call_passes_its_arguments_on():
     seen = []
     primitive(lambda *arguments: seen.append(arguments) or 0)()
-    assert seen == [(11, 12, 13, 14)]
+    assert [arguments[:3] for arguments in seen] == [(11, 12, 0)]
 
 
 def test_order(replay):
     seen = []
-    calls = [kernel(lambda: seen.append("kernel")), primitive(lambda *a: seen.append(a) or 0)]
+    calls = [kernel(lambda: seen.append("kernel")), primitive(lambda *a: seen.append(a[:2]) or 0)]
     again = replay([*calls, calls[0]])
     again()
     again()
-    assert seen == ["kernel", (11, 12, 13, 14), "kernel"] * 2
+    assert seen == ["kernel", (11, 12), "kernel"] * 2
 
 
 @pytest.mark.parametrize(
@@ -68,3 +99,49 @@ def test_failures(replay, status, error, match):
     status = 0
     again()
     assert seen == [1, 1, 1, 2]
+
+
+needs_compiler = pytest.mark.skipif(
+    not compiler.is_available(), reason="NO C COMPILER: LOOPS IN C ARE NOT TESTED"
+)
+
+
+def rounds(seen, *places):
+    """One call for each of the places, of the same function."""
+    first = kernel(lambda *pointers: seen.append(tuple(pointers)), places[0])
+    return [[first] if i == 0 else [moved(first, given)] for i, given in enumerate(places)]
+
+
+def moved(call, places):
+    return Kernel(call._function, places, call.numbers, call.keep, call.name)
+
+
+@needs_compiler
+def test_a_loop_moves_every_place_by_its_own_step():
+    seen = []
+    loop = as_loop(rounds(seen, [100, 7, 50], [108, 7, 46], [132, 7, 34]), 5, (), None)
+    assert loop.name == "5 times kernel"
+    expected = [(100 + 8 * t, 7, 50 - 4 * t) for t in range(5)]
+    loop()
+    assert seen == expected
+    Replay([loop, kernel(lambda: seen.append("end"))])()
+    assert seen == [*expected, *expected, "end"]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        ([100], [108], [131]),  # the last one is not where the others lead
+        ([100], [108, 1], [132]),
+    ],
+)
+def test_calls_that_do_not_follow_from_each_other_are_no_loop(places):
+    assert as_loop(rounds([], *places), 5, (), None) is None
+
+
+def test_functions_of_python_and_other_kernels_are_no_loop():
+    call, other = kernel(lambda: None), kernel(lambda: None)
+    assert as_loop([[print], [print], [print]], 5, (), None) is None
+    assert as_loop([[call], [other], [call]], 5, (), None) is None
+    assert as_loop([[call], [call, call], [call]], 5, (), None) is None
+    assert as_loop([[], [], []], 5, (), None) is None

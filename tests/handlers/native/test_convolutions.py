@@ -8,6 +8,7 @@ import pytest
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler, convolutions
 from brainstorm.testing.handler_arguments import Arguments, Call
+from tests.handlers.native.lowered import native_calls
 
 OPERATIONS = [
     f"conv{axes}d_{way}_batch" for axes in (2, 3) for way in ("forward", "backward")
@@ -27,7 +28,7 @@ def test_random_convolutions(native, name):
     for seed in range(200):
         arguments = Arguments(name, seed, np.float32, example=seed % 4)
         call = Call(native, arguments)
-        assert native._calls_for(name, call.values) is not None, str(arguments)
+        assert native_calls(native, name, call.values) is not None, str(arguments)
         check(call, arguments)
 
 
@@ -51,7 +52,7 @@ def test_larger_convolutions(native, name, sizes):
         }  # exp would turn rounding errors into large ones
         arguments = Arguments(name, 3, np.float32, example, fixed=fixed)
         call = Call(native, arguments)
-        assert native._calls_for(name, call.values) is not None
+        assert native_calls(native, name, call.values) is not None
         check(call, arguments, 2e-4)
 
 
@@ -83,7 +84,7 @@ def test_random_convolutions_in_bfloat16(half, name):
         fixed = {"activation": "linear"}
         arguments = Arguments(name, seed, np.float32, example=seed % 4, fixed=fixed)
         call = Call(half, arguments)
-        assert half._calls_for(name, call.values) is not None, str(arguments)
+        assert native_calls(half, name, call.values) is not None, str(arguments)
         call.run()
         for written, expected in arguments.expected().items():
             largest = 1 + np.abs(expected).max(initial=0)
@@ -104,9 +105,9 @@ def test_convolutions_of_numbers_that_bfloat16_has(half, monkeypatch, name):
                 halves = value.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
                 arguments.values[key] = halves.view(np.float32).astype(np.float64)
         call = Call(half, arguments)
-        calls = half._calls_for(name, call.values)
+        calls = native_calls(half, name, call.values)
         names |= {getattr(called.keep[0], "implementation", "") for called in calls}
-        for memory in half._memory.primitives.workspace.held:
+        for memory in half.lane.workspace.held:
             memory[:] = 255
         check(call, arguments)
     assert any(convolutions.FAST_IN_HALF in name for name in names)
@@ -142,7 +143,7 @@ def test_a_convolution_is_tried_once_before_it_uses_bfloat16(half, monkeypatch):
 def test_without_the_library(without, name):
     arguments = Arguments(name, 1, np.float32)
     call = Call(without, arguments)
-    assert without._calls_for(name, call.values) is None
+    assert native_calls(without, name, call.values) is None
     check(call, arguments)
 
 
@@ -150,7 +151,7 @@ def test_float64_is_done_by_numpy():
     handler = NativeHandler(np.float64, seed=1)
     arguments = Arguments("conv2d_forward_batch", 1)
     call = Call(handler, arguments)
-    assert handler._calls_for("conv2d_forward_batch", call.values) is None
+    assert native_calls(handler, "conv2d_forward_batch", call.values) is None
     check(call, arguments, 1e-12)
 
 
@@ -172,7 +173,7 @@ def test_images_that_are_not_contiguous(native):
     w, out = np.ones((4, 3, 3, 3), np.float32), np.zeros((2, 6, 6, 4), np.float32)
     arguments = {"inputs": wide[..., 1:4], "weights": w, "bias": None, "outputs": out}
     arguments.update(padding=0, stride=(1, 1))
-    assert native._calls_for("conv2d_forward_batch", arguments) is None
+    assert native_calls(native, "conv2d_forward_batch", arguments) is None
     native.conv2d_forward_batch(**arguments)
     np.testing.assert_array_equal(out, np.full_like(out, 27))
 
@@ -183,11 +184,11 @@ def test_a_second_call_creates_nothing(native, counted, name):
         call = Call(native, Arguments(name, 5, np.float32, example, large=True))
         call.run()
         assert "dnnl_primitive" in counted
-        held = native._memory.primitives.workspace.held
+        held = native.lane.workspace.held
         counted.clear()
         call.run()
         assert counted == []
-        again = native._memory.primitives.workspace.held
+        again = native.lane.workspace.held
         assert [id(x) for x in held] == [id(x) for x in again]
 
 

@@ -1,4 +1,4 @@
-"""The NativeHandler as a whole: laws, op-trees, plans, threads and processes."""
+"""The NativeHandler as a whole: laws, op-trees, traces, threads and processes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import weakref
 import numpy as np
 import pytest
 
-from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import NumpyHandler, compiler
-from brainstorm.handlers.native import NativeHandler, elementwise
-from brainstorm.handlers.plan import Operation, Plan
+from brainstorm.errors import HandlerValidationError, OutOfMemoryError
+from brainstorm.handlers import NumpyHandler, compiled_layout, compiler
+from brainstorm.handlers.native import NativeHandler, elementwise, lane, primitives
+from brainstorm.handlers.native.calls import Call
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_LAWS, check_handler
@@ -100,7 +100,9 @@ def f(*shape):
 def test_shapes_that_do_not_fit_never_reach_native_code(native, name, arguments):
     parameters = native.operations()[name].signature.parameters
     given = dict(zip(parameters, arguments, strict=False))
-    assert native._calls_for(name, given) is None
+    with native.tracing(runs=False) as trace:
+        getattr(native, name)(**given)
+    assert not any(isinstance(step.call, Call) for step in trace.steps)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda h: pickle.loads(pickle.dumps(h))])
@@ -108,21 +110,42 @@ def test_copies_have_memory_of_their_own(native, copied):
     a, out = np.full((9, 9), 2, np.float32), np.zeros((9, 9), np.float32)
     native.dot_mm(a, a, out)
     other = copied(native)
-    assert other._memory is not native._memory
+    assert other.lane is not native.lane
     assert other._library is native._library
     other.dot_add_mm(a, a, out)
     other.act_func["tanh"](out, out)
     np.testing.assert_array_equal(out, np.ones((9, 9)))
 
 
-def test_lookups_do_not_keep_arrays(native):
+def test_a_shallow_copy_is_not_traced_with_the_original(native):
+    x = np.ones(3, np.float32)
+    with native.tracing() as trace:
+        copy.copy(native).add_st(1.0, x, x)
+    assert not trace.steps
+
+
+def test_what_is_remembered_does_not_keep_arrays(native):
     arrays = [np.ones((9, 9), np.float32) for _ in range(3)]
     native.dot_mm(*arrays)
-    assert native._memory.calls.known
     gone = [weakref.ref(array) for array in arrays]
     del arrays
     assert [ref() for ref in gone] == [None] * 3
-    assert not native._memory.calls.known
+
+
+def test_other_arrays_may_lie_where_some_were(native):
+    for k in range(300):
+        a, b, out = (np.full((9, 9), x, np.float32) for x in (k, 1, 0))
+        native.dot_mm(a, b, out)
+        np.testing.assert_array_equal(out, np.full((9, 9), 9 * k))
+
+
+def test_what_is_remembered_is_bounded(native, monkeypatch):
+    monkeypatch.setattr(lane, "MOST_CALLS", 10)
+    memory, out = np.ones((60, 9), np.float32), np.zeros((9, 9), np.float32)
+    for k in range(50):
+        native.dot_mm(memory[k : k + 9], memory[:9], out)
+        assert len(native.lane._calls) <= 10
+        np.testing.assert_array_equal(out, np.full((9, 9), 9))
 
 
 # -- op-trees ----------------------------------------------------------------------------------
@@ -141,9 +164,9 @@ def test_op_trees_are_compiled_and_go_with_their_program():
     handler, x = NativeHandler(seed=1), Variable((50,))
     out, program = run(handler, fn.tanh(x) * 2, np.ones(50, np.float32))
     np.testing.assert_allclose(out, 2 * np.tanh(np.ones(50)), 1e-6)
-    assert len(handler._executors) == 1
+    assert len(handler.lane._programs) == 1
     del program
-    assert not handler._executors
+    assert not handler.lane._programs
 
 
 @pytest.mark.parametrize("compiler_there", [False, pytest.param(True, marks=needs_compiler)])
@@ -157,81 +180,142 @@ def test_op_trees_that_numpy_runs(monkeypatch, tmp_path, compiler_there):
     a, b = np.full((2, 5, 5), 3, np.float32)
     out, program = run(handler, tree, a, b)
     np.testing.assert_allclose(out, a @ b if compiler_there else a - b * 17.25)
-    assert handler._executors[id(program)][1] is None
-    arguments = {"program": program, "inputs": [a, b], "outputs": [out], "accumulate": [False]}
-    assert handler._calls_for("run_program", arguments) is None
+    with handler.tracing() as trace:
+        handler.run_program(program, [a, b], [out], [False])
+    assert [isinstance(step.call, Call) for step in trace.steps] == [False]
     if compiler_there:
         assert "; others on numpy (" in handler.info()["op-trees"]
 
 
-# -- plans ---------------------------------------------------------------------------------------
+@needs_compiler
+def test_formulas_of_networks_that_numpy_runs_are_named_too():
+    handler, x = NativeHandler(seed=1), Variable((5, 5))
+    handler.running.lane = handler.new_lane()  # as while a network computes
+    run(handler, fn.dot(x, x), np.ones((5, 5), np.float32))
+    handler.running.lane = None
+    assert "; others on numpy (op-tree: there is no loop in C" in handler.info()["op-trees"]
 
 
-def operations(rng):
-    """A chain of operations of every kind, and the array at its end."""
+# -- traces --------------------------------------------------------------------------------------
+
+
+def chain(handler, rng):
+    """Return a function that does operations of every kind, and the array at its end."""
     x, w, b, y = (rng.standard_normal(s, np.float32) for s in ((8, 4), (6, 4), (6,), (8, 6)))
     z, norms = np.zeros((8, 6), np.float32), np.zeros((8, 1), np.float32)
     v = Variable((8, 6))
     program = linearise(fn.tanh(v) + v)
-    recorded = [
-        ("affine_mm", {"a": x, "b": w, "bias": b, "out": y, "activation": "tanh"}),
-        ("pack_m", {"b": w, "transb": True}),
-        ("dot_add_packed", {"a": x, "b": w, "out": y, "transb": True}),
-        (
-            "run_program",
-            {"program": program, "inputs": [y], "outputs": [z], "accumulate": [False]},
-        ),
-        ("argmax_m", {"m": z, "out": norms}),
-        ("dot_mm", {"a": z, "b": w, "out": x}),
-    ]
-    return [Operation(name, arguments) for name, arguments in recorded], x
+
+    def run():
+        handler.affine_mm(x, w, b, y, "tanh")
+        handler.pack_m(w, transb=True)
+        handler.dot_add_packed(x, w, y, transb=True)
+        handler.run_program(program, [y], [z], [False])
+        handler.argmax_m(z, norms)
+        handler.dot_mm(z, w, x)
+
+    return run, x
 
 
-def test_a_plan_does_the_same_bits_as_its_operations(native):
-    first, x = operations(np.random.default_rng(0))
-    plan = Plan(native, first)
-    second, y = operations(np.random.default_rng(0))
+def test_a_replay_does_the_same_bits_as_its_operations(native):
+    first, x = chain(native, np.random.default_rng(0))
+    second, y = chain(native, np.random.default_rng(0))
+    with native.tracing() as trace:
+        first()
+    second()
     for _ in range(5):
-        plan.replay()
-        for operation in second:
-            operation.bound_to(native)()
+        trace.replay()
+        second()
         np.testing.assert_array_equal(x, y)
 
 
+def test_what_is_only_listed_does_not_run(native):
+    run, x = chain(native, np.random.default_rng(0))
+    before = x.copy()
+    with native.tracing(runs=False) as trace:
+        run()
+    np.testing.assert_array_equal(x, before)
+    again, y = chain(native, np.random.default_rng(0))
+    trace.replay()
+    again()
+    np.testing.assert_array_equal(x, y)
+
+
 @needs_compiler
-def test_a_plan_is_few_functions(native, counted):
-    recorded, _ = operations(np.random.default_rng(0))
-    plan = Plan(native, recorded)
-    assert len(plan.calls) == 1
+def test_a_replay_is_one_call(native, counted):
+    run, _ = chain(native, np.random.default_rng(0))
+    with native.tracing() as trace:
+        run()
+    trace.replay()
+    assert len(trace._functions) == 1
     counted.clear()
-    plan.replay()
+    trace.replay()
     assert counted == []
 
 
 @needs_compiler
-def test_a_plan_keeps_its_numbers(monkeypatch):
+def test_a_trace_keeps_its_numbers(monkeypatch):
     monkeypatch.setattr(elementwise, "MOST_NUMBERS", 2)
     handler, x = NativeHandler(seed=1), np.ones(3, np.float32)
-    plan = Plan(handler, [Operation("mult_st", {"s": 0.25, "t": x, "out": x})])
-    number = weakref.ref(handler._numbers[0.25])
+    with handler.tracing(runs=False) as trace:
+        handler.mult_st(0.25, x, x)
     for value in (1.5, 2.5, 3.5):
         handler.add_st(value, x, np.zeros_like(x))
     assert 0.25 not in handler._numbers
-    assert number() is not None
-    plan.replay()
+    trace.replay()
     np.testing.assert_array_equal(x, np.full(3, 0.25))
-    del plan
-    assert number() is None
 
 
-def test_a_plan_without_anything_native(without, monkeypatch, tmp_path):
+def test_a_trace_without_anything_native(without, monkeypatch, tmp_path):
     monkeypatch.setenv("CC", "no-such-compiler-here")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    recorded, x = operations(np.random.default_rng(0))
-    Plan(without, recorded).replay()
-    again, y = operations(np.random.default_rng(0))
-    Plan(NumpyHandler(seed=1), again).replay()
+    run, x = chain(without, np.random.default_rng(0))
+    with without.tracing(runs=False) as trace:
+        run()
+    trace.replay()
+    again, y = chain(NumpyHandler(seed=1), np.random.default_rng(0))
+    again()
     np.testing.assert_allclose(x, y, 1e-5, 1e-5)
+
+
+def test_a_loop_does_the_same_bits_as_its_steps(native):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((50, 4, 6), np.float32), rng.standard_normal((6, 6), np.float32)
+    y, expected = np.zeros((51, 4, 6), np.float32), np.zeros((51, 4, 6), np.float32)
+
+    def walk(out):
+        def body(t):
+            native.dot_mm(out[t - 1], w, out[t])
+            native.add_tt(out[t], x[t], out[t])
+            native.tanh(out[t], out[t])
+
+        return body
+
+    for steps in (range(1, 50), range(48, 0, -1), range(3), range(0)):
+        y[...] = expected[...] = rng.standard_normal(y.shape)
+        for t in steps:
+            walk(expected)(t)
+        native.loop(steps, walk(y))
+        np.testing.assert_array_equal(y, expected)
+        with native.tracing() as trace:
+            native.loop(steps, walk(y))
+        for t in steps:
+            walk(expected)(t)
+        trace.replay()
+        for t in steps:
+            walk(expected)(t)
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_rows_that_are_not_equally_far_apart_are_walked_through_all_the_same(native):
+    order = [3, 0, 1, 2, 7, 5, 4, 6]
+    x, y = np.arange(8, dtype=np.float32).reshape(8, 1), np.zeros((8, 1), np.float32)
+    native.loop(range(8), lambda t: native.mult_st(2.0, x[order[t]], y[t]))
+    np.testing.assert_array_equal(y[:, 0], [2.0 * k for k in order])
+    with native.tracing(runs=False) as trace:
+        native.loop(range(8), lambda t: native.mult_st(3.0, x[order[t]], y[t]))
+    trace.replay()
+    np.testing.assert_array_equal(y[:, 0], [3.0 * k for k in order])
 
 
 # -- threads and processes ---------------------------------------------------------------------
@@ -270,13 +354,15 @@ def test_every_handler_has_its_number_of_threads(native):
     assert count() == native.threads
 
 
-def _in_child(handler, plan, arrays, pickled, results):
+def _in_child(handler, trace, arrays, pickled, results):
     x, y, out = arrays
     pickle.loads(pickled).dot_mm(x, y, out)
     handler.dot_mm(x, y, out)
     NativeHandler(threads=2, seed=1).dot_add_mm(x, y, out)
-    plan.replay()
-    results.put((handler.threads, float(out[0, 0])))
+    try:
+        trace.replay()
+    except HandlerValidationError as error:
+        results.put((handler.threads, float(out[0, 0]), str(error)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -284,16 +370,20 @@ def _in_child(handler, plan, arrays, pickled, results):
 def test_a_forked_process_uses_one_thread(native):
     handler = NativeHandler(threads=2, seed=1)
     arrays = [np.ones((600, 600), np.float32) for _ in range(3)]
-    arguments = dict(zip(("a", "b", "out"), arrays, strict=True))
-    plan = Plan(handler, [Operation("dot_add_mm", arguments)])
-    handler.dot_mm(*arrays)
-    plan.replay()
+    with handler.tracing() as trace:
+        handler.dot_add_mm(*arrays)
+    trace.replay()
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    given = (handler, plan, arrays, pickle.dumps(handler), results)
+    given = (handler, trace, arrays, pickle.dumps(handler), results)
     child = context.Process(target=_in_child, args=given, daemon=True)
     child.start()
-    assert results.get(timeout=20) == (1, 1800.0)
+    threads, value, error = results.get(timeout=20)
+    assert (threads, value) == (1, 1200.0)
+    assert error == (
+        "a trace that was made before the process was forked cannot be replayed after it. Trace "
+        "again."
+    )
     child.join()
     assert handler.threads == 2
 
@@ -319,3 +409,41 @@ def test_library_and_kernels_have_one_pool_of_threads(native):
     assert done.stderr == ""
     assert len(done.stdout.split()) == 1
     assert "libgomp" in done.stdout
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def no_memory(*arguments, **options):
+    raise MemoryError("on purpose")
+
+
+def test_without_memory_an_operation_says_so_and_works_later(native, monkeypatch):
+    x, w = np.ones((8, 12, 12, 16), np.float32), np.ones((16, 3, 3, 16), np.float32)
+    out, bias = np.zeros((8, 10, 10, 16), np.float32), np.zeros(16, np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(primitives, "aligned_zeros", no_memory)
+        with pytest.raises(OutOfMemoryError, match=r"^conv2d_forward_batch: there is no memory "):
+            native.conv2d_forward_batch(x, w, bias, out, 0, (1, 1))
+    native.conv2d_forward_batch(x, w, bias, out, 0, (1, 1))
+    np.testing.assert_array_equal(out, np.full(out.shape, 144))
+
+
+@needs_compiler
+def test_without_memory_between_the_stages_of_a_formula(native, monkeypatch):
+    x, out = np.ones((4, 5), np.float32), np.zeros((4, 5), np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled_layout.Layout, "__init__", no_memory)
+        with pytest.raises(OutOfMemoryError, match=r"^run_program: there is no memory .* smaller"):
+            native.softmax_m(x, out)
+    native.softmax_m(x, out)
+    np.testing.assert_allclose(out, 0.2, 1e-6)
+
+
+def test_numpy_without_memory(monkeypatch):
+    handler, x = NumpyHandler(seed=1), np.ones((3, 3), np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "matmul", no_memory)
+        with pytest.raises(OutOfMemoryError, match="^dot_mm: .*on purpose"):
+            handler.dot_mm(x, x, np.zeros_like(x))
+    handler.dot_mm(x, x, np.zeros_like(x))

@@ -8,6 +8,7 @@ import pytest
 from brainstorm.handlers import NumpyHandler, compiler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.testing.handler_arguments import Arguments, Call
+from tests.handlers.native.lowered import native_calls
 
 OPERATIONS = [
     f"{kind}pool2d_{way}_batch" for kind in ("max", "avg") for way in ("forward", "backward")
@@ -35,7 +36,7 @@ def test_random_pooling(without, name, dtype):
     for seed in range(200):
         arguments = Arguments(name, seed, dtype, example=seed % 4)
         call = Call(handler, arguments)
-        assert handler._calls_for(name, call.values) is not None
+        assert native_calls(handler, name, call.values) is not None
         check(call, arguments)
 
 
@@ -48,8 +49,8 @@ def test_threads(name, threads, images):
     sizes["padding"] = 1
     arguments = Arguments(name, 1, np.float32, fixed=sizes, large=True)
     call = Call(NativeHandler(threads=threads, seed=1), arguments)
-    (native,) = call.handler._calls_for(name, call.values)
-    assert native.keep[1][0] == threads
+    (native,) = native_calls(call.handler, name, call.values)
+    assert native.numbers[0] == threads
     check(call, arguments)
 
 
@@ -78,7 +79,7 @@ def test_what_numpy_does(monkeypatch):
     out, expected = (np.zeros((1, 2, 2, 1), np.float32) for _ in range(2))
     arguments = {"inputs": wide[..., 1:2], "window": (2, 2), "outputs": out, "padding": 0}
     arguments["stride"] = (2, 2)
-    assert handler._calls_for("avgpool2d_forward_batch", arguments) is None
+    assert native_calls(handler, "avgpool2d_forward_batch", arguments) is None
     handler.avgpool2d_forward_batch(**arguments)
     NumpyHandler(seed=1).avgpool2d_forward_batch(**{**arguments, "outputs": expected})
     np.testing.assert_array_equal(out, expected)
@@ -100,6 +101,6 @@ def test_without_a_compiler(monkeypatch, tmp_path, name):
     handler = NativeHandler(seed=1)
     arguments = Arguments(name, 1, np.float32)
     call = Call(handler, arguments)
-    assert handler._calls_for(name, call.values) is None
+    assert native_calls(handler, name, call.values) is None
     assert "no C compiler was found" in handler.info()["pooling"]
     check(call, arguments)

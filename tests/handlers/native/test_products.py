@@ -10,7 +10,9 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native import products as native_products
+from brainstorm.handlers.native import products as products_module
 from brainstorm.testing.handler_arguments import Arguments, Call
+from tests.handlers.native.lowered import native_calls
 
 REFERENCE = NumpyHandler(np.float64, seed=1)
 SIZES = [1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64]
@@ -50,7 +52,7 @@ def test_random_products(native, add):
         product = (a.T if transa else a).astype(np.float64) @ (b.T if transb else b)
         expected[:, 1:-2] = product + (out if add else 0)
         arguments = {"a": a, "b": b, "out": out, "transa": transa, "transb": transb}
-        by_library += native._calls_for(name, arguments) is not None
+        by_library += native_calls(native, name, arguments) is not None
         getattr(native, name)(**arguments)
         np.testing.assert_allclose(wide, expected, 1e-5, 1e-5, err_msg=str(arguments))
     assert by_library > 190
@@ -61,7 +63,7 @@ def test_random_products_from_the_contract(native, name):
     for seed in range(200):
         arguments = Arguments(name, seed, np.float32, example=seed % 4)
         call = Call(native, arguments, strided=bool(seed & 4))
-        assert native._calls_for(name, call.values) is not None
+        assert native_calls(native, name, call.values) is not None
         call.run()
         np.testing.assert_allclose(call.get("out"), arguments.expected()["out"], 1e-5, 1e-5)
 
@@ -75,7 +77,7 @@ def test_products_that_are_worth_rearranging(native, transa, transb):
     x, y = np.array(x.T if transa else x), np.array(y.T if transb else y)
     out = np.ones((1100, 50), np.float32)
     arguments = {"a": x, "b": y, "out": out, "transa": transa, "transb": transb}
-    assert len(native._calls_for("dot_add_mm", arguments)) == 2
+    assert len(native_calls(native, "dot_add_mm", arguments)) == 2
     native.dot_add_mm(**arguments)
     np.testing.assert_allclose(out, 1 + a @ b, 1e-4, 1e-4)
 
@@ -99,7 +101,7 @@ def refused():
 @pytest.mark.parametrize("case", [name for name, _ in refused()])
 def test_what_numpy_does(native, case):
     a, b, out = dict(refused())[case]
-    assert native._calls_for("dot_mm", {"a": a, "b": b, "out": out}) is None
+    assert native_calls(native, "dot_mm", {"a": a, "b": b, "out": out}) is None
     expected = a.astype(np.float64) @ b
     native.dot_mm(a, b, out)
     np.testing.assert_allclose(out, expected, 1e-5, 1e-5)
@@ -107,7 +109,7 @@ def test_what_numpy_does(native, case):
 
 def test_without_the_library(without):
     a, b, out = (f((99, 99), np.float32) for f in (np.ones, np.ones, np.zeros))
-    assert without._calls_for("dot_mm", {"a": a, "b": b, "out": out}) is None
+    assert native_calls(without, "dot_mm", {"a": a, "b": b, "out": out}) is None
     without.dot_mm(a, b, out)
     without.dot_add_mm(a, b, out)
     without.repeated_dot_add(b)(a, out)
@@ -139,7 +141,7 @@ def test_which_activations_are_fused(native):
     alone = {
         name
         for name in native.activations
-        if len(native._calls_for("affine_mm", {**arguments, "activation": name}) or ()) != 1
+        if len(native_calls(native, "affine_mm", {**arguments, "activation": name}) or ()) != 1
     }
     assert alone == {"exp", "rel", "relu", "hard_sigmoid"}
 
@@ -187,24 +189,34 @@ def test_a_matrix_is_packed_as_it_is_at_each_time(native):
     assert out[0, 0] == 81 + 160
 
 
-def test_packed_memory_goes_with_the_matrix(native):
+def test_a_matrix_that_was_not_packed_is_taken_as_it_is(native):
     a, out = (np.ones((40, 40), np.float32) for _ in range(2))
-    packed = native._memory.primitives.packed
     for value in range(3):
-        b = np.full((40, 40), value, np.float32)[:, :40]
+        b = np.full((40, 40), value, np.float32)
         native.dot_add_packed(a, b, out)
-        assert len(packed) == 1
-        del b
-        assert not packed
     assert out[0, 0] == 1 + 40 + 80
+    assert not native.lane.packed
 
 
-def test_memory_of_unknown_owners_is_not_packed(native):
-    a, out = (np.ones((4, 4), np.float32) for _ in range(2))
-    b = np.ndarray((4, 4), np.float32, buffer=np.ones(16, np.float32).tobytes())
-    assert native._calls_for("pack_m", {"b": b}) is None
-    native.repeated_dot_add(b)(a, out)
-    assert out[0, 0] == 5
+def test_packed_memory_goes_when_memory_moves(native):
+    a, b, out = (np.ones((40, 40), np.float32) for _ in range(3))
+    product = native.repeated_dot_add(b)
+    assert len(native.lane.packed) == 1
+    native.lane.clear()
+    assert not native.lane.packed
+    product(a, out)
+    assert out[0, 0] == 41
+
+
+def test_matrices_that_stay_packed_are_bounded(native):
+    a, out = np.ones((3, 40), np.float32), np.zeros((3, 40), np.float32)
+    kept = [np.full((40, 40), k, np.float32) for k in range(products_module.MOST_PACKED + 9)]
+    packed = [native.repeated_dot_add(b) for b in kept]
+    assert len(native.lane.packed) == products_module.MOST_PACKED
+    for k, product in enumerate(packed):
+        out[...] = 0
+        product(a, out)
+        np.testing.assert_array_equal(out, np.full((3, 40), 40 * k))
 
 
 # -- cost and repeatability ------------------------------------------------------------------
@@ -226,12 +238,12 @@ def test_a_second_call_creates_nothing(native, counted):
         products(native, a, b, bias, out)
     assert "matmul" in counted
     assert "reorder" in counted
-    held = native._memory.primitives.workspace.held
+    held = native.lane.workspace.held
     counted.clear()
     products(native, a, b, bias, out)
     products(native, a[:], b[:], bias[:], out[:])
     assert counted == []
-    again = native._memory.primitives.workspace.held
+    again = native.lane.workspace.held
     assert [id(x) for x in held] == [id(x) for x in again]
 
 

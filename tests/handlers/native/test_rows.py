@@ -8,6 +8,7 @@ import pytest
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.testing.handler_arguments import Arguments, Call
+from tests.handlers.native.lowered import native_calls
 
 needs_compiler = pytest.mark.skipif(
     not compiler.is_available(), reason="NO C COMPILER: ROWS ARE DONE BY NUMPY, WHICH IS TESTED"
@@ -22,7 +23,7 @@ def test_random_rows(name, dtype):
     for seed in range(200):
         arguments = Arguments(name, seed, dtype)
         call = Call(handler, arguments, strided=bool(seed % 2))
-        assert handler._calls_for(name, call.values) is not None
+        assert native_calls(handler, name, call.values) is not None
         call.run()
         np.testing.assert_allclose(call.get("out"), arguments.expected()["out"], 1e-6, 1e-6)
 

@@ -7,9 +7,10 @@ import pytest
 
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.handlers.native.calls import KERNEL
+from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
+from tests.handlers.native.lowered import native_calls
 
 pytestmark = pytest.mark.skipif(
     not compiler.is_available(), reason="WITHOUT A C COMPILER SMALL PRODUCTS ARE NOT TESTED"
@@ -58,8 +59,8 @@ def test_the_handler_uses_them():
     for name, transb in (("dot_add_packed", True), ("dot_mm", False)):
         right = b if transb else np.ones((32, 128), np.float32)
         arguments = {"a": a, "b": right, "out": out, "transb": transb}
-        (call,) = handler._calls_for(name, arguments)
-        assert call.kind == KERNEL
+        (call,) = native_calls(handler, name, arguments)
+        assert isinstance(call, Kernel)
     b[...] = 2
     handler.dot_add_packed(a, b, out, transb=True)
     np.testing.assert_array_equal(out, np.full((8, 128), 33))  # b as it was when it was packed

@@ -11,7 +11,6 @@ import pytest
 
 from brainstorm.errors import DeviceError, KernelError, MissingDependencyError, OutOfMemoryError
 from brainstorm.handlers import PyCudaHandler
-from brainstorm.handlers.plan import Operation, Plan, Recorder
 from brainstorm.handlers.pycuda import driver, modules
 from brainstorm.handlers.pycuda.modules import Kernel, compile_text
 from brainstorm.network import Network
@@ -158,22 +157,27 @@ def test_what_fails_while_it_is_captured(handler):
     def fail():
         driver.load_driver().memset_d8_async(16, 0, 4, handler._device.stream)
 
-    recorder, x = Recorder(handler), handler.ones((3,))
-    recorder.add_tt(x, x, x)
-    failing = [*recorder.steps, Operation("queued", {}, function=fail)]
-    with pytest.raises(DeviceError, match="^capturing a CUDA graph: the GPU failed"):
-        Plan(handler, failing)
-    assert gc.isenabled()
-    Plan(handler, recorder.steps).replay()
+    x = handler.ones((3,))
+    for fails in (True, False):
+        with handler.tracing(runs=False) as trace:
+            handler.add_tt(x, x, x)
+            if fails:
+                handler.call(fail, is_queued=True)
+        if fails:
+            with pytest.raises(DeviceError, match="^capturing a CUDA graph: the GPU failed"):
+                trace.replay()
+        assert gc.isenabled()
+    trace.replay()
     np.testing.assert_array_equal(x.get(), np.full(3, 2.0))
 
 
 def test_a_device_that_is_lost_while_it_replays(shim):
     handler = PyCudaHandler(seed=1)
-    recorder, x = Recorder(handler), handler.ones((3,))
-    recorder.add_tt(x, x, x)
-    plan = Plan(handler, recorder.steps)
+    x = handler.ones((3,))
+    with handler.tracing() as trace:
+        handler.add_tt(x, x, x)
+    trace.replay()
     shim.lose_device()
     with pytest.raises(DeviceError, match="launching a CUDA graph failed"):
-        plan.replay()
+        trace.replay()
     shim.reset()

@@ -19,7 +19,7 @@ import brainstorm.handlers
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, PyCudaHandler
-from brainstorm.handlers.pycuda.launches import kernel_launch
+from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
 from brainstorm.handlers.pycuda.modules import Modules, hand_written
 from brainstorm.testing import HANDLER_LAWS, check_handler
 from brainstorm.testing.handler_bench import HandlerBench
@@ -297,14 +297,13 @@ def test_it_may_be_collected_in_any_thread():
 def test_threads_may_share_it(monkeypatch):
     """Each product needs scratch memory for the columns of its factors."""
     handler, results, count = PyCudaHandler(seed=1, compute="bf16"), [], 4
-    run = handler._execute
+    bind = Launch.bind
 
-    def interrupted(building, what):
-        for launch in building.launches:
-            launch.run = functools.partial(_with_a_pause, launch.run)
-        run(building, what)
+    def interrupted(launch, modules):
+        bind(launch, modules)
+        launch.run = functools.partial(_with_a_pause, launch.run)
 
-    monkeypatch.setattr(handler, "_execute", interrupted)
+    monkeypatch.setattr(Launch, "bind", interrupted)
 
     def work(number):
         x = handler.create_from_numpy(np.full((4, 4), number, np.float32))

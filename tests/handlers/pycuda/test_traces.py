@@ -1,0 +1,258 @@
+"""Training steps as CUDA graphs: the same bits as operation by operation, and nothing but them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm import Trainer
+from brainstorm.data_iterators import Minibatches
+from brainstorm.handlers import NumpyHandler, PyCudaHandler
+from brainstorm.handlers.pycuda.modules import Modules
+from brainstorm.hooks import Hook, StopAfterEpoch
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import (
+    BatchNorm,
+    Convolution2D,
+    Dropout,
+    FullyConnected,
+    Lstm,
+    Pooling2D,
+)
+from brainstorm.network import Network
+from brainstorm.randomness import global_rnd
+from brainstorm.training import AdamStepper, MomentumStepper, SgdStepper
+from tests.networks import classifier
+
+NETWORKS = {
+    "mlp": lambda: (FullyConnected(7, "tanh", name="Hidden"), Dropout(0.3, name="Drop")),
+    "lstm": lambda: (Lstm(5, name="Lstm"),),
+    "cnn": lambda: (
+        Convolution2D(4, (3, 3), padding=1, name="Conv"),
+        BatchNorm(name="Norm"),
+        Pooling2D((2, 2), stride=(2, 2), name="Pool"),
+    ),
+}
+STEPPERS = {
+    "sgd": lambda: SgdStepper(0.1),
+    "momentum": lambda: MomentumStepper(0.1, 0.9),
+    "adam": lambda: AdamStepper(0.01),
+}
+
+
+def network(kind, handler, seed=3):
+    features = (6, 6, 2) if kind == "cnn" else (4,)
+    global_rnd.set_seed(seed)
+    net = Network.from_layer(classifier(*NETWORKS[kind](), features=features))
+    net.set_handler(handler)
+    net.initialize(Gaussian(0.3), seed=seed)
+    return net
+
+
+def batches(kind, sizes):
+    rnd = np.random.RandomState(0)
+    features = (6, 6, 2) if kind == "cnn" else (4,)
+    return [
+        {
+            "default": rnd.normal(size=(*size, *features)).astype(np.float32),
+            "targets": rnd.randint(0, 3, size=(*size, 1)),
+        }
+        for size in sizes
+    ]
+
+
+def trained(kind, stepper, handler, sizes):
+    """Return the parameters after a step with each batch, and the network."""
+    net = network(kind, handler)
+    stepper.start(net)
+    for data in batches(kind, sizes):
+        net.provide_external_data(data)
+        stepper.run()
+    return handler.get_numpy_copy(net.buffer.parameters), net
+
+
+SIZES = [(3, 4), (3, 4), (3, 4), (2, 4), (3, 4), (2, 4), (2, 4)]
+
+
+@pytest.mark.parametrize("stepper", STEPPERS)
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_replayed_steps_are_the_same_bits_and_those_of_numpy(kind, stepper, monkeypatch):
+    replayed, _ = trained(kind, STEPPERS[stepper](), PyCudaHandler(seed=1), SIZES)
+    monkeypatch.setenv("BRAINSTORM_REPLAY", "0")
+    direct, _ = trained(kind, STEPPERS[stepper](), PyCudaHandler(seed=1), SIZES)
+    np.testing.assert_array_equal(replayed, direct)
+    if kind != "mlp":  # Dropout draws other numbers on another handler
+        on_numpy, _ = trained(kind, STEPPERS[stepper](), NumpyHandler(np.float32, seed=1), SIZES)
+        # Seven steps of float32 with sums in another order; Adam divides by small numbers.
+        np.testing.assert_allclose(replayed, on_numpy, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_step_is_one_graph_and_waits_for_nothing(kind, shim):
+    net, stepper = network(kind, PyCudaHandler(seed=1)), MomentumStepper(0.1, 0.9)
+    (data,) = batches(kind, [(3, 4)])
+    stepper.start(net)
+    for _ in range(3):
+        net.provide_external_data(data)
+        stepper.run()
+    shim.reset()
+    for _ in range(5):
+        net.provide_external_data(data)
+        stepper.run()
+    counts = shim.counters()
+    assert counts["graph_launches"] == 5
+    # Only what changes from step to step comes from the host, and nothing goes back.
+    assert counts["htod"] == 5 * 3
+    quiet = ("launches", "allocations", "dtoh", "blocking_copies", "synchronisations", "modules")
+    assert {name: counts[name] for name in quiet} == dict.fromkeys(quiet, 0)
+
+
+def test_all_kernels_of_a_step_are_one_module(shim, monkeypatch):
+    monkeypatch.setattr(Modules, "_of_devices", {})  # as in a new process
+    net, stepper = network("lstm", PyCudaHandler(seed=1)), MomentumStepper(0.1, 0.9)
+    (data,) = batches("lstm", [(3, 4)])
+    stepper.start(net)
+    net.provide_external_data(data)
+    shim.reset()
+    stepper.run()
+    counts = shim.counters()
+    assert (counts["modules"], counts["dtoh"]) == (1, 0)
+
+
+def test_passes_operation_by_operation_allocate_nothing_either(shim):
+    net = network("lstm", PyCudaHandler(seed=1))
+    (data,) = batches("lstm", [(3, 4)])
+    for again in range(3):
+        if again == 2:
+            shim.reset()
+        net.provide_external_data(data)
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+    counts = shim.counters()
+    quiet = ("allocations", "dtoh", "synchronisations", "modules", "graph_launches")
+    assert {name: counts[name] for name in quiet} == dict.fromkeys(quiet, 0)
+
+
+def test_a_pass_does_not_depend_on_when_streams_work(shim):
+    expected, _ = trained("lstm", MomentumStepper(0.1, 0.9), PyCudaHandler(seed=1), SIZES)
+    shim.set_option("late", 1)
+    late, _ = trained("lstm", MomentumStepper(0.1, 0.9), PyCudaHandler(seed=1), SIZES)
+    np.testing.assert_array_equal(late, expected)
+
+
+def test_what_python_does_lies_between_graphs(handler, shim):
+    x, seen = handler.ones((2, 3)), []
+    with handler.tracing(runs=False) as trace:
+        handler.add_st(1.0, x, x)
+        handler.mult_st(2.0, x, x)
+        handler.call(lambda: seen.append(float(x.get()[0, 0])))
+        handler.fill(x, 5.0)
+    assert seen == []
+    shim.reset()
+    trace.replay()
+    trace.replay()
+    assert seen == [4.0, 12.0]
+    assert shim.counters()["graph_launches"] == 4
+    np.testing.assert_array_equal(x.get(), np.full((2, 3), 5.0))
+
+
+def test_operations_that_are_traced_run(handler):
+    x = handler.ones((2, 3))
+    with handler.tracing() as trace:
+        handler.add_st(1.0, x[1:], x[1:])
+    trace.replay()
+    np.testing.assert_array_equal(x.get()[:, 0], [1.0, 3.0])
+
+
+def test_random_numbers_go_on_from_replay_to_replay(handler):
+    stream, same = (handler.create_random_stream(3) for _ in range(2))
+    out, expected = handler.zeros((4,)), handler.zeros((4,))
+    with handler.tracing(runs=False) as trace:
+        handler.fill_gaussian(0.0, 1.0, out, stream)
+    for _ in range(3):
+        trace.replay()
+        handler.fill_gaussian(0.0, 1.0, expected, same)
+        np.testing.assert_array_equal(out.get(), expected.get())
+
+
+def test_a_trace_keeps_its_memory(handler):
+    """Arrays that only the trace knows of are not given to others."""
+    x, out = handler.ones((50,)), handler.zeros((50,))
+    temporary = handler.zeros((50,))
+    with handler.tracing(runs=False) as trace:
+        handler.add_st(1.0, x, temporary)
+        handler.mult_st(3.0, temporary, out)
+    del temporary
+    others = [handler.zeros((50,)) for _ in range(20)]
+    trace.replay()
+    np.testing.assert_array_equal(out.get(), np.full(50, 6.0))
+    assert all((other.get() == 0).all() for other in others)
+
+
+def test_graphs_are_freed(shim):
+    handler = PyCudaHandler(seed=1)
+    x = handler.ones((3,))
+    before = shim.counters()["live_bytes"]
+    for _ in range(5):
+        with handler.tracing(runs=False) as trace:
+            handler.add_st(1.0, x, x)
+        trace.replay()
+    assert shim.counters()["live_bytes"] - before < 1000
+
+
+class Queued:
+    """A reducer that finds the same gradients elsewhere, and adds them in the stream."""
+
+    is_in_step = True
+
+    def start(self, stepper):
+        self.gradients, self.handler = stepper.gradients, stepper.handler
+
+    def begin(self, sequences):
+        pass
+
+    def reduce_in_step(self, handler):
+        handler.call(self._double, is_queued=True)
+
+    def _double(self):
+        self.handler.mult_st(2.0, self.gradients, self.gradients)
+
+    def finish(self):
+        pass
+
+
+def test_what_is_queued_is_a_part_of_the_graph(handler, shim):
+    def train(stepper, reducer):
+        net = network("mlp", handler)
+        stepper.reducer = reducer
+        stepper.start(net)
+        for data in batches("mlp", [(1, 4)] * 4):
+            shim.reset()
+            net.provide_external_data(data)
+            stepper.run()
+        return net.get("parameters"), shim.counters()
+
+    expected, plain = train(SgdStepper(0.2), None)
+    found, counted = train(SgdStepper(0.1), Queued())
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    assert counted["graph_launches"] == plain["graph_launches"] == 1
+
+
+def test_a_training_seldom_waits_for_the_gpu(handler, shim):
+    net, counted = network("mlp", handler), []
+
+    class Count(Hook):
+        def __call__(self, *args):
+            counted.append(shim.counters())
+            shim.reset()
+
+    trainer = Trainer(SgdStepper(0.1), verbose=False)
+    trainer.add_hook(Count(timescale="update"))
+    trainer.add_hook(StopAfterEpoch(1))
+    (data,) = batches("mlp", [(1, 40)])
+    trainer.train(net, Minibatches(2, **data))
+    steady = counted[5:-1]
+    assert len(steady) > 10
+    for counts in steady:
+        assert counts["graph_launches"] == 1
+        assert counts["dtoh"] == counts["synchronisations"] == counts["blocking_copies"] == 0

@@ -1,0 +1,615 @@
+"""Steps by their traces: the same bits as direct steps, and made anew when something changed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Lstm
+from brainstorm.layers.base_layer import Layer
+from brainstorm.network import Network
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.tracing import MOST_TRACES
+from brainstorm.training import (
+    AdamStepper,
+    ForwardStepper,
+    LossScaling,
+    MomentumStepper,
+    NesterovStepper,
+    ParameterGroup,
+    SgdStepper,
+    TrainingStepper,
+)
+from brainstorm.value_modifiers import ClipValues, FreezeValues, L2Decay
+from tests.networks import classifier
+
+
+def network(*hidden, handler=None):
+    hidden = hidden or (Lstm(5), Dropout(0.3), BatchNorm(), FullyConnected(4, "tanh"))
+    net = Network.from_layer(classifier(*hidden), seed=3, handler=handler or NumpyHandler(seed=1))
+    net.initialize(Gaussian(0.3), seed=2)
+    return net
+
+
+def batch(T=3, B=4, seed=0):
+    rnd = np.random.default_rng(seed)
+    return {
+        "default": rnd.standard_normal((T, B, 4)),
+        "targets": rnd.integers(0, 3, (T, B, 1)),
+    }
+
+
+def train(net, stepper, batches):
+    stepper.start(net)
+    for data in batches:
+        net.provide_external_data(data)
+        stepper.run()
+    return net.get("parameters")
+
+
+@pytest.fixture
+def both_ways(monkeypatch):
+    """Call a function with and without replays and return both results."""
+
+    def run(function):
+        results = []
+        for switch in "01":
+            monkeypatch.setenv("BRAINSTORM_REPLAY", switch)
+            results.append(function())
+        return results
+
+    return run
+
+
+STEPPERS = [
+    lambda: SgdStepper(0.1), lambda: MomentumStepper(0.1, 0.9), lambda: NesterovStepper(0.1, 0.9),
+    lambda: AdamStepper(0.01), lambda: ForwardStepper(use_training_pass=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", STEPPERS)
+def test_bits_equal_direct_steps_with_changing_sizes(both_ways, make):
+    batches = [batch(T, B, i) for i, (T, B) in enumerate([(3, 4), (2, 2), (5, 3)] * 4)]
+    direct, replayed = both_ways(lambda: train(network(), make(), batches))
+    np.testing.assert_array_equal(replayed, direct)
+
+
+def trace_of(stepper):
+    ((_, trace, _),) = stepper._traces._kept.values()
+    return trace
+
+
+def test_the_step_that_is_traced_is_the_first():
+    net, stepper = network(), SgdStepper(0.1)
+    train(net, stepper, [batch()])
+    assert "python" not in {step.operation for step in trace_of(stepper).steps}
+
+
+class CountingStepper(SgdStepper):
+    def start(self, net):
+        super().start(net)
+        self.direct = 0
+
+    def step(self):
+        self.direct += 1  # no trace can repeat this
+        super().step()
+
+
+class RateInTheFormula(TrainingStepper):
+    hyperparameters = SgdStepper.hyperparameters
+
+    def __init__(self, learning_rate):
+        self.learning_rate = learning_rate
+
+    def update(self):
+        self.handler.mult_add_st(-self.learning_rate, self.gradients, self.parameters)
+
+
+class EveryOther(SgdStepper):
+    def update(self):
+        if self.steps % 2:
+            super().update()
+
+
+@pytest.mark.parametrize("make", [CountingStepper, RateInTheFormula, EveryOther])
+def test_what_steppers_do_beside_operations_happens_at_every_step(both_ways, make):
+    def run():
+        stepper = make(0.1)
+        stepper.start(net := network())
+        for i in range(6):
+            net.provide_external_data(batch(seed=i))
+            stepper.learning_rate = 0.1 / (i + 1)
+            stepper.run()
+        if make is CountingStepper:
+            assert stepper.direct == 6
+        return net.get("parameters")
+
+    direct, replayed = both_ways(run)
+    np.testing.assert_array_equal(replayed, direct)
+
+
+def test_learning_rates_lie_in_memory(both_ways):
+    def run():
+        stepper = AdamStepper()
+        stepper.start(net := network())
+        for i in range(6):
+            net.provide_external_data(batch(seed=i))
+            stepper.learning_rate = 0.1 / (i + 1)
+            stepper.run()
+        return net.get("parameters")
+
+    direct, replayed = both_ways(run)
+    np.testing.assert_array_equal(replayed, direct)
+
+
+def change_modifiers(net):
+    net.set_gradient_modifiers(ClipValues(-1e-3, 1e-3))
+
+
+def change_a_modifier(net):
+    net.gradient_modifiers["Out_projection"] = net.gradient_modifiers.get("Out_projection", {})
+    for modifiers in net.gradient_modifiers.values():
+        for modifier in (m for several in modifiers.values() for m in several):
+            modifier.factor = 0.5
+
+
+def change_an_attribute(net):
+    net.layers["Dropout"].keep_prob = 0.9
+
+
+def change_handler(net):
+    net.set_handler(NumpyHandler(seed=5))
+
+
+def keep_deltas(net):
+    net.keep_input_deltas = True
+
+
+def grow(net):
+    net.provide_external_data(batch(T=9, B=9))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [change_modifiers, change_a_modifier, change_an_attribute, change_handler, keep_deltas, grow],
+)
+def test_what_changes_between_steps_is_seen(both_ways, change):
+    def run():
+        net, stepper = network(), SgdStepper(0.1)
+        net.set_gradient_modifiers(L2Decay(0.1))
+        train(net, stepper, [batch(seed=i) for i in range(4)])
+        assert net.handler.replays
+        change(net)
+        if change is change_handler:
+            stepper.start(net)
+        for i in range(4):
+            net.provide_external_data(batch(seed=i))
+            stepper.run()
+        return net.get("parameters")
+
+    direct, replayed = both_ways(run)
+    np.testing.assert_array_equal(replayed, direct)
+
+
+def test_a_modifier_whose_first_call_is_another_one(both_ways):
+    """It keeps the gradients of the first step, and gives them back from then on."""
+
+    def run():
+        net = network()
+        net.set_gradient_modifiers({"Lstm": FreezeValues()})
+        return train(net, SgdStepper(0.1), [batch(seed=i) for i in range(4)])
+
+    direct, replayed = both_ways(run)
+    np.testing.assert_array_equal(replayed, direct)
+
+
+class PlainNumpyLayerImpl(Layer):
+    """Computes with NumPy, counts its calls and looks at values: none of it can be traced."""
+
+    calls = 0
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {}, {}
+
+    def forward_pass(self, buffers, training_pass=True):
+        self.calls += 1
+        x = buffers.inputs.default
+        buffers.outputs.default[...] = np.tanh(x) * (1.0 + (x.max() > 2.0))
+
+    def backward_pass(self, buffers):
+        y, factor = buffers.outputs.default, 1.0 + (buffers.inputs.default.max() > 2.0)
+        slope = factor * (1 - (y / factor) ** 2)
+        buffers.input_deltas.default[...] += buffers.output_deltas.default * slope
+
+
+def test_a_layer_that_computes_with_numpy_is_called(both_ways):
+    def run():
+        hidden = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
+        net, stepper = network(FullyConnected(4, "tanh"), hidden), SgdStepper(0.1)
+        parameters = train(net, stepper, [batch(seed=i) for i in range(5)])
+        assert net.layers["Plain"].calls == 5
+        return parameters
+
+    direct, replayed = both_ways(run)
+    np.testing.assert_array_equal(replayed, direct)
+
+
+def test_such_a_layer_does_not_make_its_trace_invalid():
+    hidden = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
+    net, stepper = network(FullyConnected(4), hidden), SgdStepper(0.1)
+    train(net, stepper, [batch(), batch()])
+    trace = trace_of(stepper)
+    assert [step.place for step in trace.steps if step.operation == "python"] == [
+        "Plain, forward", "Plain, backward",
+    ]  # fmt: skip
+    stepper.run()
+    assert trace_of(stepper) is trace
+
+
+def test_the_debug_handler_runs_the_layers():
+    net, stepper = network(handler=DebugHandler(NumpyHandler())), SgdStepper(0.1)
+    train(net, stepper, [batch(), batch()])
+    assert stepper._traces._kept == {}
+
+
+def test_copies_of_a_stepper_start_without_traces():
+    import copy
+    import pickle
+
+    stepper = SgdStepper(0.1)
+    train(network(), stepper, [batch(), batch()])
+    trace_of(stepper)
+    assert copy.deepcopy(stepper._traces)._kept == {}
+    assert pickle.loads(pickle.dumps(stepper._traces))._kept == {}
+
+
+def test_traces_that_were_not_used_for_long_are_dropped():
+    net, stepper = network(FullyConnected(3)), SgdStepper(0.1)
+    # The largest batch first: when memory grows, all traces are made anew.
+    sizes = [104, *range(1, MOST_TRACES + 1), 1, *range(100, 105)]
+    train(net, stepper, [batch(T=1, B=b) for b in sizes])
+    kept = [key[2] for key in stepper._traces._kept]
+    assert kept == [*range(7, MOST_TRACES + 1), 1, *range(100, 105)]
+
+
+def test_net_plan_lists_the_calls_of_both_passes():
+    net = network()
+    net.provide_external_data(batch())
+    net.forward_pass(True)
+    net.backward_pass()
+    expected = net.get("gradients")
+    places = {step.place for step in net.plan().steps}
+    assert {"Lstm, forward", "Lstm, backward", "Projection, backward"} <= places
+    net.buffer.gradients[...] = 7.0
+    net = network()
+    net.provide_external_data(batch())
+    net.plan().replay()
+    np.testing.assert_array_equal(net.get("gradients"), expected)
+    only_forward = {step.place for step in net.plan(training_pass=False).steps}
+    assert not any(place.endswith("backward") for place in only_forward)
+
+
+def test_net_plan_does_nothing():
+    net = network()
+    net.provide_external_data(batch())
+    before = {path: net.get(path) for path in ("parameters", *net.persistent_paths)}
+    net.buffer.gradients[...] = 7.0
+    net.plan()
+    for path, expected in before.items():
+        np.testing.assert_array_equal(net.get(path), expected)
+    assert (net.get("gradients") == 7).all()
+
+
+class SaysItIsTraceableLayerImpl(Layer):
+    is_traceable = True
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {}, {}
+
+    def forward_pass(self, buffers, training_pass=True):
+        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
+
+    def backward_pass(self, buffers):
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        self.handler.add_tt(dx, dy, dx)
+
+
+class LooksAtValuesLayerImpl(SaysItIsTraceableLayerImpl):
+    """Does not say that it is traceable itself: what its base says does not count."""
+
+    def forward_pass(self, buffers, training_pass=True):
+        factor = 1.0 + (self.handler.get_numpy_copy(buffers.inputs.default).max() > 2.0)
+        self.handler.mult_st(factor, buffers.inputs.default, buffers.outputs.default)
+
+
+def test_what_a_base_class_says_of_itself_does_not_count(both_ways):
+    def run():
+        hidden = ConstructionWrapper.create(LooksAtValuesLayerImpl, name="Looks")
+        net = network(FullyConnected(4, "rel"), hidden)
+        return train(net, SgdStepper(0.1), [batch(seed=i) for i in range(6)])
+
+    assert not LooksAtValuesLayerImpl.is_traceable
+    direct, replayed = both_ways(run)
+    np.testing.assert_array_equal(replayed, direct)
+
+
+def test_a_method_that_an_object_was_given_is_called_at_every_step():
+    hidden = ConstructionWrapper.create(SaysItIsTraceableLayerImpl, name="Plain")
+    net, stepper = network(FullyConnected(4), hidden), SgdStepper(0.1)
+    layer, calls = net.layers["Plain"], []
+    original = layer.forward_pass
+    layer.forward_pass = lambda *args: (calls.append(1), original(*args))
+    train(net, stepper, [batch(seed=i) for i in range(5)])
+    assert len(calls) == 5
+
+
+class CountsLayerImpl(SaysItIsTraceableLayerImpl):
+    def forward_pass(self, buffers, training_pass=True):
+        raise RuntimeError("on purpose")
+
+
+def test_a_step_that_fails_leaves_no_trace():
+    hidden = ConstructionWrapper.create(CountsLayerImpl, name="Fails")
+    net, stepper = network(FullyConnected(4), hidden), SgdStepper(0.1)
+    stepper.start(net)
+    net.provide_external_data(batch())
+    with pytest.raises(RuntimeError, match="on purpose"):
+        stepper.run()
+    assert stepper._traces._kept == {}
+    assert net.handler.running.trace is None
+
+
+@pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
+def test_a_long_sequence_takes_as_many_calls_as_a_short_one(make):
+    net, counts = network(Lstm(3), Clockwork(2), handler=make(seed=1)), []
+    for T in (300, 900):
+        net.provide_external_data(batch(T=T))
+        counts.append(len(net.plan().steps))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
+def test_passes_in_many_threads_wait_for_each_other(make):
+    net = network(Lstm(5), FullyConnected(4, "tanh"), handler=make(seed=1))
+    data = [
+        batch(T, B, seed)["default"] for seed, (T, B) in enumerate([(3, 4), (6, 2), (1, 1)] * 4)
+    ]
+    expected = [net.predict(x) for x in data]
+    wrong = []
+
+    def serve(start):
+        for i in range(40):
+            k = (start + i) % len(data)
+            if not np.array_equal(net.predict(data[k]), expected[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=serve, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_different_networks_run_side_by_side_on_one_handler():
+    handler = NativeHandler(seed=1)
+    results = {}
+
+    def run(seed):
+        net = network(Lstm(5), FullyConnected(4, "tanh"), handler=handler)
+        results[seed] = train(net, SgdStepper(0.1), [batch(seed=i) for i in range(30)])
+
+    run("alone")
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for found in results.values():
+        np.testing.assert_array_equal(found, results["alone"])
+
+
+# -- what a user puts in between ---------------------------------------------------------------
+
+
+def smaller(net):
+    net.buffer.gradients[:] = np.clip(net.buffer.gradients, -0.01, 0.01)
+
+
+class ClippingNetwork(Network):
+    def backward_pass(self, *args, **kwargs):
+        super().backward_pass(*args, **kwargs)
+        smaller(self)
+
+
+def subclass_network(net, stepper):
+    net.__class__ = ClippingNetwork
+
+
+def replace_a_pass_of_the_network(net, stepper):
+    original = net.backward_pass
+    net.backward_pass = lambda *args, **kwargs: (original(*args, **kwargs), smaller(net))
+
+
+def replace_update_of_the_stepper(net, stepper):
+    def update():
+        stepper.parameters[:] = stepper.parameters - np.sign(stepper.gradients) * 0.01
+
+    stepper.update = update
+
+
+def move_a_modifier(net, stepper):
+    modifiers = net.gradient_modifiers["Dense"]
+    modifiers["bias"] = modifiers.pop("W")
+
+
+def replace_a_pass_of_a_layer(net, stepper):
+    layer = net.layers["Plain"]
+    layer.forward_pass = lambda views, training_pass: net.handler.mult_st(
+        0.5, views.inputs.default, views.outputs.default
+    )
+
+
+def put_a_pass_back(net, stepper):
+    del net.layers["Dense"].forward_pass
+
+
+def change_the_growth_of_the_loss_scale(net, stepper):
+    stepper.loss_scaling.growth_interval = 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        subclass_network, replace_a_pass_of_the_network, replace_update_of_the_stepper,
+        move_a_modifier, replace_a_pass_of_a_layer, put_a_pass_back,
+        change_the_growth_of_the_loss_scale,
+    ],
+)  # fmt: skip
+def test_what_is_put_in_between_happens_at_every_step(both_ways, change):
+    def run():
+        plain = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
+        net = network(FullyConnected(4, "tanh", name="Dense"), plain)
+        net.set_gradient_modifiers(Dense={"W": ClipValues(-1e-3, 1e-3)})
+        dense = net.layers["Dense"]
+        if change is put_a_pass_back:
+            original = dense.forward_pass
+            dense.forward_pass = lambda views, training_pass: (
+                original(views, training_pass),
+                net.handler.fill(views.outputs.default, 0.1),
+            )
+        stepper = SgdStepper(0.1)
+        stepper.loss_scaling = LossScaling(4.0, growth_interval=1000)
+        stepper.start(net)
+        for i in range(6):
+            if i == 3:
+                change(net, stepper)
+            net.provide_external_data(batch(seed=i))
+            stepper.run()
+        return np.append(net.get("parameters"), stepper.loss_scaling.scale)
+
+    direct, replayed = both_ways(run)
+    np.testing.assert_array_equal(replayed, direct)
+
+
+class CountingScaling(LossScaling):
+    judged = 0
+
+    def judge(self, handler, gradients):
+        self.judged += 1
+        super().judge(handler, gradients)
+
+
+def test_parts_of_a_users_own_are_called_at_every_step():
+    net, stepper = network(FullyConnected(4)), SgdStepper(0.1)
+    stepper.loss_scaling = CountingScaling()
+    train(net, stepper, [batch(seed=i) for i in range(5)])
+    assert stepper.loss_scaling.judged == 5
+
+
+def test_numbers_of_groups_are_no_other_traces():
+    net, stepper = network(FullyConnected(4, name="Dense")), SgdStepper(0.1)
+    group = ParameterGroup("Dense", learning_rate_factor=0.5)
+    stepper.groups = [group]
+    stepper.start(net)
+    net.provide_external_data(batch())
+    for factor in (0.5, 0.25, 0.125):
+        group.learning_rate_factor = factor
+        stepper.run()
+    assert len(stepper._traces._kept) == 1
+
+
+def test_traces_let_memory_go_that_was_outgrown():
+    net, stepper = network(FullyConnected(4)), SgdStepper(0.1)
+    train(net, stepper, [batch(T=1, B=b) for b in range(1, 30)])
+    assert len(stepper._traces._kept) == 1
+    net.close()
+    assert not stepper._traces._kept
+
+
+@pytest.mark.parametrize("disturb", ["deltas", "handler", "close"])
+def test_what_moves_memory_waits_for_passes(disturb):
+    net = network(FullyConnected(16, "tanh"), handler=NumpyHandler(seed=1))
+    x = batch(T=2, B=5)["default"]
+    expected, wrong, stop = net.predict(x), [], threading.Event()
+
+    def serve():
+        while not stop.is_set():
+            try:
+                if not np.array_equal(net.predict(x), expected):
+                    wrong.append("other numbers")
+            except NetworkValidationError as error:
+                if "closed" not in str(error):
+                    wrong.append(str(error))
+                return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    for i in range(20):
+        if disturb == "deltas":
+            net.keep_input_deltas = bool(i % 2)
+        elif disturb == "handler":
+            net.set_handler(NumpyHandler(seed=1))
+        time.sleep(1e-3)
+    if disturb == "close":
+        net.close()
+    stop.set()
+    thread.join()
+    assert not wrong
+
+
+class OneMore(SgdStepper):
+    def step(self):
+        self.parameters[:] += 1.0
+
+
+def test_what_is_read_while_another_thread_trains_is_of_one_step():
+    net, stepper = network(FullyConnected(300)), OneMore()
+    net.initialize(0)
+    net.buffer.parameters[:] = 1.0
+    stepper.start(net)
+    net.provide_external_data(batch())
+    thread = threading.Thread(target=lambda: [stepper_step(net, stepper) for _ in range(300)])
+    thread.start()
+    for _ in range(100):
+        found = net.get("parameters")
+        assert (found == found[0]).all()
+    thread.join()
+
+
+def stepper_step(net, stepper):
+    with net.alone():
+        stepper.run()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
+    net, stop = network(FullyConnected(4)), threading.Event()
+    x = batch(T=1, B=2)["default"]
+    expected = net.predict(x)
+
+    def hold():
+        with net.alone():
+            stop.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    while net._buffer_manager.turn._owner is None:
+        time.sleep(1e-3)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=lambda: results.put(net.predict(x)), daemon=True)
+    child.start()
+    np.testing.assert_array_equal(results.get(timeout=20), expected)
+    child.join()
+    stop.set()
+    thread.join()
