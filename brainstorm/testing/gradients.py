@@ -13,7 +13,7 @@ __all__ = ["KinkError", "LawViolationError", "approx_fprime", "check_close", "di
 
 
 class LawViolationError(BrainstormError, AssertionError):
-    """A layer or handler breaks one of the laws; an `AssertionError` for test runners."""
+    """A law is broken by what has to obey it; an `AssertionError` for test runners."""
 
 
 class KinkError(BrainstormError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugArray
-from brainstorm.handlers.plan import Operation, Plan, Recorder
+from brainstorm.handlers.traces import Trace
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.input_layer import InputLayerImpl
 from brainstorm.layers.noop_layer import NoOpLayerImpl
@@ -23,7 +23,7 @@ from brainstorm.structure.buffer_structure import (
     combine_buffer_structures,
 )
 from brainstorm.structure.buffer_views import BufferView, NullBuffer
-from brainstorm.structure.buffers import BufferManager, create_buffer_views_from_layout
+from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.layout import create_layout
 from brainstorm.utils import Array
@@ -70,8 +70,9 @@ class LayerBench:
             the others get normally distributed numbers.
 
     Attributes:
-        replays: Whether passes are recorded, and what was recorded is done.
-        operations: What was recorded last.
+        traces: Where the traces of passes are kept while they run; `None`: nowhere.
+        replayed: The traces that are replayed instead of running passes; `None`: none.
+        is_changed: Whether a pass that was traced has changed a public attribute of the layer.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class LayerBench:
         layer.set_handler(self.handler)
 
         self.law = ""  # the name of the law that is being checked, for messages
-        self.replays = False
-        self.operations: list[Operation] = []
+        self.traces: list[Trace] | None = None
+        self.is_changed = False
+        self.replayed: Iterator[Trace] | None = None
+        self._streams: dict[Any, Any] = {}
 
     @property
     def buffers(self) -> BufferView:
@@ -256,27 +259,27 @@ class LayerBench:
         """Load values and run the forward pass, from the same random state every time."""
         self.load(values)
         self.layer.rnd.reset()
-        self.layer.set_handler(self.handler)
-        self._do(lambda layer, buffers: layer.forward_pass(buffers, training_pass))
+        if self.replayed is None:
+            self.layer.set_handler(self.handler)
+            streams = [v for v in vars(self.layer).values() if hasattr(v, "set_state")]
+            self._streams = {s: s.get_state() for s in streams if s is not self.layer.rnd}
+        else:  # a replay draws from the streams that were traced
+            for stream, state in self._streams.items():
+                stream.set_state(state)
+        self._do(lambda: self.layer.forward_pass(self.buffers, training_pass))
 
-    def _do(self, run: Callable[[Layer, BufferView], None]) -> None:
-        """Run a pass, or record and replay it."""
-        if not self.replays:
-            run(self.layer, self.buffers)
-            return
-        recorder, manager = Recorder(self.handler), self.manager
-        arrays = [recorder.guard(array) for array in manager.buffers]
-        guarded = create_buffer_views_from_layout(
-            manager.layout, arrays, manager.hubs, self.handler
-        )[self.layer.name]
-        recorder.attempt(
-            self.layer.name,
-            self.layer,
-            lambda layer: run(layer, guarded),
-            lambda: run(self.layer, self.buffers),
-        )
-        self.operations = recorder.steps
-        Plan(self.handler, recorder.steps).replay()
+    def _do(self, run: Callable[[], None]) -> None:
+        """Run a pass, trace it, or replay its trace."""
+        if self.replayed is not None:
+            next(self.replayed).replay()
+        elif self.traces is not None:
+            revision = self.layer.revision
+            with self.handler.tracing() as trace:
+                run()
+            self.traces.append(trace)
+            self.is_changed |= self.layer.revision != revision
+        else:
+            run()
 
     def backward(
         self,
@@ -293,7 +296,8 @@ class LayerBench:
         """
         self.load(out_deltas)
         self.layer.set_write_modes(unneeded, overwritten)
-        self._do(lambda layer, buffers: layer.backward_pass(_without(buffers, unneeded)))
+        buffers = _without(self.buffers, unneeded)
+        self._do(lambda: self.layer.backward_pass(buffers))
 
     def sample_out_deltas(self, rnd: np.random.RandomState) -> Values:
         """Return random output deltas; ones for a loss, and none where they play no role."""

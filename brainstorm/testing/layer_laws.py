@@ -8,6 +8,7 @@ Each law is a function of a `LayerBench` that has its T and B, and of a seed.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -219,17 +220,53 @@ def what_is_not_needed_backward_may_be_garbage(bench: LayerBench, seed: int) -> 
 
 @law
 def replay_equals_direct_execution(bench: LayerBench, seed: int) -> None:
-    """What a plan repeats gives the same bits as the passes themselves."""
-    _, values, out_deltas = _draw(bench, seed)
-    paths = bench.paths("outputs")
-    direct = _run(bench, values, out_deltas) | {path: bench.get(path) for path in paths}
-    bench.replays = True
+    """If it `is_traceable`: the trace of its passes does the same to other numbers, bit for bit.
+
+    A layer that does not say so, and could, is told to.
+    """
+    what = _not_traced(bench, seed)
+    layer, name = bench.layer, type(bench.layer).__name__
+    if layer.is_traceable and what:
+        raise LawViolationError(
+            f"law {bench.law!r}: {bench.describe()}: {what}. Take `is_traceable = True` out of "
+            f"class {name}, whose passes are then called at every step."
+        )
+    if not layer.is_traceable and not what:
+        warnings.warn(
+            f"layer {layer.name!r} ({layer.type_name}): its passes seem to do nothing but handler "
+            f"operations, the same ones each time. If so, write `is_traceable = True` into class "
+            f"{name}: then a training step repeats the operations without calling it.",
+            stacklevel=5,
+        )
+
+
+def _not_traced(bench: LayerBench, seed: int) -> str:
+    """Return what a trace of the passes does not repeat; '' if nothing was found."""
+    rnd, values, out_deltas = _draw(bench, seed)
+    others = bench.sample(rnd), bench.sample_out_deltas(rnd)
+    direct = _results(bench, *others)
+    bench.traces, bench.is_changed = [], False
+    _results(bench, values, out_deltas)
+    traces, bench.traces = bench.traces, None
+    if reads := [name for trace in traces for name in trace.reads]:
+        return f"its passes call {reads[0]}, whose result a replay does not see"
+    if bench.is_changed:
+        return "its passes change a public attribute, which a replay does not"
+    bench.replayed = iter(traces)
     try:
-        replayed = _run(bench, values, out_deltas) | {path: bench.get(path) for path in paths}
+        replayed = _results(bench, *others)
     finally:
-        bench.replays = False
+        bench.replayed = None
     for path, expected in direct.items():
-        _check(bench, path, replayed[path], expected, rtol=0.0, atol=0.0)
+        if not np.array_equal(replayed[path], expected, equal_nan=True):
+            return f"for other inputs, a replay of its passes gives something else in {path}"
+    return ""
+
+
+def _results(bench: LayerBench, values: Values, out_deltas: Values) -> Values:
+    """Return what both passes write."""
+    found = _run(bench, values, out_deltas)
+    return found | {path: bench.get(path) for path in bench.paths("outputs")}
 
 
 @law

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ IN_SHAPES = {"default": ("T", "B", 3)}
 class GainLayerImpl(Layer):
     """y = gain * x, with a gain for each feature; right in every respect."""
 
+    is_traceable = True
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
@@ -135,6 +137,7 @@ class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
 
 
 class CountsCallsLayerImpl(GainLayerImpl):
+    is_traceable = True
     calls: list[int] = []
 
     def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
@@ -203,6 +206,60 @@ def create(layer_class: type, **kwargs: Any) -> ConstructionWrapper:
 def instance(layer_class: type[Layer]) -> Layer:
     shapes = {"default": BufferStructure("T", "B", 3)}
     return layer_class("It", shapes, set(), set(), rnd=RandomState(0))
+
+
+class ReadsLayerImpl(GainLayerImpl):
+    is_traceable = True
+
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        self.handler.get_numpy_copy(buffers.inputs.default)
+        super().forward_pass(buffers, training_pass)
+
+
+class ChangesItselfLayerImpl(GainLayerImpl):
+    is_traceable = True
+    passes = 0
+
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        self.passes += 1
+        super().forward_pass(buffers, training_pass)
+
+
+class IsSilentLayerImpl(GainLayerImpl):
+    """Does not say that it is traceable."""
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "what"),
+    [
+        (ReadsLayerImpl, "its passes call get_numpy_copy, whose result a replay does not see"),
+        (ChangesItselfLayerImpl, "its passes change a public attribute, which a replay does not"),
+        (
+            CountsCallsLayerImpl,
+            "for other inputs, a replay of its passes gives something else in outputs.default",
+        ),
+    ],
+)
+def test_what_cannot_be_traced_is_told_to_take_the_line_out(layer_class: type, what: str) -> None:
+    name = "replay equals direct execution"
+    text = (
+        f"law '{name}': layer '{layer_class.__name__.removesuffix('LayerImpl')}' "
+        f"({layer_class.__name__.removesuffix('LayerImpl')}), T=1, B=1: {what}. Take "
+        f"`is_traceable = True` out of class {layer_class.__name__}, whose passes are then called "
+        f"at every step."
+    )
+    with pytest.raises(LawViolationError, match=f"^{re.escape(text)}$"):
+        check_layer(create(layer_class), IN_SHAPES, laws=[name])
+
+
+def test_what_could_be_traced_is_told_the_line() -> None:
+    text = (
+        "layer 'IsSilent' (IsSilent): its passes seem to do nothing but handler operations, the "
+        "same ones each time. If so, write `is_traceable = True` into class IsSilentLayerImpl: "
+        "then a training step repeats the operations without calling it."
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(text)}$"):
+        check_layer(create(IsSilentLayerImpl), IN_SHAPES)
 
 
 def test_right_layer_passes() -> None:

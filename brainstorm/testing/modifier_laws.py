@@ -1,0 +1,213 @@
+"""The laws that every modifier must satisfy, and `check_modifier`, which proves them for one.
+
+    check_modifier(ClipValues(-1, 1))
+
+Each law is a function of a `_Bench`, which has the arrays that copies of the modifier work on.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import ValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.randomness import RandomState
+from brainstorm.testing.gradients import LawViolationError
+from brainstorm.testing.traced import difference, find_reads
+from brainstorm.utils import product
+from brainstorm.value_modifiers import GradientModifier, ValueModifier, apply_to_gradient
+
+__all__ = ["MODIFIER_LAWS", "check_modifier"]
+
+#: How many elements of other memory there are on both sides of the arrays.
+MARGIN = 16
+
+#: How often a modifier is called, with other numbers each time.
+CALLS = 6
+
+
+def check_modifier(
+    modifier: ValueModifier | GradientModifier,
+    shape: tuple[int, ...] = (4, 3),
+    handler: Handler | None = None,
+    seed: int = 0,
+) -> None:
+    """Prove a modifier: let copies of it change some arrays, and check all laws.
+
+    Args:
+        modifier: The modifier; it is not changed.
+        shape: Of a parameter that it fits.
+        handler: What to compute with; `None`: a float64 `NumpyHandler`.
+        seed: Of the random numbers.
+
+    Raises:
+        LawViolationError: The message names law, modifier, array, element and both numbers.
+        ValidationError: It is no modifier.
+    """
+    if not isinstance(modifier, ValueModifier | GradientModifier):
+        raise ValidationError(
+            f"check_modifier: expected a ValueModifier or a GradientModifier, got {modifier!r}."
+        )
+    handler = NumpyHandler(np.float64) if handler is None else handler
+    for name, law in MODIFIER_LAWS.items():
+        law(
+            _Bench(
+                modifier, shape, handler, seed, f"law {name!r}: modifier {type(modifier).__name__}"
+            )
+        )
+
+
+class _Bench:
+    """A parameter and its gradient, each in the middle of other memory.
+
+    Args:
+        modifier: What copies are made of.
+        shape: Of both arrays.
+        handler: Computes.
+        seed: Of all numbers.
+        where: Law and modifier, for messages.
+
+    Attributes:
+        memory: Name to the array and what lies around it.
+        arrays: Name to the array alone.
+        modified: The name of the one that is modified; the other one is only read.
+    """
+
+    def __init__(
+        self, modifier: Any, shape: tuple[int, ...], handler: Handler, seed: int, where: str
+    ) -> None:
+        self.modifier, self.handler, self.seed, self.where = modifier, handler, seed, where
+        size = product(shape)
+        names = ("parameters", "gradients")
+        self.memory = {name: handler.allocate((size + 2 * MARGIN,)) for name in names}
+        self.arrays = {
+            name: array[MARGIN : MARGIN + size].reshape(shape)
+            for name, array in self.memory.items()
+        }
+        self.modified = names[isinstance(modifier, GradientModifier)]
+
+    def copy(self) -> Any:
+        """Return a modifier that is like the one to prove, with random numbers from the start."""
+        copied = copy.deepcopy(self.modifier)
+        copied.layer_name, copied.view_name = "Layer", "parameter"
+        copied.rnd = RandomState(self.seed)
+        return copied
+
+    def load(self, number: int) -> None:
+        """Fill the memory with the numbers of a seed."""
+        rnd = np.random.RandomState(self.seed + number)
+        for array in self.memory.values():
+            self.handler.set_from_numpy(array, rnd.normal(size=array.shape))
+
+    def call(self, modifier: Any) -> None:
+        """Let a modifier do its work."""
+        gradients = self.arrays[self.modified]
+        apply_to_gradient(modifier, self.handler, self.arrays["parameters"], gradients)
+
+    @property
+    def result(self) -> np.ndarray:
+        """A copy of what the modifier has made of the array."""
+        return np.asarray(self.handler.get_numpy_copy(self.arrays[self.modified]))
+
+    def read_memory(self) -> dict[str, np.ndarray]:
+        """Return copies of the arrays with what lies around them."""
+        return {name: self.handler.get_numpy_copy(a) for name, a in self.memory.items()}
+
+    def fail(self, text: str) -> None:
+        """Say that the law is broken."""
+        raise LawViolationError(f"{self.where}: {text}")
+
+
+# -- the laws -----------------------------------------------------------------------------------
+
+
+def _replay_equals_direct_execution(bench: _Bench) -> None:
+    """Also for other numbers; and `is_traceable` is said where it is true."""
+    (what, is_traceable), name = _not_traced(bench), type(bench.modifier).__name__
+    if is_traceable and what:
+        bench.fail(
+            f"{what}. Take `is_traceable = True` out of class {name}, which is then called in "
+            f"every step."
+        )
+    if not is_traceable and not what:
+        warnings.warn(
+            f"modifier {name}: it seems to do nothing but handler operations, the same ones each "
+            f"time. If so, write `is_traceable = True` into class {name}: then a training step "
+            f"repeats the operations without calling it.",
+            stacklevel=3,
+        )
+
+
+def _not_traced(bench: _Bench) -> tuple[str, bool]:
+    """Return what a trace of a call does not repeat ('' if nothing was found), and what it says.
+
+    The first call is not traced: what it gets ready remains.
+    """
+    stream, modifier, expected = bench.handler.stream, bench.copy(), []
+    state = stream.get_state()
+    for number in range(CALLS):
+        bench.load(number)
+        bench.call(modifier)
+        expected.append(bench.result)
+    stream.set_state(state)
+    modifier = bench.copy()
+    bench.load(0)
+    bench.call(modifier)
+    bench.load(1)
+    revision, is_traceable = modifier.revision, modifier.is_traceable
+    trace = bench.handler.trace(lambda: bench.call(modifier))
+    if reads := find_reads(trace):
+        return f"it calls {reads[0]}, whose result a replay does not see", is_traceable
+    if modifier.revision != revision:
+        return "it changes a public attribute, which a replay does not", is_traceable
+    for number in range(2, CALLS):
+        bench.load(number)
+        trace.replay()
+        if text := difference(bench.result, expected[number]):
+            return f"call {number + 1}, {bench.modified}{text}, by a replay", is_traceable
+    return "", is_traceable
+
+
+def _only_its_array_is_written(bench: _Bench) -> None:
+    """Neither what lies beside it, nor the parameter that a gradient is modified for."""
+    bench.load(0)
+    before = bench.read_memory()
+    bench.call(bench.copy())
+    for name, got in bench.read_memory().items():
+        stop = got.size - MARGIN
+        parts = {
+            f"memory in front of {name}": slice(0, MARGIN),
+            f"memory behind {name}": slice(stop, None),
+        }
+        if name != bench.modified:
+            parts[f"the flat {name}"] = slice(MARGIN, stop)
+        for place, part in parts.items():
+            if text := difference(got[part], before[name][part]):
+                bench.fail(f"it writes to {place}{text}")
+
+
+def _shape_and_dtype_stay(bench: _Bench) -> None:
+    """The array is changed in place: it is the same array afterwards."""
+    array = bench.arrays[bench.modified]
+
+    def looks() -> str:
+        return f"shape {tuple(array.shape)} and dtype {np.dtype(array.dtype)}"
+
+    before = looks()
+    bench.load(0)
+    bench.call(bench.copy())
+    if looks() != before:
+        bench.fail(f"expected {before}, got {looks()}")
+
+
+#: Name of each law to the function that checks it.
+MODIFIER_LAWS: Mapping[str, Callable[[_Bench], None]] = {
+    law.__name__[1:].replace("_", " "): law
+    for law in (_replay_equals_direct_execution, _only_its_array_is_written, _shape_and_dtype_stay)
+}

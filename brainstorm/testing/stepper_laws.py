@@ -1,0 +1,282 @@
+"""The laws that every stepper must satisfy, and `check_stepper`, which proves them for one.
+
+    check_stepper(SgdStepper(0.1))
+
+Each law is a function of a `_Bench`, on which small networks are trained with copies of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import ValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.traces import replays_are_enabled
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import FullyConnected
+from brainstorm.network import Network
+from brainstorm.structure.buffers import BufferManager
+from brainstorm.structure.tracing import Traces
+from brainstorm.testing.gradients import LawViolationError
+from brainstorm.testing.traced import difference, find_reads
+from brainstorm.tools import get_in_out_layers
+from brainstorm.training import TrainingStepper
+from brainstorm.training.hyperparameters import Range
+
+__all__ = ["STEPPER_LAWS", "check_stepper"]
+
+#: How many steps a training has, and after how many of them it is interrupted.
+STEPS, INTERRUPTED = 12, 5
+
+#: T, B and the number of features of the data.
+SIZES = (2, 4, 3)
+
+#: What there is after each step: name to values.
+Course = list[dict[str, np.ndarray]]
+
+
+def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed: int = 0) -> None:
+    """Prove a stepper: train small networks with copies of it, and check all laws.
+
+    Every step has other data, and another value of each hyperparameter. The networks have two
+    layers, ``'Hidden'`` and ``'Output_projection'``, to which groups may refer.
+
+    Args:
+        stepper: The stepper, set up as it is to be used; it is not changed.
+        handler: What to compute with; `None`: a float64 `NumpyHandler`.
+        seed: Of the random numbers.
+
+    Raises:
+        LawViolationError: The message names law, stepper, step, array, element and both numbers.
+        ValidationError: It is no stepper, or replays are turned off.
+    """
+    if not isinstance(stepper, TrainingStepper):
+        raise ValidationError(
+            f"check_stepper: expected a stepper such as SgdStepper(0.1), got {stepper!r}."
+        )
+    handler = NumpyHandler(np.float64) if handler is None else handler
+    if not (handler.replays and replays_are_enabled()):
+        raise ValidationError(
+            "check_stepper: expected replays, to compare them with direct execution, got "
+            "BRAINSTORM_REPLAY=0 in the environment or a handler without (a DebugHandler)."
+        )
+    for name, law in STEPPER_LAWS.items():
+        law(_Bench(stepper, handler, seed, f"law {name!r}: stepper {type(stepper).__name__}"))
+
+
+class _Bench:
+    """Data, hyperparameters and networks to train.
+
+    Args:
+        stepper: What copies are made of.
+        handler: Computes.
+        seed: Of everything.
+        where: Law and stepper, for messages.
+
+    Attributes:
+        name: That of the stepper's class.
+        steps: The data of each step, and the hyperparameters that are set before it.
+    """
+
+    def __init__(self, stepper: TrainingStepper, handler: Handler, seed: int, where: str) -> None:
+        self.stepper, self.handler, self.seed, self.where = stepper, handler, seed, where
+        self.name = type(stepper).__name__
+        rnd = np.random.RandomState(seed)
+        self.steps = [
+            (
+                {name: rnd.normal(size=SIZES) for name in ("default", "targets")},
+                {
+                    name: _another(getattr(stepper, name), allowed, rnd)
+                    for name, allowed in stepper.hyperparameters.items()
+                },
+            )
+            for _ in range(STEPS)
+        ]
+
+    def copy(self) -> Any:
+        """Return a stepper that is like the one to prove and was never started."""
+        return create_from_description(get_description(self.stepper))
+
+    def network(self) -> Network:
+        """Return a network, always the same one."""
+        inp, projection = get_in_out_layers("regression", SIZES[-1], SIZES[-1])
+        _ = inp >> FullyConnected(4, "tanh", name="Hidden") >> projection
+        net = Network.from_layer(projection, seed=self.seed, handler=self.handler)
+        net.initialize(Gaussian(0.5), seed=self.seed)
+        return net
+
+    def start(self, stepper: Any) -> Network:
+        """Return a network that a stepper has taken over."""
+        net = self.network()
+        stepper.start(net)
+        return net
+
+    def train(self, stepper: Any, first: int = 0, last: int = STEPS) -> Course:
+        """Do some of the steps with a stepper that was started; return what is there after each."""
+        net, course = stepper.net, []
+        for data, values in self.steps[first:last]:
+            for name, value in values.items():
+                setattr(stepper, name, value)
+            net.provide_external_data(data)
+            stepper.run()
+            arrays = {name: self.handler.get_numpy_copy(a) for name, a in stepper.state.items()}
+            arrays["loss"] = net.get(f"{net.loss_layers[0]}.outputs.loss")
+            course.append({"parameters": net.get("parameters"), **arrays})
+        return course
+
+    def find_difference(self, got: Course, expected: Course, first: int = 0) -> str:
+        """Return step, array, element and both numbers where two courses part; '' nowhere."""
+        for number, (found, right) in enumerate(zip(got, expected, strict=True), first + 1):
+            for name, values in right.items():
+                if text := difference(found[name], values):
+                    return f"step {number}, {name}{text}"
+        return ""
+
+    def fail(self, text: str) -> None:
+        """Say that the law is broken."""
+        raise LawViolationError(f"{self.where}: {text}")
+
+
+def _another(value: float, allowed: Range, rnd: np.random.RandomState) -> float:
+    """Return another number within a range, not far from a value."""
+    distance = abs(value) / 2 or 0.05
+    low, high = max(allowed.low, value - distance), min(allowed.high, value + distance)
+    return float(rnd.uniform(low, high))
+
+
+class _Watch(Traces):
+    """The traces of a stepper, and what it does beside operations while they are made.
+
+    Attributes:
+        count: How many there are.
+        reads: The operations whose result a replay does not see.
+        changed: The public attributes that were changed.
+    """
+
+    def __init__(self, stepper: Any) -> None:
+        super().__init__()
+        self.stepper, self.count = stepper, 0
+        self.reads: list[str] = []
+        self.changed: list[str] = []
+
+    def run(
+        self,
+        manager: BufferManager,
+        depends: Callable[[], Any],
+        function: Callable[[], None],
+        purpose: Hashable = None,
+    ) -> None:
+        """Do something as ever; see `Traces.run`."""
+
+        def watched() -> None:
+            before = dict(vars(self.stepper))
+            function()
+            self.count += 1
+            trace = manager.handler.running.trace
+            self.reads += find_reads(trace) if trace else []
+            for name, value in vars(self.stepper).items():
+                if not name.startswith("_") and before.get(name, self) is not value:
+                    self.changed.append(name)
+
+        super().run(manager, depends, watched, purpose)
+
+
+# -- the laws -----------------------------------------------------------------------------------
+
+
+def _replay_equals_direct_execution(bench: _Bench) -> None:
+    """Also with other data and hyperparameters; and `is_traceable` is said where it is true."""
+    stepper, name = bench.stepper, bench.name
+    direct = _direct_course(bench)
+    what = _not_traced(bench, direct)
+    if stepper.is_traceable:
+        if what:
+            bench.fail(
+                f"{what}. Take `is_traceable = True` out of class {name}, whose update is then "
+                f"called in every step."
+            )
+        return
+    as_it_is = bench.copy()
+    bench.start(as_it_is)
+    if text := bench.find_difference(bench.train(as_it_is), direct):
+        bench.fail(f"{text}, although the class does not say that it is traceable")
+    if not what:
+        warnings.warn(
+            f"stepper {name}: its steps seem to do nothing but handler operations, the same ones "
+            f"each time. If so, write `is_traceable = True` into class {name}: then a training "
+            f"step repeats the operations without calling it.",
+            stacklevel=3,
+        )
+
+
+def _direct_course(bench: _Bench) -> Course:
+    stepper, handler = bench.copy(), bench.handler
+    handler.replays = False
+    try:
+        bench.start(stepper)
+        return bench.train(stepper)
+    finally:
+        handler.replays = True
+
+
+def _not_traced(bench: _Bench, direct: Course) -> str:
+    """Return what traces of the steps do not repeat; '' if nothing was found."""
+    stepper = bench.copy()
+    vars(stepper)["is_traceable"] = True
+    bench.start(stepper)
+    watch = stepper._traces = _Watch(stepper)
+    course = bench.train(stepper)
+    if not watch.count:
+        return "its steps are not made by traces"
+    if watch.reads:
+        return f"its steps call {watch.reads[0]}, whose result a replay does not see"
+    if watch.changed:
+        return f"its steps change the attribute {watch.changed[0]!r}, which a replay does not"
+    if text := bench.find_difference(course, direct):
+        return f"{text}, with replays"
+    return ""
+
+
+def _a_state_continues_exactly(bench: _Bench) -> None:
+    """What `get_state` returns, with the parameters, leads to what comes without interruption."""
+    whole, stepper, other = bench.copy(), bench.copy(), bench.copy()
+    bench.start(whole)
+    expected = bench.train(whole)
+    before = bench.start(stepper)
+    bench.train(stepper, 0, INTERRUPTED)
+    other.set_state(stepper.get_state())
+    net = bench.network()
+    bench.handler.set_from_numpy(net.buffer.parameters, before.get("parameters"))
+    other.start(net)
+    rest = bench.train(other, INTERRUPTED)
+    if text := bench.find_difference(rest, expected[INTERRUPTED:], INTERRUPTED):
+        bench.fail(f"{text}, after set_state")
+
+
+def _a_second_start_begins_anew(bench: _Bench) -> None:
+    """Nothing of what was learned from one network is left when another one is taken over."""
+    once, twice = bench.copy(), bench.copy()
+    bench.start(once)
+    expected = bench.train(once)
+    bench.start(twice)
+    bench.train(twice, 0, INTERRUPTED)
+    bench.start(twice)
+    if text := bench.find_difference(bench.train(twice), expected):
+        bench.fail(f"{text}, after a second start")
+
+
+#: Name of each law to the function that checks it.
+STEPPER_LAWS: Mapping[str, Callable[[_Bench], None]] = {
+    law.__name__[1:].replace("_", " "): law
+    for law in (
+        _replay_equals_direct_execution,
+        _a_state_continues_exactly,
+        _a_second_start_begins_anew,
+    )
+}

@@ -1,0 +1,34 @@
+"""Direct execution and replays: what differs in their bits, and what a replay does not see."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.traces import Trace
+
+__all__ = ["difference", "find_reads"]
+
+
+def difference(got: np.ndarray, expected: np.ndarray) -> str:
+    """Return the first element that is not the same bit for bit, and both values; '' for none."""
+    if got.shape != expected.shape:
+        return f": expected shape {expected.shape}, got {got.shape}"
+    wrong = np.argwhere((got != expected) & ~(np.isnan(got) & np.isnan(expected)))
+    if not len(wrong):
+        return ""
+    index = tuple(int(i) for i in wrong[0])
+    digits = 17 if got.dtype == np.float64 else 9
+    return (
+        f"{list(index) or ''}: expected {expected[index]:.{digits}g}, got {got[index]:.{digits}g} "
+        f"({len(wrong)} of {got.size} elements differ)"
+    )
+
+
+def find_reads(trace: Trace) -> list[str]:
+    """Return the operations of a trace that have let Python see values.
+
+    New arrays and streams are none: who keeps them has the same ones in a replay.
+    """
+    contracts = Handler.operations()
+    return [name for name in trace.reads if contracts[name].result not in ("array", "stream")]

@@ -1,0 +1,192 @@
+"""The kit must find what is wrong: for every law a modifier that breaks it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from brainstorm import value_modifiers
+from brainstorm.errors import ValidationError
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
+from brainstorm.testing import MODIFIER_LAWS, LawViolationError, check_modifier
+from brainstorm.value_modifiers import (
+    ClipValues,
+    ConstrainL2Norm,
+    FreezeValues,
+    GradientModifier,
+    L1Decay,
+    L2Decay,
+    MaskValues,
+    ValueModifier,
+)
+
+MASK = np.arange(12).reshape(4, 3) % 2
+BUILT_IN = [
+    ClipValues(-0.5, 0.5), ConstrainL2Norm(0.5), FreezeValues(), FreezeValues(MASK), L1Decay(0.1),
+    L2Decay(0.1), MaskValues(MASK),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("modifier", BUILT_IN, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "handler",
+    [None, NativeHandler(np.float32), DebugHandler(NumpyHandler(np.float64))],
+    ids=["default", "native", "debug"],
+)
+def test_a_built_in_modifier_satisfies_every_law(modifier, handler):
+    check_modifier(modifier, handler=handler)
+
+
+def test_every_modifier_of_the_package_is_proved():
+    names = {name for name in value_modifiers.__all__ if name[0].isupper()}
+    proved = {type(modifier).__name__ for modifier in BUILT_IN}
+    assert proved == names - {"GradientModifier", "ValueModifier"}
+
+
+def test_parameters_of_one_dimension():
+    for modifier in (ConstrainL2Norm(0.5), MaskValues([0, 1])):
+        check_modifier(modifier, shape=(2,))
+
+
+class Noise(ValueModifier):
+    """Draws from a stream of its own."""
+
+    is_traceable = True
+    _stream = None
+
+    def __call__(self, handler, view):
+        if self._stream is None:
+            self._stream = handler.create_random_stream(self.rnd.generate_seed())
+        handler.fill_gaussian(0.0, 1.0, view, self._stream)
+
+
+class CommonNoise(ValueModifier):
+    """Draws from the stream of the handler."""
+
+    is_traceable = True
+
+    def __call__(self, handler, view):
+        handler.fill_gaussian(0.0, 1.0, view)
+
+
+@pytest.mark.parametrize("modifier_class", [Noise, CommonNoise])
+def test_random_numbers_are_the_same_ones_in_a_replay(modifier_class):
+    check_modifier(modifier_class())
+
+
+class HalvesLargeValues(ValueModifier):
+    is_traceable = True
+
+    def __call__(self, handler, view):
+        if np.abs(handler.get_numpy_copy(view)).max() > 1:
+            handler.mult_st(0.5, view, view)
+
+
+class EveryOtherCall(GradientModifier):
+    is_traceable = True
+    _calls = 0
+
+    def __call__(self, handler, parameters, gradients):
+        self._calls += 1
+        handler.mult_st(1.0 + self._calls % 2, gradients, gradients)
+
+
+class LessEachTime(ValueModifier):
+    is_traceable = True
+
+    def __init__(self):
+        super().__init__()
+        self.factor = 1.0
+
+    def __call__(self, handler, view):
+        self.factor *= 0.5
+        handler.mult_st(self.factor, view, view)
+
+
+class WritesBeside(ValueModifier):
+    is_traceable = True
+
+    def __call__(self, handler, view):
+        whole = view.base
+        stop = np.argmax(whole == view[-1, -1]) + 1
+        handler.fill(whole[stop : stop + 1], 7.0)
+
+
+class WritesParameters(GradientModifier):
+    is_traceable = True
+
+    def __call__(self, handler, parameters, gradients):
+        handler.mult_tt(parameters, gradients, parameters)
+
+
+class Reshapes(ValueModifier):
+    def __call__(self, handler, view):
+        handler.get_numpy_copy(view)
+        view.shape = view.shape[::-1]
+
+
+REPLAY = "law 'replay equals direct execution'"
+WRITES = "law 'only its array is written'"
+TAKE_OUT = r"Take `is_traceable = True` out of class {name}, which is then called in every step\."
+NUMBERS = r": expected \S+, got \S+ \(\d+ of \d+ elements differ\)"
+BROKEN = [
+    (
+        HalvesLargeValues,
+        REPLAY,
+        rf"it calls get_numpy_copy, whose result a replay does not see\. {TAKE_OUT}",
+    ),
+    (EveryOtherCall, REPLAY, rf"call 3, gradients\[0, 0\]{NUMBERS}, by a replay\. {TAKE_OUT}"),
+    (
+        LessEachTime,
+        REPLAY,
+        rf"it changes a public attribute, which a replay does not\. {TAKE_OUT}",
+    ),
+    (WritesBeside, WRITES, rf"it writes to memory behind parameters\[0\]{NUMBERS}"),
+    (WritesParameters, WRITES, rf"it writes to the flat parameters\[0\]{NUMBERS}"),
+    (
+        Reshapes,
+        "law 'shape and dtype stay'",
+        r"expected shape \(4, 3\) and dtype float64, got shape \(3, 4\) and dtype float64",
+    ),
+]
+
+
+@pytest.mark.parametrize(("modifier_class", "law", "text"), BROKEN)
+def test_a_broken_modifier_is_found(modifier_class, law, text):
+    name = modifier_class.__name__
+    with pytest.raises(LawViolationError) as raised:
+        check_modifier(modifier_class())
+    expected = rf"{law}: modifier {name}: {text.format(name=name)}"
+    assert re.fullmatch(expected, str(raised.value)), str(raised.value)
+
+
+def test_every_law_is_broken_by_some_modifier():
+    assert {law.split("'")[1] for _, law, _ in BROKEN} == set(MODIFIER_LAWS)
+
+
+@pytest.mark.parametrize("base", [HalvesLargeValues, EveryOtherCall, LessEachTime])
+def test_without_the_line_they_are_right(base):
+    check_modifier(type(f"Untraced{base.__name__}", (base,), {})())
+
+
+class CouldBeTraced(ClipValues):
+    """Does as its base does."""
+
+
+def test_who_could_be_traced_is_told_so():
+    text = (
+        "modifier CouldBeTraced: it seems to do nothing but handler operations, the same ones each "
+        "time. If so, write `is_traceable = True` into class CouldBeTraced: then a training step "
+        "repeats the operations without calling it."
+    )
+    with pytest.warns(UserWarning, match=re.escape(text)) as found:
+        check_modifier(CouldBeTraced())
+    assert [warning.filename for warning in found] == [__file__]
+
+
+def test_what_is_no_modifier_is_refused():
+    text = "check_modifier: expected a ValueModifier or a GradientModifier, got 0.1."
+    with pytest.raises(ValidationError, match=rf"^{re.escape(text)}$"):
+        check_modifier(0.1)

@@ -1,0 +1,235 @@
+"""The kit must find what is wrong: for every law a stepper that breaks it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import brainstorm.training
+from brainstorm.errors import ValidationError
+from brainstorm.ext.optimize import LbfgsStepper
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
+from brainstorm.testing import STEPPER_LAWS, LawViolationError, check_stepper
+from brainstorm.training import (
+    GradientAccumulation,
+    LossScaling,
+    MomentumStepper,
+    ParameterGroup,
+    SgdStepper,
+    TrainingStepper,
+)
+from brainstorm.utils import get_inheritors
+
+BUILT_IN = [
+    getattr(brainstorm.training, name)
+    for name in brainstorm.training.__all__
+    if inspect.isclass(cls := getattr(brainstorm.training, name))
+    and issubclass(cls, TrainingStepper)
+    and cls is not TrainingStepper
+]
+
+
+@pytest.mark.parametrize("stepper_class", BUILT_IN)
+def test_a_built_in_stepper_satisfies_every_law(stepper_class):
+    check_stepper(stepper_class())
+
+
+def test_every_stepper_of_the_package_is_proved():
+    own = [c for c in get_inheritors(TrainingStepper) if c.__module__.startswith("brainstorm.")]
+    assert {*BUILT_IN, LbfgsStepper} == set(own)
+    pytest.importorskip("scipy")
+    check_stepper(LbfgsStepper(3))
+
+
+def test_what_steppers_can_be_given_satisfies_every_law():
+    stepper = MomentumStepper(0.1, 0.9)
+    stepper.max_gradient_norm = 0.1
+    stepper.loss_scaling = LossScaling()
+    stepper.groups = [ParameterGroup("Hidden", learning_rate_factor=0.5)]
+    check_stepper(stepper)
+    stepper.accumulation = GradientAccumulation(3)
+    stepper.groups = [ParameterGroup("*.bias", frozen=True), ParameterGroup("*", weight_decay=0.1)]
+    check_stepper(stepper)
+
+
+@pytest.mark.parametrize("make", [NativeHandler, NumpyHandler])
+def test_any_handler_can_be_checked_with_and_goes_on_as_before(make):
+    handler = make(np.float32)
+    check_stepper(SgdStepper(), handler)
+    assert handler.replays
+
+
+class RateInTheOperation(TrainingStepper):
+    is_traceable = True
+    hyperparameters = SgdStepper.hyperparameters
+
+    def __init__(self, learning_rate=0.1):
+        self.learning_rate = learning_rate
+
+    def update(self):
+        self.handler.mult_add_st(-self.learning_rate, self.gradients, self.parameters)
+
+
+class EveryOtherStep(SgdStepper):
+    is_traceable = True
+
+    def update(self):
+        if self.steps % 2:
+            super().update()
+
+
+class LooksAtGradients(SgdStepper):
+    is_traceable = True
+
+    def update(self):
+        if self.handler.get_numpy_copy(self.gradients).sum() < np.inf:
+            super().update()
+
+
+class CountsUpdates(SgdStepper):
+    is_traceable = True
+    count = 0
+
+    def update(self):
+        super().update()
+        self.count += 1
+
+
+class RunsByItself(SgdStepper):
+    is_traceable = True
+
+    def run(self):
+        self.refresh()
+        self.step()
+
+
+class FinishesByItself(SgdStepper):
+    """Replaces a part of a step; does not say that it is traceable, and it is not."""
+
+    def finish_update(self):
+        if self.steps % 2:
+            super().finish_update()
+
+
+class SlowsDown(SgdStepper):
+    """Keeps a number that is neither in its state nor set by start."""
+
+    is_traceable = True
+    __undescribed__ = {"_done": 0}
+    _done = 0
+
+    def scalars(self):
+        return {"rate": self.learning_rate / (1 + self._done)}
+
+    def run(self):
+        super().run()
+        self._done += 1
+
+
+class KeepsItsPace(SlowsDown):
+    """The same, but for the state."""
+
+    is_traceable = True
+
+    def get_state(self):
+        return {**super().get_state(), "done": self._done}
+
+    def set_state(self, state):
+        self._done = state["done"]
+        super().set_state({name: value for name, value in state.items() if name != "done"})
+
+
+REPLAY = "law 'replay equals direct execution'"
+TAKE_OUT = (
+    "Take `is_traceable = True` out of class {name}, whose update is then called in every step."
+)
+NUMBERS = r": expected \S+, got \S+ \(\d+ of \d+ elements? differ\)"
+BROKEN = [
+    (RateInTheOperation, REPLAY, rf"step 2, parameters\[0\]{NUMBERS}, with replays\. {TAKE_OUT}"),
+    (EveryOtherStep, REPLAY, rf"step 2, parameters\[0\]{NUMBERS}, with replays\. {TAKE_OUT}"),
+    (
+        LooksAtGradients,
+        REPLAY,
+        rf"its steps call get_numpy_copy, whose result a replay does not see\. {TAKE_OUT}",
+    ),
+    (
+        CountsUpdates,
+        REPLAY,
+        rf"its steps change the attribute 'count', which a replay does not\. {TAKE_OUT}",
+    ),
+    (RunsByItself, REPLAY, rf"its steps are not made by traces\. {TAKE_OUT}"),
+    (SlowsDown, "law 'a state continues exactly'", rf"step 6, .*{NUMBERS}, after set_state"),
+    (
+        KeepsItsPace,
+        "law 'a second start begins anew'",
+        rf"step 1, parameters\[0\]{NUMBERS}, after a second start",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stepper_class", "law", "text"), BROKEN)
+def test_a_broken_stepper_is_found(stepper_class, law, text):
+    name = stepper_class.__name__
+    with pytest.raises(LawViolationError) as raised:
+        check_stepper(stepper_class())
+    expected = rf"{law}: stepper {name}: {text.format(name=name)}"
+    assert re.fullmatch(expected, str(raised.value)), str(raised.value)
+
+
+def test_every_law_is_broken_by_some_stepper():
+    assert {law.split("'")[1] for _, law, _ in BROKEN} == set(STEPPER_LAWS)
+
+
+@pytest.mark.parametrize("base", [RateInTheOperation, EveryOtherStep, LooksAtGradients])
+def test_without_the_line_they_are_right(base):
+    check_stepper(type(f"Untraced{base.__name__}", (base,), {})())
+
+
+def test_a_part_of_a_step_that_is_replaced_is_called_in_every_step():
+    check_stepper(FinishesByItself())
+
+
+class CouldSayIt(SgdStepper):
+    """Does as its base does."""
+
+
+def test_who_could_be_traced_is_told_so():
+    text = (
+        "stepper CouldSayIt: its steps seem to do nothing but handler operations, the same ones "
+        "each time. If so, write `is_traceable = True` into class CouldSayIt: then a training step "
+        "repeats the operations without calling it."
+    )
+    with pytest.warns(UserWarning, match=re.escape(text)) as found:
+        check_stepper(CouldSayIt())
+    assert [warning.filename for warning in found] == [__file__]
+
+
+def test_the_stepper_that_is_given_stays_as_it_is():
+    stepper = MomentumStepper(0.5, 0.5)
+    before = dict(vars(stepper))
+    check_stepper(stepper)
+    assert vars(stepper) == before
+
+
+def test_what_is_no_stepper_is_refused():
+    text = "check_stepper: expected a stepper such as SgdStepper(0.1), got 0.1."
+    with pytest.raises(ValidationError, match=rf"^{re.escape(text)}$"):
+        check_stepper(0.1)
+
+
+@pytest.mark.parametrize("how", ["environment", "handler"])
+def test_without_replays_nothing_can_be_proved(how, monkeypatch):
+    handler = NumpyHandler()
+    if how == "environment":
+        monkeypatch.setenv("BRAINSTORM_REPLAY", "0")
+    else:
+        handler = DebugHandler(handler)
+    text = (
+        "check_stepper: expected replays, to compare them with direct execution, got "
+        "BRAINSTORM_REPLAY=0 in the environment or a handler without (a DebugHandler)."
+    )
+    with pytest.raises(ValidationError, match=rf"^{re.escape(text)}$"):
+        check_stepper(SgdStepper(), handler)
