@@ -43,6 +43,8 @@ def Swish(name=None):
 class SwishLayerImpl(Layer):
     """Implements `Swish`, with the operations that every handler has."""
 
+    is_traceable = True
+
     def setup(self, kwargs, in_shapes):
         """Return the structures of outputs, parameters and internals."""
         shape, n = in_shapes["default"].shape, in_shapes["default"].feature_size

@@ -34,6 +34,7 @@ EPOCHS = 10
 class SlopedSwishLayerImpl(ExpressionLayer):
     """y = x * sigmoid(slope * x), with a slope that is learned for each feature."""
 
+    is_traceable = True
     parameters = {"slope": ("...",)}
 
     def formula(self, x, slope):

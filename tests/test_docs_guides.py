@@ -1,8 +1,17 @@
-"""Pages on porting: both sides of a translation compute the same, and what tables name is there."""
+"""Guides: both sides of translations compute the same, what tables name is there, servers serve."""
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +86,132 @@ def test_what_tables_of_porting_name_is_there(name):
     names = set(names_in_the_last_column(PAGE.with_name(f"{name}.md")))
     assert names
     assert names <= known
+
+
+# -- serving predictions --------------------------------------------------------------------------
+
+SERVING = (PAGE.parent.parent / "howto" / "serve_predictions.md").read_text(encoding="utf-8")
+CLIENTS, REQUESTS, SECONDS = 16, 8, 10
+
+
+@pytest.fixture
+def serving():
+    """Return what the page on serving defines, with a server that runs on a free port."""
+    _, code = BLOCK.findall(SERVING)[0]
+    page = {"__name__": "page"}
+    exec(code, page)
+    net = bs.tools.create_net_from_spec("classification", 4, 3, "F20")
+    server = page["PredictionServer"](("127.0.0.1", 0), net.predict)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield {**page, "net": net, "server": server}
+    server.shutdown()
+    server.server_close()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+def post(port, body):
+    """Return status and answer of a request."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    with contextlib.closing(connection):
+        connection.request("POST", "/", body)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def test_sixteen_clients_get_what_is_predicted_directly(serving):
+    port, direct = serving["server"].server_port, serving["net"].copy()
+    together, found = threading.Barrier(CLIENTS), []
+
+    def client(number):
+        rnd = np.random.RandomState(number)
+        together.wait(SECONDS)
+        for _ in range(REQUESTS):
+            rows = rnd.normal(size=(rnd.randint(1, 9), 4))
+            found.append((rows, *post(port, json.dumps({"rows": rows.tolist()}))))
+
+    threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(6 * SECONDS)
+    assert len(found) == CLIENTS * REQUESTS
+    for rows, status, answer in found:
+        assert status == 200
+        np.testing.assert_array_equal(answer["predictions"], direct.predict(rows[np.newaxis])[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ('{"rows": [[1, 2]]}', r"NetworkValidationError: data 'default': expected \(T, B, 4\).*"),
+        ('{"rows": [[1, 2, 3, 4], [5]]}', "ValueError: .*"),
+        ('{"rows": [[NaN, 0, 0, 0]]}', "ValueError: Out of range float values.*"),
+        ('{"columns": []}', "KeyError: 'rows'"),
+        ("[1, 2]", "TypeError: .*"),
+        ("no JSON", "JSONDecodeError: .*"),
+        ("[" * 100_000, "RecursionError: .*"),
+        ("", "JSONDecodeError: .*"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused_and_the_server_goes_on(serving, body, text):
+    port = serving["server"].server_port
+    status, answer = post(port, body)
+    assert status == 400
+    assert re.fullmatch(text, answer["error"], re.DOTALL), answer
+    assert post(port, '{"rows": [[1, 2, 3, 4]]}')[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (b"", b"TypeError: int()"),
+        (b"Content-Length: many\r\n", b"ValueError: invalid literal"),
+        (b"Content-Length: -1\r\n", b"ValueError: expected at most 1000000 bytes, got -1"),
+        (
+            b"Content-Length: 1000001\r\n",
+            b"ValueError: expected at most 1000000 bytes, got 1000001",
+        ),
+    ],
+)
+def test_what_is_too_long_is_not_read(serving, header, text):
+    address = "127.0.0.1", serving["server"].server_port
+    with socket.create_connection(address, timeout=SECONDS) as connection:
+        connection.sendall(b"POST / HTTP/1.0\r\n" + header + b"\r\n")
+        answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert b" 400 Bad Request\r\n" in answer
+    assert text in answer
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_processes_that_are_forked_share_a_socket():
+    """Each says who it is, and answers with that; all are ended by their parent."""
+    blocks = BLOCK.findall(SERVING)
+    (forking,) = [code for language, code in blocks if language == "py"]
+    changes = {
+        "8000": "0",
+        "os.cpu_count()": "3",
+        "net.predict)": "lambda rows: rows[..., :1] * 0 + os.getpid())",
+        "server.serve": (  # one write, which the lines of others do not interrupt
+            "os.write(1, b'%d %d\\n' % (server.server_port, os.getpid()))\nserver.serve"
+        ),
+    }
+    for old, new in changes.items():
+        assert old in forking
+        forking = forking.replace(old, new)
+    command = [sys.executable, "-c", blocks[0][1] + forking]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        try:
+            lines = [parent.stdout.readline().split() for _ in range(3)]
+            ports, processes = zip(*((int(port), int(own)) for port, own in lines), strict=True)
+            for _ in range(40):
+                status, answer = post(ports[0], '{"rows": [[1]]}')
+                assert status == 200
+                assert answer["predictions"][0][0] in processes
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+    assert len(set(processes)) == 3
+    assert len(set(ports)) == 1
