@@ -132,7 +132,7 @@ class Kernel(Call):
         """Return the same with pointers of its own."""
         return Kernel(self._function, self.places, self.numbers, self.keep, self.name)
 
-    def slots(self, library: Library | None) -> list[tuple[int, int]]:
+    def slots(self) -> list[tuple[int, int]]:
         """Return, for each of the places, where it is written to and by which function: 0."""
         start, size = self._arguments[0], self.pointers.itemsize
         return [(start + i * size, 0) for i in range(len(self.places))]
@@ -188,7 +188,7 @@ class Execution(Call):
         """Return the same with memory objects of its own."""
         return Execution(*self._made_of)
 
-    def slots(self, library: Library | None) -> list[tuple[int, int]]:
+    def slots(self) -> list[tuple[int, int]]:
         """Return, for each of the places, the memory object and the function that moves it."""
         return [(memory.address, self._library.data_setter) for memory in self._memories]
 
@@ -335,7 +335,7 @@ class Loop(Call):
             _Move(slot, place, step, setter)
             for call, distances in zip(calls, steps, strict=True)
             for (slot, setter), place, step in zip(
-                call.slots(library), call.places, distances, strict=True
+                call.slots(), call.places, distances, strict=True
             )
             if step
         ]

@@ -20,7 +20,7 @@ from brainstorm.optree import Formula, Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
-__all__ = ["Lane", "place_of"]
+__all__ = ["Lane"]
 
 #: How many operations with their arguments are remembered, beside programs; and of each program.
 MOST_CALLS, MOST_CALLS_OF_PROGRAM = 4096, 256
@@ -63,7 +63,7 @@ class Lane(Primitives):
         Raises:
             OutOfMemoryError: There is no memory for what lies between the calls.
         """
-        key = (name, *map(place_of, values))
+        key = (name, *map(_place_of, values))
         try:
             return self._calls[key]
         except KeyError:
@@ -124,7 +124,7 @@ class Lane(Primitives):
         known = self._programs.get(program)
         if known is None:
             known = self._programs[program] = _Program(program, self.threads)
-        key = (*map(place_of, inputs), *map(place_of, outputs), accumulate)
+        key = (*map(_place_of, inputs), *map(_place_of, outputs), accumulate)
         calls = known.calls.get(key)
         if calls is None and known.compiled is not None:
             if len(known.calls) >= MOST_CALLS_OF_PROGRAM:
@@ -154,7 +154,7 @@ class _Program:
             self.refusal = str(error)
 
 
-def place_of(value: Any) -> Hashable:
+def _place_of(value: Any) -> Hashable:
     """Return what calls depend on of an argument: where an array lies, and how."""
     if isinstance(value, np.ndarray):
         return address_of(value), value.shape, value.strides, value.dtype.num
