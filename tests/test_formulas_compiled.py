@@ -25,7 +25,7 @@ LAYERS = {case.create().layer.layer_type: case for case in reversed(CASES)}
 WITHOUT = {
     *("CTC", "ChannelPooling", "Crop", "DeltasScaling", "Embedding", "GlobalPooling2D"),
     *("LearnedPositionalEncoding", "Loss", "Merge", "MultiHeadSelfAttention", "NoOp", "Pooling2D"),
-    *("PositionalEncoding", "Reshape", "Reverse", "Slice", "Split"),
+    *("Reshape", "Reverse", "Slice", "Split"),
 }
 STEPPERS = [name for name in training.__all__ if name.endswith("Stepper")]
 STEPPERS = sorted(set(STEPPERS) - {"ForwardStepper", "TrainingStepper"})

@@ -2,7 +2,7 @@
 
 What they compute stands in `brainstorm.optree.activations`; every handler inherits them.
 """
-# ruff: noqa: B024 (the operations are inherited)
+# ruff: noqa: B024, B027, D403 (`operation` makes the methods; docstrings start with formulas)
 
 from __future__ import annotations
 
@@ -86,11 +86,6 @@ class _Listed:
         return self._of()
 
 
-@Formula
-def _softmax(m: Any) -> Any:
-    return fn.softmax(m, axis=1)
-
-
 class ActivationOperations(abc.ABC):
     """Declarations; part of `Handler`."""
 
@@ -134,10 +129,9 @@ class ActivationOperations(abc.ABC):
         "dx = dy * y.",
     )
 
-    @operation("m(M,N) ~> out(M,N)", derived=True)
-    def softmax_m(self: Any, m: Array, out: Array) -> None:
-        """out = exp(m) / sum(exp(m)), row by row."""  # noqa: D403 (a formula)
-        self.compute(_softmax, (m,), (out,))
+    @operation("m(M,N) ~> out(M,N)", formula=lambda m: fn.softmax(m, axis=1))
+    def softmax_m(self, m: Array, out: Array) -> None:
+        """out = exp(m) / sum(exp(m)), row by row."""
 
 
 class ActivationTable(dict[str, Function]):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,26 @@ from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import Contract, operation
 from brainstorm.handlers.numpy_memory import out_of_memory
 from brainstorm.handlers.traces import State, Trace
-from brainstorm.optree import Formula, Program
+from brainstorm.optree import Formula, Program, formula
+from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
 __all__ = ["Handler"]
 
 #: A vector that is stretched over a matrix (M, N).
 _V = "v(1,N)|(M,1)|(M,N)"
+#: How many constants a handler keeps.
+MOST_CONSTANTS = 1000
+
+_copied = formula(lambda source: source)
+_classes = formula(lambda row, column: fn.equal(row, column))
+_picked = formula(lambda m, row, column: fn.sum(fn.where(fn.equal(row, column), m, 0.0), axis=1))
+_parts = formula(lambda x, left: (x[..., : left.shape[-1]], x[..., left.shape[-1] :]))
+
+
+@functools.cache
+def _summed(axis: int | None, keepdims: bool) -> Formula:
+    return formula(lambda a: fn.sum(a, axis, keepdims))
 
 
 class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describable):
@@ -60,6 +73,8 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     replays: bool = True
     #: What each thread does with the handler at the moment.
     running: State
+    #: Arrays that many operations use, by name.
+    _constants: dict[Hashable, Array]
     __undescribed__ = {"running": State()}
 
     dtype: Any
@@ -72,12 +87,12 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make a handler with which nothing is done yet, so that constructors may use it."""
         handler = super().__new__(cls)
-        handler.running = State()
+        handler.running, handler._constants = State(), {}
         return handler
 
     def __copy__(self) -> Any:
         copied = type(self).__new__(type(self))
-        vars(copied).update({**vars(self), "running": copied.running})
+        vars(copied).update({**vars(self), "running": copied.running, "_constants": {}})
         return copied
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -232,6 +247,19 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
             )
 
     @staticmethod
+    def _check_copy(src: Array, dest: Array) -> None:
+        if src.shape != dest.shape:
+            raise HandlerValidationError(
+                f"copy_to(src, dest): argument 'dest': expected shape {src.shape}, that of src, "
+                f"got {dest.shape}"
+            )
+        if src.dtype != dest.dtype and not np.can_cast(src.dtype, dest.dtype, "same_kind"):
+            raise HandlerValidationError(
+                f"copy_to(src, dest): argument 'src': expected a dtype that fits into {dest.dtype}"
+                f", got {src.dtype}. Use set_from_numpy to cast."
+            )
+
+    @staticmethod
     def _fitting(mem: Array, arr: Any) -> np.ndarray:
         """Return what is to be written into `mem` as an array of NumPy, if it has its shape."""
         arr = np.asarray(arr)
@@ -276,6 +304,31 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         self.pack_m(b, transb)
         return lambda a, out: self.dot_add_packed(a, b, out, transb)
 
+    # -- constants -----------------------------------------------------------------------------
+
+    def _as_number(self, value: Any) -> Array:
+        """Return a number, or an array of one element, as an array without dimensions."""
+        if isinstance(value, self.array_type):
+            array: Any = value
+            return array.reshape(())
+        return self._constant(value, lambda: np.array(value, self.dtype))
+
+    def _counting(self, length: int) -> Array:
+        """Return the row 0, 1, 2, ..."""
+        return self._constant(
+            ("counting", length), lambda: np.arange(length, dtype=self.dtype).reshape(1, -1)
+        )
+
+    def _constant(self, name: Hashable, make: Callable[[], np.ndarray]) -> Array:
+        """Return an array that many operations use, made when it is first asked for."""
+        array = self._constants.get(name)
+        if array is None:
+            if len(self._constants) >= MOST_CONSTANTS:
+                self._constants.clear()  # who uses them keeps them
+            with self._traced_by(None):
+                array = self._constants[name] = self.create_from_numpy(make())
+        return array
+
     # -- memory ------------------------------------------------------------------------------
 
     @operation("shape:shape => array")
@@ -298,11 +351,15 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
 
     # -- copy and fill -----------------------------------------------------------------------
 
-    @operation("src(*S):any ~> dest(*S):any")
+    @operation("src(*S):any ~> dest(*S):any", derived=True)
     def copy_to(self, src: Array, dest: Array) -> None:
         """dest = src; between dtypes of the same kind."""
+        self._check_copy(src, dest)
+        self.compute(_copied, (src,), (dest,))
 
-    @operation("src(*S) cond(*S) ~> dest(*S)+")
+    @operation(
+        "src(*S) cond(*S) ~> dest(*S)+", formula=lambda src, dest, cond: fn.where(cond, src, dest)
+    )
     def copy_to_if(self, src: Array, dest: Array, cond: Array) -> None:
         """dest = src where cond != 0."""
 
@@ -310,11 +367,13 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     def create_from_numpy(self, arr: Any) -> Array:
         """Return a new array with the content and the dtype of a NumPy array."""
 
-    @operation("val:scalar -> mem(*S)")
+    @operation("val:scalar -> mem(*S)", formula=lambda mem, val: fn.broadcast_to(val, mem.shape))
     def fill(self, mem: Array, val: Any) -> None:
         """mem = val."""
 
-    @operation("val:scalar cond(*S) ~> mem(*S)+")
+    @operation(
+        "val:scalar cond(*S) ~> mem(*S)+", formula=lambda mem, val, cond: fn.where(cond, val, mem)
+    )
     def fill_if(self, mem: Array, val: Any, cond: Array) -> None:
         """mem = val where cond != 0."""
 
@@ -335,43 +394,45 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
 
     # -- element-wise ------------------------------------------------------------------------
 
-    @operation("a(*S) ~> out(*S)")
+    @operation("a(*S) ~> out(*S)", formula=lambda a: fn.absolute(a))
     def abs_t(self, a: Array, out: Array) -> None:
         """out = abs(a)."""
 
-    @operation("a(*S) cond(*S) ~> out(*S)+")
+    @operation(
+        "a(*S) cond(*S) ~> out(*S)+", formula=lambda a, out, cond: fn.where(cond, out + a, out)
+    )
     def add_into_if(self, a: Array, out: Array, cond: Array) -> None:
         """out += a where cond != 0."""
 
-    @operation("s:scalar t(*S) ~> out(*S)")
+    @operation("s:scalar t(*S) ~> out(*S)", formula=lambda s, t: s + t)
     def add_st(self, s: Any, t: Array, out: Array) -> None:
         """out = s + t."""
 
-    @operation("a(*S) b(*S) ~> out(*S)")
+    @operation("a(*S) b(*S) ~> out(*S)", formula=lambda a, b: a + b)
     def add_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a + b."""
 
-    @operation("a(*S) b(*S) ~> out(*S)")
+    @operation("a(*S) b(*S) ~> out(*S)", formula=lambda a, b: a - b)
     def subtract_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a - b."""
 
-    @operation("s:scalar t(*S) ~> out(*S)")
+    @operation("s:scalar t(*S) ~> out(*S)", formula=lambda s, t: s * t)
     def mult_st(self, s: Any, t: Array, out: Array) -> None:
         """out = s * t."""
 
-    @operation("a(*S) b(*S) ~> out(*S)")
+    @operation("a(*S) b(*S) ~> out(*S)", formula=lambda a, b: a * b)
     def mult_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a * b."""
 
-    @operation("s:scalar t(*S) ~> out(*S)+")
+    @operation("s:scalar t(*S) ~> out(*S)+", formula=lambda s, t: s * t)
     def mult_add_st(self, s: Any, t: Array, out: Array) -> None:
         """out += s * t."""
 
-    @operation("a(*S) b(*S) ~> out(*S)+")
+    @operation("a(*S) b(*S) ~> out(*S)+", formula=lambda a, b: a * b)
     def mult_add_tt(self, a: Array, b: Array, out: Array) -> None:
         """out += a * b."""
 
-    @operation("a(*S) b(*S) ~> out(*S)")
+    @operation("a(*S) b(*S) ~> out(*S)", formula=lambda a, b: a / b)
     def divide_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a / b."""
 
@@ -379,45 +440,50 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     def modulo_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a - trunc(a / b) * b, the remainder with the sign of a (C's fmod)."""
 
-    @operation("a(*S) a_min:scalar a_max:scalar ~> out(*S)")
+    @operation(
+        "a(*S) a_min:scalar a_max:scalar ~> out(*S)",
+        formula=lambda a, a_min, a_max: fn.clip(a, a_min, a_max),
+    )
     def clip_t(self, a: Array, a_min: Any, a_max: Any, out: Array) -> None:
         """out = min(max(a, a_min), a_max)."""
 
-    @operation("a(*S) ~> out(*S)")
+    @operation("a(*S) ~> out(*S)", formula=lambda a: fn.log(a))
     def log_t(self, a: Array, out: Array) -> None:
         """out = natural logarithm of a."""
 
-    @operation("a(*S) ~> out(*S)")
+    @operation("a(*S) ~> out(*S)", formula=lambda a: fn.sqrt(a))
     def sqrt_t(self, a: Array, out: Array) -> None:
         """out = square root of a."""
 
-    @operation("a(*S) exponent:scalar ~> out(*S)")
+    @operation(
+        "a(*S) exponent:scalar ~> out(*S)", formula=lambda a, exponent: fn.power(a, exponent)
+    )
     def power_t(self, a: Array, exponent: Any, out: Array) -> None:
         """out = a ** exponent; where a < 0 the exponent must be a whole number."""
 
-    @operation("a(*S) ~> out(*S)")
+    @operation("a(*S) ~> out(*S)", formula=lambda a: fn.sgn(a))
     def sign_t(self, a: Array, out: Array) -> None:
         """out = -1, 0 or 1: the sign of a."""
 
     # -- matrix and vector, with broadcasting ------------------------------------------------
 
-    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    @operation(f"m(M,N) {_V} ~> out(M,N)", formula=lambda m, v: m + v)
     def add_mv(self, m: Array, v: Array, out: Array) -> None:
         """out = m + v; v is a row, a column, or as large as m."""
 
-    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    @operation(f"m(M,N) {_V} ~> out(M,N)", formula=lambda m, v: m - v)
     def subtract_mv(self, m: Array, v: Array, out: Array) -> None:
         """out = m - v; v is a row, a column, or as large as m."""
 
-    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    @operation(f"m(M,N) {_V} ~> out(M,N)", formula=lambda m, v: m * v)
     def mult_mv(self, m: Array, v: Array, out: Array) -> None:
         """out = m * v; v is a row, a column, or as large as m."""
 
-    @operation(f"m(M,N) {_V} ~> out(M,N)+")
+    @operation(f"m(M,N) {_V} ~> out(M,N)+", formula=lambda m, v: m * v)
     def mult_add_mv(self, m: Array, v: Array, out: Array) -> None:
         """out += m * v; v is a row, a column, or as large as m."""
 
-    @operation(f"m(M,N) {_V} ~> out(M,N)")
+    @operation(f"m(M,N) {_V} ~> out(M,N)", formula=lambda m, v: m / v)
     def divide_mv(self, m: Array, v: Array, out: Array) -> None:
         """out = m / v; v is a row, a column, or as large as m."""
 
@@ -453,39 +519,56 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
 
     # -- reductions and indexing -------------------------------------------------------------
 
-    @operation("a(*S) axis:axis -> out(*R)", where="reduces(S, axis, R)")
+    @operation("a(*S) axis:axis -> out(*R)", where="reduces(S, axis, R)", derived=True)
     def sum_t(self, a: Array, axis: int | None, out: Array) -> None:
         """out = sum of a over `axis` (None: all), which out may keep with size 1 or lack."""
+        self._sum(a, axis, out, False)
 
-    @operation("a(*S) axis:axis -> out(*R)+", where="reduces(S, axis, R)")
+    @operation("a(*S) axis:axis -> out(*R)+", where="reduces(S, axis, R)", derived=True)
     def sum_add_t(self, a: Array, axis: int | None, out: Array) -> None:
         """out += sum of a over `axis` (None: all), which out may keep with size 1 or lack."""
+        self._sum(a, axis, out, True)
 
-    @operation("a(*S) axis:int -> out(*R)", where="-len(R) <= axis < len(R); S == kept(R, axis)")
+    def _sum(self, a: Array, axis: int | None, out: Array, add: bool) -> None:
+        if axis is None:
+            self.compute(_summed(None, False), (a,), (out.reshape(()),), add)
+        else:
+            self.compute(_summed(axis % a.ndim, out.ndim == a.ndim), (a,), (out,), add)
+
+    @operation(
+        "a(*S) axis:int -> out(*R)",
+        where="-len(R) <= axis < len(R); S == kept(R, axis)",
+        formula=lambda a, out: fn.broadcast_to(a, out.shape),
+    )
     def broadcast_t(self, a: Array, axis: int, out: Array) -> None:
         """out = a repeated along `axis`, on which a has size 1."""
 
-    @operation("v(M,1)<N -> out(M,N)")
+    @operation("v(M,1)<N -> out(M,N)", derived=True)
     def binarize_v(self, v: Array, out: Array) -> None:
         """out[i, j] = 1 if j == v[i, 0] else 0."""
+        self.compute(_classes, (self._counting(out.shape[1]), v), (out,))
 
-    @operation("m(M,N) v(M,1)<N -> out(M,1)")
+    @operation("m(M,N) v(M,1)<N -> out(M,1)", derived=True)
     def index_m_by_v(self, m: Array, v: Array, out: Array) -> None:
         """out[i, 0] = m[i, v[i, 0]]."""
+        self.compute(_picked, (m, self._counting(m.shape[1]), v), (out,))
 
-    @operation("m(M,N) -> out(M,1)")
+    @operation("m(M,N) -> out(M,1)", formula=lambda m: fn.argmax(m, axis=1))
     def argmax_m(self, m: Array, out: Array) -> None:
         """out[i, 0] = index of the largest element of m[i], the first of equal ones."""
 
     # -- concatenation -----------------------------------------------------------------------
 
-    @operation("a(*S,M) b(*S,N) -> out(*S,M+N)")
+    @operation(
+        "a(*S,M) b(*S,N) -> out(*S,M+N)", formula=lambda a, b: fn.concatenate([a, b], axis=-1)
+    )
     def merge_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a and b side by side on the last axis."""
 
-    @operation("x(*S,K) -> out_a(*S,M)+ out_b(*S,N)+", where="K == M + N")
+    @operation("x(*S,K) -> out_a(*S,M)+ out_b(*S,N)+", where="K == M + N", derived=True)
     def split_add_tt(self, x: Array, out_a: Array, out_b: Array) -> None:
         """out_a += left part of x, out_b += right part of x, on the last axis."""
+        self.compute(_parts, (x, out_a), (out_a, out_b), accumulate=True)
 
     # -- random numbers ----------------------------------------------------------------------
 

@@ -8,11 +8,42 @@ that do not count, such as those after the end of a sequence.
 from __future__ import annotations
 
 import abc
+import functools
+from typing import Any
+
+import numpy as np
 
 from brainstorm.handlers.contracts import operation
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
 __all__ = ["SequenceOperations"]
+
+
+@functools.cache
+def _attention(causal: bool, lowest: float) -> Formula:
+    """Return `SequenceOperations.attention_softmax`; `lowest` is the least finite number."""
+
+    def weights(scores: Any, row: Any, column: Any, *mask: Any) -> Any:
+        allowed = [fn.less_equal(column, row)] * causal + [fn.not_equal(m, 0.0) for m in mask]
+        for condition in allowed:
+            scores = fn.where(condition, scores, -np.inf)
+        largest = fn.maximum(fn.max(scores, axis=2), lowest)  # where there is no key at all
+        terms = fn.exp(scores - largest)
+        return terms / fn.maximum(fn.sum(terms, axis=2), 1.0)  # one is exp(0), if there are any
+
+    return formula(weights)
+
+
+def _sinusoids(steps: int, size: int, dtype: Any) -> np.ndarray:
+    exponents = np.arange(size) // 2 * 2 / size
+    angles = np.arange(steps)[:, None, None] / 10000.0**exponents
+    angles[..., 1::2] += np.pi / 2
+    return np.sin(angles).astype(dtype)
+
+
+_repeated = formula(lambda target, source: fn.broadcast_to(source, target.shape))
 
 
 class SequenceOperations(abc.ABC):
@@ -39,24 +70,36 @@ class SequenceOperations(abc.ABC):
         If asked for, all the matrices of a or of b are transposed first: a is (K, G, M) then.
         """
 
-    @operation("scores(M,G,K) mask(K,G)? causal:bool ~> out(M,G,K)")
+    @operation("scores(M,G,K) mask(K,G)? causal:bool ~> out(M,G,K)", derived=True)
     def attention_softmax(
-        self, scores: Array, mask: Array | None, causal: bool, out: Array
+        self: Any, scores: Array, mask: Array | None, causal: bool, out: Array
     ) -> None:
         """out[m, g] = softmax of scores[m, g], over the keys k that m may attend to.
 
         These are the k where mask[k, g] is not 0 and, if `causal`, k <= m. The others get 0.
         """
+        steps, _, keys = scores.shape
+        masks = [] if mask is None or not mask.size else [mask.T]
+        rows, columns = self._counting(steps).reshape((-1, 1, 1)), self._counting(keys)
+        lowest = float(np.finfo(self.dtype).min)
+        weights = _attention(bool(causal), lowest)
+        self.compute(weights, (scores, rows, columns, *masks), (out,))
 
-    @operation("y(M,N) dy(M,N) ~> dx(M,N)")
+    @operation("y(M,N) dy(M,N) ~> dx(M,N)", formula=lambda y, dy: y * (dy - fn.sum(y * dy, axis=1)))
     def softmax_deriv_m(self, y: Array, dy: Array, dx: Array) -> None:
         """dx = y * (dy - sum(y * dy)), row by row, where y is a softmax of x."""
 
     # -- time --------------------------------------------------------------------------------
 
-    @operation("-> out(T,B,N)")
-    def fill_sinusoids(self, out: Array) -> None:
+    @operation("-> out(T,B,N)", derived=True)
+    def fill_sinusoids(self: Any, out: Array) -> None:
         """out[t, b, 2i] = sin(t / 10000 ** (2i / N)), and out[t, b, 2i + 1] = cos of the same."""
+        steps, _, size = out.shape
+        most = 1 << steps.bit_length()  # few tables serve every T
+        table = self._constant(
+            ("sinusoids", most, size), lambda: _sinusoids(most, size, self.dtype)
+        )
+        self.compute(_repeated, (out, table[:steps]), (out,))
 
     @operation("x(T,B,*S) mask(T,B,1)? -> out(T,B,*S)+add")
     def reverse_time(self, x: Array, mask: Array | None, out: Array, add: bool = False) -> None:

@@ -52,6 +52,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError, unknown
+from brainstorm.optree import Formula
 
 __all__ = ["KINDS", "Argument", "Contract", "along", "kept", "operation", "reduces"]
 
@@ -263,21 +264,50 @@ class Contract:
         )
 
 
-def operation(text: str, where: str = "", derived: bool = False) -> Callable[[F], F]:
+def operation(
+    text: str,
+    where: str = "",
+    derived: bool = False,
+    formula: Callable[..., Any] | None = None,
+) -> Callable[[F], F]:
     """Declare a method to be an operation with the contract `text` (grammar: see the module).
 
     Args:
         text: The contract.
         where: Conditions over symbols and arguments that are not arrays, joined by ``;``.
         derived: The method works on every handler as it is; else it is abstract.
+        formula: What is written, as the tree of those arguments that it names; then the method
+            computes that on every handler. If old content matters, and is none of the arguments,
+            it is added to.
     """
 
     def declare(function: F) -> F:
-        function.contract = _parse(text, where, function)  # type: ignore[attr-defined]
-        function.__isabstractmethod__ = not derived  # type: ignore[attr-defined]
-        return function
+        contract = _parse(text, where, function)
+        method = function if formula is None else _computed(contract, formula, function)
+        method.contract = contract  # type: ignore[attr-defined]
+        method.__isabstractmethod__ = not derived and formula is None  # type: ignore[attr-defined]
+        return method
 
     return declare
+
+
+def _computed(contract: Contract, formula: Callable[..., Any], declared: F) -> F:
+    """Return the method that computes a formula, with numbers as arrays of one element."""
+    names = list(contract.signature.parameters)
+    named = {argument.name: argument for argument in contract.arguments}
+    given = list(inspect.signature(formula).parameters)
+    reads = [(names.index(name), named[name].kind == "scalar") for name in given]
+    (written,) = (argument for argument in contract.arguments if argument.written)
+    place, adds = names.index(written.name), bool(written.kept) and written.name not in given
+    its_formula, count = Formula(formula), len(names)
+
+    @functools.wraps(declared)
+    def run(self: Any, *args: Any, **kwargs: Any) -> None:
+        values = args if len(args) == count and not kwargs else contract.complete(args, kwargs)
+        inputs = [self._as_number(values[i]) if is_number else values[i] for i, is_number in reads]
+        self.compute(its_formula, inputs, (values[place],), adds)
+
+    return run  # type: ignore[return-value]
 
 
 def _parse(text: str, where: str, function: Callable[..., Any]) -> Contract:

@@ -90,18 +90,8 @@ class NumpyHandler(NumpyImages, NumpySequences):
     # -- copy and fill -----------------------------------------------------------------------
 
     def copy_to(self, src: Array, dest: Array) -> None:
-        if src.shape != dest.shape:
-            raise HandlerValidationError(
-                f"copy_to(src, dest): argument 'dest': expected shape {src.shape}, that of src, "
-                f"got {dest.shape}"
-            )
-        try:
-            np.copyto(dest, src)
-        except TypeError as error:
-            raise HandlerValidationError(
-                f"copy_to(src, dest): argument 'src': expected a dtype that fits into {dest.dtype}"
-                f", got {src.dtype}. Use set_from_numpy to cast."
-            ) from error
+        self._check_copy(src, dest)
+        np.copyto(dest, src)
 
     def copy_to_if(self, src: Array, dest: Array, cond: Array) -> None:
         np.copyto(dest, src, where=self._nonzero(cond))

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -13,7 +11,7 @@ from brainstorm.handlers.numpy_ctc import Alignment
 from brainstorm.handlers.numpy_memory import Scratch
 from brainstorm.utils import Array
 
-__all__ = ["NumpySequences", "sinusoids"]
+__all__ = ["NumpySequences"]
 
 
 class NumpySequences(Handler):
@@ -80,10 +78,6 @@ class NumpySequences(Handler):
         np.subtract(dy, products, out=rest)
         np.multiply(rest, y, out=dx)
 
-    def fill_sinusoids(self, out: Array) -> None:
-        steps, _, size = out.shape
-        np.copyto(out, sinusoids(steps, size, self.dtype)[:, None])
-
     def reverse_time(self, x: Array, mask: Array | None, out: Array, add: bool = False) -> None:
         if mask is None or not mask.size:
             _write(x[::-1], out, add)
@@ -106,12 +100,3 @@ def _write(values: np.ndarray, out: np.ndarray, add: bool) -> None:
         np.add(out, values, out=out)
     else:
         np.copyto(out, values)
-
-
-@functools.lru_cache(maxsize=8)
-def sinusoids(steps: int, size: int, dtype: np.dtype) -> np.ndarray:
-    """Return what `SequenceOperations.fill_sinusoids` writes, (steps, size)."""
-    exponents = np.arange(size) // 2 * 2 / size
-    angles = np.arange(steps)[:, None] / 10000.0**exponents
-    angles[:, 1::2] += np.pi / 2
-    return np.sin(angles).astype(dtype)

@@ -14,9 +14,9 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
+from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.native import convolutions, pooling, products, rows
 from brainstorm.handlers.native.calls import Call, Replay, as_loop
-from brainstorm.handlers.native.elementwise import ProgramOperations
 from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import load
 from brainstorm.handlers.native.lowering import affine, lowered, with_activation
@@ -51,7 +51,7 @@ def is_available() -> bool:
 FEWEST_STEPS = 4
 
 
-class NativeHandler(ProgramOperations):
+class NativeHandler(NumpyHandler):
     """Handler for NumPy arrays that computes with oneDNN and with C, compiled when it is needed.
 
     What neither does (float64 products, arrays with unusual strides, ...) is done by NumPy, as is
@@ -211,6 +211,8 @@ class NativeHandler(ProgramOperations):
 
     run_program.executes = True  # type: ignore[attr-defined]
 
+    zeros = NumpyHandler.zeros
+
     # -- products ----------------------------------------------------------------------------
 
     dot_mm = lowered("dot_mm", functools.partial(products.build_dot, add=False))
@@ -234,3 +236,8 @@ class NativeHandler(ProgramOperations):
     maxpool2d_backward_batch = lowered("maxpool2d_backward_batch", pooling.build_maximum_deltas)
     avgpool2d_forward_batch = lowered("avgpool2d_forward_batch", pooling.build_average)
     avgpool2d_backward_batch = lowered("avgpool2d_backward_batch", pooling.build_average_deltas)
+
+
+# What is a formula, or a composition of others, is that here too: it is compiled.
+for _name in Handler.operations().keys() - Handler.__abstractmethods__ - vars(NativeHandler).keys():
+    setattr(NativeHandler, _name, getattr(Handler, _name))

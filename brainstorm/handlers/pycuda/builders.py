@@ -1,31 +1,13 @@
-"""Copies and matrix products: arguments to launches; and the table of all that is built so."""
+"""Products and remainders: arguments to launches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.pycuda import images, sequences, streams
 from brainstorm.handlers.pycuda.building import Building
+from brainstorm.handlers.pycuda.images import biased
 
-__all__ = ["BUILDERS"]
-
-
-def copy_to(build: Building, src: Any, dest: Any) -> None:
-    if src.shape != dest.shape:
-        raise HandlerValidationError(
-            f"copy_to(src, dest): argument 'dest': expected shape {src.shape}, that of src, got "
-            f"{dest.shape}"
-        )
-    if not np.can_cast(src.dtype, dest.dtype, "same_kind"):
-        raise HandlerValidationError(
-            f"copy_to(src, dest): argument 'src': expected a dtype that fits in {dest.dtype}, got "
-            f"{src.dtype}. Use set_from_numpy to cast."
-        )
-    build.copy(src, dest)
+__all__: list[str] = []  # found by the names of the operations
 
 
 def modulo_tt(build: Building, a: Any, b: Any, out: Any) -> None:
@@ -64,21 +46,4 @@ def batched_dot_mm(
 def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: str) -> None:
     build.product(a, b, out, transb=True)
     row = bias.reshape((1, bias.shape[0]))
-    build.program(images.biased(activation), [out, row], [out])
-
-
-#: Operation to what collects its launches, called with the arguments by name.
-BUILDERS: dict[str, Callable[..., None]] = {
-    "copy_to": copy_to,
-    "modulo_tt": modulo_tt,
-    "dot_mm": dot_mm,
-    "dot_add_mm": dot_add_mm,
-    "pack_m": pack_m,
-    "dot_add_packed": dot_add_packed,
-    "batched_dot_mm": batched_dot_mm,
-    "affine_mm": affine_mm,
-    "fill_gaussian": streams.fill_gaussian,
-    "generate_probability_mask": streams.generate_probability_mask,
-    **images.IMAGES,
-    **sequences.SEQUENCES,
-}
+    build.program(biased(activation), [out, row], [out])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class Building:
 
     def clear(self, target: DeviceArray) -> None:
         """Add the filling with zeros."""
-        self.repeat(self._as_number(0.0), target)
+        self.repeat(self.number(0.0), target)
 
     def temporary(self, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
         """Return memory that is this operation's until it ends."""
@@ -121,24 +121,15 @@ class Building:
         self._temporaries += 1
         return DeviceArray.at(self.device, memory, shape, dtype)
 
-    # -- what the table of op-tree operations asks a handler for --------------------------------
+    def constant(self, array: DeviceArray) -> DeviceArray:
+        """Return a constant of the handler, which is kept with the launches."""
+        self.kept.append(array)
+        return array
 
-    def _as_number(self, value: Any) -> DeviceArray:
+    def number(self, value: Any) -> DeviceArray:
         """Return a number, or an array of one element, as an array without dimensions."""
-        if isinstance(value, DeviceArray):
-            return value.reshape(())
-        return self.constant(float(value), lambda: np.array(value, self.dtype))
-
-    def _counting(self, length: int) -> DeviceArray:
-        """Return the row 0, 1, 2, ..."""
-        name = f"0 to {length}"
-        return self.constant(name, lambda: np.arange(length, dtype=self.dtype).reshape(1, -1))
-
-    def constant(self, name: Any, make: Callable[[], np.ndarray]) -> DeviceArray:
-        """Return an array that many operations use; `make` makes it."""
-        self.kept.append(self.handler._constant(name, make))
-        constant: DeviceArray = self.kept[-1]
-        return constant
+        number: DeviceArray = self.handler._as_number(value)
+        return number if isinstance(value, DeviceArray) else self.constant(number)
 
     # -- arrays without gaps -----------------------------------------------------------------
 

@@ -200,7 +200,8 @@ def _scatter(build: Building, values: Any, indices: Any, out: Any, axis: int, si
 
 
 def _onehot(build: Building, indices: Any, out: Any, axis: int, size: int) -> None:
-    classes = build._counting(size).reshape((size, *(1,) * (out.ndim - axis - 1)))
+    counting = build.constant(build.handler._counting(size))
+    classes = counting.reshape((size, *(1,) * (out.ndim - axis - 1)))
     build.program(_classes, [_as_indices(build, indices), classes], [out])
 
 

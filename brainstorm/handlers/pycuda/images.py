@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from brainstorm.handlers.pycuda.cudnn import DATA, FILTERS, FORWARD, Geometry
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 
-__all__ = ["IMAGES", "biased"]
+__all__ = ["biased"]
 
 #: Elements of the matrix that is made of images, about.
 COLUMNS = 1 << 25
@@ -122,7 +122,7 @@ class _Convolution:
         return build.temporary((max(1, images * self.rows * self.width * self.groups),))
 
 
-def conv_forward(
+def conv2d_forward_batch(
     build: Building, inputs: Any, weights: Any, bias: Any, outputs: Any, padding: Any, stride: Any,
     dilation: Any = None, groups: int = 1, add_outputs: bool = False, activation: str = "linear",
 ) -> None:  # fmt: skip
@@ -144,7 +144,7 @@ def conv_forward(
         build.program(activation_formula(activation), [rows], [rows])
 
 
-def conv_backward(
+def conv2d_backward_batch(
     build: Building, inputs: Any, weights: Any, padding: Any, stride: Any, in_deltas: Any,
     out_deltas: Any, weight_deltas: Any, bias_deltas: Any, add_gradients: bool = False,
     add_in_deltas: bool = True, dilation: Any = None, groups: int = 1,
@@ -203,6 +203,9 @@ def _deltas_of_images(
         )  # fmt: skip
 
 
+conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backward_batch
+
+
 # -- pooling --------------------------------------------------------------------------------------
 
 
@@ -211,10 +214,9 @@ def _windows(inputs: Any, outputs: Any, window: Any, padding: int, stride: Any) 
     return _axes(*((size, cells, places, padding, s, 1) for size, cells, places, s in sizes))
 
 
-def max_forward(
+def maxpool2d_forward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any, argmax: Any
 ) -> None:
-    """Build `maxpool2d_forward_batch`."""
     if np.prod(inputs.shape[1:]) > 2**24:
         raise HandlerValidationError(
             "maxpool2d_forward_batch: argument 'inputs': expected at most 2**24 elements per "
@@ -228,10 +230,9 @@ def max_forward(
     )  # fmt: skip
 
 
-def avg_forward(
+def avgpool2d_forward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any
 ) -> None:
-    """Build `avgpool2d_forward_batch`."""
     target, axes = build.target(outputs), _windows(inputs, outputs, window, padding, stride)
     source = build.dense(inputs)
     build.kernel("average_pool", target.size, source, target, target.size, inputs.shape[-1], axes)
@@ -250,29 +251,15 @@ def _pool_deltas(
     )  # fmt: skip
 
 
-def max_backward(
+def maxpool2d_backward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any, argmax: Any,
     in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
 ) -> None:  # fmt: skip
-    """Build `maxpool2d_backward_batch`."""
     _pool_deltas(build, window, padding, stride, argmax, in_deltas, out_deltas, add_in_deltas)
 
 
-def avg_backward(
+def avgpool2d_backward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any,
     in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
 ) -> None:  # fmt: skip
-    """Build `avgpool2d_backward_batch`."""
     _pool_deltas(build, window, padding, stride, None, in_deltas, out_deltas, add_in_deltas)
-
-
-IMAGES: dict[str, Callable[..., None]] = {
-    "conv2d_forward_batch": conv_forward,
-    "conv2d_backward_batch": conv_backward,
-    "conv3d_forward_batch": conv_forward,
-    "conv3d_backward_batch": conv_backward,
-    "maxpool2d_forward_batch": max_forward,
-    "maxpool2d_backward_batch": max_backward,
-    "avgpool2d_forward_batch": avg_forward,
-    "avgpool2d_backward_batch": avg_backward,
-}

@@ -15,11 +15,9 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.native.elementwise import OPERATIONS, program_of
-from brainstorm.handlers.pycuda import streams
+from brainstorm.handlers.pycuda import builders, images, sequences, streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
-from brainstorm.handlers.pycuda.builders import BUILDERS
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.composed import ComposedProgram, is_composed
 from brainstorm.handlers.pycuda.cudnn import Cudnn
@@ -39,9 +37,8 @@ __all__ = ["PyCudaHandler"]
 
 #: How products are computed.
 COMPUTE = ("f32", "tf32", "bf16")
-#: How many operations with their arguments, beside programs, and of each program, and how many
-#: constants in device memory are kept.
-MOST_CALLS, MOST_CALLS_OF_PROGRAM, MOST_CONSTANTS = 4096, 256, 1000
+#: How many operations with their arguments, beside programs, and of each program, are kept.
+MOST_CALLS, MOST_CALLS_OF_PROGRAM = 4096, 256
 
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
 
@@ -97,7 +94,6 @@ class PyCudaHandler(Handler):
         self._known: dict[Hashable, Building] = {}
         #: What was made of programs, with their launches; it goes when they do.
         self._programs: weakref.WeakKeyDictionary[Program, _Program] = weakref.WeakKeyDictionary()
-        self._constants: dict[Any, DeviceArray] = {}
         #: Memory to the matrices in it that were packed: place to what it was rounded to.
         self._packed: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]] = (
             weakref.WeakKeyDictionary()
@@ -152,13 +148,15 @@ class PyCudaHandler(Handler):
 
     def _lowered(
         self, known: dict[Hashable, Building], most: int, key: Hashable, name: str,
-        arguments: Mapping[str, Any],
+        build: Callable[..., None], arguments: Mapping[str, Any],
     ) -> Building:  # fmt: skip
         """Return what an operation comes down to; it is built when it is first asked for."""
         building = known.get(key)
         if building is None:
             with self._device.lock:
-                building = self._build(name, arguments)
+                building = Building(self, name)
+                build(building, **arguments)
+                building.finish()
                 if len(known) >= most:
                     known.clear()
                 known[key] = building
@@ -173,18 +171,6 @@ class PyCudaHandler(Handler):
             self._known.clear()
             for program in self._programs.values():
                 program.known.clear()
-
-    def _build(self, name: str, arguments: Mapping[str, Any]) -> Building:
-        building = Building(self, name)
-        if name == "run_program":
-            building.run(**arguments)
-        elif name in BUILDERS:
-            BUILDERS[name](building, **arguments)
-        else:
-            values = Handler.operations()[name].signature.bind(**arguments).args
-            building.run(**program_of(OPERATIONS[name](building, *values)))
-        building.finish()
-        return building
 
     def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
         if not is_queued:
@@ -228,17 +214,16 @@ class PyCudaHandler(Handler):
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
     ) -> None:
-        flags = tuple(map(bool, accumulate))
-        key = (*map(_place_of, inputs), *map(_place_of, outputs), flags)
+        key = (*map(_place_of, inputs), *map(_place_of, outputs), tuple(accumulate))
         arguments = {
             "program": program,
             "inputs": list(inputs),
             "outputs": list(outputs),
-            "accumulate": flags,
+            "accumulate": accumulate,
         }
-        known = self._program(program).known
-        building = self._lowered(known, MOST_CALLS_OF_PROGRAM, key, "run_program", arguments)
-        self.execute((building,), "run_program", (*inputs, *outputs))
+        known, name = self._program(program).known, "run_program"
+        building = self._lowered(known, MOST_CALLS_OF_PROGRAM, key, name, Building.run, arguments)
+        self.execute((building,), name, (*inputs, *outputs))
 
     run_program.executes = True  # type: ignore[attr-defined]
 
@@ -252,15 +237,6 @@ class PyCudaHandler(Handler):
             if known is None:
                 known = self._programs[program] = _Program(program, self)
         return known
-
-    def _constant(self, name: Any, make: Callable[[], np.ndarray]) -> DeviceArray:
-        """Return an array that many operations use, made when it is first asked for."""
-        array = self._constants.get(name)
-        if array is None:
-            if len(self._constants) >= MOST_CONSTANTS:
-                self._constants.clear()  # who uses them keeps them
-            array = self._constants[name] = self.create_from_numpy(make())
-        return array
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Copy from one array to another one of any dtype."""
@@ -331,7 +307,7 @@ def _place_of(value: Any) -> Hashable:
     return tuple(value) if type(value) is list else value
 
 
-def _method(name: str) -> Callable[..., None]:
+def _method(name: str, build: Callable[..., None]) -> Callable[..., None]:
     contract = Handler.operations()[name]
     names = tuple(contract.signature.parameters)
 
@@ -340,7 +316,7 @@ def _method(name: str) -> Callable[..., None]:
         values = contract.complete(args, kwargs)
         arguments = dict(zip(names, values, strict=True))
         key = (name, *map(_place_of, values))
-        building = self._lowered(self._known, MOST_CALLS, key, name, arguments)
+        building = self._lowered(self._known, MOST_CALLS, key, name, build, arguments)
         self.execute((building,), name, values)
 
     run.__isabstractmethod__ = False  # type: ignore[attr-defined]
@@ -348,6 +324,8 @@ def _method(name: str) -> Callable[..., None]:
     return run
 
 
-for _name in {**OPERATIONS, **BUILDERS}:
-    setattr(PyCudaHandler, _name, _method(_name))
+# What has a builder, a function of its name, is built.
+for _room in (builders, images, sequences, streams):
+    for _name in Handler.operations().keys() & vars(_room).keys():
+        setattr(PyCudaHandler, _name, _method(_name, getattr(_room, _name)))
 abc.update_abstractmethods(PyCudaHandler)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from brainstorm.handlers.numpy_sequences import sinusoids
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 
-__all__ = ["SEQUENCES", "add_picked"]
+__all__ = ["add_picked"]
 
 
 def take_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
@@ -38,12 +35,6 @@ def add_picked(
     build.kernel("chain_rows", picks, indices, following, picks)
     sizes = (rows.size, size, picks, inner)
     build.kernel("add_rows", rows.size, rows, indices, following, out, *sizes)
-
-
-def fill_sinusoids(build: Building, out: DeviceArray) -> None:
-    steps, _, size = out.shape
-    name = ("sinusoids", steps, size)
-    build.repeat(build.constant(name, lambda: sinusoids(steps, size, out.dtype)[:, None]), out)
 
 
 def reverse_time(
@@ -80,9 +71,3 @@ def ctc_loss(
         "align", batch, scores, label, on, sums, losses, target, forward, backward, steps, batch,
         classes, blocks=batch,
     )  # fmt: skip
-
-
-SEQUENCES: dict[str, Callable[..., None]] = {
-    function.__name__: function
-    for function in (take_rows_mv, add_rows_mv, fill_sinusoids, reverse_time, ctc_loss)
-}

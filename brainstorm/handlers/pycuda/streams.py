@@ -57,7 +57,7 @@ def fill_gaussian(
     build: Building, mean: Any, std: Any, out: DeviceArray, stream: DeviceStream | None = None
 ) -> None:
     """Build the operation of this name."""
-    numbers = [build._as_number(value) for value in (mean, std)]
+    numbers = [build.number(value) for value in (mean, std)]
     _draw(build, "random_normal", stream, numbers, out)
 
 
@@ -65,7 +65,7 @@ def generate_probability_mask(
     build: Building, mask: DeviceArray, probability: Any, stream: DeviceStream | None = None
 ) -> None:
     """Build the operation of this name."""
-    _draw(build, "random_mask", stream, [build._as_number(probability)], mask)
+    _draw(build, "random_mask", stream, [build.number(probability)], mask)
 
 
 def _draw(

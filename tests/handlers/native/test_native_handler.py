@@ -15,16 +15,26 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError, OutOfMemoryError
-from brainstorm.handlers import NumpyHandler, compiled_layout, compiler
-from brainstorm.handlers.native import NativeHandler, elementwise, lane, primitives
+from brainstorm.handlers import Handler, NumpyHandler, base_handler, compiled_layout, compiler
+from brainstorm.handlers.native import NativeHandler, lane, primitives
 from brainstorm.handlers.native.calls import Call
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_LAWS, check_handler
+from brainstorm.testing.handler_arguments import Arguments
+from brainstorm.testing.handler_arguments import Call as Example
+from tests.handlers.native.lowered import native_calls
 
 needs_compiler = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
 )
+
+#: Operations that are declared by their formulas.
+FORMULAS = [
+    name
+    for name, contract in Handler.operations().items()
+    if getattr(NativeHandler, name) is getattr(Handler, name) and contract.result is None
+]
 
 
 @pytest.mark.parametrize("law", HANDLER_LAWS)
@@ -38,6 +48,21 @@ def test_it_does_without_library_and_compiler(without, monkeypatch, tmp_path, la
     monkeypatch.setenv("CC", "no-such-compiler-here")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
     check_handler(without, laws=[law])
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", FORMULAS)
+def test_random_calls_of_formulas_are_compiled(name):
+    handler = NativeHandler(seed=1)
+    for seed in range(200):
+        arguments = Arguments(name, seed, np.float32, example=seed % 4)
+        call = Example(handler, arguments, strided=bool(seed & 4))
+        assert native_calls(handler, name, call.values) is not None
+        call.run()
+        for written, expected in arguments.expected().items():
+            np.testing.assert_allclose(
+                call.get(written), expected, 1e-5, 1e-6, err_msg=f"{arguments}: {written}"
+            )
 
 
 def test_info(native, monkeypatch):
@@ -255,13 +280,13 @@ def test_a_replay_is_one_call(native, counted):
 
 @needs_compiler
 def test_a_trace_keeps_its_numbers(monkeypatch):
-    monkeypatch.setattr(elementwise, "MOST_NUMBERS", 2)
+    monkeypatch.setattr(base_handler, "MOST_CONSTANTS", 2)
     handler, x = NativeHandler(seed=1), np.ones(3, np.float32)
     with handler.tracing(runs=False) as trace:
         handler.mult_st(0.25, x, x)
     for value in (1.5, 2.5, 3.5):
         handler.add_st(value, x, np.zeros_like(x))
-    assert 0.25 not in handler._numbers
+    assert 0.25 not in handler._constants
     trace.replay()
     np.testing.assert_array_equal(x, np.full(3, 0.25))
 

@@ -256,7 +256,7 @@ def test_operations_check_what_numpy_checks(handler):
     x = handler.zeros((2, 3))
     with pytest.raises(HandlerValidationError, match=r"'dest': expected shape \(2, 3\)"):
         handler.copy_to(x, handler.zeros((3, 2)))
-    with pytest.raises(HandlerValidationError, match="'src': expected a dtype that fits in int"):
+    with pytest.raises(HandlerValidationError, match="'src': expected a dtype that fits into int"):
         handler.copy_to(x, handler.create_from_numpy(np.zeros((2, 3), np.int32)))
     with pytest.raises(HandlerValidationError, match=r"'arr': expected shape \(2, 3\)"):
         handler.set_from_numpy(x, np.zeros(6))
