@@ -247,6 +247,14 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
             )
 
     @staticmethod
+    def _check_host(arr: Any) -> None:
+        if not isinstance(arr, np.ndarray):
+            raise HandlerValidationError(
+                f"create_from_numpy(arr): argument 'arr': expected a NumPy array, got "
+                f"{type(arr).__name__}"
+            )
+
+    @staticmethod
     def _check_copy(src: Array, dest: Array) -> None:
         if src.shape != dest.shape:
             raise HandlerValidationError(

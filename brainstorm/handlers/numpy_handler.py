@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.numpy_images import NumpyImages
@@ -75,10 +74,6 @@ class NumpyHandler(NumpyImages, NumpySequences):
     ) -> None:
         self._interpreter(program, inputs, outputs, accumulate)
 
-    def _nonzero(self, cond: Array) -> np.ndarray:
-        mask = self._scratch("mask", cond.shape, bool)
-        return np.not_equal(cond, 0, out=mask)
-
     # -- memory ------------------------------------------------------------------------------
 
     def allocate(self, shape: int | tuple[int, ...]) -> Array:
@@ -93,24 +88,14 @@ class NumpyHandler(NumpyImages, NumpySequences):
         self._check_copy(src, dest)
         np.copyto(dest, src)
 
-    def copy_to_if(self, src: Array, dest: Array, cond: Array) -> None:
-        np.copyto(dest, src, where=self._nonzero(cond))
-
     def create_from_numpy(self, arr: Any) -> Array:
-        if not isinstance(arr, np.ndarray):
-            raise HandlerValidationError(
-                f"create_from_numpy(arr): argument 'arr': expected a NumPy array, got "
-                f"{type(arr).__name__}"
-            )
+        self._check_host(arr)
         array = aligned_zeros(arr.shape, arr.dtype)
         array[...] = arr
         return array
 
     def fill(self, mem: Array, val: Any) -> None:
         np.copyto(mem, _scalar(val))
-
-    def fill_if(self, mem: Array, val: Any, cond: Array) -> None:
-        np.copyto(mem, _scalar(val), where=self._nonzero(cond))
 
     def get_numpy_copy(self, mem: Array) -> Any:
         self._check_own(mem)
@@ -124,22 +109,13 @@ class NumpyHandler(NumpyImages, NumpySequences):
     def is_fully_finite(self, a: Array) -> bool:
         return bool(np.isfinite(a, out=self._scratch("mask", a.shape, bool)).all())
 
-    # -- element-wise ------------------------------------------------------------------------
-
-    def abs_t(self, a: Array, out: Array) -> None:
-        np.abs(a, out=out)
-
-    def add_into_if(self, a: Array, out: Array, cond: Array) -> None:
-        np.add(out, a, out=out, where=self._nonzero(cond))
+    # -- element-wise: what layers do at every step (for the rest their formulas will do) -------
 
     def add_st(self, s: Any, t: Array, out: Array) -> None:
         np.add(t, _scalar(s), out=out)
 
     def add_tt(self, a: Array, b: Array, out: Array) -> None:
         np.add(a, b, out=out)
-
-    def subtract_tt(self, a: Array, b: Array, out: Array) -> None:
-        np.subtract(a, b, out=out)
 
     def mult_st(self, s: Any, t: Array, out: Array) -> None:
         np.multiply(t, _scalar(s), out=out)
@@ -150,46 +126,17 @@ class NumpyHandler(NumpyImages, NumpySequences):
     def mult_add_st(self, s: Any, t: Array, out: Array) -> None:
         np.add(out, np.multiply(t, _scalar(s), out=self._scratch("float", t.shape)), out=out)
 
-    def mult_add_tt(self, a: Array, b: Array, out: Array) -> None:
-        np.add(out, np.multiply(a, b, out=self._scratch("float", a.shape)), out=out)
-
-    def divide_tt(self, a: Array, b: Array, out: Array) -> None:
-        np.divide(a, b, out=out)
-
     def modulo_tt(self, a: Array, b: Array, out: Array) -> None:
         np.fmod(a, b, out=out)
 
-    def clip_t(self, a: Array, a_min: Any, a_max: Any, out: Array) -> None:
-        a.clip(_scalar(a_min), _scalar(a_max), out=out)
-
-    def log_t(self, a: Array, out: Array) -> None:
-        np.log(a, out=out)
-
-    def sqrt_t(self, a: Array, out: Array) -> None:
-        np.sqrt(a, out=out)
-
-    def power_t(self, a: Array, exponent: Any, out: Array) -> None:
-        np.power(a, _scalar(exponent), out=out)
-
-    def sign_t(self, a: Array, out: Array) -> None:
-        np.sign(a, out=out)
-
-    # -- matrix and vector, with broadcasting ------------------------------------------------
-
     def add_mv(self, m: Array, v: Array, out: Array) -> None:
         np.add(m, v, out=out)
-
-    def subtract_mv(self, m: Array, v: Array, out: Array) -> None:
-        np.subtract(m, v, out=out)
 
     def mult_mv(self, m: Array, v: Array, out: Array) -> None:
         np.multiply(m, v, out=out)
 
     def mult_add_mv(self, m: Array, v: Array, out: Array) -> None:
         np.add(out, np.multiply(m, v, out=self._scratch("float", m.shape)), out=out)
-
-    def divide_mv(self, m: Array, v: Array, out: Array) -> None:
-        np.divide(m, v, out=out)
 
     # -- products ----------------------------------------------------------------------------
 
@@ -222,31 +169,6 @@ class NumpyHandler(NumpyImages, NumpySequences):
 
     def broadcast_t(self, a: Array, axis: int, out: Array) -> None:
         np.copyto(out, a)
-
-    def binarize_v(self, v: Array, out: Array) -> None:
-        hit = self._scratch("mask", out.shape, bool)
-        np.copyto(out, np.equal(v, self._scratch.counting(out.shape[1]), out=hit))
-
-    def argmax_m(self, m: Array, out: Array) -> None:
-        where = self._scratch("index", (m.shape[0],), np.intp)
-        np.argmax(m, axis=1, out=where)
-        out[:, 0] = where
-
-    def index_m_by_v(self, m: Array, v: Array, out: Array) -> None:
-        # One-dimensional addresses into the memory of m, which may be part of a wider array.
-        rows, columns = m.shape
-        row_step, column_step = (step // m.itemsize for step in m.strides)
-        extent = (rows - 1) * row_step + (columns - 1) * column_step + 1
-        where = self._scratch("index", (rows,), np.intp)
-        np.copyto(where, v[:, 0], casting="unsafe")
-        np.multiply(where, column_step, out=where)
-        first = self._scratch("first", (rows,), np.intp)
-        np.multiply(self._scratch.positions(rows), row_step, out=first)
-        np.add(where, first, out=where)
-        # as_strided takes longer than all the rest.
-        contiguous = m.flags.c_contiguous
-        flat = m.reshape(extent) if contiguous else as_strided(m, (extent,), (m.itemsize,))
-        flat.take(where, out=out[:, 0], mode="clip")
 
     # -- concatenation -----------------------------------------------------------------------
 

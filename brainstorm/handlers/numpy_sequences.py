@@ -49,28 +49,6 @@ class NumpySequences(Handler):
         first, second = (x.T if turned else x for x, turned in ((a, transa), (b, transb)))
         np.matmul(first.swapaxes(0, 1), second.swapaxes(0, 1), out=out.swapaxes(0, 1))
 
-    def attention_softmax(
-        self, scores: Array, mask: Array | None, causal: bool, out: Array
-    ) -> None:
-        np.copyto(out, scores)
-        if causal:
-            rows, columns = (self._scratch.positions(n) for n in (out.shape[0], out.shape[2]))
-            later = self._scratch("mask", (len(rows), len(columns)), bool)
-            np.less(rows[:, None], columns, out=later)
-            np.copyto(out, -np.inf, where=later[:, None])
-        if mask is not None and mask.size:
-            absent = self._scratch("mask", mask.shape, bool)
-            np.copyto(out, -np.inf, where=np.equal(mask, 0, out=absent).T)
-        flat = out.reshape(-1, out.shape[-1])
-        column = self._scratch("column", (len(flat), 1))
-        np.maximum.reduce(flat, axis=1, keepdims=True, out=column)
-        column.clip(np.finfo(self.dtype).min, None, out=column)  # where there is no key at all
-        np.subtract(flat, column, out=flat)
-        np.exp(flat, out=flat)
-        self.sum_t(flat, 1, column)
-        column.clip(1.0, None, out=column)  # one term is exp(0), unless there is no key
-        np.divide(flat, column, out=flat)
-
     def softmax_deriv_m(self, y: Array, dy: Array, dx: Array) -> None:
         products = self._scratch("column", (len(y), 1))
         np.einsum("ij,ij->i", y, dy, out=products[:, 0])

@@ -251,11 +251,7 @@ class PyCudaHandler(Handler):
         return DeviceArray.new(self._device, sizes, self.dtype)
 
     def create_from_numpy(self, arr: Any) -> Array:
-        if not isinstance(arr, np.ndarray):
-            raise HandlerValidationError(
-                f"create_from_numpy(arr): argument 'arr': expected a NumPy array, got "
-                f"{type(arr).__name__}"
-            )
+        self._check_host(arr)
         array = DeviceArray.new(self._device, arr.shape, arr.dtype)
         self._device.upload(arr, array)
         return array
