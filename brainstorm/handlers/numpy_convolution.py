@@ -21,18 +21,36 @@ from brainstorm.handlers.base_images import Pair, Triple
 from brainstorm.handlers.numpy_memory import Scratch
 from brainstorm.utils import Array
 
-__all__ = ["NumpyConvolutions", "meet"]
+__all__ = ["NumpyConvolutions", "Windows", "offsets"]
 
 
-class _Windows(NamedTuple):
-    """How windows slide over images; all but `groups` have one number per spatial axis."""
+class Windows(NamedTuple):
+    """How windows slide over images; all but `groups` have one number per spatial axis.
+
+    Attributes:
+        kernel: The size of a window.
+        counts: How many there are.
+        padding: Zeros on each side.
+        stride: From one to the next.
+        dilation: From one cell of a window to the next.
+        groups: Groups of channels.
+    """
 
     kernel: Sequence[int]
     counts: Sequence[int]
     padding: Sequence[int]
     stride: Sequence[int]
-    dilation: Sequence[int]
-    groups: int
+    dilation: Sequence[int] = (1, 1)
+    groups: int = 1
+
+    @classmethod
+    def of(
+        cls, weights: Array, outputs: Array, padding: int | Sequence[int], stride: Sequence[int],
+        dilation: Sequence[int], groups: int,
+    ) -> Windows:  # fmt: skip
+        """Return the windows of a convolution."""
+        margins = padding if isinstance(padding, Sequence) else (padding,) * len(stride)
+        return cls(weights.shape[1:-1], outputs.shape[1:-1], margins, stride, dilation, groups)
 
 
 class NumpyConvolutions(Handler):
@@ -41,129 +59,72 @@ class NumpyConvolutions(Handler):
     _scratch: Scratch
 
     def conv2d_forward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        bias: Array,
-        outputs: Array,
-        padding: int | Pair,
-        stride: Pair,
-        dilation: Pair = (1, 1),
-        groups: int = 1,
-        add_outputs: bool = False,
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int | Pair,
+        stride: Pair, dilation: Pair = (1, 1), groups: int = 1, add_outputs: bool = False,
         activation: str = "linear",
-    ) -> None:
-        margins = padding if isinstance(padding, Sequence) else (padding, padding)
-        windows = _Windows(
-            weights.shape[1:3], outputs.shape[1:3], margins, stride, dilation, groups
-        )
-        out = _writable("conv2d_forward_batch", "outputs", outputs)
-        self._convolve(inputs, weights, bias, out, windows, add_outputs)
-        self.inplace_act_func[activation](out)
+    ) -> None:  # fmt: skip
+        windows = Windows.of(weights, outputs, padding, stride, dilation, groups)
+        self._convolve(inputs, weights, bias, outputs, windows, add_outputs, activation)
 
     def conv2d_backward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        padding: int | Pair,
-        stride: Pair,
-        in_deltas: Array,
-        out_deltas: Array,
-        weight_deltas: Array,
-        bias_deltas: Array,
-        add_gradients: bool = False,
-        add_in_deltas: bool = True,
-        dilation: Pair = (1, 1),
-        groups: int = 1,
-    ) -> None:
-        margins = padding if isinstance(padding, Sequence) else (padding, padding)
-        windows = _Windows(
-            weights.shape[1:3], out_deltas.shape[1:3], margins, stride, dilation, groups
-        )
-        if _is_there(weight_deltas):
-            target = _writable("conv2d_backward_batch", "weight_deltas", weight_deltas)
-            self._add_gradients(inputs, out_deltas, target, windows, add_gradients)
-        self._sum_bias(out_deltas, bias_deltas, add_gradients)
-        if _is_there(in_deltas):
-            self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
+        self, inputs: Array, weights: Array, padding: int | Pair, stride: Pair, in_deltas: Array,
+        out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
+        add_in_deltas: bool = True, dilation: Pair = (1, 1), groups: int = 1,
+    ) -> None:  # fmt: skip
+        windows = Windows.of(weights, out_deltas, padding, stride, dilation, groups)
+        self._add_gradients(inputs, out_deltas, weight_deltas, bias_deltas, windows, add_gradients)
+        self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
 
     def conv3d_forward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        bias: Array,
-        outputs: Array,
-        padding: int,
-        stride: Triple,
-        dilation: Triple = (1, 1, 1),
-        groups: int = 1,
-        activation: str = "linear",
-    ) -> None:
-        windows = _Windows(
-            weights.shape[1:4], outputs.shape[1:4], (padding,) * 3, stride, dilation, groups
-        )
-        out = _writable("conv3d_forward_batch", "outputs", outputs)
-        self._convolve(inputs, weights, bias, out, windows, add=False)
-        self.inplace_act_func[activation](out)
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int,
+        stride: Triple, dilation: Triple = (1, 1, 1), groups: int = 1, activation: str = "linear",
+    ) -> None:  # fmt: skip
+        windows = Windows.of(weights, outputs, padding, stride, dilation, groups)
+        self._convolve(inputs, weights, bias, outputs, windows, False, activation)
 
     def conv3d_backward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        padding: int,
-        stride: Triple,
-        in_deltas: Array,
-        out_deltas: Array,
-        weight_deltas: Array,
-        bias_deltas: Array,
-        add_gradients: bool = False,
-        add_in_deltas: bool = True,
-        dilation: Triple = (1, 1, 1),
-        groups: int = 1,
-    ) -> None:
-        windows = _Windows(
-            weights.shape[1:4], out_deltas.shape[1:4], (padding,) * 3, stride, dilation, groups
-        )
-        target = _writable("conv3d_backward_batch", "weight_deltas", weight_deltas)
-        self._add_gradients(inputs, out_deltas, target, windows, add_gradients)
-        self._sum_bias(out_deltas, bias_deltas, add_gradients)
-        if _is_there(in_deltas):
-            self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
+        self, inputs: Array, weights: Array, padding: int, stride: Triple, in_deltas: Array,
+        out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
+        add_in_deltas: bool = True, dilation: Triple = (1, 1, 1), groups: int = 1,
+    ) -> None:  # fmt: skip
+        windows = Windows.of(weights, out_deltas, padding, stride, dilation, groups)
+        self._add_gradients(inputs, out_deltas, weight_deltas, bias_deltas, windows, add_gradients)
+        self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
 
     # -- for any number of axes --------------------------------------------------------------
 
     def _convolve(
-        self,
-        inputs: Array,
-        weights: Array,
-        bias: Array,
-        outputs: Array,
-        windows: _Windows,
-        add: bool,
-    ) -> None:
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, windows: Windows,
+        add: bool, activation: str,
+    ) -> None:  # fmt: skip
+        out = _writable(f"conv{len(windows.stride)}d_forward_batch", "outputs", outputs)
         rows = self._rows(inputs, windows)
         kernels = weights.reshape(windows.groups, -1, rows.shape[2])
-        self._product(rows, kernels.transpose(0, 2, 1), _by_group(outputs, windows.groups), add)
+        self._product(rows, kernels.transpose(0, 2, 1), _by_group(out, windows.groups), add)
         if _is_there(bias):
-            np.add(outputs, bias, out=outputs)
+            np.add(out, bias, out=out)
+        self.inplace_act_func[activation](out)
 
     def _add_gradients(
-        self, inputs: Array, out_deltas: Array, weight_deltas: Array, windows: _Windows, add: bool
-    ) -> None:
-        rows = self._rows(inputs, windows)
-        deltas = _by_group(out_deltas, windows.groups).transpose(0, 2, 1)
-        gradients = weight_deltas.reshape(windows.groups, -1, rows.shape[2])
-        self._product(deltas, rows, gradients, add)
-
-    def _sum_bias(self, out_deltas: Array, bias_deltas: Array, add: bool) -> None:
+        self, inputs: Array, out_deltas: Array, weight_deltas: Array, bias_deltas: Array,
+        windows: Windows, add: bool,
+    ) -> None:  # fmt: skip
+        if _is_there(weight_deltas):
+            name = f"conv{len(windows.stride)}d_backward_batch"
+            target = _writable(name, "weight_deltas", weight_deltas)
+            rows = self._rows(inputs, windows)
+            deltas = _by_group(out_deltas, windows.groups).transpose(0, 2, 1)
+            self._product(deltas, rows, target.reshape(windows.groups, -1, rows.shape[2]), add)
         if _is_there(bias_deltas):
             flat = out_deltas.reshape(-1, out_deltas.shape[-1])
             (self.sum_add_t if add else self.sum_t)(flat, 0, bias_deltas)
 
     def _scatter(
-        self, weights: Array, in_deltas: Array, out_deltas: Array, windows: _Windows, add: bool
+        self, weights: Array, in_deltas: Array, out_deltas: Array, windows: Windows, add: bool
     ) -> None:
         """Write the deltas of the inputs: what each window gives, offset by offset."""
+        if not _is_there(in_deltas):
+            return
         n, *image, channels = in_deltas.shape
         groups, size = windows.groups, channels // windows.groups
         deltas = _by_group(out_deltas, groups)
@@ -171,12 +132,12 @@ class NumpyConvolutions(Handler):
         part = self._scratch("windows", (n, *windows.counts, channels))
         if not add:
             in_deltas.fill(0)
-        for offset, there, here in _offsets(image, windows):
+        for offset, there, here in offsets(image, windows):
             np.matmul(deltas, kernels[(..., *offset, slice(None))], out=_by_group(part, groups))
             target = in_deltas[there]
             np.add(target, part[here], out=target)
 
-    def _rows(self, inputs: Array, windows: _Windows) -> np.ndarray:
+    def _rows(self, inputs: Array, windows: Windows) -> np.ndarray:
         """Return (groups, rows, size): one window of the padded images per row (im2col)."""
         n, *image, channels = inputs.shape
         if any(windows.padding):
@@ -238,19 +199,18 @@ def _writable(operation: str, name: str, array: Array) -> Array:
     return array
 
 
-def _offsets(image: Sequence[int], windows: _Windows) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
+def offsets(image: Sequence[int], windows: Windows) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
     """Yield, for each offset in the window, where the inputs and the windows are that meet there.
 
     Yields:
         The offset, index into the images, index into the windows (that have an input there).
     """
     axes = []
-    for axis, kernel in enumerate(windows.kernel):
-        dilation, *rest = windows.dilation[axis], windows.padding[axis], windows.stride[axis]
-        spans = [
-            meet(i * dilation, image[axis], windows.counts[axis], *rest) for i in range(kernel)
-        ]
-        axes.append(list(enumerate(spans)))
+    for size, kernel, *rest, dilation, count in zip(
+        image, windows.kernel, windows.padding, windows.stride, windows.dilation, windows.counts,
+        strict=True,
+    ):  # fmt: skip
+        axes.append([(i, _meet(i * dilation, size, count, *rest)) for i in range(kernel)])
     every = slice(None)
     for found in itertools.product(*axes):
         offset, spans = zip(*found, strict=True)
@@ -258,7 +218,7 @@ def _offsets(image: Sequence[int], windows: _Windows) -> Iterator[tuple[tuple[in
         yield offset, (every, *there), (every, *here)
 
 
-def meet(offset: int, inputs: int, outputs: int, padding: int, stride: int) -> tuple[slice, slice]:
+def _meet(offset: int, inputs: int, outputs: int, padding: int, stride: int) -> tuple[slice, slice]:
     """Return the inputs at `offset` of the windows on one axis, and these windows, as slices."""
     shift = offset - padding
     first = max(0, -(shift // stride))
