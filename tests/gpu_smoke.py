@@ -13,7 +13,6 @@ import traceback
 import numpy as np
 
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
-from brainstorm.handlers.pycuda import kernel_sources
 from brainstorm.handlers.pycuda.modules import compile_text
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Dropout, FullyConnected, Lstm
@@ -23,6 +22,7 @@ from brainstorm.testing import HANDLER_LAWS, check_handler
 from brainstorm.training import SgdStepper
 from tests import cudashim
 from tests.networks import classifier
+from tools.gpu_sources import kernel_sources
 
 failures = []
 

@@ -1,6 +1,6 @@
 """Compiles every kernel of the PyCudaHandler with NVIDIA's nvcc, for all GPUs it knows.
 
-    python tools/gpu_compile.py [--nvcc PROGRAM] [ARCHITECTURE ...]
+    python -m tools.gpu_compile [--nvcc PROGRAM] [ARCHITECTURE ...]
 
 No GPU is needed. What nvcc remarks is shown; the program fails if a kernel does not compile or
 needs more registers than there are (it spills them into memory). Without an nvcc it says so and
@@ -17,7 +17,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from brainstorm.handlers.pycuda import kernel_sources
+from tools.gpu_sources import kernel_sources
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 #: As the handler has them; no remarks about what is not used: op-trees name all they get.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,18 +12,6 @@ from brainstorm.handlers.pycuda.dlpack import KDL_CUDA, capsule
 from brainstorm.handlers.pycuda.driver import Device, Memory
 
 __all__ = ["DeviceArray"]
-
-
-class _Place:
-    """Describes memory to NumPy, which then counts strides; nothing of it may ever be read."""
-
-    def __init__(self, address: int, shape: tuple[int, ...], dtype: Any) -> None:
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": shape,
-            "typestr": np.dtype(dtype).str,
-            "version": 3,
-        }
 
 
 class DeviceArray:
@@ -79,7 +68,15 @@ class DeviceArray:
     @classmethod
     def at(cls, device: Device, memory: Memory, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """Return an array at the beginning of some memory."""
-        return cls(device, memory, np.asarray(_Place(memory.address or 256, shape, dtype)))
+        # NumPy then counts strides; it must never read.
+        described = {
+            "data": (memory.address or 256, False),
+            "shape": shape,
+            "typestr": np.dtype(dtype).str,
+            "version": 3,
+        }
+        shadow = np.asarray(types.SimpleNamespace(__array_interface__=described))
+        return cls(device, memory, shadow)
 
     # -- views -------------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ from brainstorm.optree.stages import schedule
 
 __all__ = ["DeviceProgram"]
 
-#: How many layouts, and how many sets of arrays, a program remembers.
-MOST_LAYOUTS, MOST_CALLS = 32, 1024
+#: How many layouts a program remembers.
+MOST_LAYOUTS = 32
 
 
 class DeviceProgram:
@@ -42,7 +42,6 @@ class DeviceProgram:
         self._schedule = schedule(program)
         self._program, self._device = program, device
         self._layouts: dict[Any, tuple[Layout, list[DeviceArray]]] = {}
-        self._calls: dict[Any, list[Launch]] = {}
 
     def collect(
         self,
@@ -57,15 +56,18 @@ class DeviceProgram:
             HandlerValidationError: An array has another shape than the program.
         """
         flags = tuple(map(bool, accumulate))
-        arrays = [*inputs, *outputs]
-        key = (*((a.address, a.shape, a.strides, a.dtype.num) for a in arrays), flags)
-        found = self._calls.get(key)
-        if found is None:
-            self._check(inputs, outputs, flags)
-            if len(self._calls) >= MOST_CALLS:
-                self._calls.clear()
-            found = self._calls[key] = self._build(inputs, outputs, flags)
-        build.launches += found
+        self._check(inputs, outputs, flags)
+        layout, buffers = self._layout(inputs, outputs, flags)
+        shadows = [array.shadow for array in (*inputs, *outputs)]
+        pointers, numbers = layout.arguments(shadows)
+        p = n = 0
+        for loop in layout.loops:
+            # Threads and chunks are for the CPU.
+            n, end = n + 2, n + 2 + loop.extents
+            stop = end + len(loop.constants)
+            given = pointers[p : p + loop.arrays], numbers[n:end], numbers[end:stop]
+            build.launches.append(self._launch(loop, *given, buffers))
+            p, n = p + loop.arrays, stop
 
     def _check(self, inputs: Any, outputs: Any, flags: tuple[bool, ...]) -> None:
         for what, values, arrays in (
@@ -79,26 +81,6 @@ class DeviceProgram:
                     f"op-tree on a GPU: expected {what}s of shapes {expected}, got {got} and "
                     f"accumulate={flags}. Linearise the trees again for other shapes."
                 )
-
-    def _build(
-        self,
-        inputs: Sequence[DeviceArray],
-        outputs: Sequence[DeviceArray],
-        flags: tuple[bool, ...],
-    ) -> list[Launch]:
-        layout, buffers = self._layout(inputs, outputs, flags)
-        shadows = [array.shadow for array in (*inputs, *outputs)]
-        pointers, numbers = layout.arguments(shadows)
-        launches = []
-        p = n = 0
-        for loop in layout.loops:
-            # Threads and chunks are for the CPU.
-            n, end = n + 2, n + 2 + loop.extents
-            stop = end + len(loop.constants)
-            given = pointers[p : p + loop.arrays], numbers[n:end], numbers[end:stop]
-            launches.append(self._launch(loop, *given, buffers))
-            p, n = p + loop.arrays, stop
-        return launches
 
     def _launch(
         self,

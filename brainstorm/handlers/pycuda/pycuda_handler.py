@@ -7,6 +7,7 @@ import abc
 import dataclasses
 import functools
 import itertools
+import types
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -148,22 +149,22 @@ class PyCudaHandler(Handler):
 
     def _lowered(
         self, known: dict[Hashable, Building], most: int, key: Hashable, name: str,
-        build: Callable[..., None], arguments: Mapping[str, Any],
-    ) -> Building:  # fmt: skip
-        """Return what an operation comes down to; it is built when it is first asked for."""
+        arguments: Sequence[Any], build: Callable[[Building], None],
+    ) -> None:  # fmt: skip
+        """Do what an operation comes down to; it is built when it is first asked for."""
         building = known.get(key)
         if building is None:
             with self._device.lock:
                 building = Building(self, name)
-                build(building, **arguments)
+                build(building)
                 building.finish()
                 if len(known) >= most:
                     known.clear()
                 known[key] = building
-        return building
+        self.execute((building,), name, arguments)
 
-    def new_lane(self) -> _Lane:
-        return _Lane(self)
+    def new_lane(self) -> Any:
+        return types.SimpleNamespace(clear=self._forget, version=0)
 
     def _forget(self) -> None:
         """Forget what operations came down to for arrays that there were."""
@@ -215,15 +216,11 @@ class PyCudaHandler(Handler):
         accumulate: Sequence[bool],
     ) -> None:
         key = (*map(_place_of, inputs), *map(_place_of, outputs), tuple(accumulate))
-        arguments = {
-            "program": program,
-            "inputs": list(inputs),
-            "outputs": list(outputs),
-            "accumulate": accumulate,
-        }
-        known, name = self._program(program).known, "run_program"
-        building = self._lowered(known, MOST_CALLS_OF_PROGRAM, key, name, Building.run, arguments)
-        self.execute((building,), name, (*inputs, *outputs))
+        made = self._program(program)
+        self._lowered(
+            made.known, MOST_CALLS_OF_PROGRAM, key, "run_program", (*inputs, *outputs),
+            lambda building: made.executor.collect(building, inputs, outputs, accumulate),
+        )  # fmt: skip
 
     run_program.executes = True  # type: ignore[attr-defined]
 
@@ -287,15 +284,6 @@ class _Program:
         )
 
 
-class _Lane:
-    """Lets the handler forget places when the memory of a network moves."""
-
-    version = 0
-
-    def __init__(self, handler: PyCudaHandler) -> None:
-        self.clear = handler._forget
-
-
 def _place_of(value: Any) -> Hashable:
     """Return what launches depend on of an argument: where an array lies, and how."""
     if isinstance(value, DeviceArray):
@@ -310,10 +298,11 @@ def _method(name: str, build: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(getattr(Handler, name))
     def run(self: PyCudaHandler, *args: Any, **kwargs: Any) -> None:
         values = contract.complete(args, kwargs)
-        arguments = dict(zip(names, values, strict=True))
         key = (name, *map(_place_of, values))
-        building = self._lowered(self._known, MOST_CALLS, key, name, build, arguments)
-        self.execute((building,), name, values)
+        self._lowered(
+            self._known, MOST_CALLS, key, name, values,
+            lambda building: build(building, **dict(zip(names, values, strict=True))),
+        )  # fmt: skip
 
     run.__isabstractmethod__ = False  # type: ignore[attr-defined]
     run.executes = True  # type: ignore[attr-defined]

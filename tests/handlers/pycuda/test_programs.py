@@ -223,12 +223,16 @@ def test_indices_of_64_bits(handler, monkeypatch, rng):
 
 def test_what_is_remembered_is_bounded(handler, monkeypatch):
     monkeypatch.setattr(pycuda_handler, "MOST_CALLS", 3)
-    arrays = [handler.ones((2,)) for _ in range(10)]
+    monkeypatch.setattr(pycuda_handler, "MOST_CALLS_OF_PROGRAM", 2)
+    arrays, three = [handler.ones((2,)) for _ in range(10)], handler.zeros((2,))
+    handler.fill(three, 3.0)
     for _ in range(2):
         for x in arrays:
             handler.add_tt(x, x, x)
-    assert len(handler._known) <= pycuda_handler.MOST_CALLS
-    assert all((x.get() == 4).all() for x in arrays)
+            handler.modulo_tt(x, three, x)
+    assert 1 < len(handler._known) <= 3
+    assert max(len(made.known) for made in handler._programs.values()) == 2
+    assert all((x.get() == 1).all() for x in arrays)
 
 
 def test_what_is_remembered_of_programs_ends_with_them(handler):

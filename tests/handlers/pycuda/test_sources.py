@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brainstorm.handlers.pycuda import kernel_sources
 from brainstorm.handlers.pycuda.modules import FILES, compile_text
+from tools.gpu_sources import kernel_sources
 
 SOURCES = kernel_sources()
 
