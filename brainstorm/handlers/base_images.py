@@ -43,18 +43,10 @@ class ImageOperations(abc.ABC):
         where=_CONV2D_SIZES,
     )
     def conv2d_forward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        bias: Array,
-        outputs: Array,
-        padding: int | Pair,
-        stride: Pair,
-        dilation: Pair = (1, 1),
-        groups: int = 1,
-        add_outputs: bool = False,
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int | Pair,
+        stride: Pair, dilation: Pair = (1, 1), groups: int = 1, add_outputs: bool = False,
         activation: str = "linear",
-    ) -> None:
+    ) -> None:  # fmt: skip
         """outputs[n,p,q,f] = bias[f] + sum over i,j,c of x[n,p*s+i*d,q*s+j*d,c] * weights[f,i,j,c].
 
         x is `inputs` with `padding` zeros on every side (or on each side of rows, of columns);
@@ -81,20 +73,10 @@ class ImageOperations(abc.ABC):
         where=_CONV2D_SIZES,
     )
     def conv2d_backward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        padding: int | Pair,
-        stride: Pair,
-        in_deltas: Array,
-        out_deltas: Array,
-        weight_deltas: Array,
-        bias_deltas: Array,
-        add_gradients: bool = False,
-        add_in_deltas: bool = True,
-        dilation: Pair = (1, 1),
-        groups: int = 1,
-    ) -> None:
+        self, inputs: Array, weights: Array, padding: int | Pair, stride: Pair, in_deltas: Array,
+        out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
+        add_in_deltas: bool = True, dilation: Pair = (1, 1), groups: int = 1,
+    ) -> None:  # fmt: skip
         """Write the derivatives of `conv2d_forward_batch`.
 
         Those that are None or an array of size 0 are not computed. With in_deltas alone this is a
@@ -121,17 +103,9 @@ class ImageOperations(abc.ABC):
         where=_CONV3D_SIZES,
     )
     def conv3d_forward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        bias: Array,
-        outputs: Array,
-        padding: int,
-        stride: Triple,
-        dilation: Triple = (1, 1, 1),
-        groups: int = 1,
-        activation: str = "linear",
-    ) -> None:
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int,
+        stride: Triple, dilation: Triple = (1, 1, 1), groups: int = 1, activation: str = "linear",
+    ) -> None:  # fmt: skip
         """Do what `conv2d_forward_batch` does, with one more axis (depth) in front of the rows."""
 
     @operation(
@@ -141,20 +115,10 @@ class ImageOperations(abc.ABC):
         where=_CONV3D_SIZES,
     )
     def conv3d_backward_batch(
-        self,
-        inputs: Array,
-        weights: Array,
-        padding: int,
-        stride: Triple,
-        in_deltas: Array,
-        out_deltas: Array,
-        weight_deltas: Array,
-        bias_deltas: Array,
-        add_gradients: bool = False,
-        add_in_deltas: bool = True,
-        dilation: Triple = (1, 1, 1),
-        groups: int = 1,
-    ) -> None:
+        self, inputs: Array, weights: Array, padding: int, stride: Triple, in_deltas: Array,
+        out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
+        add_in_deltas: bool = True, dilation: Triple = (1, 1, 1), groups: int = 1,
+    ) -> None:  # fmt: skip
         """Write the derivatives of `conv3d_forward_batch`; see `conv2d_backward_batch`.
 
         Only in_deltas may be None or an array of size 0.
@@ -166,14 +130,9 @@ class ImageOperations(abc.ABC):
         where=_POOL_SIZES,
     )
     def maxpool2d_forward_batch(
-        self,
-        inputs: Array,
-        window: Pair,
-        outputs: Array,
-        padding: int,
-        stride: Pair,
+        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
         argmax: Array,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """outputs = largest input in each window; padding does not count.
 
         argmax = its index (row * W + column) * C + channel in the image; of equal inputs the
@@ -187,17 +146,9 @@ class ImageOperations(abc.ABC):
         where=_POOL_SIZES,
     )
     def maxpool2d_backward_batch(
-        self,
-        inputs: Array,
-        window: Pair,
-        outputs: Array,
-        padding: int,
-        stride: Pair,
-        argmax: Array,
-        in_deltas: Array,
-        out_deltas: Array,
-        add_in_deltas: bool = True,
-    ) -> None:
+        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
+        argmax: Array, in_deltas: Array, out_deltas: Array, add_in_deltas: bool = True,
+    ) -> None:  # fmt: skip
         """in_deltas at each window's argmax += out_deltas; all are cleared before if not to add."""
 
     @operation(
@@ -215,16 +166,9 @@ class ImageOperations(abc.ABC):
         where=_POOL_SIZES,
     )
     def avgpool2d_backward_batch(
-        self,
-        inputs: Array,
-        window: Pair,
-        outputs: Array,
-        padding: int,
-        stride: Pair,
-        in_deltas: Array,
-        out_deltas: Array,
-        add_in_deltas: bool = True,
-    ) -> None:
+        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
+        in_deltas: Array, out_deltas: Array, add_in_deltas: bool = True,
+    ) -> None:  # fmt: skip
         """in_deltas in each window += out_deltas / number of inputs in the window.
 
         All are cleared before if not to add.

@@ -130,16 +130,16 @@ class Scratch(threading.local):
 
     def counting(self, length: int) -> np.ndarray:
         """Return 0, 1, ..., length - 1 as a read-only part of a kept array."""
-        return self._constant("counting", length, np.arange, self._dtype)
+        return self._constant("counting", length, self._dtype)
 
     def positions(self, length: int) -> np.ndarray:
         """Return what `counting` does, as integers that can index."""
-        return self._constant("positions", length, np.arange, np.intp)
+        return self._constant("positions", length, np.intp)
 
-    def _constant(self, slot: str, length: int, make: Any, dtype: Any) -> np.ndarray:
+    def _constant(self, slot: str, length: int, dtype: Any) -> np.ndarray:
         held = self._slots.get(slot)
         if held is None or held.size < length:
-            held = make(length, dtype=dtype)
+            held = np.arange(length, dtype=dtype)
             held.flags.writeable = False
             self._slots[slot] = held
         return held[:length]

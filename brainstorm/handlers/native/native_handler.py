@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,17 +27,6 @@ __all__ = ["NativeHandler", "is_available"]
 
 #: Types that factors of products can have.
 COMPUTE = ("float32", "bf16")
-
-_handlers: weakref.WeakSet[NativeHandler] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for handler in list(_handlers):
-        handler.threads = 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_available() -> bool:
@@ -72,8 +59,6 @@ class NativeHandler(NumpyHandler):
         HandlerValidationError: An argument is not what it should be, or this machine cannot compute
             in bfloat16.
 
-    Attributes:
-        threads: How many threads an operation uses at most.
     """
 
     context = "native"
@@ -94,7 +79,7 @@ class NativeHandler(NumpyHandler):
             raise HandlerValidationError(
                 f"NativeHandler(threads): expected a positive integer or None, got {threads!r}"
             )
-        self.threads = threads or default_threads()
+        self._threads = threads or default_threads()
         self._connect()
         super().__init__(dtype, seed)
         if compute == "bf16":
@@ -124,12 +109,14 @@ class NativeHandler(NumpyHandler):
         return cls(description["dtype"], compute=description.get("compute", "float32"))
 
     def _connect(self) -> None:
-        if is_forked():
-            self.threads = 1
         self._library, self._library_name = load()
         #: Why formulas run on NumPy, for those that do.
         self._refusals: list[str] = []
-        _handlers.add(self)
+
+    @property
+    def threads(self) -> int:
+        """How many threads an operation uses at most."""
+        return 1 if is_forked() else self._threads
 
     def new_lane(self) -> Lane:
         return Lane(self._library, self.threads, self._compute == "bf16", self._refusals)

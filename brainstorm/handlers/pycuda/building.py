@@ -164,15 +164,9 @@ class Building:
     # -- products ----------------------------------------------------------------------------
 
     def product(
-        self,
-        a: DeviceArray,
-        b: DeviceArray,
-        out: DeviceArray,
-        transa: bool = False,
-        transb: bool = False,
-        add: bool = False,
-        is_packed: bool = False,
-    ) -> None:
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, transa: bool = False,
+        transb: bool = False, add: bool = False, is_packed: bool = False,
+    ) -> None:  # fmt: skip
         """Add out = a @ b, or out += a @ b; transposed first if asked for.
 
         The arrays are matrices, or stacks of matrices: their first axis counts the products. For b

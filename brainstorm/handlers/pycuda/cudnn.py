@@ -125,15 +125,9 @@ class Cudnn:
         return None if file is None else cls(ctypes.CDLL(file), device, compute)
 
     def convolve(
-        self,
-        build: Building,
-        which: _Pass,
-        images: DeviceArray,
-        filters: DeviceArray,
-        outputs: DeviceArray,
-        geometry: Geometry,
-        add: bool,
-    ) -> bool:
+        self, build: Building, which: _Pass, images: DeviceArray, filters: DeviceArray,
+        outputs: DeviceArray, geometry: Geometry, add: bool,
+    ) -> bool:  # fmt: skip
         """Add one of the passes to what is built.
 
         Args:
@@ -172,14 +166,9 @@ class Cudnn:
         return described.set("cudnnSetTensorNdDescriptor", kind, axes, sizes, steps)
 
     def _made(
-        self,
-        build: Building,
-        which: _Pass,
-        algorithm: int,
-        read: tuple[DeviceArray, DeviceArray],
-        written: DeviceArray,
-        geometry: Geometry,
-    ) -> Callable[[DeviceArray, bool], Callable[[], int]]:
+        self, build: Building, which: _Pass, algorithm: int, read: tuple[DeviceArray, DeviceArray],
+        written: DeviceArray, geometry: Geometry,
+    ) -> Callable[[DeviceArray, bool], Callable[[], int]]:  # fmt: skip
         """Return what makes the call that writes to some memory, or adds, and returns a status."""
         library, handle = self._library, self._handle
         convolution = _Descriptor(library, "Convolution")

@@ -55,13 +55,9 @@ def _packed_call(
 
 
 def packed_launch(
-    device: Device,
-    kernel: Kernel,
-    blocks: tuple[int, int],
-    block: tuple[int, int, int],
-    arguments: bytes,
-    keep: Any = (),
-) -> Launch:
+    device: Device, kernel: Kernel, blocks: tuple[int, int], block: tuple[int, int, int],
+    arguments: bytes, keep: Any = (),
+) -> Launch:  # fmt: skip
     """Return the launch of a kernel with packed arguments.
 
     Args:

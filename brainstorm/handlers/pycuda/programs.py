@@ -83,13 +83,9 @@ class DeviceProgram:
                 )
 
     def _launch(
-        self,
-        loop: Loop,
-        pointers: np.ndarray,
-        numbers: np.ndarray,
-        constants: np.ndarray,
+        self, loop: Loop, pointers: np.ndarray, numbers: np.ndarray, constants: np.ndarray,
         keep: Any,
-    ) -> Launch:
+    ) -> Launch:  # fmt: skip
         sizes = [int(size) for size in numbers[: loop.rank]]
         strides = numbers[loop.rank :].reshape(-1, loop.rank)
         reach = max([math.prod(sizes), *(np.abs(strides) @ np.array(sizes)).tolist()])

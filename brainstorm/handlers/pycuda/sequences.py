@@ -22,13 +22,9 @@ def add_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArra
 
 
 def add_picked(
-    build: Building,
-    rows: DeviceArray,
-    indices: DeviceArray,
-    out: DeviceArray,
-    size: int,
+    build: Building, rows: DeviceArray, indices: DeviceArray, out: DeviceArray, size: int,
     inner: int,
-) -> None:
+) -> None:  # fmt: skip
     """Add out (outer, size, inner) += rows (outer, picks, inner), in the rows that are named."""
     picks = indices.size
     following = build.temporary((picks,), np.int32)
@@ -52,13 +48,9 @@ def reverse_time(
 
 
 def ctc_loss(
-    build: Building,
-    x: DeviceArray,
-    labels: DeviceArray,
-    mask: DeviceArray | None,
-    loss: DeviceArray,
-    deltas: DeviceArray,
-) -> None:
+    build: Building, x: DeviceArray, labels: DeviceArray, mask: DeviceArray | None,
+    loss: DeviceArray, deltas: DeviceArray,
+) -> None:  # fmt: skip
     steps, batch, classes = x.shape
     scores, label = build.dense(x), build.dense(labels)
     on = build.dense(mask) if mask is not None and mask.size else None
