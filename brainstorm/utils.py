@@ -37,6 +37,7 @@ __all__ = [
     "NAME_BLACKLIST",
     "PYTHON_IDENTIFIER",
     "Array",
+    "Arrays",
     "InitializationError",
     "IteratorValidationError",
     "LayerValidationError",
@@ -69,6 +70,7 @@ __all__ = [
 
 #: An array of whatever type the handler in use works on.
 Array: TypeAlias = Any
+Arrays: TypeAlias = Sequence[Array]
 
 T = TypeVar("T")
 

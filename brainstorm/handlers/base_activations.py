@@ -158,19 +158,14 @@ def activation_tables(handler: Any) -> tuple[ActivationTable, ...]:
 
 
 def _function(handler: Any, name: str) -> Function:
-    if name == "linear":
-        return handler.copy_to
     own = activation(name).name
     return getattr(handler, own) if own in _declared else partial(_forward, handler, own)
 
 
 def _derivative(handler: Any, name: str) -> Function:
-    if name == "linear":
-        return partial(_derive_linear, handler.copy_to)
     own = activation(name).name
-    if own in _declared:
-        return getattr(handler, f"{own}_deriv")
-    return partial(_backward, handler, own)
+    declared = own in _declared
+    return getattr(handler, f"{own}_deriv") if declared else partial(_backward, handler, own)
 
 
 def _function_in_place(handler: Any, name: str) -> Function:
@@ -194,10 +189,6 @@ def _nothing(*arrays: Array) -> None:
 
 def _overwrite(function: Function, x: Array) -> None:
     function(x, x)
-
-
-def _derive_linear(copy_to: Function, x: Array, y: Array, dy: Array, dx: Array) -> None:
-    copy_to(dy, dx)
 
 
 def _require_input(

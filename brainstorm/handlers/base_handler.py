@@ -31,7 +31,7 @@ from brainstorm.handlers.numpy_memory import out_of_memory
 from brainstorm.handlers.traces import State, Trace
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
-from brainstorm.utils import Array
+from brainstorm.utils import Array, Arrays
 
 __all__ = ["Handler"]
 
@@ -125,11 +125,7 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
 
     @abc.abstractmethod
     def run_program(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         """Compute op-trees: write or add the value of each tree to its output.
 
@@ -281,8 +277,8 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
     def compute(
         self,
         formula: Formula,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
+        inputs: Arrays,
+        outputs: Arrays,
         accumulate: bool | Sequence[bool] = False,
     ) -> None:
         """Compute a formula: write or add each of its values to the output at its place.

@@ -21,7 +21,7 @@ from brainstorm.handlers.contracts import KINDS, Argument, Contract
 from brainstorm.handlers.numpy_memory import address_of, steps_of
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program
-from brainstorm.utils import Array
+from brainstorm.utils import Array, Arrays
 
 __all__ = ["DebugArray", "DebugHandler"]
 
@@ -170,11 +170,7 @@ class DebugHandler(Handler):
         return {**self.handler.info(), "checks": type(self).__name__}
 
     def run_program(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         """Check the arrays of a program, run it, and look for NaN and infinity.
 

@@ -16,7 +16,7 @@ from brainstorm.handlers.numpy_sequences import NumpySequences
 from brainstorm.optree import Program
 from brainstorm.optree.interpreter import Interpreter
 from brainstorm.randomness import RandomState
-from brainstorm.utils import Array
+from brainstorm.utils import Array, Arrays
 
 __all__ = ["NumpyHandler"]
 
@@ -66,11 +66,7 @@ class NumpyHandler(NumpyImages, NumpySequences):
         }
 
     def run_program(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         self._interpreter(program, inputs, outputs, accumulate)
 

@@ -21,7 +21,7 @@ from brainstorm.handlers.native.lowering import affine, lowered, with_activation
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.optree import Program
-from brainstorm.utils import Array
+from brainstorm.utils import Arrays
 
 __all__ = ["NativeHandler", "is_available"]
 
@@ -183,11 +183,7 @@ class NativeHandler(NumpyHandler):
             self.execute((loop,), loop.name)
 
     def run_program(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         flags = tuple(accumulate)
         calls: Any = self.lane.program(program, inputs, outputs, flags)

@@ -144,35 +144,30 @@ class CtypesBlas:
         """Return a function that puts a product into the stream."""
         # Matrices in rows are transposed ones in columns: out.T = b.T @ a.T.
         sizes = (c_int(p.transb), c_int(p.transa), c_int(p.n), c_int(p.m), c_int(p.k))
-        one, beta = c_float(1.0), c_float(float(p.add))
-        b, a, out = map(c_void_p, (p.b, p.a, p.out))
-        ldb, lda, ldc = map(c_int, (p.ldb, p.lda, p.ldc))
-        step_a, step_b, step_out = map(c_longlong, p.steps)
-        library, handle = self._library, self._handle
-        arguments: tuple[Any, ...]
-        if p.half:
-            kind, single = c_int(_BFLOAT16), c_int(_FLOAT32)
-            how = (c_int(_COMPUTE_32F), c_int(_DEFAULT_ALGORITHM))
-            function = library.cublasGemmStridedBatchedEx
-            arguments = (
-                handle, *sizes, byref(one), b, kind, ldb, step_b, a, kind, lda, step_a, byref(beta),
-                out, single, ldc, step_out, c_int(p.batch), *how,
-            )  # fmt: skip
-            if p.batch == 1:
-                function = library.cublasGemmEx
-                arguments = (
-                    handle, *sizes, byref(one), b, kind, ldb, a, kind, lda, byref(beta), out,
-                    single, ldc, *how,
-                )  # fmt: skip
-        elif p.batch == 1:
-            function = library.cublasSgemm_v2
-            arguments = (handle, *sizes, byref(one), b, ldb, a, lda, byref(beta), out, ldc)
-        else:
-            function = library.cublasSgemmStridedBatched
-            arguments = (
-                handle, *sizes, byref(one), b, ldb, step_b, a, lda, step_a, byref(beta), out, ldc,
-                step_out, c_int(p.batch),
-            )  # fmt: skip
+        is_stack = p.batch > 1
+
+        def matrix(address: int, kind: int, rows: int, step: int) -> tuple[Any, ...]:
+            kinds, steps = [c_int(kind)] * p.half, [c_longlong(step)] * is_stack
+            return (c_void_p(address), *kinds, c_int(rows), *steps)
+
+        name = {
+            (False, False): "cublasSgemm_v2",
+            (False, True): "cublasSgemmStridedBatched",
+            (True, False): "cublasGemmEx",
+            (True, True): "cublasGemmStridedBatchedEx",
+        }[p.half, is_stack]
+        function = getattr(self._library, name)
+        arguments = (
+            self._handle,
+            *sizes,
+            byref(c_float(1.0)),
+            *matrix(p.b, _BFLOAT16, p.ldb, p.steps[1]),
+            *matrix(p.a, _BFLOAT16, p.lda, p.steps[0]),
+            byref(c_float(float(p.add))),
+            *matrix(p.out, _FLOAT32, p.ldc, p.steps[2]),
+            *[c_int(p.batch)] * is_stack,
+            *(c_int(_COMPUTE_32F), c_int(_DEFAULT_ALGORITHM))[: 2 * p.half],
+        )
 
         def run() -> None:
             if status := function(*arguments):

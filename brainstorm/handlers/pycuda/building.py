@@ -14,6 +14,7 @@ from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
 from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
+from brainstorm.utils import Arrays
 
 __all__ = ["Building"]
 
@@ -81,22 +82,14 @@ class Building:
             self.launches.append(launch)
 
     def program(
-        self,
-        its_formula: Formula,
-        inputs: Sequence[DeviceArray],
-        outputs: Sequence[DeviceArray],
-        accumulate: bool = False,
+        self, its_formula: Formula, inputs: Arrays, outputs: Arrays, accumulate: bool = False
     ) -> None:
         """Add a formula."""
         flags = [accumulate] * len(outputs)
         self.run(its_formula.program(*inputs), inputs, outputs, flags)
 
     def run(
-        self,
-        program: Program,
-        inputs: Sequence[DeviceArray],
-        outputs: Sequence[DeviceArray],
-        accumulate: Sequence[bool],
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         """Add a program."""
         self.handler._executor(program).collect(self, inputs, outputs, accumulate)

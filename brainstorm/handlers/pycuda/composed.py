@@ -21,6 +21,7 @@ from brainstorm.handlers.pycuda.sequences import add_picked
 from brainstorm.optree import Program, Variable, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.program import Step
+from brainstorm.utils import Arrays
 
 __all__ = ["ComposedProgram", "is_composed"]
 
@@ -91,11 +92,7 @@ class ComposedProgram:
         return sorted(value for value in stored if value >= self._first)
 
     def collect(
-        self,
-        build: Building,
-        inputs: Sequence[DeviceArray],
-        outputs: Sequence[DeviceArray],
-        accumulate: Sequence[bool],
+        self, build: Building, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         """Add the launches that compute the outputs; see `DeviceProgram`."""
         arrays = {**dict(enumerate(inputs)), **self._arrays}

@@ -77,18 +77,9 @@ def capsule(array: Any) -> Any:
         raise HandlerValidationError(f"{array!r}: DLPack has no such arrays. Copy it first.")
     shape = (c_int64 * max(array.ndim, 1))(*array.shape)
     strides = (c_int64 * max(array.ndim, 1))(*(s // array.itemsize for s in array.strides))
-    tensor = _Tensor(
-        array.address if array.size else None,
-        KDL_CUDA,
-        array.device.index,
-        array.ndim,
-        _CODES[array.dtype.kind],
-        array.itemsize * 8,
-        1,
-        shape,
-        strides,
-        0,
-    )
+    place, type_ = (KDL_CUDA, array.device.index), (_CODES[array.dtype.kind], array.itemsize * 8, 1)
+    address = array.address if array.size else None
+    tensor = _Tensor(address, *place, array.ndim, *type_, shape, strides, 0)
     managed = _ManagedTensor(tensor, None, _delete)
     address = ctypes.addressof(managed)
     _handed_out[address] = managed, shape, strides, array.memory

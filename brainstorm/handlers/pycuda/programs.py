@@ -20,6 +20,7 @@ from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
 from brainstorm.optree.render_cuda import blocks_of, shares
 from brainstorm.optree.stages import schedule
+from brainstorm.utils import Arrays
 
 __all__ = ["DeviceProgram"]
 
@@ -44,11 +45,7 @@ class DeviceProgram:
         self._layouts: dict[Any, tuple[Layout, list[DeviceArray]]] = {}
 
     def collect(
-        self,
-        build: Any,
-        inputs: Sequence[DeviceArray],
-        outputs: Sequence[DeviceArray],
-        accumulate: Sequence[bool],
+        self, build: Any, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         """Add the launches that compute the outputs to what a `Building` collects.
 
@@ -114,10 +111,7 @@ class DeviceProgram:
         )
 
     def _layout(
-        self,
-        inputs: Sequence[DeviceArray],
-        outputs: Sequence[DeviceArray],
-        flags: tuple[bool, ...],
+        self, inputs: Arrays, outputs: Arrays, flags: tuple[bool, ...]
     ) -> tuple[Layout, list[DeviceArray]]:
         read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
         shared = tuple(

@@ -32,7 +32,7 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import RandomState
-from brainstorm.utils import Array
+from brainstorm.utils import Array, Arrays
 
 __all__ = ["PyCudaHandler"]
 
@@ -209,11 +209,7 @@ class PyCudaHandler(Handler):
     # -- op-trees ------------------------------------------------------------------------------
 
     def run_program(
-        self,
-        program: Program,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         key = (*map(_place_of, inputs), *map(_place_of, outputs), tuple(accumulate))
         made = self._program(program)
