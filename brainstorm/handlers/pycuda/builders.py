@@ -1,13 +1,19 @@
-"""Products and remainders: arguments to launches."""
+"""Products, remainders, rows of tables and sequences: arguments to launches.
+
+A function builds the operation of its name.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.images import biased
 
-__all__: list[str] = []  # found by the names of the operations
+__all__ = ["add_picked"]
 
 
 def modulo_tt(build: Building, a: Any, b: Any, out: Any) -> None:
@@ -47,3 +53,61 @@ def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: 
     build.product(a, b, out, transb=True)
     row = bias.reshape((1, bias.shape[0]))
     build.program(biased(activation), [out, row], [out])
+
+
+# -- rows and sequences ----------------------------------------------------------------------------
+
+
+def take_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
+    table, indices, target = build.dense(m), build.dense(v), build.target(out)
+    sizes = (out.size, m.shape[0], v.size, m.shape[1], 0)
+    build.kernel("take_rows", out.size, table, indices, target, *sizes)
+
+
+def add_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
+    rows, indices, target = build.dense(m), build.dense(v), build.target(out, keeps=True)
+    add_picked(build, rows, indices, target, out.shape[0], m.shape[1])
+
+
+def add_picked(
+    build: Building, rows: DeviceArray, indices: DeviceArray, out: DeviceArray, size: int,
+    inner: int,
+) -> None:  # fmt: skip
+    """Add out (outer, size, inner) += rows (outer, picks, inner), in the rows that are named."""
+    picks = indices.size
+    following = build.temporary((picks,), np.int32)
+    build.kernel("chain_rows", picks, indices, following, picks)
+    sizes = (rows.size, size, picks, inner)
+    build.kernel("add_rows", rows.size, rows, indices, following, out, *sizes)
+
+
+def reverse_time(
+    build: Building, x: DeviceArray, mask: DeviceArray | None, out: DeviceArray, add: bool = False
+) -> None:
+    steps, batch = x.shape[:2]
+    source, target, lengths = build.dense(x), build.target(out, keeps=add), None
+    if mask is not None and mask.size:
+        lengths = build.temporary((batch,), np.int32)
+        build.kernel("sequence_lengths", batch, build.dense(mask), lengths, steps, batch)
+    width = max(1, x.size // max(1, steps * batch))
+    build.kernel(
+        "reverse_steps", x.size, source, lengths, target, x.size, steps, batch, width, int(add)
+    )
+
+
+def ctc_loss(
+    build: Building, x: DeviceArray, labels: DeviceArray, mask: DeviceArray | None,
+    loss: DeviceArray, deltas: DeviceArray,
+) -> None:  # fmt: skip
+    steps, batch, classes = x.shape
+    scores, label = build.dense(x), build.dense(labels)
+    on = build.dense(mask) if mask is not None and mask.size else None
+    losses, target = build.target(loss), build.target(deltas)
+    sums = build.temporary((steps, batch))
+    forward = build.temporary((batch, steps, 2 * steps + 1))
+    backward = build.temporary((batch, 2, 2 * steps + 1))
+    build.kernel("log_sums", steps * batch, scores, sums, steps * batch, classes)
+    build.kernel(
+        "align", batch, scores, label, on, sums, losses, target, forward, backward, steps, batch,
+        classes, blocks=batch,
+    )  # fmt: skip

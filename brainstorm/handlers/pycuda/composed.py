@@ -15,9 +15,9 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.builders import add_picked
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.programs import DeviceProgram
-from brainstorm.handlers.pycuda.sequences import add_picked
 from brainstorm.optree import Program, Variable, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.program import Step
@@ -52,7 +52,8 @@ class ComposedProgram:
                     f"op-tree on a GPU: expected float32 for the operator {step.operator.name!r}, "
                     f"got {step.dtype}. Compute it on the CPU, or with float32 arrays."
                 )
-        self._program, self._handler = program, handler
+        self.known: dict[Any, Any] = {}  # as that of a `DeviceProgram`
+        self._program = program
         self._first = len(program.inputs)
         self._levels = self._count_levels()
         self._arrays = {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
@@ -97,20 +96,15 @@ def kernel_launch(
             f"{kernel.name} on a GPU: expected fewer than {MANY:,} elements, got {count:,}. Use "
             f"parts of the arrays, or smaller batches."
         )
-    types: list[tuple[str, Any]] = []
-    values: list[Any] = []
-    for i, argument in enumerate(arguments):
+    types, values = "", []
+    for argument in arguments:
         if argument is None or isinstance(argument, DeviceArray):
-            types.append((f"a{i}", np.uintp))
+            types += "P"
             values.append(0 if argument is None else argument.address)
         else:
-            packed = isinstance(argument, bytes)
-            types.append((f"a{i}", f"V{len(argument)}" if packed else np.int32))
+            types += f"{len(argument)}s" if isinstance(argument, bytes) else "i"
             values.append(argument)
-    layout = np.dtype(types, align=True)
-    # Without what fills the structure up: a kernel takes as many bytes as its arguments have.
-    last, offset = layout.fields[types[-1][0]][:2]  # type: ignore[index]
-    data = np.array([tuple(values)], layout).tobytes()[: offset + last.itemsize]
+    data = struct.pack(types, *values)
     if blocks is None:
         return packed_launch(device, kernel, (-(-count // THREADS), 1), (THREADS, 1, 1), data)
     call = functools.partial(_packed_call, (blocks, 1), (THREADS, 1, 1), data, device.stream)

@@ -37,11 +37,15 @@ class DeviceProgram:
 
     Raises:
         NotRenderableError: The program has products or indexing.
+
+    Attributes:
+        known: What it came down to for arrays, by their places.
     """
 
     def __init__(self, program: Program, device: Device) -> None:
         self._schedule = schedule(program)
         self._program, self._device = program, device
+        self.known: dict[Any, Any] = {}
         self._layouts: dict[Any, tuple[Layout, list[DeviceArray]]] = {}
 
     def collect(

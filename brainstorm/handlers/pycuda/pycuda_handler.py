@@ -16,7 +16,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.pycuda import builders, images, sequences, streams
+from brainstorm.handlers.pycuda import builders, images, streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
 from brainstorm.handlers.pycuda.building import Building
@@ -94,7 +94,9 @@ class PyCudaHandler(Handler):
         self._cudnn = Cudnn.found(self._device, compute)
         self._known: dict[Hashable, Building] = {}
         #: What was made of programs, with their launches; it goes when they do.
-        self._programs: weakref.WeakKeyDictionary[Program, _Program] = weakref.WeakKeyDictionary()
+        self._programs: weakref.WeakKeyDictionary[Program, DeviceProgram | ComposedProgram] = (
+            weakref.WeakKeyDictionary()
+        )
         #: Memory to the matrices in it that were packed: place to what it was rounded to.
         self._packed: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]] = (
             weakref.WeakKeyDictionary()
@@ -215,21 +217,23 @@ class PyCudaHandler(Handler):
         made = self._program(program)
         self._lowered(
             made.known, MOST_CALLS_OF_PROGRAM, key, "run_program", (*inputs, *outputs),
-            lambda building: made.executor.collect(building, inputs, outputs, accumulate),
+            lambda building: made.collect(building, inputs, outputs, accumulate),
         )  # fmt: skip
 
     run_program.executes = True  # type: ignore[attr-defined]
 
-    def _executor(self, program: Program) -> DeviceProgram | ComposedProgram:
+    def _program(self, program: Program) -> DeviceProgram | ComposedProgram:
         """Return what turns a program into launches."""
-        return self._program(program).executor
-
-    def _program(self, program: Program) -> _Program:
         with self._device.lock:
-            known = self._programs.get(program)
-            if known is None:
-                known = self._programs[program] = _Program(program, self)
-        return known
+            made = self._programs.get(program)
+            if made is None:
+                alone = dataclasses.replace(program)  # what holds the key would keep it for ever
+                if is_composed(alone):
+                    made = ComposedProgram(alone, self)
+                else:
+                    made = DeviceProgram(alone, self._device)
+                self._programs[program] = made
+        return made
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Copy from one array to another one of any dtype."""
@@ -267,19 +271,6 @@ class PyCudaHandler(Handler):
         return streams.DeviceStream(self._device, seed)
 
 
-class _Program:
-    """What was made of a program: what turns it into launches, and those by places."""
-
-    def __init__(self, program: Program, handler: PyCudaHandler) -> None:
-        alone = dataclasses.replace(program)  # what holds the program itself would keep it for ever
-        self.known: dict[Hashable, Building] = {}
-        self.executor: DeviceProgram | ComposedProgram = (
-            ComposedProgram(alone, handler)
-            if is_composed(alone)
-            else DeviceProgram(alone, handler._device)
-        )
-
-
 def _place_of(value: Any) -> Hashable:
     """Return what launches depend on of an argument: where an array lies, and how."""
     if isinstance(value, DeviceArray):
@@ -306,7 +297,7 @@ def _method(name: str, build: Callable[..., None]) -> Callable[..., None]:
 
 
 # What has a builder, a function of its name, is built.
-for _room in (builders, images, sequences, streams):
+for _room in (builders, images, streams):
     for _name in Handler.operations().keys() & vars(_room).keys():
         setattr(PyCudaHandler, _name, _method(_name, getattr(_room, _name)))
 abc.update_abstractmethods(PyCudaHandler)
