@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError, unknown
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.display import Node, ShownAsTree, Statistics, Tree
 from brainstorm.utils import Array, format_bytes
 
-__all__ = ["BufferView", "NullBuffer", "Origin", "find_array"]
-
-Snapshot: TypeAlias = "list[tuple[BufferView, list[Any], dict[str, Any]]]"
+__all__ = ["BufferView", "Members", "NullBuffer", "Origin", "find_array"]
 
 
 class NullBuffer:
@@ -68,6 +65,25 @@ class Origin(NamedTuple):
     handler: Any
 
 
+#: Attributes of a view that are made when they are needed, and those that are there.
+_MADE = ("_children", "_full_buffer", "_joints")
+_FIXED = frozenset({"_buffer_names", "_keys", "_below", "_origin", "_make"})
+
+
+class Members(NamedTuple):
+    """What a view consists of.
+
+    Attributes:
+        children: Arrays or views, in order.
+        full_buffer: One array over all children, where they are contiguous in memory.
+        joints: Names of adjacent children to the one array over them.
+    """
+
+    children: Sequence[Any]
+    full_buffer: Array | None = None
+    joints: Mapping[tuple[str, ...], Array] | None = None
+
+
 class BufferView(ShownAsTree, list[Any]):
     """A node of the tree of buffers: an ordered collection of arrays or further views.
 
@@ -93,60 +109,50 @@ class BufferView(ShownAsTree, list[Any]):
         joints: Mapping[tuple[str, ...], Array] | None = None,
         origin: Origin | None = None,
     ) -> None:
-        super().__init__(buffers)
-        self._set(buffer_names, full_buffer, joints, origin)
-
-    def _set(
-        self,
-        names: Sequence[str],
-        full_buffer: Array | None,
-        joints: Mapping[tuple[str, ...], Array] | None,
-        origin: Origin | None,
-    ) -> None:
-        if len(names) != len(self):
-            raise ValueError(f"expected as many buffers as names {tuple(names)}, got {len(self)}")
-        children = dict(zip(names, self, strict=True))
-        self.__dict__.update({k: v for k, v in children.items() if not hasattr(BufferView, k)})
-        self.__dict__.update(
-            _children=children,
-            _full_buffer=full_buffer,
-            _buffer_names=tuple(names),
-            _keys=set(names),
-            _joints=dict(joints or {}),
-            _origin=origin,
-        )
+        members = Members(list(buffers), full_buffer, joints)
+        super().__init__(members.children)
+        names = tuple(buffer_names)
+        below = [child for child in members.children if isinstance(child, BufferView)]
+        self.__dict__.update(_buffer_names=names, _keys=set(names), _below=below, _origin=origin)
+        self.adjust(names, lambda: members)
 
     def adjust(
-        self,
-        names: Sequence[str],
-        buffers: Iterable[Any],
-        full_buffer: Array | None = None,
-        joints: Mapping[tuple[str, ...], Array] | None = None,
-        origin: Origin | None = None,
-    ) -> BufferView:
-        """Point to other buffers of the same names, in place, and return this view.
+        self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
+    ) -> None:
+        """Consist of other members of the same names.
+
+        Args:
+            names: The names.
+            make: Returns the members. It is called when one is asked for, and again when they were
+                forgotten; the views among them are always the same ones.
+            origin: Where the view comes from, if that is another place now.
 
         Raises:
-            ValueError: The names differ from the present ones.
+            ValueError: The names differ from the present ones, or the number of members.
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
-        self[:] = buffers
-        self._set(names, full_buffer, joints, origin)
-        return self
+        self.__dict__.update(_make=make, _origin=origin or self._origin)
+        self._fill()
 
-    def snapshot(self) -> Snapshot:
-        """Return what this view and those below it point to."""
-        own = (self, list(self), dict(self.__dict__))
-        below = [child.snapshot() for child in self if isinstance(child, BufferView)]
-        return [own, *itertools.chain.from_iterable(below)]
+    def forget(self) -> None:
+        """Let the members of this view, and of those below it, be made anew when they are used."""
+        attributes = self.__dict__
+        for name in (*self._buffer_names, *_MADE):
+            if name not in _FIXED:
+                attributes.pop(name, None)
+        for child in self._below:
+            child.forget()
 
-    @staticmethod
-    def restore(snapshot: Snapshot) -> None:
-        """Let views point to what they pointed to when `snapshot` was called."""
-        for view, children, attributes in snapshot:
-            view[:] = children
-            view.__dict__.update(attributes)
+    def _fill(self) -> None:
+        names, (members, full_buffer, joints) = self._buffer_names, self._make()
+        if len(names) != len(members):
+            raise ValueError(f"expected as many buffers as names {names}, got {len(members)}")
+        super().__setitem__(slice(None), members)
+        children = dict(zip(names, members, strict=True))
+        own = {k: v for k, v in children.items() if k not in _FIXED and not hasattr(BufferView, k)}
+        made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
+        self.__dict__.update(own | made)
 
     def joint(self, *names: str) -> Array:
         """Return one array over several children that the layer declared as ``joint_buffers``.
@@ -166,18 +172,18 @@ class BufferView(ShownAsTree, list[Any]):
 
     def values(self) -> list[Any]:
         """Return the children, in order."""
-        return list(self)
+        return list(self._children.values())
 
     def items(self) -> list[tuple[str, Any]]:
         """Return (name, child) pairs, in order."""
-        return list(zip(self._buffer_names, self, strict=True))
+        return list(self._children.items())
 
     def _asdict(self) -> OrderedDict[str, Any]:
         return OrderedDict(self.items())
 
     def __getitem__(self, item: Any) -> Any:
         if not isinstance(item, str):
-            return super().__getitem__(item)
+            return self.values()[item]
         name, _, rest = item.partition(".")
         if name not in self._keys:
             raise UnknownPathError(unknown("buffer", name, self._buffer_names))
@@ -189,10 +195,29 @@ class BufferView(ShownAsTree, list[Any]):
         return child[rest]
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for what is not there: the children are ordinary attributes.
+        # Only called for what is not there: the children are ordinary attributes, once made.
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(unknown("buffer", name, self.__dict__.get("_buffer_names", ())))
+        attributes = self.__dict__
+        known = attributes.get("_buffer_names", ())
+        is_forgotten = "_make" in attributes and "_children" not in attributes
+        if is_forgotten and (name in known or name in _MADE):
+            self._fill()
+            return getattr(self, name)
+        raise AttributeError(unknown("buffer", name, known))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(self.values())
+
+    def __add__(self, other: Any) -> Any:
+        return self.values() + other
+
+    def copy(self) -> list[Any]:
+        """Return the children, in order."""
+        return self.values()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__.get("_keys", ()) and not name.startswith("_"):

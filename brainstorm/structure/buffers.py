@@ -15,7 +15,7 @@ from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBu
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import State
-from brainstorm.structure.buffer_views import BufferView, Snapshot, find_array
+from brainstorm.structure.buffer_views import BufferView, find_array
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes
@@ -24,8 +24,8 @@ from brainstorm.utils import Array, format_bytes, get_by_path
 
 __all__ = ["BufferManager", "create_buffer_views_from_layout", "get_total_size_slices_and_shapes"]
 
-#: For how many T and B the views are kept; as many as traces, which hold the same arrays.
-MOST_SIZES = 64
+#: For how many T and B it is remembered where the buffers lie.
+MOST_PLACEMENTS = 1024
 
 
 class BufferManager:
@@ -37,7 +37,7 @@ class BufferManager:
         handler: Allocates the memory; the default handler if `None`.
 
     Attributes:
-        buffers: One array per hub.
+        buffers: One array per hub, for the present T and B.
         time_size: Present T (0 before the first resize).
         batch_size: Present B (0 before the first resize).
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
@@ -55,8 +55,9 @@ class BufferManager:
         self._moves = 0
         #: What is cleared when memory moves, since it holds the memory that there was.
         self.traces: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.buffers: list[Array] = []
         self._views: BufferView | None = None
+        #: What the views take their arrays from.
+        self._viewed: list[Array] | None = None
         self.release()
         self._place(0, 0)
         self._fill_persistent()
@@ -110,32 +111,26 @@ class BufferManager:
         return views
 
     def _place(self, time: int, batch: int) -> None:
-        """Let the buffers and views have other sizes, made anew or as they were before."""
-        key = (time, batch)
-        known = self._known_sizes.pop(key, None)
-        if known is not None:
-            self.buffers, snapshot = known
-            BufferView.restore(snapshot)
-        else:
-            self._place_anew(time, batch)
-            known = self.buffers, self.views.snapshot()
-            if len(self._known_sizes) >= MOST_SIZES:  # forget what was not used for longest
-                del self._known_sizes[next(iter(self._known_sizes))]
-        self._known_sizes[key] = known
-        self.time_size, self.batch_size, self.position = time, batch, None
-
-    def _place_anew(self, time: int, batch: int) -> None:
-        totals, slices, _ = get_total_size_slices_and_shapes(self.hubs, time, batch, self.item_size)
+        """Let the buffers have other sizes; views are made of them when they are looked into."""
+        known = self._placements.pop((time, batch), None)
+        if known is None:
+            known = get_total_size_slices_and_shapes(self.hubs, time, batch, self.item_size)
+            if len(self._placements) >= MOST_PLACEMENTS:  # forget what was not used for longest
+                del self._placements[next(iter(self._placements))]
+        totals, slices, shapes = self._placements[time, batch] = known
         self._grow(totals, time, batch)
-        self.buffers = [
-            self.full_buffers[hub.buffer_type][start : start + hub.get_size(time, batch)].reshape(
-                hub.get_shape(time, batch)
-            )
-            for hub, (start, _) in zip(self.hubs, slices, strict=True)
+        self.buffers[:] = [
+            self.full_buffers[hub.buffer_type][start:stop].reshape(shape)
+            for hub, (start, stop), shape in zip(self.hubs, slices, shapes, strict=True)
         ]
-        self._views = create_buffer_views_from_layout(
-            self.layout, self.buffers, self.hubs, self.handler, self._views
-        )
+        self.time_size, self.batch_size, self.position = time, batch, None
+        if self._viewed is self.buffers:
+            self.views.forget()
+        else:
+            self._views = create_buffer_views_from_layout(
+                self.layout, self.buffers, self.hubs, self.handler, self._views
+            )
+            self._viewed = self.buffers
 
     def _grow(self, totals: list[int], time: int, batch: int) -> None:
         for buffer_type, needed in enumerate(totals):
@@ -157,7 +152,6 @@ class BufferManager:
         self._moves += 1
         for traces in self.traces:
             traces.clear()
-        self._known_sizes: dict[tuple[int, int], tuple[list[Array], Snapshot]] = {}
         if self.lane is not None:
             self.lane.clear()
 
@@ -260,6 +254,8 @@ class BufferManager:
 
     def release(self) -> None:
         """Forget all memory; the next `resize` allocates again."""
+        self.buffers: list[Array] = []
+        self._placements: dict[tuple[int, int], Any] = {}
         self.full_buffers: list[Array] = [None, None, None]
         self.capacities = [0, 0, 0]
         self._forget_places()
@@ -269,8 +265,7 @@ class BufferManager:
     def close(self) -> None:
         """Release everything for good."""
         self.release()
-        self.buffers = []
-        self._views = None
+        self._views = self._viewed = None
 
     def clear_backward_buffers(self) -> None:
         """Fill what only the backward pass uses, and shares with nothing else, with zeros."""

@@ -67,7 +67,7 @@ class Passes(Traceable):
             for path, node in gather_array_nodes(manager.layout)
             if "@copy_of" in node and "@null" not in node
         }
-        self._bound: list[Array] | None = None
+        self._bound: Any = None
         self._copies: dict[str, list[tuple[Array, Array]]] = {}
         #: Layer to the copied inputs that are filled before its forward pass.
         self._filled: dict[str, list[str]] = {name: [] for name in layers}
@@ -81,8 +81,9 @@ class Passes(Traceable):
         views = self.manager.views
         if self.manager.batch_size == 0:
             raise NetworkValidationError("there is no data yet: call provide_external_data first.")
-        if self._bound is not self.manager.buffers:
-            self._bound = self.manager.buffers
+        manager = self.manager
+        if self._bound != (manager.time_size, manager.batch_size, manager.stamp):
+            self._bound = manager.time_size, manager.batch_size, manager.stamp
             self._copies = {
                 sink: _parts_of_copy(views, sink, sources) for sink, sources in self._copied.items()
             }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
-from brainstorm.structure.buffer_views import BufferView, NullBuffer, Origin
+from brainstorm.structure.buffer_views import BufferView, Members, NullBuffer, Origin
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node
 from brainstorm.utils import Array, sort_by_index_key
@@ -25,6 +26,8 @@ def create_buffer_views_from_layout(
 ) -> BufferView:
     """Return the tree of named views over the hubs' arrays.
 
+    Views take the arrays of `buffers` when they are looked into, and again after `forget`.
+
     Args:
         layout: The layout, or a view node of it.
         buffers: One array per hub.
@@ -36,51 +39,66 @@ def create_buffer_views_from_layout(
     children = sorted(
         ((k, v) for k, v in layout.items() if not k.startswith("@")), key=sort_by_index_key
     )
-    members = []
+    makers: list[_Make] = []
     for name, node in children:
         if node["@type"] == "array":
-            members.append(_array(node, buffers, hubs, handler, path + name))
+            makers.append(_array(node, hubs, handler, path + name))
         else:
-            below = None if existing is None else existing[name]
-            members.append(
-                create_buffer_views_from_layout(
-                    node, buffers, hubs, handler, below, f"{path}{name}."
-                )
+            below = create_buffer_views_from_layout(
+                node,
+                buffers,
+                hubs,
+                handler,
+                None if existing is None else existing[name],
+                f"{path}{name}.",
             )
-    names = [name for name, _ in children]
-    nodes = dict(children)
-    full = _joined(layout, [n for _, n in children], buffers, hubs, flat=True)
+            makers.append(partial(_same, below))
+    names, nodes = [name for name, _ in children], dict(children)
+    full = _joined(layout, [n for _, n in children], hubs, flat=True)
     joints = {
-        group: _joined_group([nodes[name] for name in group], buffers, hubs)
+        group: _joined_group([nodes[name] for name in group], hubs)
         for group in layout.get("@joints", ())
     }
-    origin = Origin(path.rstrip("."), layout, handler)
+
+    def make() -> Members:
+        return Members(
+            [make(buffers) for make in makers],
+            full(buffers),
+            {group: make(buffers) for group, make in joints.items()},
+        )
+
     if existing is None:
-        return BufferView(names, members, full, joints, origin)
-    return existing.adjust(names, members, full, joints, origin)
+        existing = BufferView(names, *make())
+    existing.adjust(names, make, Origin(path.rstrip("."), layout, handler))
+    return existing
 
 
-def _array(
-    node: Node, buffers: Sequence[Array], hubs: Sequence[Hub], handler: Handler, path: str
-) -> Array:
+#: Returns a member of a view, given the hubs' arrays.
+_Make: TypeAlias = Callable[[Sequence[Array]], Any]
+
+
+def _same(member: Any, buffers: Sequence[Array]) -> Any:
+    return member
+
+
+def _array(node: Node, hubs: Sequence[Hub], handler: Handler, path: str) -> _Make:
     if "@null" in node:
-        return NullBuffer(path, node["@null"])
+        return partial(_same, NullBuffer(path, node["@null"]))
     structure = BufferStructure.from_layout(node)
     if "@hub" not in node:
-        return handler.allocate(structure.get_shape(0, 0))
-    number = node["@hub"]
-    return structure.create_from_buffer_hub(buffers[number], hubs[number], node["@slice"])
+        return partial(_same, handler.allocate(structure.get_shape(0, 0)))
+    return _part(structure, hubs, node["@hub"], node["@slice"])
 
 
-def _joined(
-    view: Node,
-    nodes: Sequence[Node],
-    buffers: Sequence[Array],
-    hubs: Sequence[Hub],
-    flat: bool,
-) -> Array | None:
+def _part(
+    structure: BufferStructure, hubs: Sequence[Hub], number: int, where: tuple[int, int]
+) -> _Make:
+    return lambda buffers: structure.create_from_buffer_hub(buffers[number], hubs[number], where)
+
+
+def _joined(view: Node, nodes: Sequence[Node], hubs: Sequence[Hub], flat: bool) -> _Make:
     if "@slice" not in view:
-        return None
+        return partial(_same, None)
     start, stop = view["@slice"]
     shape: tuple[Any, ...] = (stop - start,)
     hub = hubs[view["@hub"]]
@@ -92,10 +110,10 @@ def _joined(
     markers = ("T", "B")[TIME - hub.buffer_type :]
     context = min(node.get("@context_size", 0) for node in nodes)
     structure = BufferStructure(*markers, *shape, context_size=context)
-    return structure.create_from_buffer_hub(buffers[view["@hub"]], hub, (start, stop))
+    return _part(structure, hubs, view["@hub"], (start, stop))
 
 
-def _joined_group(nodes: Sequence[Node], buffers: Sequence[Array], hubs: Sequence[Hub]) -> Array:
+def _joined_group(nodes: Sequence[Node], hubs: Sequence[Hub]) -> _Make:
     slices = [node["@slice"] for node in nodes]
     together = {"@hub": nodes[0]["@hub"], "@slice": (slices[0][0], slices[-1][1])}
-    return _joined(together, nodes, buffers, hubs, flat=False)
+    return _joined(together, nodes, hubs, flat=False)

@@ -7,7 +7,7 @@ import pytest
 
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError
 from brainstorm.handlers import DebugHandler, NumpyHandler
-from brainstorm.structure.buffer_views import BufferView, NullBuffer
+from brainstorm.structure.buffer_views import BufferView, Members, NullBuffer
 
 W, BIAS, LOSS = np.arange(6.0).reshape(2, 3), np.ones(2), np.zeros((4, 5, 1))
 
@@ -144,15 +144,50 @@ def test_joints(view):
 def test_adjust_points_to_other_buffers_in_place(view):
     parameters, other = view.parameters, np.zeros((7, 3))
     full = np.zeros(9)
-    assert parameters.adjust(["W", "bias"], [other, BIAS], full) is parameters
+    parameters.adjust(["W", "bias"], lambda: Members([other, BIAS], full))
+    assert view.parameters is parameters
     assert view["parameters.W"] is view.parameters[0] is view.parameters.W is other
     assert parameters._full_buffer is full
+
+
+def test_members_are_made_when_they_are_used(view):
+    sizes, made = [2], []
+
+    def make():
+        made.append(sizes[0])
+        return Members([np.full(sizes[0], 1.0), np.full(sizes[0], 2.0)], np.zeros(sizes[0]))
+
+    parameters = view.parameters
+    parameters.adjust(["W", "bias"], make)
+    looks = {
+        "attribute": lambda: parameters.bias,
+        "name": lambda: parameters["bias"],
+        "path": lambda: view["parameters.bias"],
+        "number": lambda: parameters[-1],
+        "slice": lambda: parameters[1:][0],
+        "unpacking": lambda: (lambda _, bias: bias)(*parameters),
+        "list": lambda: list(parameters)[1],
+        "reversed": lambda: next(reversed(parameters)),
+        "sum": lambda: (parameters + [0])[1],
+        "copy": lambda: parameters.copy()[1],
+        "values": lambda: parameters.values()[1],
+        "items": lambda: dict(parameters.items())["bias"],
+        "full buffer": lambda: parameters._full_buffer,
+        "deep copy": lambda: copy.deepcopy(parameters).bias,
+    }
+    for size, (what, look) in enumerate(looks.items(), 3):
+        view.forget()
+        sizes[0] = size
+        assert len(parameters) == 2
+        assert look().shape == (size,), what
+        assert look().shape == (size,)
+        assert made[1:] == list(range(3, size + 1))  # once each
 
 
 @pytest.mark.parametrize("names", [["bias", "W"], ["W"], ["W", "bias", "R"]])
 def test_adjust_refuses_other_names(view, names):
     with pytest.raises(ValueError, match=r"^expected the names \('W', 'bias'\), got"):
-        view.parameters.adjust(names, [W] * len(names))
+        view.parameters.adjust(names, lambda: Members([W] * len(names)))
     assert view.parameters.W is W
 
 
