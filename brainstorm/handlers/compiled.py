@@ -51,13 +51,19 @@ class CompiledProgram:
         program: Linearised with ``lower=True``.
         threads: How many threads a call uses at most; None: `default_threads`. Results are the
             same bits for the same number of threads.
+        workspace: See `Layout`; None: layouts have memory of their own.
 
     Raises:
         NotRenderableError: If the program has products or indexing, or an operator without C.
     """
 
-    def __init__(self, program: Program, threads: int | None = None) -> None:
-        self.program = program
+    def __init__(
+        self,
+        program: Program,
+        threads: int | None = None,
+        workspace: Callable[[int], np.ndarray] | None = None,
+    ) -> None:
+        self.program, self._workspace = program, workspace
         self.threads = default_threads() if threads is None else threads
         self._schedule = schedule(program)
         self._layouts: dict[Any, Layout] = {}
@@ -96,6 +102,10 @@ class CompiledProgram:
         address = ctypes.cast(_function_of(layout.loops), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
         return address, pointers, numbers, layout
 
+    def forget(self) -> None:
+        """Forget the layouts, and the memory that they hold."""
+        self._layouts.clear()
+
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array],
                accumulate: bool | Sequence[bool] = False) -> str:  # fmt: skip
         """Return the C text for arrays like these."""
@@ -113,7 +123,9 @@ class CompiledProgram:
         if key not in self._layouts:
             if len(self._layouts) >= MOST_LAYOUTS:
                 del self._layouts[next(iter(self._layouts))]
-            self._layouts[key] = Layout(self._schedule, inputs, outputs, flags, self.threads)
+            self._layouts[key] = Layout(
+                self._schedule, inputs, outputs, flags, self.threads, workspace=self._workspace
+            )
         return self._layouts[key], *self._layouts[key].arguments(arrays)
 
     def _flags(self, accumulate: bool | Sequence[bool]) -> _Flags:

@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap, steps_of
+from brainstorm.handlers.numpy_memory import (
+    ALIGNMENT,
+    address_of,
+    aligned_zeros,
+    overlap,
+    steps_of,
+)
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import (
     C_TYPES,
@@ -103,6 +109,7 @@ class Layout:
         accumulate: For each output, whether to add to it.
         threads: The largest number of threads.
         new: Returns an array of zeros of a shape and type, for what lies between the stages.
+        workspace: Returns memory of so many bytes that other calls may overwrite, for the same.
 
     Raises:
         NotRenderableError: If there is no C type for an array's elements.
@@ -116,6 +123,7 @@ class Layout:
         accumulate: Sequence[bool],
         threads: int,
         new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
+        workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
         protected: set[int] = set()
         while True:
@@ -126,18 +134,30 @@ class Layout:
                 break
             protected |= found
         self.loops = tuple(stage.loop for stage in stages)
-        self._buffers = binder.arrays[len(inputs) + len(outputs) :]
         places = [place for stage in stages for place in (*stage.reads, *stage.writes)]
         self._bases = np.array([place.base for place in places], np.intp)
         self._offsets = np.array(
             [address_of(p.view) - address_of(binder.arrays[p.base]) for p in places], np.intp
         )
         self._numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
+        self._buffers = binder.arrays[len(inputs) + len(outputs) :]
+        if workspace is not None and self._buffers and not binder.keeps_zeros:
+            self._buffers = _placed(self._buffers, workspace)
 
     def arguments(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
         """Return the pointers and the numbers for inputs and outputs of this layout."""
         addresses = np.array([address_of(a) for a in (*arrays, *self._buffers)], np.intp)
         return addresses[self._bases] + self._offsets, self._numbers
+
+
+def _placed(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:
+    """Return arrays like these, one after the other in the workspace."""
+    stops = np.cumsum([-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]).tolist()
+    memory = workspace(stops[-1])
+    return [
+        memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        for start, array in zip([0, *stops], arrays, strict=False)
+    ]
 
 
 class _Binder:
@@ -162,6 +182,7 @@ class _Binder:
         for k in sorted(protected):
             self.targets[k] = self.new(outputs[k].shape, self.dtype(self.program.outputs[k]))
         self.home: dict[int, int] = {}
+        self.keeps_zeros = False
         for value in schedule.buffers:
             self.give_memory(value)
 
@@ -177,7 +198,9 @@ class _Binder:
 
     def give_memory(self, value: int) -> None:
         """Let a value live in an output that it is written to anyway, or in new memory."""
-        if self.step(value).operator.name != "embed":  # its zeros are written only once
+        if self.step(value).operator.name == "embed":  # its zeros are written only once
+            self.keeps_zeros = True
+        else:
             for k, output in enumerate(self.program.outputs):
                 target = self.targets[k]
                 plain = k in self.protected or not self.accumulate[k]

@@ -67,7 +67,7 @@ class Formula:
         trees = list(trees) if type(trees) in (list, tuple) else [trees]
         program = linearise(trees, lower=True, inputs=variables)
         if len(self._programs) >= MOST_PROGRAMS:
-            self._programs.clear()
+            del self._programs[next(iter(self._programs))]
         self._programs[key] = program
         return program
 

@@ -161,7 +161,8 @@ class Execution(Call):
     ) -> None:  # fmt: skip
         self._made_of = library, primitive, stream, given, keep, name, threads
         self.name, self.threads, self._library, self.keep = name, threads, library, keep
-        self._form = primitive.handle.address, stream.address, tuple(given), threads
+        layouts = [getattr(layout, "_as_parameter_", layout).value for layout, _ in given.values()]
+        self._form = primitive.handle.address, stream.address, tuple(given), layouts, threads
         self.places = [where for _, where in given.values()]
         self._memories = [
             library.create("dnnl_memory", layout, library.engine, where)
@@ -177,7 +178,7 @@ class Execution(Call):
 
     @property
     def form(self) -> Any:
-        """The primitive and the kinds of its arguments."""
+        """The primitive and the kinds and layouts of its arguments."""
         return self._form
 
     def record(self) -> _Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -74,21 +75,21 @@ class Lane(Primitives):
         except UnsupportedError:
             calls = None
         if len(self._calls) >= MOST_CALLS:
-            self._calls.clear()
+            del self._calls[next(iter(self._calls))]
         self._calls[key] = calls
         return calls
 
     def forget(self) -> None:
         """Let calls that are built from now on use the memory that there is now."""
         self._calls.clear()
+        for program in self._programs.values():
+            program.forget()
         self.version += 1
 
     def clear(self) -> None:
         """Forget all that belongs to arrays: memory has moved."""
         self.forget()
         self.packed.clear()
-        for program in self._programs.values():
-            program.calls.clear()
 
     def run_alone(self) -> None:
         """Use one thread from now on: in a forked process others do not come."""
@@ -123,12 +124,12 @@ class Lane(Primitives):
         """Return the call that runs a program; None: there is no kernel for it."""
         known = self._programs.get(program)
         if known is None:
-            known = self._programs[program] = _Program(program, self.threads)
+            known = self._programs[program] = _Program(program, self)
         key = (*map(_place_of, inputs), *map(_place_of, outputs), accumulate)
         calls = known.calls.get(key)
         if calls is None and known.compiled is not None:
             if len(known.calls) >= MOST_CALLS_OF_PROGRAM:
-                known.calls.clear()
+                del known.calls[next(iter(known.calls))]
             try:
                 with out_of_memory("run_program"):
                     parts = known.compiled.parts(inputs, outputs, accumulate)
@@ -143,15 +144,22 @@ class Lane(Primitives):
 class _Program:
     """What was made of a program: its compiled form, if it has one, and calls by places."""
 
-    def __init__(self, program: Program, threads: int) -> None:
+    def __init__(self, program: Program, lane: Lane) -> None:
         self.calls: dict[Hashable, list[Kernel]] = {}
         self.compiled: CompiledProgram | None = None
         self.refusal = ""
         try:
             # A copy: what holds the program itself would keep it for ever.
-            self.compiled = CompiledProgram(dataclasses.replace(program), threads)
+            workspace = functools.partial(lane.workspace, "formulas")
+            self.compiled = CompiledProgram(dataclasses.replace(program), lane.threads, workspace)
         except NotRenderableError as error:
             self.refusal = str(error)
+
+    def forget(self) -> None:
+        """Let calls be built anew."""
+        self.calls.clear()
+        if self.compiled is not None:
+            self.compiled.forget()
 
 
 def _place_of(value: Any) -> Hashable:

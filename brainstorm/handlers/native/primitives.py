@@ -13,7 +13,7 @@ from brainstorm.handlers.native.library import Handle, Library, UnsupportedError
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
 from brainstorm.utils import Array
 
-__all__ = ["ANY", "Primitive", "Primitives", "Workspace", "check_arrays"]
+__all__ = ["ANY", "GIVEN", "Primitive", "Primitives", "Workspace", "check_arrays"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,8 @@ _ANY_TAG: Any = 1
 
 #: Instead of strides: the library chooses the layout.
 ANY = None
+#: Instead of a size or a stride: that of the arrays which the primitive is executed with.
+GIVEN = -(2**63)
 #: How many primitives are kept.
 MOST_PRIMITIVES = 1024
 #: From how much work on several threads pay (measured): one unit is a multiplication or an
@@ -158,12 +160,16 @@ class Primitives:
     def layout(
         self, shape: tuple[int, ...], strides: tuple[int, ...] | None, is_half: bool = False
     ) -> Handle:
-        """Return a memory descriptor; strides count elements, or are `ANY`."""
-        way, rest = "_with_tag", _ANY_TAG
-        if strides is not ANY:
-            way, rest = "_with_strides", sizes(strides)
-        arguments = len(shape), sizes(shape), _BFLOAT16 if is_half else _FLOAT32, rest
-        return self.library.create("dnnl_memory_desc", *arguments, way=way)
+        """Return a memory descriptor, one for equal arguments; strides count elements, or are `ANY`."""
+
+        def make() -> Handle:
+            way, rest = "_with_tag", _ANY_TAG
+            if strides is not ANY:
+                way, rest = "_with_strides", sizes(strides)
+            arguments = len(shape), sizes(shape), _BFLOAT16 if is_half else _FLOAT32, rest
+            return self.library.create("dnnl_memory_desc", *arguments, way=way)
+
+        return self.kept(("layout", shape, strides, is_half), make)
 
     def attributes(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from brainstorm.handlers.native.primitives import (
     ANY,
     BIAS,
     DST,
+    GIVEN,
     SRC,
     WEIGHTS,
     WEIGHTS_LAYOUT,
@@ -86,6 +88,17 @@ def has_half_products(library: Library) -> bool:
     return found[0].implementation != found[1].implementation
 
 
+@functools.cache
+def takes_all_sizes(library: Library) -> bool:
+    """Return whether the library has the same code for products of all sizes.
+
+    Then one primitive does them all. With AVX-512 there is faster code that is made for each size.
+    """
+    shapes, strides = ((64, 64),) * 3, ((64, 1),) * 3
+    found = _product(Primitives(library, 1), shapes, (*strides, None), False, None)
+    return found.implementation.startswith("gemm")
+
+
 def build_dot(
     primitives: Primitives, a: Array, b: Array, out: Array, transa: bool, transb: bool, add: bool
 ) -> list[Call]:
@@ -135,9 +148,14 @@ def _build(
     weights: Any = primitives.layout(b.shape, strides[1])
     where = address_of(b)
     most = MANY_ROWS if strides[1][-1] == 1 else VERY_MANY_ROWS
-    rearranges = a.ndim == 2 and a.shape[0] >= most
-    wanted = strides[0], ANY if rearranges else strides[1], *strides[2:]
-    product = _product(primitives, shapes, wanted, add, activation)
+    is_any = takes_all_sizes(primitives.library)
+    rearranges = a.ndim == 2 and a.shape[0] >= most and not is_any
+    if is_any:
+        form = [None if s is None else _given(s) for s in strides]
+        product = _product(primitives, [(GIVEN,) * a.ndim] * 3, form, add, activation)
+    else:
+        wanted = strides[0], ANY if rearranges else strides[1], *strides[2:]
+        product = _product(primitives, shapes, wanted, add, activation)
     if rearranges:
         packed = product.layout(WEIGHTS_LAYOUT)
         copy = primitives.reorder((b.shape, strides[1], shapes, strides), weights, packed)
@@ -188,6 +206,13 @@ def _product(
     return primitives.kept(key, make)
 
 
+def _given(strides: Strides) -> Strides:
+    """Return strides of rows or columns that are contiguous, whatever lies between them."""
+    *batch, row, column = strides
+    inner = (GIVEN, 1) if column == 1 else (1, GIVEN)
+    return (*[GIVEN for _ in batch], *inner)
+
+
 def _strides(array: Array) -> Strides:
     """Return the strides in elements, those of axes of size 1 being as in contiguous memory.
 
@@ -213,6 +238,9 @@ def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
     """Return the call that gets b ready for `build_packed`."""
     check_arrays((np.float32,), [b], [])
     b = b.T if transb else b
+    if not is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize) and not primitives.is_half:
+        if takes_all_sizes(primitives.library):
+            return []
     key = _place(b)
     if key not in primitives.packed:
         if len(primitives.packed) >= MOST_PACKED:

@@ -2,8 +2,9 @@
 
     out (+)= a @ b
 
-The rows of b and of out are contiguous; a has any strides. Four rows by four vectors of the result
-stay in registers while the sum runs; columns that do not fill a vector are done one by one.
+The rows of b and of out are contiguous; a has any strides. Four rows by four vectors of the result,
+or two where there are sixteen registers, stay in registers while the sum runs; columns that do not
+fill a vector are done one by one.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ __all__ = ["MOST_FLOP", "build_small", "build_transposed", "is_small"]
 #: Multiplications and additions up to which this is faster than oneDNN (measured): of all columns,
 #: and of those that do not fill a vector.
 MOST_FLOP, MOST_SINGLE_FLOP = 300_000, 10_000
-#: A vector, whatever the processor: AVX-512's.
+#: The longest vector: AVX-512's.
 VECTOR_BYTES = 64
 
 _SOURCE = """
-typedef real vector __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
-enum { M, N, K, A_ROW, A_COLUMN, B_ROW, OUT_ROW, ADD, LANES = 64 / sizeof(real) };
+#ifdef __AVX512F__
+enum { BYTES = 64, WIDE = 4 };
+#else
+enum { BYTES = 32, WIDE = 2 };
+#endif
+typedef real vector __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
+enum { M, N, K, A_ROW, A_COLUMN, B_ROW, OUT_ROW, ADD, LANES = BYTES / sizeof(real) };
 
 static inline __attribute__((always_inline)) void block(
     const int rows, const int vectors, const real *restrict a, const real *restrict b,
@@ -50,10 +56,10 @@ void product(void *const *pointers, const int64_t *n) {
   const real *a = pointers[0], *b = pointers[1];
   real *out = pointers[2];
   const int64_t filled = n[N] / LANES * LANES;
-  for (int64_t c = 0; c < filled; c += 4 * LANES)
+  for (int64_t c = 0; c < filled; c += WIDE * LANES)
     for (int64_t p = 0; p < n[M]; p += 4) {
       const int64_t rows = n[M] - p < 4 ? n[M] - p : 4, wide = (filled - c) / LANES;
-      const int64_t vectors = wide < 4 ? wide : 4;
+      const int64_t vectors = wide < WIDE ? wide : WIDE;
       const real *left = a + p * n[A_ROW], *right = b + c;
       real *at = out + p * n[OUT_ROW] + c;
       switch (4 * rows + vectors) { CASES(1) CASES(2) CASES(3) CASES(4) }
