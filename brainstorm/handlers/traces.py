@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["State", "Step", "Trace", "Traceable", "replays_are_enabled"]
+__all__ = ["State", "Step", "Trace", "Traceable", "owners", "replays_are_enabled"]
 
 
 def replays_are_enabled() -> bool:
@@ -43,6 +43,17 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join([self.operation, *(f"{tuple(array.shape)}" for array in self.arrays)])
+
+
+def owners(steps: Iterable[Step]) -> list[Any]:
+    """Return what must not go before the steps do: what the memory of their arrays belongs to."""
+    found = {}
+    for step in steps:
+        for array in step.arrays:
+            owner = getattr(array, "base", None)
+            owner = array if owner is None else owner
+            found[id(owner)] = owner
+    return list(found.values())
 
 
 class Trace:

@@ -10,8 +10,9 @@ from brainstorm.structure.buffers import BufferManager
 
 __all__ = ["Traces"]
 
-#: How many traces are kept: one for each T, B, and whatever else the caller tells apart.
-MOST_TRACES = 64
+#: How many steps the traces have that are kept: one trace for each T, B, and whatever else the
+#: caller tells apart. A step takes about two kilobytes.
+MOST_STEPS = 2**15
 
 
 class Traces:
@@ -24,10 +25,12 @@ class Traces:
     def __init__(self) -> None:
         #: Key to what the trace depends on, the trace, and where the last pass in it ended.
         self._kept: dict[Hashable, tuple[Any, Trace, int | None]] = {}
+        self._steps = 0
 
     def clear(self) -> None:
         """Forget all traces, and let the memory go that they hold."""
         self._kept.clear()
+        self._steps = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Traces, ())
@@ -53,16 +56,26 @@ class Traces:
             return
         key = (purpose, manager.time_size, manager.batch_size, manager.carries_context)
         stamp = manager.stamp, depends()
-        known = self._kept.pop(key, None)
-        if known is not None and known[0] == stamp:
-            self._kept[key] = known  # now it is the last of all
-            manager.position = None
-            known[1].replay()
-            manager.position = known[2]
-            return
+        known = self._kept.get(key)
+        if known is not None:
+            self._forget(key)
+            if known[0] == stamp:
+                self._keep(key, *known)  # now it is the last of all
+                manager.position = None
+                known[1].replay()
+                manager.position = known[2]
+                return
         trace = handler.trace(function)
         if (manager.stamp, depends()) == stamp:
-            if len(self._kept) >= MOST_TRACES:
-                del self._kept[next(iter(self._kept))]  # the one that was not used for longest
-            self._kept[key] = stamp, trace, manager.position
+            self._keep(key, stamp, trace, manager.position)
             manager.traces.add(self)
+
+    def _keep(self, key: Hashable, stamp: Any, trace: Trace, position: int | None) -> None:
+        while self._kept and self._steps + len(trace.steps) > MOST_STEPS:
+            self._forget(next(iter(self._kept)))  # the one that was not used for longest
+        self._kept[key] = stamp, trace, position
+        self._steps += len(trace.steps)
+
+    def _forget(self, key: Hashable) -> None:
+        _, trace, _ = self._kept.pop(key)
+        self._steps -= len(trace.steps)

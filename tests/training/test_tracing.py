@@ -17,7 +17,6 @@ from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Lst
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.structure.tracing import MOST_TRACES
 from brainstorm.training import (
     AdamStepper,
     ForwardStepper,
@@ -271,13 +270,17 @@ def test_copies_of_a_stepper_start_without_traces():
     assert pickle.loads(pickle.dumps(stepper._traces))._kept == {}
 
 
-def test_traces_that_were_not_used_for_long_are_dropped():
+def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
     net, stepper = network(FullyConnected(3)), SgdStepper(0.1)
-    # The largest batch first: when memory grows, all traces are made anew.
-    sizes = [104, *range(1, MOST_TRACES + 1), 1, *range(100, 105)]
-    train(net, stepper, [batch(T=1, B=b) for b in sizes])
+    train(net, stepper, [batch(T=1, B=20)])
+    most = 10 * len(trace_of(stepper).steps)
+    monkeypatch.setattr("brainstorm.structure.tracing.MOST_STEPS", most)
+    # The largest batch was the first: when memory grows, all traces are made anew.
+    for b in (*range(1, 11), 3, 11, 12):
+        net.provide_external_data(batch(T=1, B=b))
+        stepper.run()
     kept = [key[2] for key in stepper._traces._kept]
-    assert kept == [*range(7, MOST_TRACES + 1), 1, *range(100, 105)]
+    assert kept == [4, *range(5, 11), 3, 11, 12]
 
 
 def test_net_plan_lists_the_calls_of_both_passes():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int, c_int64, c_void_p
 from typing import Any
 
@@ -24,6 +24,7 @@ from brainstorm.errors import (
 )
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native.library import Argument, Library
+from brainstorm.handlers.numpy_memory import address_of
 
 __all__ = ["Call", "Execution", "Kernel", "Loop", "Replay", "as_loop"]
 
@@ -65,6 +66,7 @@ class Call:
         threads: How many threads it may use, where the library has to be told; else 0.
     """
 
+    __slots__ = ()
     name: str
     places: list[int]
     threads = 0
@@ -103,43 +105,60 @@ class Kernel(Call):
 
     Args:
         function: Its address.
-        pointers: What it is given first.
+        pointers: The places that it is given first.
         numbers: What it is given then.
         keep: What must not go before the call does.
         name: The operation.
     """
 
+    __slots__ = ("_arguments", "_function", "_places", "_words", "keep", "name", "run")
+
     def __init__(
-        self, function: int, pointers: Iterable[int], numbers: np.ndarray, keep: Any = (),
+        self, function: int, pointers: Sequence[int], numbers: Sequence[int], keep: Any = (),
         name: str = "",
     ) -> None:  # fmt: skip
-        self.name, self._function, self.keep = name, function, keep
-        self.places = [int(pointer) for pointer in pointers]
-        self.pointers, self.numbers = np.array(self.places, np.intp), numbers
-        self._arguments = self.pointers.ctypes.data, numbers.ctypes.data
-        self.run = functools.partial(_KERNEL_TYPE(function), *self._arguments)
+        self.name, self.keep, self._function = name, keep, function
+        self._words, self._places = np.array([*pointers, *numbers], np.int64), len(pointers)
+        start = address_of(self._words)
+        self._arguments = start, start + self._places * self._words.itemsize
+        self.run = functools.partial(_kernel(function), *self._arguments)
+
+    @property
+    def places(self) -> list[int]:  # type: ignore[override]
+        """The addresses of the data that it works on."""
+        return self._words[: self._places].tolist()
+
+    @property
+    def numbers(self) -> list[int]:
+        """What the function is given beside the places."""
+        return self._words[self._places :].tolist()
 
     @property
     def form(self) -> Any:
         """The function and the numbers."""
-        return self._function, self.numbers.tobytes(), len(self.places)
+        return self._function, self.numbers, self._places
 
     def record(self) -> _Record:
         """Return it as `Replay` wants it."""
         return _Record(_KERNEL, self._function, *self._arguments)
 
     def copy(self) -> Kernel:
-        """Return the same with pointers of its own."""
+        """Return the same with places of its own."""
         return Kernel(self._function, self.places, self.numbers, self.keep, self.name)
 
     def slots(self) -> list[tuple[int, int]]:
         """Return, for each of the places, where it is written to and by which function: 0."""
-        start, size = self._arguments[0], self.pointers.itemsize
-        return [(start + i * size, 0) for i in range(len(self.places))]
+        size = self._words.itemsize
+        return [(self._arguments[0] + i * size, 0) for i in range(self._places)]
 
     def __call__(self) -> None:
         """Execute it."""
         self.run()
+
+
+@functools.cache
+def _kernel(address: int) -> Any:
+    return _KERNEL_TYPE(address)
 
 
 class Execution(Call):

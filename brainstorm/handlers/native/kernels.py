@@ -6,8 +6,6 @@ import ctypes
 import functools
 from collections.abc import Sequence
 
-import numpy as np
-
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native.calls import Kernel
@@ -38,7 +36,7 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
         UnsupportedError: There is no compiler.
     """
     function = _function(name, body, arrays[0].dtype.name)
-    return Kernel(function, [address_of(array) for array in arrays], np.array(numbers, np.int64))
+    return Kernel(function, [address_of(array) for array in arrays], numbers)
 
 
 @functools.cache

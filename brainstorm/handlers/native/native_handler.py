@@ -20,6 +20,7 @@ from brainstorm.handlers.native.library import load
 from brainstorm.handlers.native.lowering import affine, lowered, with_activation
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.threads import default_threads, is_forked
+from brainstorm.handlers.traces import owners
 from brainstorm.optree import Program
 from brainstorm.utils import Arrays
 
@@ -175,8 +176,9 @@ class NativeHandler(NumpyHandler):
                 with self.tracing(runs=False) as trace:
                     body(t)
                 traces.append(trace.steps)
-        rounds = [[step.call for step in kept] for kept in traces]
-        loop = as_loop(rounds, len(steps), traces, self._library)
+        rounds = [[step.call for step in trace] for trace in traces]
+        kept = owners(step for trace in traces for step in trace)
+        loop = as_loop(rounds, len(steps), kept, self._library)
         if loop is None:
             super().loop(steps, body)
         else:

@@ -160,7 +160,13 @@ class Primitives:
     def layout(
         self, shape: tuple[int, ...], strides: tuple[int, ...] | None, is_half: bool = False
     ) -> Handle:
-        """Return a memory descriptor, one for equal arguments; strides count elements, or are `ANY`."""
+        """Return a memory descriptor, the same for the same arguments.
+
+        Args:
+            shape: Sizes, or `GIVEN`.
+            strides: In elements, or `GIVEN`; or `ANY`.
+            is_half: Whether elements are bfloat16.
+        """
 
         def make() -> Handle:
             way, rest = "_with_tag", _ANY_TAG

@@ -208,9 +208,8 @@ def _product(
 
 def _given(strides: Strides) -> Strides:
     """Return strides of rows or columns that are contiguous, whatever lies between them."""
-    *batch, row, column = strides
-    inner = (GIVEN, 1) if column == 1 else (1, GIVEN)
-    return (*[GIVEN for _ in batch], *inner)
+    inner = (GIVEN, 1) if strides[-1] == 1 else (1, GIVEN)
+    return (*(GIVEN,) * (len(strides) - 2), *inner)
 
 
 def _strides(array: Array) -> Strides:
@@ -238,9 +237,9 @@ def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
     """Return the call that gets b ready for `build_packed`."""
     check_arrays((np.float32,), [b], [])
     b = b.T if transb else b
-    if not is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize) and not primitives.is_half:
-        if takes_all_sizes(primitives.library):
-            return []
+    is_large = not is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize)
+    if is_large and not primitives.is_half and takes_all_sizes(primitives.library):
+        return []  # its products take b as it is
     key = _place(b)
     if key not in primitives.packed:
         if len(primitives.packed) >= MOST_PACKED:
