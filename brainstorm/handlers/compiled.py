@@ -18,7 +18,7 @@ import numpy as np
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.compiled_layout import Layout, find_overlaps
-from brainstorm.handlers.numpy_memory import steps_of
+from brainstorm.handlers.numpy_memory import address_of, steps_of
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
@@ -33,15 +33,19 @@ MOST_LAYOUTS = 32
 
 _Flags: TypeAlias = tuple[bool, ...]
 
-_functions: dict[tuple[Loop, ...], Callable[..., None]] = {}
+#: A kernel in C: takes pointers and numbers.
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def _function_of(loops: tuple[Loop, ...]) -> Callable[..., None]:
-    function = _functions.get(loops)
-    if function is None:
-        function = compiler.load(lambda seal: render_kernel(loops, "kernel", seal), "kernel")
-        _functions[loops] = function
-    return function
+#: Loops to the address of their kernel.
+_functions: dict[tuple[Loop, ...], int] = {}
+
+
+def _function_of(loops: tuple[Loop, ...]) -> int:
+    if loops not in _functions:
+        function: Any = compiler.load(lambda seal: render_kernel(loops, "kernel", seal), "kernel")
+        _functions[loops] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return _functions[loops]
 
 
 class CompiledProgram:
@@ -86,21 +90,32 @@ class CompiledProgram:
             MissingDependencyError: If there is no compiler.
             NotRenderableError: If an array's element type is none of C's.
         """
-        layout, pointers, numbers = self._bound(inputs, outputs, accumulate)
-        _function_of(layout.loops)(pointers.ctypes.data, numbers.ctypes.data)
+        address, pointers, numbers, _ = self.parts(inputs, outputs, accumulate)
+        _KERNEL(address)(pointers.ctypes.data, numbers.ctypes.data)
 
     def parts(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: bool | Sequence[bool]
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: bool | Sequence[bool],
+        addresses: Sequence[int] | None = None,
     ) -> tuple[int, np.ndarray, np.ndarray, Any]:
         """Return what a call with these arrays consists of, and do nothing.
+
+        Args:
+            inputs: As for a call.
+            outputs: Likewise.
+            accumulate: Likewise.
+            addresses: Those of inputs and outputs, if they are known.
 
         Returns:
             The address of the C function, its pointers and its numbers, and what must be kept as
             long as they are used, beside the arrays.
         """
-        layout, pointers, numbers = self._bound(inputs, outputs, accumulate)
-        address = ctypes.cast(_function_of(layout.loops), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-        return address, pointers, numbers, layout
+        if addresses is None:
+            addresses = [address_of(array) for array in (*inputs, *outputs)]
+        layout = self._layout(inputs, outputs, accumulate, addresses)
+        return _function_of(layout.loops), *layout.arguments(addresses), layout
 
     def forget(self) -> None:
         """Forget the layouts, and the memory that they hold."""
@@ -109,24 +124,29 @@ class CompiledProgram:
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array],
                accumulate: bool | Sequence[bool] = False) -> str:  # fmt: skip
         """Return the C text for arrays like these."""
-        return render_kernel(self._bound(inputs, outputs, accumulate)[0].loops, "kernel")
+        addresses = [address_of(array) for array in (*inputs, *outputs)]
+        return render_kernel(self._layout(inputs, outputs, accumulate, addresses).loops, "kernel")
 
-    def _bound(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: bool | Sequence[bool]
-    ) -> tuple[Layout, np.ndarray, np.ndarray]:
-        """Return the layout of arrays, and the pointers and numbers for these."""
+    def _layout(
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        accumulate: bool | Sequence[bool],
+        addresses: Sequence[int],
+    ) -> Layout:
         flags = self._flags(accumulate)
         self._check(inputs, outputs, flags)
         arrays = (*inputs, *outputs)
         form = tuple([(steps_of(array), array.dtype) for array in arrays])
-        key = (form, flags, find_overlaps(inputs, outputs))
-        if key not in self._layouts:
+        key = (form, flags, find_overlaps(arrays, addresses, len(inputs)))
+        layout = self._layouts.get(key)
+        if layout is None:
             if len(self._layouts) >= MOST_LAYOUTS:
                 del self._layouts[next(iter(self._layouts))]
-            self._layouts[key] = Layout(
+            layout = self._layouts[key] = Layout(
                 self._schedule, inputs, outputs, flags, self.threads, workspace=self._workspace
             )
-        return self._layouts[key], *self._layouts[key].arguments(arrays)
+        return layout
 
     def _flags(self, accumulate: bool | Sequence[bool]) -> _Flags:
         if isinstance(accumulate, bool):

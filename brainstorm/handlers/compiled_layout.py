@@ -41,35 +41,36 @@ PARALLEL_WORK, EXPENSIVE = 200_000, 10
 
 
 def find_overlaps(
-    inputs: Sequence[Array], outputs: Sequence[Array]
+    arrays: Sequence[Array], addresses: Sequence[int], inputs: int
 ) -> tuple[tuple[int, int, str], ...]:
     """Return which outputs share memory with an input or an earlier output, and how.
 
     Arrays are many and overlaps are few: only where the bytes from first to last do, is a pair
     looked at.
 
+    Args:
+        arrays: Inputs and outputs.
+        addresses: Theirs.
+        inputs: How many of them are inputs.
+
     Returns:
         (number of the output, number of the other among inputs and outputs, what `overlap` says).
     """
-    arrays = [*inputs, *outputs]
-    spans = [_span(array) for array in arrays]
+    spans = [
+        (start, start + array.nbytes)
+        if array.flags.c_contiguous
+        else np.lib.array_utils.byte_bounds(array)
+        for start, array in zip(addresses, arrays, strict=True)
+    ]
     found = []
-    for i in range(len(inputs), len(arrays)):
+    for i in range(inputs, len(arrays)):
         start, stop = spans[i]
         for j in range(i):
             if start < spans[j][1] and spans[j][0] < stop:
                 kind = overlap(arrays[i], arrays[j])
                 if kind:
-                    found.append((i - len(inputs), j, kind))
+                    found.append((i - inputs, j, kind))
     return tuple(found)
-
-
-def _span(array: Array) -> tuple[int, int]:
-    """Return the addresses of the first byte, and of what follows the last."""
-    if array.flags.c_contiguous:
-        start = address_of(array)
-        return start, start + array.nbytes
-    return np.lib.array_utils.byte_bounds(array)
 
 
 class _Place(NamedTuple):
@@ -144,10 +145,10 @@ class Layout:
         if workspace is not None and self._buffers and not binder.keeps_zeros:
             self._buffers = _placed(self._buffers, workspace)
 
-    def arguments(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
+    def arguments(self, addresses: Sequence[int]) -> tuple[Array, Array]:
         """Return the pointers and the numbers for inputs and outputs of this layout."""
-        addresses = np.array([address_of(a) for a in (*arrays, *self._buffers)], np.intp)
-        return addresses[self._bases] + self._offsets, self._numbers
+        places = np.array([*addresses, *map(address_of, self._buffers)], np.intp)
+        return places[self._bases] + self._offsets, self._numbers
 
 
 def _placed(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:

@@ -45,6 +45,7 @@ class Formula:
         self.__name__ = getattr(function, "__name__", "formula")
         self.__doc__ = function.__doc__
         self._programs: dict[Any, Program] = {}
+        self._names: dict[int, Sequence[str]] = {}
 
     def __call__(self, *operands: Any) -> Any:
         """Build the tree or trees."""
@@ -61,7 +62,9 @@ class Formula:
         return self._linearised(key) if program is None else program
 
     def _linearised(self, key: Any) -> Program:
-        names = self._names(len(key))
+        names = self._names.get(len(key))
+        if names is None:
+            names = self._names[len(key)] = self._names_of(len(key))
         variables = [Variable(s, d, name) for (s, d), name in zip(key, names, strict=True)]
         trees = self.function(*variables)
         trees = list(trees) if type(trees) in (list, tuple) else [trees]
@@ -71,7 +74,7 @@ class Formula:
         self._programs[key] = program
         return program
 
-    def _names(self, count: int) -> Sequence[str]:
+    def _names_of(self, count: int) -> Sequence[str]:
         try:
             bound = inspect.signature(self.function).bind(*range(count))
         except TypeError as error:

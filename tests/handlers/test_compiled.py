@@ -12,7 +12,7 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NativeHandler, compiled, compiled_layout, compiler
 from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.compiled_layout import Layout
-from brainstorm.handlers.numpy_memory import overlap
+from brainstorm.handlers.numpy_memory import address_of, overlap
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import (
     OPERATORS,
@@ -264,7 +264,9 @@ def test_chunks_keep_all_threads_busy_and_no_more():
     found = {}
     for threads in (1, 2, 32, 64):
         layout = Layout(schedule(linearise(fn.sum(x, 0))), *arrays, [False], threads)
-        found[threads] = layout.arguments([*arrays[0], *arrays[1]])[1][:2].tolist()
+        found[threads] = layout.arguments([address_of(a) for a in (*arrays[0], *arrays[1])])[1][
+            :2
+        ].tolist()
     assert found == {1: [1, 1], 2: [2, 1], 32: [32, 7], 64: [64, 13]}
 
 

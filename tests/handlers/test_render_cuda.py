@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm.handlers.compiled_layout import Layout
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
@@ -82,7 +83,7 @@ def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
     flags = [accumulate] * len(outputs)
     layout = Layout(schedule(program), inputs, outputs, flags, threads=1)
-    pointers, numbers = layout.arguments([*inputs, *outputs])
+    pointers, numbers = layout.arguments([address_of(a) for a in (*inputs, *outputs)])
     p = n = 0
     for loop, launch in zip(layout.loops, compiled(layout.loops, folder, index), strict=True):
         launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
@@ -179,5 +180,5 @@ def test_how_many_threads_there_are(axis, shape, expected):
     arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
     layout = Layout(schedule(program), arrays[:1], arrays[1:], [False], threads=1)
     (loop,) = layout.loops
-    sizes = layout.arguments(arrays)[1][2 : 2 + loop.rank]
+    sizes = layout.arguments([address_of(a) for a in arrays])[1][2 : 2 + loop.rank]
     assert blocks_of(loop, sizes.tolist()) == expected

@@ -1,6 +1,7 @@
 """Views: every way to reach a buffer, and what a wrong one is told."""
 
 import copy
+import operator
 
 import numpy as np
 import pytest
@@ -168,7 +169,7 @@ def test_members_are_made_when_they_are_used(view):
         "unpacking": lambda: (lambda _, bias: bias)(*parameters),
         "list": lambda: list(parameters)[1],
         "reversed": lambda: next(reversed(parameters)),
-        "sum": lambda: (parameters + [])[1],
+        "sum": lambda: operator.add(parameters, [])[1],
         "copy": lambda: parameters.copy()[1],
         "values": lambda: parameters.values()[1],
         "items": lambda: dict(parameters.items())["bias"],

@@ -114,8 +114,8 @@ class Kernel(Call):
     __slots__ = ("_arguments", "_function", "_places", "_words", "keep", "name", "run")
 
     def __init__(
-        self, function: int, pointers: Sequence[int], numbers: Sequence[int], keep: Any = (),
-        name: str = "",
+        self, function: int, pointers: Sequence[int] | np.ndarray,
+        numbers: Sequence[int] | np.ndarray, keep: Any = (), name: str = "",
     ) -> None:  # fmt: skip
         self.name, self.keep, self._function = name, keep, function
         self._words, self._places = np.array([*pointers, *numbers], np.int64), len(pointers)

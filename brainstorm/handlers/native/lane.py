@@ -125,14 +125,17 @@ class Lane(Primitives):
         known = self._programs.get(program)
         if known is None:
             known = self._programs[program] = _Program(program, self)
-        key = (*map(_place_of, inputs), *map(_place_of, outputs), accumulate)
+        arrays = (*inputs, *outputs)
+        addresses = [address_of(array) for array in arrays]
+        form = [(array.shape, array.strides, array.dtype.num) for array in arrays]
+        key = (*addresses, *form, accumulate)
         calls = known.calls.get(key)
         if calls is None and known.compiled is not None:
             if len(known.calls) >= MOST_CALLS_OF_PROGRAM:
                 del known.calls[next(iter(known.calls))]
             try:
                 with out_of_memory("run_program"):
-                    parts = known.compiled.parts(inputs, outputs, accumulate)
+                    parts = known.compiled.parts(inputs, outputs, accumulate, addresses)
                 calls = known.calls[key] = [Kernel(*parts, name="run_program")]
             except (NotRenderableError, MissingDependencyError) as error:
                 known.compiled, known.refusal = None, str(error)

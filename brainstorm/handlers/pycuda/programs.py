@@ -59,8 +59,8 @@ class DeviceProgram:
         flags = tuple(map(bool, accumulate))
         self._check(inputs, outputs, flags)
         layout, buffers = self._layout(inputs, outputs, flags)
-        shadows = [array.shadow for array in (*inputs, *outputs)]
-        pointers, numbers = layout.arguments(shadows)
+        addresses = [array.address for array in (*inputs, *outputs)]
+        pointers, numbers = layout.arguments(addresses)
         p = n = 0
         for loop in layout.loops:
             # Threads and chunks are for the CPU.
