@@ -21,7 +21,7 @@ from brainstorm.errors import (
     UnknownPathError,
 )
 from brainstorm.files import write_network_file
-from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian, Orthogonal, Uniform
 from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss, Lstm, Recurrent
 from brainstorm.layers.noop_layer import NoOpLayerImpl
@@ -171,6 +171,31 @@ def test_memory_report():
     assert text.startswith("memory for T=10, B=20")
     assert "FullyConnected_1" in text
     assert "total" in text
+
+
+@pytest.mark.parametrize("wiring", ["cnn", "recurrent fan-out", "mlp"])
+def test_the_memory_between_calls_is_announced(wiring):
+    net = build(wiring, NativeHandler(np.float32, threads=1))
+    announced = net.memory(3, 50)
+    net.provide_external_data(data_for(net, 3, 50))
+    for _ in range(2):
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+    assert net._buffer_manager.lane.nbytes == announced.scratch > 0
+    assert announced.total == 4 * net._buffer_manager.size + announced.scratch
+    assert "scratch" in str(announced)
+    limit = announced.total
+    largest = net.largest_batch(limit, T=3)
+    assert net.memory(3, largest).total <= limit < net.memory(3, largest + 1).total
+
+
+def test_memory_that_nobody_has_can_be_announced():
+    net = build("mlp", NativeHandler(np.float32))
+    before = net.time_size, net.batch_size, net.get("parameters")
+    announced = net.memory(1000, 50_000_000)
+    assert announced.total > 2**42
+    assert (net.time_size, net.batch_size) == before[:2]
+    np.testing.assert_array_equal(net.get("parameters"), before[2])
 
 
 def test_largest_batch():

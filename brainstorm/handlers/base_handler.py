@@ -234,6 +234,14 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         """
         return None
 
+    def reserve(self, shape: tuple[int, ...]) -> Array | None:
+        """Return an array that takes no memory, and that nobody writes to.
+
+        On such arrays operations can be traced without running, to see how much memory a lane would
+        hold: it has `only_measure` and `nbytes` then. None: it does not tell that.
+        """
+        return None
+
     def _check_own(self, mem: Any) -> None:
         """Refuse to read what is no array of this handler."""
         if type(mem) is not self.array_type:

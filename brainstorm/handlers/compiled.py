@@ -18,7 +18,7 @@ import numpy as np
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.compiled_layout import Layout, find_overlaps
-from brainstorm.handlers.numpy_memory import address_of, steps_of
+from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, steps_of
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
@@ -55,6 +55,7 @@ class CompiledProgram:
         program: Linearised with ``lower=True``.
         threads: How many threads a call uses at most; None: `default_threads`. Results are the
             same bits for the same number of threads.
+        new: See `Layout`.
         workspace: See `Layout`; None: layouts have memory of their own.
 
     Raises:
@@ -65,9 +66,10 @@ class CompiledProgram:
         self,
         program: Program,
         threads: int | None = None,
+        new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
         workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
-        self.program, self._workspace = program, workspace
+        self.program, self._memory = program, (new, workspace)
         self.threads = default_threads() if threads is None else threads
         self._schedule = schedule(program)
         self._layouts: dict[Any, Layout] = {}
@@ -117,6 +119,11 @@ class CompiledProgram:
         layout = self._layout(inputs, outputs, accumulate, addresses)
         return _function_of(layout.loops), *layout.arguments(addresses), layout
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory the layouts have to themselves."""
+        return sum(layout.nbytes for layout in self._layouts.values())
+
     def forget(self) -> None:
         """Forget the layouts, and the memory that they hold."""
         self._layouts.clear()
@@ -144,7 +151,7 @@ class CompiledProgram:
             if len(self._layouts) >= MOST_LAYOUTS:
                 del self._layouts[next(iter(self._layouts))]
             layout = self._layouts[key] = Layout(
-                self._schedule, inputs, outputs, flags, self.threads, workspace=self._workspace
+                self._schedule, inputs, outputs, flags, self.threads, *self._memory
             )
         return layout
 

@@ -142,8 +142,9 @@ class Layout:
         )
         self._numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
         self._buffers = binder.arrays[len(inputs) + len(outputs) :]
+        self.nbytes = sum(array.nbytes for array in self._buffers)
         if workspace is not None and self._buffers and not binder.keeps_zeros:
-            self._buffers = _placed(self._buffers, workspace)
+            self._buffers, self.nbytes = _placed(self._buffers, workspace), 0
 
     def arguments(self, addresses: Sequence[int]) -> tuple[Array, Array]:
         """Return the pointers and the numbers for inputs and outputs of this layout."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import threading
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "aligned_zeros",
     "out_of_memory",
     "overlap",
+    "reserved",
     "steps_of",
 ]
 
@@ -38,6 +40,21 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     raw = np.zeros(length + ALIGNMENT // dtype.itemsize, dtype)
     start = -raw.ctypes.data % ALIGNMENT // dtype.itemsize
     return raw[start : start + length].reshape(sizes)
+
+
+def reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an array that takes addresses and no memory: nobody can write to it.
+
+    Raises:
+        MemoryError: There are no addresses for so much.
+    """
+    count, dtype = math.prod(shape), np.dtype(dtype)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        memory = mmap.mmap(-1, max(count, 1) * dtype.itemsize, flags, mmap.PROT_READ)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(str(error)) from error
+    return np.frombuffer(memory, dtype, count).reshape(shape)
 
 
 def address_of(array: np.ndarray) -> int:

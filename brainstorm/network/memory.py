@@ -19,7 +19,6 @@ from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.display import ShownAsTree, Tree
-from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.summary import network_tree, summarize
 
 __all__ = ["NetworkMemory", "check_handler"]
@@ -131,16 +130,6 @@ class NetworkMemory(ShownAsTree, Seedable):
     def get_input(self, name: str) -> np.ndarray:
         """Return a copy of the data that was provided as `name`."""
         return self.get(f"{INPUT}.outputs.{name}")
-
-    def memory(self, T: int, B: int) -> MemoryReport:
-        """Return the exact bytes per layer and kind for T and B; nothing is allocated."""
-        manager = self._buffer_manager
-        return measure_memory(manager.hubs, list(self.layers), T, B, manager.item_size)
-
-    def largest_batch(self, bytes: int, T: int = 1) -> int:
-        """Return the largest batch size whose buffers fit into `bytes` for sequences of T steps."""
-        manager = self._buffer_manager
-        return find_largest_batch(manager.hubs, T, bytes, manager.item_size)
 
     def summary(self) -> None:
         """Print a table of the layers: shapes, parameters, characteristics."""

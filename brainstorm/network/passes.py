@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy as np
 from brainstorm.handlers.traces import Trace
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.external_data import check_external_data
 from brainstorm.structure.lifetimes import plan_memory
+from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.passes import Passes
 from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array
@@ -182,6 +185,41 @@ class NetworkPasses(NetworkParameters):
                 self.backward_pass()
             self._buffer_manager.position = position
         return trace
+
+    def memory(self, T: int, B: int) -> MemoryReport:
+        """Return the exact bytes per layer and kind for T and B; nothing is allocated.
+
+        What `NativeHandler` takes beside the buffers is counted, too.
+        """
+        manager, names = self._buffer_manager, list(self.layers)
+        scratch = self._measure_scratch(T, B)
+        return measure_memory(manager.hubs, names, T, B, manager.item_size, scratch)
+
+    def largest_batch(self, bytes: int, T: int = 1) -> int:
+        """Return the largest batch size whose `memory` fits into `bytes` for sequences of T steps.
+
+        Raises:
+            NetworkValidationError: No buffer grows with the batch size, T is less than 1, or
+                `bytes` is no number.
+        """
+        manager = self._buffer_manager
+        scratch = partial(self._measure_scratch, T)
+        return find_largest_batch(manager.hubs, T, bytes, manager.item_size, scratch)
+
+    def _measure_scratch(self, T: int, B: int) -> int:
+        """Return the bytes that both passes take beside the buffers, as far as they are traced."""
+        manager, handler = self._buffer_manager, self.handler
+        if handler.reserve((0,)) is None or not T * B:
+            return 0
+        with manager.turn, handler.tracing(runs=False):
+            there = BufferManager(manager.layout, manager.hubs, handler, handler.reserve)
+            there.lane.only_measure()
+            there.resize(T, B)
+            passes = Passes(self.layers, there, self._keep_input_deltas)
+            with there.turn:
+                passes.forward(self.layers, True, None)
+                passes.backward(False)
+        return there.lane.nbytes
 
     def get_loss_values(self) -> OrderedDict[str, float]:
         """Return the losses of the last forward pass.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -35,6 +35,7 @@ class BufferManager:
         layout: The layout tree, from `create_layout`.
         hubs: Its hubs.
         handler: Allocates the memory; the default handler if `None`.
+        allocate: Allocates it instead, given a shape.
 
     Attributes:
         buffers: One array per hub, for the present T and B.
@@ -45,7 +46,14 @@ class BufferManager:
         turn: To be entered by who computes with the memory: other threads wait meanwhile.
     """
 
-    def __init__(self, layout: Node, hubs: Sequence[Hub], handler: Handler | None = None) -> None:
+    def __init__(
+        self,
+        layout: Node,
+        hubs: Sequence[Hub],
+        handler: Handler | None = None,
+        allocate: Callable[[tuple[int, ...]], Array | None] | None = None,
+    ) -> None:
+        self._allocate = allocate
         self.layout = layout
         self.hubs = list(hubs)
         self.handler = get_default_handler() if handler is None else handler
@@ -140,7 +148,7 @@ class BufferManager:
             ):
                 continue
             try:
-                grown = self.handler.allocate((needed,))
+                grown = (self._allocate or self.handler.allocate)((needed,))
             except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, for 2^63 and more
                 raise OutOfMemoryError(self._out_of_memory_text(time, batch)) from error
             self._forget_places()

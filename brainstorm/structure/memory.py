@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
@@ -26,9 +26,11 @@ class MemoryReport:
         layers: Layer name to kind of buffer to bytes. Inputs and deltas that share memory with
             outputs and their deltas are counted once, where the memory is owned.
         padding: Bytes that keep the hubs aligned.
+        scratch: Bytes that the handler takes beside the buffers while it computes both passes, for
+            what lies between the calls of products, convolutions and formulas. `NativeHandler`
+            tells it, for layers that can be traced; else it is 0.
         shared: Bytes saved because buffers share memory (0 with strategy ``'inspectable'``).
-        total: All bytes; exactly what the network allocates. With `shared`, it is what
-            ``'inspectable'`` would take.
+        total: All bytes, exactly. With `shared`, it is what ``'inspectable'`` would take.
     """
 
     time_size: int
@@ -37,6 +39,7 @@ class MemoryReport:
     padding: int
     shared: int
     total: int
+    scratch: int = 0
 
     def __str__(self) -> str:
         width = max([len(name) for name in self.layers] + [len("alignment")])
@@ -49,6 +52,8 @@ class MemoryReport:
             lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
         space = " " * (12 * len(kinds))
         lines.append(f"{'alignment':<{width}}{space}{format_bytes(self.padding):>12}")
+        if self.scratch:
+            lines.append(f"{'scratch':<{width}}{space}{format_bytes(self.scratch):>12}")
         if self.shared:
             lines.append(f"{'shared':<{width}}{space}{'-' + format_bytes(self.shared):>12}")
         lines.append(f"{'total':<{width}}{space}{format_bytes(self.total):>12}")
@@ -58,9 +63,14 @@ class MemoryReport:
 
 
 def measure_memory(
-    hubs: Sequence[Hub], layer_names: Sequence[str], time: int, batch: int, item_size: int
+    hubs: Sequence[Hub],
+    layer_names: Sequence[str],
+    time: int,
+    batch: int,
+    item_size: int,
+    scratch: int = 0,
 ) -> MemoryReport:
-    """Return the bytes per layer and kind that the hubs take for T and B."""
+    """Return the bytes per layer and kind that the hubs take for T and B, beside the scratch."""
     layers: dict[str, dict[str, int]] = {name: {} for name in layer_names}
     used = 0
     for hub in hubs:
@@ -74,29 +84,55 @@ def measure_memory(
             used += number
     total = measure_bytes(hubs, time, batch, item_size)
     apart = measure_bytes(without_sharing(hubs), time, batch, item_size)
-    return MemoryReport(time, batch, layers, apart - used, apart - total, total)
+    padding, shared = apart - used, apart - total
+    return MemoryReport(time, batch, layers, padding, shared, total + scratch, scratch)
 
 
-def find_largest_batch(hubs: Sequence[Hub], time: int, limit: int, item_size: int) -> int:
-    """Return the largest batch size whose buffers take at most `limit` bytes for T = `time`.
+def find_largest_batch(
+    hubs: Sequence[Hub],
+    time: int,
+    limit: int,
+    item_size: int,
+    scratch: Callable[[int], int] = lambda batch: 0,
+) -> int:
+    """Return the largest batch size with which at most `limit` bytes are taken for T = `time`.
+
+    Args:
+        hubs: The hubs.
+        time: Sequence length T.
+        limit: How many bytes there are.
+        item_size: Bytes per value.
+        scratch: Returns how many bytes a batch size takes beside the buffers.
 
     Raises:
         NetworkValidationError: No buffer grows with the batch size, `time` is less than 1, or
             `limit` is no number.
     """
 
+    def measure(batch: int) -> int:
+        return measure_bytes(hubs, time, batch, item_size)
+
     def fits(batch: int) -> bool:
-        return measure_bytes(hubs, time, batch, item_size) <= limit
+        return measure(batch) <= limit
 
     if not isinstance(limit, Real):
         raise NetworkValidationError(f"bytes: expected a number like 10 * 2**20, got {limit!r}.")
     if time < 1:
         raise NetworkValidationError(f"T: expected at least 1, got {time!r}.")
-    if measure_bytes(hubs, time, 1, item_size) == measure_bytes(hubs, time, 0, item_size):
+    if measure(1) == measure(0):
         raise NetworkValidationError("no buffer of this network grows with the batch size.")
-    low, high = 0, 1
+    high = 1
     while fits(high):
-        low, high = high, 2 * high
+        high = 2 * high
+    most = _last(fits, high)
+    return _last(lambda batch: measure(batch) + scratch(batch) <= limit, most + 1)
+
+
+def _last(fits: Callable[[int], bool], high: int) -> int:
+    """Return the last number below `high` that fits; 0 does."""
+    low = 0
+    if high > 1 and fits(high - 1):
+        return high - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -16,7 +16,7 @@ from brainstorm.handlers.compiled import CompiledProgram
 from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
-from brainstorm.handlers.numpy_memory import address_of, out_of_memory
+from brainstorm.handlers.numpy_memory import address_of, out_of_memory, reserved
 from brainstorm.optree import Formula, Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
@@ -78,6 +78,17 @@ class Lane(Primitives):
             del self._calls[next(iter(self._calls))]
         self._calls[key] = calls
         return calls
+
+    def only_measure(self) -> None:
+        """Build calls that nobody executes, and hold no memory for them."""
+        self.allocate = reserved
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory calls take beside their arguments."""
+        programs = [p.compiled for p in self._programs.values() if p.compiled is not None]
+        held = [*self.packed.values(), *programs]
+        return self.workspace.nbytes + sum(holder.nbytes for holder in held)
 
     def forget(self) -> None:
         """Let calls that are built from now on use the memory that there is now."""
@@ -154,7 +165,9 @@ class _Program:
         try:
             # A copy: what holds the program itself would keep it for ever.
             workspace = functools.partial(lane.workspace, "formulas")
-            self.compiled = CompiledProgram(dataclasses.replace(program), lane.threads, workspace)
+            self.compiled = CompiledProgram(
+                dataclasses.replace(program), lane.threads, lane.allocate, workspace
+            )
         except NotRenderableError as error:
             self.refusal = str(error)
 

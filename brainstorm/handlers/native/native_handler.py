@@ -19,6 +19,7 @@ from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import load
 from brainstorm.handlers.native.lowering import affine, lowered, with_activation
 from brainstorm.handlers.numpy_handler import NumpyHandler
+from brainstorm.handlers.numpy_memory import reserved
 from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.handlers.traces import owners
 from brainstorm.optree import Program
@@ -121,6 +122,9 @@ class NativeHandler(NumpyHandler):
 
     def new_lane(self) -> Lane:
         return Lane(self._library, self.threads, self._compute == "bf16", self._refusals)
+
+    def reserve(self, shape: tuple[int, ...]) -> Array:
+        return reserved(shape, self.dtype)
 
     @property
     def lane(self) -> Lane:

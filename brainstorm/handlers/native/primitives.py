@@ -41,21 +41,26 @@ class Workspace:
     """Memory for intermediate results, by purpose; it grows to what the largest call needs.
 
     Args:
-        forget: Called when it grows: calls hold the memory that was there before.
+        owner: Whose it is; when it grows, calls hold the memory that was there before.
     """
 
-    def __init__(self, forget: Callable[[], None]) -> None:
+    def __init__(self, owner: Primitives) -> None:
         self._slots: dict[str, np.ndarray] = {}
-        self._forget = forget
+        self._owner = owner
 
     def __call__(self, slot: str, size: int) -> np.ndarray:
         """Return at least `size` bytes; their content lasts until the slot is used again."""
         held = self._slots.get(slot)
         if held is None or held.size < size:
             if held is not None:
-                self._forget()
-            held = self._slots[slot] = aligned_zeros(size, np.uint8)
+                self._owner.forget()
+            held = self._slots[slot] = self._owner.allocate((size,), np.uint8)
         return held
+
+    @property
+    def nbytes(self) -> int:
+        """How large it is."""
+        return sum(memory.nbytes for memory in self._slots.values())
 
     @property
     def held(self) -> tuple[np.ndarray, ...]:
@@ -103,6 +108,7 @@ class Primitives:
     Attributes:
         threads: How many threads calls may use.
         is_half: Whether factors are rounded to bfloat16.
+        allocate: Returns new memory that calls need, as an array of zeros of a shape and type.
         team: How many the next primitives and calls use.
         workspace: Memory that every call may overwrite.
         packed: See `brainstorm.handlers.native.products`.
@@ -117,7 +123,8 @@ class Primitives:
         self._loaded, self.threads = library, threads
         self.is_half = is_half
         self.team = threads
-        self.workspace = Workspace(self.forget)
+        self.allocate: Callable[[tuple[int, ...], Any], np.ndarray] = aligned_zeros
+        self.workspace = Workspace(self)
         self.packed: dict[Hashable, Any] = {}
         self._made: dict[Hashable, Any] = {}
         if library is not None:

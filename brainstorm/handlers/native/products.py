@@ -24,7 +24,7 @@ from brainstorm.handlers.native.primitives import (
     check_arrays,
 )
 from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
-from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
 __all__ = [
@@ -271,12 +271,17 @@ class _Packed:
         self._rows: Array | None = None
         if is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize):
             with contextlib.suppress(UnsupportedError):
-                rows = aligned_zeros(b.shape, b.dtype)
+                rows = primitives.allocate(b.shape, b.dtype)
                 self.copy = build_transposed(b, rows)
                 self._rows = self._memory = rows
         if self._rows is None:
             self._copy_as_wanted(primitives, b)
         self.copy.keep = (*self.copy.keep, self._memory)
+
+    @property
+    def nbytes(self) -> int:
+        """How large the memory is."""
+        return self._memory.nbytes
 
     def _copy_as_wanted(self, primitives: Primitives, b: Array) -> None:
         primitives.choose_team(2 * 32 * b.size, b.size)
@@ -286,7 +291,7 @@ class _Packed:
         self._hint = _product(primitives, shapes, rows, True, None, is_half=primitives.is_half)
         self._layout = layout = self._hint.layout(WEIGHTS_LAYOUT)
         self._shape = b.shape
-        self._memory = aligned_zeros(primitives.library.size(layout), np.uint8)
+        self._memory = primitives.allocate((primitives.library.size(layout),), np.uint8)
         plain = primitives.layout(b.shape, strides)
         reorder = primitives.reorder(("packed", b.shape, strides), plain, layout)
         given = {SRC: (plain, address_of(b)), DST: (layout, address_of(self._memory))}

@@ -16,7 +16,7 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError, OutOfMemoryError
 from brainstorm.handlers import Handler, NumpyHandler, base_handler, compiled_layout, compiler
-from brainstorm.handlers.native import NativeHandler, lane, primitives
+from brainstorm.handlers.native import NativeHandler, lane
 from brainstorm.handlers.native.calls import Call
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
@@ -447,7 +447,7 @@ def test_without_memory_an_operation_says_so_and_works_later(native, monkeypatch
     x, w = np.ones((8, 12, 12, 16), np.float32), np.ones((16, 3, 3, 16), np.float32)
     out, bias = np.zeros((8, 10, 10, 16), np.float32), np.zeros(16, np.float32)
     with monkeypatch.context() as patch:
-        patch.setattr(primitives, "aligned_zeros", no_memory)
+        patch.setattr(native.lane, "allocate", no_memory)
         with pytest.raises(OutOfMemoryError, match=r"^conv2d_forward_batch: there is no memory "):
             native.conv2d_forward_batch(x, w, bias, out, 0, (1, 1))
     native.conv2d_forward_batch(x, w, bias, out, 0, (1, 1))
