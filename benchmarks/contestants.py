@@ -32,6 +32,7 @@ class Entry(NamedTuple):
         make: Gets ready for a workload, from our parameters.
         product: Returns the product of two matrices, whose rate may be the limit.
         precision: Of the factors of products: `FLOAT32` or `BFLOAT16`.
+        trains: Whether it can train; else it takes part in predictions.
         is_ours: Whether it is this library.
         version: Of the library, for the headline.
     """
@@ -40,6 +41,7 @@ class Entry(NamedTuple):
     make: Callable[[Workload, Numbers], Contestant]
     product: Callable[[np.ndarray, np.ndarray], Callable[[], object]] | None = None
     precision: str = FLOAT32
+    trains: bool = True
     is_ours: bool = False
     version: str = ""
 
@@ -48,7 +50,8 @@ def find_entries() -> list[Entry]:
     """Return all who can take part here, ours first; peers only in precisions that we have."""
     mine = list(_ours())
     precisions = {entry.precision for entry in mine}
-    return mine + [entry for entry in (*_torch(), *_jax()) if entry.precision in precisions]
+    peers = (*_torch(), *_jax(), *_onnxruntime())
+    return mine + [entry for entry in peers if entry.precision in precisions]
 
 
 def _ours() -> Iterator[Entry]:
@@ -89,6 +92,12 @@ def _jax() -> Iterator[Entry]:
     peer = _module("jax")
     if peer is not None:
         yield Entry("JAX", peer.contestant, version=peer.VERSION)
+
+
+def _onnxruntime() -> Iterator[Entry]:
+    peer = _module("onnxruntime")
+    if peer is not None:
+        yield Entry("onnxruntime", peer.contestant, trains=False, version=peer.VERSION)
 
 
 def _module(library: str) -> ModuleType | None:

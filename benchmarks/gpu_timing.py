@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -54,7 +53,7 @@ def take_turns_on_gpu(calls: Mapping[str, Timed], seconds: float) -> dict[str, T
     while time.perf_counter() < stop:
         for name, timed in calls.items():
             samples[name].append(_sample(timed, counts[name]))
-    return {name: Times(min(s), statistics.median(s)) for name, s in samples.items()}
+    return {name: Times.of(s) for name, s in samples.items()}
 
 
 def _sample(timed: Timed, count: int) -> float:

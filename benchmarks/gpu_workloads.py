@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.workloads import (
     WORKLOADS,
+    Attention,
     BatchNorm,
     Convolution,
     Dense,
@@ -40,8 +41,8 @@ GPU_WORKLOADS = (
     ),
 )  # fmt: skip
 
-#: Sizes of layers, sequences and time steps in a shrunk workload.
-_SIZE, _FILTERS, _SEQUENCES, _STEPS = 8, 4, 2, 3
+#: Sizes of layers, heads, sequences and time steps in a shrunk workload.
+_SIZE, _FILTERS, _HEADS, _SEQUENCES, _STEPS = 8, 4, 2, 2, 3
 
 
 def shrunk(workload: Workload) -> Workload:
@@ -62,6 +63,8 @@ def _shrunk_part(part: Part) -> Part:
             return Residual(tuple(map(_shrunk_part, parts)))
         case Convolution():
             return part._replace(filters=_FILTERS)
+        case Attention():
+            return part._replace(heads=_HEADS)
         case Dense() | Lstm() | Embed() | Positions():
             return part._replace(size=_SIZE)
     return part

@@ -28,6 +28,7 @@ from benchmarks.workloads import (
     Positions,
     Residual,
     Workload,
+    in_turn,
     named,
     sinusoids,
 )
@@ -165,6 +166,6 @@ def _steps(
 def _predictions(
     workload: Workload, apply: Callable[..., jax.Array], params: Any
 ) -> Callable[[], np.ndarray]:
-    x, _ = workload.peer_data()
+    inputs = [batch.peer_data()[0] for batch in workload.batches]
     probabilities = jax.jit(lambda params, x: jax.nn.softmax(apply(params, x)))
-    return lambda: np.asarray(probabilities(params, x))
+    return in_turn(lambda x: np.asarray(probabilities(params, x)), inputs)

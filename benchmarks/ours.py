@@ -22,6 +22,7 @@ from benchmarks.workloads import (
     Positions,
     Residual,
     Workload,
+    in_turn,
     named,
 )
 from brainstorm import layers
@@ -107,8 +108,8 @@ def contestant(
     """Return training steps, by traces as the Trainer does them, or predictions."""
     net = build(workload, handler, memory)
     if workload.predicts:
-        x = workload.data()["default"]
-        return Contestant(lambda: net.predict(x)[0], lambda: parameters(net))
+        inputs = [batch.data()["default"] for batch in workload.batches]
+        return Contestant(in_turn(net.predict, inputs), lambda: parameters(net))
     stepper = SgdStepper(learning_rate)
     stepper.start(net)
     return Contestant(stepper.run, lambda: parameters(net))
@@ -119,7 +120,8 @@ def count_flop(workload: Workload, net: Network) -> float:
 
     A matrix of weights (out, n) is applied to one row per output element / out, takes 2 operations
     per weight and row, and as many again for its gradient and for the deltas of its input, where
-    anybody reads these. Of attention, the masked half does not count.
+    anybody reads these. Of attention, the masked half does not count. Of predictions of several
+    sizes, it is the mean.
     """
     total = 0.0
     for name, layer in net.layers.items():
@@ -135,7 +137,7 @@ def count_flop(workload: Workload, net: Network) -> float:
             size = layer.out_shapes["default"].feature_size
             pairs = net.batch_size * net.time_size * (net.time_size + 1) / 2
             total += 2 * 2.0 * pairs * size * (1 if workload.predicts else 3)
-    return total
+    return total * float(np.mean(workload.sizes or workload.B)) / workload.B
 
 
 def product(handler: Handler, a: np.ndarray, b: np.ndarray) -> Callable[[], object]:

@@ -23,6 +23,7 @@ STYLES = {
     "PyTorch": ("#0072b2", "^"),
     "torch.compile": ("#56b4e9", "v"),
     "JAX": ("#009e73", "D"),
+    "onnxruntime": ("#cc79a7", "P"),
 }
 
 

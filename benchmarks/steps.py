@@ -48,11 +48,15 @@ def time_workload(workload: Workload, entries: Sequence[Entry], seconds: float) 
     """Return the workload's times by precision and name, and the FLOP."""
     net = ours.build(workload, NumpyHandler())
     numbers = ours.parameters(net)
-    calls = {(e.precision, e.name): e.make(workload, numbers).run for e in entries}
+    calls = {
+        (e.precision, e.name): e.make(workload, numbers).run
+        for e in entries
+        if e.trains or workload.predicts
+    }
     start, others = time.perf_counter(), seconds_of_others()
     times: dict[str, Any] = {}
     for (precision, name), found in take_turns(calls, seconds).items():
-        times.setdefault(precision, {})[name] = found._asdict()
+        times.setdefault(precision, {})[name] = found.share(len(workload.batches))._asdict()
     return {
         "key": workload.key,
         "name": workload.name,

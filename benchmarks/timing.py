@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -21,10 +21,19 @@ TURN = 0.1
 
 
 class Times(NamedTuple):
-    """Milliseconds."""
+    """The shortest time and the median, mostly in milliseconds."""
 
     minimum: float
     median: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Times:
+        """Return those of all samples."""
+        return cls(min(samples), statistics.median(samples))
+
+    def share(self, count: int) -> Times:
+        """Return the times of each of so many things that were timed together."""
+        return Times(self.minimum / count, self.median / count)
 
     def __str__(self) -> str:
         digits = 3 if self.minimum < 1 else 2
@@ -40,7 +49,7 @@ def take_turns(calls: Mapping[K, Callable[[], object]], seconds: float) -> dict[
             _repeat(call, SETTLE)
             samples[key] += _repeat(call, TURN)
         if time.perf_counter() > stop:
-            return {k: Times(min(s), statistics.median(s)) for k, s in samples.items()}
+            return {k: Times.of(s) for k, s in samples.items()}
 
 
 def _repeat(call: Callable[[], object], seconds: float) -> list[float]:

@@ -28,6 +28,7 @@ from benchmarks.workloads import (
     Positions,
     Residual,
     Workload,
+    in_turn,
     named,
     sinusoids,
 )
@@ -232,7 +233,7 @@ def _predictions(
     workload: Workload, model: nn.Module, _: float, is_compiled: bool, is_half: bool
 ) -> Callable[[], np.ndarray]:
     model.eval()
-    x, _targets = workload.peer_data()
+    inputs = [batch.peer_data()[0] for batch in workload.batches]
 
     def probabilities(x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
@@ -240,13 +241,14 @@ def _predictions(
         return torch.softmax(outputs.float(), -1)
 
     with torch.inference_mode():
-        find = _compiled(probabilities, torch.from_numpy(x)) if is_compiled else probabilities
+        example = torch.from_numpy(inputs[0])
+        find = _compiled(probabilities, example) if is_compiled else probabilities
 
     @torch.inference_mode()
-    def predict() -> np.ndarray:
+    def predict(x: np.ndarray) -> np.ndarray:
         return find(torch.from_numpy(x)).numpy()
 
-    return predict
+    return in_turn(predict, inputs)
 
 
 def product(

@@ -30,6 +30,7 @@ __all__ = [
     "Positions",
     "Residual",
     "Workload",
+    "in_turn",
     "named",
     "sinusoids",
 ]
@@ -138,6 +139,7 @@ class Workload(NamedTuple):
         classes: Size of the output.
         hidden: What is before the output layer.
         predicts: Whether predictions are timed, from array to array, and not training steps.
+        sizes: If given, predictions are made one after the other for so many sequences each.
     """
 
     key: str
@@ -148,6 +150,7 @@ class Workload(NamedTuple):
     classes: int
     hidden: tuple[Part, ...]
     predicts: bool = False
+    sizes: tuple[int, ...] = ()
 
     @property
     def parts(self) -> list[tuple[str, Part]]:
@@ -157,7 +160,12 @@ class Workload(NamedTuple):
     @property
     def is_batch_first(self) -> bool:
         """Whether others have sequences first, then time: those that attend do."""
-        return isinstance(self.hidden[0], Embed)
+        return isinstance(self.hidden[0], (Attention, Embed))
+
+    @property
+    def batches(self) -> list[Workload]:
+        """The workload for each batch that is predicted: itself, or one for each of the sizes."""
+        return [self._replace(B=B, sizes=()) for B in self.sizes] or [self]
 
     def data(self) -> dict[str, np.ndarray]:
         """Return a batch of noise: 'default' (T, B, *features) and 'targets' (T, B, 1)."""
@@ -173,7 +181,8 @@ class Workload(NamedTuple):
         """Return inputs and flat targets as others like them: no time if there is one step."""
         x, targets = self.data().values()
         if self.is_batch_first:
-            x, targets = x[..., 0].T, targets.swapaxes(0, 1)
+            x, targets = x.swapaxes(0, 1), targets.swapaxes(0, 1)
+            x = x[..., 0] if isinstance(self.hidden[0], Embed) else x
         elif self.T == 1:
             x = x[0]
         return np.ascontiguousarray(x), targets.reshape(-1).copy()
@@ -183,12 +192,26 @@ class Contestant(NamedTuple):
     """What a library does with a workload.
 
     Attributes:
-        run: Does it once. A step returns the loss (or None), a prediction the probabilities.
+        run: Does it once. A step returns the loss (or None), a prediction the probabilities, of
+            several batches those of the last.
         parameters: Returns the parameters as they are now.
     """
 
     run: Callable[[], Any]
     parameters: Callable[[], Numbers]
+
+
+def in_turn(
+    predict: Callable[[np.ndarray], np.ndarray], inputs: Sequence[np.ndarray]
+) -> Callable[[], np.ndarray]:
+    """Return a run that predicts for one input after the other."""
+
+    def run() -> np.ndarray:
+        for x in inputs:
+            found = predict(x)
+        return found
+
+    return run
 
 
 def sinusoids(steps: int, size: int) -> np.ndarray:
@@ -197,11 +220,21 @@ def sinusoids(steps: int, size: int) -> np.ndarray:
     return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(steps, size).astype("f")
 
 
+#: Of batches whose size changes from one prediction to the next: as many sizes as traces are kept,
+#: and more.
+_FEW, _MANY = (
+    tuple(np.random.RandomState(0).randint(1, largest + 1, 256).tolist()) for largest in (64, 200)
+)
+
 _MLP = Workload("mlp", "MLP 784-500-500-10, B=128", 1, 128, (784,), 10, (Dense(500), Dense(500)))
+_SMALL_LSTM = Workload(
+    "small_lstm", "LSTM 16-32 + FC 16, T=100, B=8", 100, 8, (16,), 16, (Lstm(32),),
+)  # fmt: skip
 _CNN = Workload(
     "cnn", "CNN 28x28, 32@5x5, 64@5x5, B=64", 1, 64, (28, 28, 1), 10,
     (Convolution(32, 5), Pool(2, 2), Convolution(64, 5), Pool(2, 2), Dense(128)),
 )  # fmt: skip
+_SMALL_MLP = Workload("", "", 1, max(_FEW), (64,), 10, (Dense(64),), predicts=True)
 _FEED_FORWARD = Residual((Norm(), Dense(512), Dense(128, is_linear=True)))
 _BLOCK = (Residual((Norm(), Attention(4))), _FEED_FORWARD)
 
@@ -213,9 +246,7 @@ WORKLOADS = (
     Workload(
         "lstm", "LSTM 64-256 + FC 64, T=50, B=32", 50, 32, (64,), 64, (Lstm(256),),
     ),
-    Workload(
-        "small_lstm", "LSTM 16-32 + FC 16, T=100, B=8", 100, 8, (16,), 16, (Lstm(32),),
-    ),
+    _SMALL_LSTM,
     _CNN,
     Workload(
         "cifar", "CNN 32x32x3, 32-32-64@5x5, B=100", 1, 100, (32, 32, 3), 10,
@@ -225,9 +256,32 @@ WORKLOADS = (
         ),
     ),
     Workload(
+        "deep_lstm", "LSTM 100-100-100 + FC 100, T=60, B=10", 60, 10, (100,), 100,
+        (Lstm(100), Lstm(100)),
+    ),
+    Workload(
         "transformer", "transformer, 2 blocks of 128, T=64, B=16", 64, 16, (1,), 96,
         (Embed(96, 128), Positions(128), *_BLOCK, *_BLOCK, Norm()),
     ),
+    Workload(
+        "attention", "causal attention, 3 heads of 64, T=2048, B=1", 2048, 1, (192,), 10,
+        (Attention(3),),
+    ),
+    _SMALL_MLP._replace(key="predict_small_mlp", name="MLP 64-64-10 predicts, B=1", B=1),
     _MLP._replace(key="predict_mlp", name="the first MLP predicts, B=1", B=1, predicts=True),
     _CNN._replace(key="predict_cnn", name="the first CNN predicts, B=1", B=1, predicts=True),
+    _SMALL_LSTM._replace(
+        key="predict_lstm", name="LSTM 16-32 predicts, T=20, B=1", T=20, B=1, predicts=True
+    ),
+    _SMALL_MLP._replace(
+        key="predict_few", name="MLP 64-64-10 predicts, another B in 1 to 64", sizes=_FEW,
+    ),
+    _SMALL_MLP._replace(
+        key="predict_many", name="MLP 64-64-10 predicts, another B in 1 to 200", sizes=_MANY,
+        B=max(_MANY),
+    ),
+    _MLP._replace(
+        key="predict_mlp_few", name="the first MLP predicts, another B in 1 to 64", sizes=_FEW,
+        B=max(_FEW), predicts=True,
+    ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import jax_peer, ours, torch_peer
+from benchmarks import jax_peer, onnxruntime_peer, ours, torch_peer
 from benchmarks.gpu_workloads import GPU_WORKLOADS, shrunk
 from benchmarks.workloads import WORKLOADS, Workload
 from brainstorm.handlers import NumpyHandler
@@ -15,8 +15,10 @@ RATE = 0.1
 PEEPHOLES = ("pi", "pf", "po")
 STEPS = {w.key: w for w in WORKLOADS if not w.predicts}
 STEPS["resnet"] = shrunk(next(w for w in GPU_WORKLOADS if w.key == "resnet"))
+STEPS["attention"] = STEPS["attention"]._replace(T=40)
 PREDICTIONS = {w.key: w for w in WORKLOADS if w.predicts}
 PEERS = {"torch": torch_peer.contestant, "jax": jax_peer.contestant}
+PREDICTING = {**PEERS, "onnxruntime": onnxruntime_peer.contestant}
 
 
 def network(workload: Workload, with_peepholes: bool) -> Network:
@@ -53,10 +55,11 @@ def test_a_step_computes_the_same(peer: str, key: str) -> None:
     assert compared > 0.98 * net.parameters_size
 
 
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", PREDICTING)
 @pytest.mark.parametrize("key", PREDICTIONS)
 def test_predictions_are_the_same(peer: str, key: str) -> None:
     workload = PREDICTIONS[key]
-    expected = ours.contestant(workload, NumpyHandler())
-    found = PEERS[peer](workload, expected.parameters())
-    np.testing.assert_allclose(found.run(), expected.run(), 1e-4)
+    net = network(workload, with_peepholes=peer != "torch")
+    found = PREDICTING[peer](workload, ours.parameters(net)).run()
+    expected = net.predict(workload.batches[-1].data()["default"])
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, 1e-4)
