@@ -93,8 +93,11 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.memory --json output/bench/memory.json
 	$(BIN)/python -m benchmarks.steps --memory output/bench/memory.json --json output/bench/steps.json
 	$(BIN)/python -m benchmarks.growth --json output/bench/growth.json
+	$(BIN)/python -m benchmarks.long_sequences --json output/bench/long_sequences.json
+	$(BIN)/python -m benchmarks.varying --json output/bench/varying.json
+	$(BIN)/python -m benchmarks.together --json output/bench/together.json
+	$(BIN)/python -m benchmarks.first_step --json output/bench/first_step.json
 	$(BIN)/python -m benchmarks.steady
-	$(BIN)/python -m benchmarks.import_time
 	$(BIN)/python -m benchmarks.layout_time
 	$(BIN)/python -m benchmarks.optrees
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.report [DIRECTORY]
 
-takes the files that `make bench` left in the directory (output/bench): memory.json, steps.json
-and growth.json. In the page, it replaces what is between the lines
-``<!-- begin NAME -->`` and ``<!-- end NAME -->``; the words around are written by hand.
+takes the files that `make bench` left in the directory (output/bench), each with the name of its
+benchmark. In the page, it replaces what is between the lines ``<!-- begin NAME -->`` and ``<!-- end
+NAME -->``; the words around are written by hand.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.first_step import start_rows
+from benchmarks.long_sequences import long_rows
 from benchmarks.memory import memory_rows, peak_ratios
 from benchmarks.plots import plot_growth, plot_steps
 from benchmarks.tables import (
@@ -23,11 +25,23 @@ from benchmarks.tables import (
     replace_section,
     step_rows,
 )
+from benchmarks.together import together_rows
+from benchmarks.varying import varying_rows
 
 __all__ = ["PAGE", "main"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 RESULTS = Path("output/bench")
+
+#: Benchmark to what makes its table.
+TABLES = {
+    "memory": memory_rows,
+    "growth": growth_rows,
+    "long_sequences": long_rows,
+    "varying": varying_rows,
+    "together": together_rows,
+    "first_step": start_rows,
+}
 
 
 def _load(path: Path) -> Any:
@@ -39,20 +53,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", nargs="?", type=Path, default=RESULTS, help="of the figures")
     directory = parser.parse_args().directory
-    steps, growth = _load(directory / "steps.json"), _load(directory / "growth.json")
-    memory = _load(directory / "memory.json")
+    found = {name: _load(directory / f"{name}.json") for name in ("steps", *TABLES)}
+    steps = found["steps"]
     sections = {
         "machine": f"{headline(steps)}.",
-        "steps": as_markdown(step_rows(steps, peak_ratios(memory))),
-        "memory": as_markdown(memory_rows(memory)),
-        "growth": as_markdown(growth_rows(growth)),
+        "steps": as_markdown(step_rows(steps, peak_ratios(found["memory"]))),
+        **{name: as_markdown(rows_of(found[name])) for name, rows_of in TABLES.items()},
     }
     page = PAGE.read_text(encoding="utf-8")
     for name, content in sections.items():
         page = replace_section(page, name, content)
     PAGE.write_text(page, encoding="utf-8")
     plot_steps(steps, PAGE.parent / "images" / "steps.png")
-    plot_growth(growth, PAGE.parent / "images" / "growth.png")
+    plot_growth(found["growth"], PAGE.parent / "images" / "growth.png")
 
 
 if __name__ == "__main__":
