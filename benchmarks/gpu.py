@@ -99,17 +99,17 @@ def device(peer: ModuleType | None) -> str:
 def gpu_rows(result: Mapping[str, Any]) -> list[Row]:
     """Return a row per workload and precision.
 
-    How many times faster than PyTorch, and than its CUDA graph, our planned step is; and the share
+    How many times faster than PyTorch, and than its CUDA graph, our traced step is; and the share
     of the device's rate of products that the products of our step alone reach.
     """
-    from benchmarks.gpu_ours import EAGER, PLANNED
+    from benchmarks.gpu_ours import EAGER, TRACED
 
     peers = (PYTORCH, "torch.compile", "PyTorch, CUDA graph")
-    columns = (PLANNED, EAGER, *peers)
+    columns = (TRACED, EAGER, *peers)
     rows = [["workload", "precision", *columns, "/ PyTorch", "/ CUDA graph", "limit"]]
     for workload in result["workloads"]:
         for precision, times in workload["times"].items():
-            best = times[PLANNED]["minimum"]
+            best = times[TRACED]["minimum"]
             ratios = (
                 f"{times[name]['minimum'] / best:.2f}" if name in times else ""
                 for name in (peers[0], peers[2])

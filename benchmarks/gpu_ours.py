@@ -13,12 +13,12 @@ from benchmarks.gpu_timing import Timed
 from benchmarks.workloads import Workload
 from brainstorm.handlers.pycuda import PyCudaHandler
 
-__all__ = ["EAGER", "PLANNED", "PRECISIONS", "TF32", "DeviceClock", "contestants", "product"]
+__all__ = ["EAGER", "PRECISIONS", "TF32", "TRACED", "DeviceClock", "contestants", "product"]
 
 TF32 = "TF32"
 #: What the factors of products are rounded to, and our name for it.
 PRECISIONS = {FLOAT32: "f32", TF32: "tf32", BFLOAT16: "bf16"}
-PLANNED, EAGER = "ours, planned", "ours, eager"
+TRACED, EAGER = "ours, traced", "ours, eager"
 
 
 class DeviceClock:
@@ -43,9 +43,9 @@ class DeviceClock:
 def contestants(workload: Workload, precision: str) -> dict[str, Timed]:
     """Return training steps in both ways."""
     found = {}
-    for name, is_planned in ((PLANNED, True), (EAGER, False)):
+    for name, is_traced in ((TRACED, True), (EAGER, False)):
         handler = PyCudaHandler(compute=PRECISIONS[precision])
-        handler.replays = is_planned
+        handler.replays = is_traced
         step = ours.contestant(workload, handler).run
         found[name] = Timed(step, DeviceClock(handler))
     return found

@@ -16,7 +16,7 @@ needs_cuda = pytest.mark.skipif(bool(cudashim.available()), reason=cudashim.avai
 
 @needs_cuda
 @pytest.mark.parametrize("workload", gpu_workloads.GPU_WORKLOADS, ids=lambda w: w.key)
-def test_workloads_run_planned_and_eagerly(workload):
+def test_workloads_run_traced_and_eagerly(workload):
     from benchmarks import gpu_ours
 
     for timed in gpu_ours.contestants(gpu_workloads.shrunk(workload), FLOAT32).values():
@@ -39,7 +39,7 @@ def test_the_program(tmp_path, capsys, monkeypatch):
 
 
 def test_the_page_gets_the_table():
-    times = {"ours, planned": 2.0, "ours, eager": 3.0, "PyTorch": 5.0, "PyTorch, CUDA graph": 2.5}
+    times = {"ours, traced": 2.0, "ours, eager": 3.0, "PyTorch": 5.0, "PyTorch, CUDA graph": 2.5}
     result = {
         "device": "a GPU",
         "limits": {"float32": 50e12},

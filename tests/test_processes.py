@@ -54,7 +54,7 @@ def make_batches(seed=1):
 
 
 def train(net, epochs=2, seed=1, hooks=()):
-    """Train by plans; return the bits of all that is kept."""
+    """Train by traces; return the bits of all that is kept."""
     trainer = Trainer(MomentumStepper(0.1, 0.9), verbose=False)
     trainer.add_hook(MonitorLoss("valid", timescale="update", interval=5))
     trainer.add_hook(StopAfterEpoch(epochs))
@@ -130,7 +130,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @needs_fork
 @pytest.mark.parametrize("kind", HANDLERS)
 def test_a_forked_process_trains_and_the_parent_goes_on(kind):
-    """With the same bits, by plans that were recorded before."""
+    """With the same bits, by traces that were made before."""
     expected = make_network(HANDLERS[kind]())
     bits = [train(expected), train(expected)]
     net = make_network(HANDLERS[kind]())
@@ -141,7 +141,7 @@ def test_a_forked_process_trains_and_the_parent_goes_on(kind):
 
 @needs_fork
 @pytest.mark.parametrize("kind", HANDLERS)
-def test_a_plan_that_was_recorded_before_the_fork(kind):
+def test_a_trace_that_was_made_before_the_fork(kind):
     def steps(net, stepper):
         for _ in range(5):
             stepper.run()
@@ -233,7 +233,7 @@ def test_copies_are_networks_of_their_own(kind, duplicate):
 
 
 class SlowSteps(SgdStepper):
-    """Has a signal sent to this process in the middle of the fifth step, which is a plan's."""
+    """Has a signal sent to this process in the middle of the fifth step, which is a trace's."""
 
     __undescribed__ = {"number": None, "durations": [], "sent": 0.0, "last": ()}
 

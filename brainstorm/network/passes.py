@@ -173,6 +173,8 @@ class NetworkPasses(NetworkParameters):
     def plan(self, training_pass: bool = True) -> Trace:
         """Return the calls that both passes come down to for the present T and B; none is done.
 
+        Only a `DebugHandler` does them: it looks at what each operation has written.
+
         ``print(net.plan().report())`` shows each with its time, which does the passes a few times.
 
         Args:

@@ -27,6 +27,11 @@ class Traces:
         self._kept: dict[Hashable, tuple[Any, Trace, int | None]] = {}
         self._steps = 0
 
+    @property
+    def kept(self) -> dict[Hashable, Trace]:
+        """The traces by purpose, T, B and whether a context is carried on; last used last."""
+        return {key: trace for key, (_, trace, _) in self._kept.items()}
+
     def clear(self) -> None:
         """Forget all traces, and let the memory go that they hold."""
         self._kept.clear()

@@ -26,7 +26,7 @@ nothing but operations: `Traceable`)::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -34,7 +34,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.handlers.traces import Traceable
+from brainstorm.handlers.traces import Trace, Traceable
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.tracing import Traces
@@ -172,6 +172,11 @@ class TrainingStepper(Traceable, Describable):
     def handler(self) -> Any:
         """The handler of the network."""
         return self.net.handler
+
+    @property
+    def traces(self) -> Mapping[Hashable, Trace]:
+        """The traces of its steps, by the part of a step, T, B and so on; last used last."""
+        return self._traces.kept
 
     @property
     def parameters(self) -> Array:

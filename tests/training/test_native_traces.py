@@ -51,7 +51,7 @@ def trace_of_step(stepper, hidden, shape):
     stepper.start(net)
     for _ in range(4):
         stepper.run()
-    ((_, trace, _),) = stepper._traces._kept.values()
+    (trace,) = stepper.traces.values()
     return trace
 
 

@@ -82,7 +82,7 @@ def test_bits_equal_direct_steps_with_changing_sizes(both_ways, make):
 
 
 def trace_of(stepper):
-    ((_, trace, _),) = stepper._traces._kept.values()
+    (trace,) = stepper.traces.values()
     return trace
 
 
@@ -256,7 +256,7 @@ def test_such_a_layer_does_not_make_its_trace_invalid():
 def test_the_debug_handler_runs_the_layers():
     net, stepper = network(handler=DebugHandler(NumpyHandler())), SgdStepper(0.1)
     train(net, stepper, [batch(), batch()])
-    assert stepper._traces._kept == {}
+    assert stepper.traces == {}
 
 
 def test_copies_of_a_stepper_start_without_traces():
@@ -266,8 +266,8 @@ def test_copies_of_a_stepper_start_without_traces():
     stepper = SgdStepper(0.1)
     train(network(), stepper, [batch(), batch()])
     trace_of(stepper)
-    assert copy.deepcopy(stepper._traces)._kept == {}
-    assert pickle.loads(pickle.dumps(stepper._traces))._kept == {}
+    assert copy.deepcopy(stepper).traces == {}
+    assert pickle.loads(pickle.dumps(stepper)).traces == {}
 
 
 def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
@@ -279,7 +279,7 @@ def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
     for b in (*range(1, 11), 3, 11, 12):
         net.provide_external_data(batch(T=1, B=b))
         stepper.run()
-    kept = [key[2] for key in stepper._traces._kept]
+    kept = [key[2] for key in stepper.traces]
     assert kept == [4, *range(5, 11), 3, 11, 12]
 
 
@@ -309,6 +309,14 @@ def test_net_plan_does_nothing():
     for path, expected in before.items():
         np.testing.assert_array_equal(net.get(path), expected)
     assert (net.get("gradients") == 7).all()
+
+
+def test_net_plan_of_a_debug_handler_does_the_passes():
+    net = network(handler=DebugHandler(NumpyHandler()))
+    net.provide_external_data(batch())
+    assert not net.get("gradients").any()
+    assert "Projection, backward" in {step.place for step in net.plan().steps}
+    assert net.get("gradients").any()
 
 
 class SaysItIsTraceableLayerImpl(Layer):
@@ -366,7 +374,7 @@ def test_a_step_that_fails_leaves_no_trace():
     net.provide_external_data(batch())
     with pytest.raises(RuntimeError, match="on purpose"):
         stepper.run()
-    assert stepper._traces._kept == {}
+    assert stepper.traces == {}
     assert net.handler.running.trace is None
 
 
@@ -527,15 +535,15 @@ def test_numbers_of_groups_are_no_other_traces():
     for factor in (0.5, 0.25, 0.125):
         group.learning_rate_factor = factor
         stepper.run()
-    assert len(stepper._traces._kept) == 1
+    assert len(stepper.traces) == 1
 
 
 def test_traces_let_memory_go_that_was_outgrown():
     net, stepper = network(FullyConnected(4)), SgdStepper(0.1)
     train(net, stepper, [batch(T=1, B=b) for b in range(1, 30)])
-    assert len(stepper._traces._kept) == 1
+    assert len(stepper.traces) == 1
     net.close()
-    assert not stepper._traces._kept
+    assert not stepper.traces
 
 
 @pytest.mark.parametrize("disturb", ["deltas", "handler", "close"])

@@ -65,13 +65,13 @@ def test_the_updates_are_the_same(monkeypatch, slice_bytes, replay):
 
 def test_the_sum_is_a_part_of_the_one_trace(monkeypatch):
     _, stepper = train(monkeypatch, QueuedTransport)
-    ((key, (_, trace, _)),) = stepper._traces._kept.items()
+    ((key, trace),) = stepper.traces.items()
     names = [step.operation for step in trace.steps]
     assert key[0][0] == "step"
     assert names.count("queued") == 1
     assert "python" not in names
     _, stepper = train(monkeypatch, HostTransport)
-    assert [key[0][0] for key in stepper._traces._kept] == [
+    assert [key[0][0] for key in stepper.traces] == [
         "begin_update", "do_passes", "finish_update",
     ]  # fmt: skip
 
