@@ -80,17 +80,22 @@ class LbfgsStepper(TrainingStepper):
 
     def run(self) -> None:
         """Minimise the loss on the data that the network holds."""
-        self.steps += 1
         self.passes = 0
-        result = require("scipy.optimize", "scipy").minimize(
-            self._loss_and_gradients,
-            self.handler.get_numpy_copy(self.parameters).astype(np.float64),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": int(self.iterations), "maxcor": int(self.history)},
-        )
+        start = self.handler.get_numpy_copy(self.parameters)
+        try:
+            result = require("scipy.optimize", "scipy").minimize(
+                self._loss_and_gradients,
+                start.astype(np.float64),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": int(self.iterations), "maxcor": int(self.history)},
+            )
+            self._loss_and_gradients(result.x)  # the last point that was tried need not be the best
+        except BaseException:
+            self.handler.set_from_numpy(self.parameters, start)
+            raise
         self.message = str(result.message)
-        self._loss_and_gradients(result.x)  # the last point that was tried need not be the best
+        self.steps += 1
 
     def _loss_and_gradients(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the loss and a copy of the gradients at a point."""

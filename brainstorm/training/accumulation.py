@@ -89,12 +89,19 @@ class GradientAccumulation(Describable):
                 )
             handler.set_from_numpy(self._total, state["total"])
 
+    def weigh(self, sequences: int) -> None:
+        """Let the gradients of a batch count with the number of its sequences when they are added.
+
+        Args:
+            sequences: The number.
+        """
+        numbers = np.array([sequences, 1.0 / max(1, self.sequences + sequences)])
+        self._handler.set_from_numpy(self._numbers, numbers)
+
     def count(self, sequences: int) -> None:
-        """Count a batch, before its gradients are added."""
+        """Count a batch whose gradients were added."""
         self.given += 1
         self.sequences += sequences
-        numbers = np.array([sequences, 1.0 / max(1, self.sequences)])
-        self._handler.set_from_numpy(self._numbers, numbers)
 
     def add(self, handler: Any, gradients: Array) -> None:
         """Add the gradients of a batch; an operation of the handler."""

@@ -118,6 +118,7 @@ class TrainingStepper(Traceable, Describable):
         "_restored": None,
         "_traces": None,
         "_limit": None,
+        "_is_begun": False,
     }
     __default_values__ = {
         "max_gradient_norm": None,
@@ -148,6 +149,8 @@ class TrainingStepper(Traceable, Describable):
     _limit: Array = None
     _traces: Traces = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
+    #: Whether an update was begun for a batch that has failed: another one takes its place.
+    _is_begun: bool = False
 
     def __setattr__(self, name: str, value: Any) -> None:
         allowed = self.hyperparameters.get(name)
@@ -202,7 +205,7 @@ class TrainingStepper(Traceable, Describable):
             self._check_can_learn(net)
         self.net = net
         self._traces = Traces()
-        self.steps = 0
+        self.steps, self._is_begun = 0, False
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
@@ -241,13 +244,28 @@ class TrainingStepper(Traceable, Describable):
     def run(self) -> None:
         """Do one step on the data that the network holds: traced at first, then replayed.
 
-        In steady state nothing is allocated.
+        In steady state nothing is allocated. A batch whose passes raise an error does not count:
+        the next one takes its place in the update.
         """
-        accumulation, reducer = self.accumulation, self.reducer
-        begins = accumulation is None or accumulation.given == 0
-        sequences = 0 if self.is_idle else self.net.batch_size
+        waits = self.accumulation is not None and self.accumulation.given > 0
+        begins = not (waits or self._is_begun)
         self.steps += begins
         self.refresh()
+        try:
+            self._run(begins)
+        except BaseException:
+            self._is_begun = True
+            raise
+        self._is_begun = False
+
+    def _run(self, begins: bool) -> None:
+        """Do a step; the numbers are where `update` reads them.
+
+        Args:
+            begins: Whether an update begins with it.
+        """
+        accumulation, reducer = self.accumulation, self.reducer
+        sequences = 0 if self.is_idle else self.net.batch_size
         if self._is_one_trace:
             if reducer is not None:
                 reducer.begin(sequences)
@@ -258,9 +276,10 @@ class TrainingStepper(Traceable, Describable):
         if begins:
             self.do_traced("begin_update")
         if accumulation is not None:
-            accumulation.count(sequences)
+            accumulation.weigh(sequences)
         self.do_traced("do_passes")
         if accumulation is not None:
+            accumulation.count(sequences)
             if not accumulation.is_complete:
                 return
             sequences = accumulation.sequences
@@ -292,7 +311,8 @@ class TrainingStepper(Traceable, Describable):
         if self._is_replaced or type(scaling) not in (LossScaling, type(None)):
             function()  # a trace would not repeat what is done beside operations
             return
-        purpose = method, *self._grouped.revision, scaling and scaling.growth_interval
+        interval = scaling and scaling.growth_interval
+        purpose = method, *self._grouped.revision, interval, self._is_begun
         self.net.do_traced(self._traces, function, purpose)
 
     @property
@@ -310,7 +330,9 @@ class TrainingStepper(Traceable, Describable):
         self.finish_update()
 
     def begin_update(self) -> None:
-        """Do what comes before the passes of the first batch of an update."""
+        """Do what comes before the passes of the first batch of an update, once."""
+        if self._is_begun:
+            return
         if self.loss_scaling is not None:
             self.loss_scaling.keep(self.handler, self._changed())
         self._do_parts("look_ahead")

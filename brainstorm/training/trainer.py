@@ -194,8 +194,8 @@ class Trainer(Describable):
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
-            self.current_update_nr += 1
             self.team.step(self.stepper, progress.is_idle, self._signals.received)
+            self.current_update_nr += 1
             if not progress.is_idle:
                 progress.score(self.train_scorers)
             net.apply_weight_modifiers()

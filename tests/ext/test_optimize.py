@@ -54,6 +54,25 @@ def test_a_linear_problem_is_solved_in_one_step(dtype):
     assert stepper.message
 
 
+def test_a_pass_that_fails_leaves_the_parameters_as_they_were():
+    net, stepper = make_net(), LbfgsStepper(30)
+    stepper.start(net)
+    net.provide_external_data({"default": X, "targets": TARGETS})
+    before, last = net.get("parameters"), net.layers["Last"]
+    original = last.forward_pass
+
+    def fail(*args):
+        if stepper.passes > 2:
+            raise RuntimeError("on purpose")
+        original(*args)
+
+    last.forward_pass = fail
+    with pytest.raises(RuntimeError, match="on purpose"):
+        stepper.run()
+    np.testing.assert_array_equal(net.get("parameters"), before)
+    assert stepper.steps == 0
+
+
 def test_losses_and_gradients_are_those_of_the_result():
     net = make_net(bl.FullyConnected(4, "tanh"))
     trainer = train(net, 2, LbfgsStepper(iterations=3))

@@ -1,0 +1,163 @@
+"""A batch whose passes fail: training goes on as if it had never been given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import Minibatches
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.hooks import Hook
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import FullyConnected, Layer
+from brainstorm.network import Network
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.training import (
+    AdamStepper,
+    GradientAccumulation,
+    LossScaling,
+    MomentumStepper,
+    NesterovStepper,
+    SgdStepper,
+    Trainer,
+)
+from tests.networks import classifier
+
+
+class FailingLayerImpl(Layer):
+    """Passes on what it gets, and fails in the pass that was asked for."""
+
+    _fails = ""
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {}, {}
+
+    def forward_pass(self, buffers, training_pass=True):
+        if self._fails == "forward":
+            raise RuntimeError("on purpose")
+        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
+
+    def backward_pass(self, buffers):
+        if self._fails == "backward":
+            raise RuntimeError("on purpose")
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        self.handler.add_tt(dx, dy, dx)
+
+
+def network(handler=NumpyHandler):
+    hidden = FullyConnected(5, "tanh"), ConstructionWrapper.create(FailingLayerImpl, name="Fails")
+    net = Network.from_layer(classifier(*hidden), seed=3, handler=handler())
+    net.initialize(Gaussian(0.3), seed=2)
+    return net
+
+
+def data(number):
+    rnd = np.random.default_rng(number)
+    sequences = 3 + number % 2
+    return {
+        "default": rnd.standard_normal((2, sequences, 4)),
+        "targets": rnd.integers(0, 3, (2, sequences, 1)),
+    }
+
+
+def train(stepper, fails="", handler=NumpyHandler):
+    """Train on six batches, before some of which another one fails; return what is there then."""
+    net = network(handler)
+    stepper.start(net)
+    for number in range(6):
+        if fails and number in FAILING:
+            net.provide_external_data(data(number + 10))
+            net.layers["Fails"]._fails = fails
+            with pytest.raises(RuntimeError, match="on purpose"):
+                stepper.run()
+            net.layers["Fails"]._fails = ""
+        net.provide_external_data(data(number))
+        stepper.run()
+    return net, stepper
+
+
+#: The first batch of all, which is traced; one that is replayed; the second of an accumulated pair.
+FAILING = (0, 4, 5)
+
+STEPPERS = {
+    "sgd": lambda: SgdStepper(0.1),
+    "momentum": lambda: MomentumStepper(0.1, 0.9),
+    "nesterov": lambda: NesterovStepper(0.1, 0.9),
+    "adam": lambda: AdamStepper(0.01),
+}
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler, NativeHandler])
+@pytest.mark.parametrize("fails", ["forward", "backward"])
+@pytest.mark.parametrize("batches", [None, 2])
+@pytest.mark.parametrize("scales", [False, True])
+@pytest.mark.parametrize("kind", STEPPERS)
+def test_a_batch_that_fails_does_not_count(kind, scales, batches, fails, handler):
+    def make():
+        stepper = STEPPERS[kind]()
+        stepper.loss_scaling = LossScaling(16, growth_interval=2) if scales else None
+        stepper.accumulation = GradientAccumulation(batches) if batches else None
+        return stepper
+
+    (net, stepper), (expected, undisturbed) = (
+        train(make(), fails, handler),
+        train(make(), "", handler),
+    )
+    np.testing.assert_array_equal(net.get("parameters"), expected.get("parameters"))
+    np.testing.assert_equal(stepper.get_state(), undisturbed.get_state())
+
+
+def test_a_second_start_forgets_a_failure():
+    stepper = NesterovStepper(0.1, 0.9)
+    net = network()
+    net.layers["Fails"]._fails = "forward"
+    net.provide_external_data(data(0))
+    stepper.start(net)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        stepper.run()
+    again, expected = train(stepper), train(NesterovStepper(0.1, 0.9))
+    np.testing.assert_array_equal(again[0].get("parameters"), expected[0].get("parameters"))
+    assert stepper.steps == 6
+
+
+class FailsNext(Hook):
+    """Lets the passes fail after two updates."""
+
+    __default_values__ = {"timescale": "update", "interval": 2}
+
+    def __init__(self):
+        super().__init__(timescale="update", interval=2)
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr:
+            net.layers["Fails"]._fails = "backward"
+
+
+def test_the_trainer_counts_what_was_done():
+    batch = {name: np.repeat(values, 2, axis=1) for name, values in data(0).items()}
+    trainer = Trainer(SgdStepper(0.1), verbose=False)
+    trainer.add_hook(FailsNext())
+    with pytest.raises(RuntimeError, match="on purpose"):
+        trainer.train(network(), Minibatches(1, **batch))
+    assert trainer.current_update_nr == 2
+
+
+def test_a_run_that_goes_on_within_an_update_survives_an_overflow():
+    def make():
+        stepper = SgdStepper(0.1)
+        stepper.loss_scaling, stepper.accumulation = LossScaling(16), GradientAccumulation(2)
+        return stepper
+
+    net, stepper, again = network(), make(), make()
+    stepper.start(net)
+    net.provide_external_data(data(0))
+    stepper.run()
+    again.set_state(stepper.get_state())
+    again.start(net)
+    before = net.get("parameters")
+    net.provide_external_data({**data(1), "default": np.full((2, 4, 4), np.inf)})
+    with np.errstate(all="ignore"):
+        again.run()
+    np.testing.assert_array_equal(net.get("parameters"), before)
+    assert again.loss_scaling.scale == 8
