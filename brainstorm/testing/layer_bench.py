@@ -88,6 +88,8 @@ class LayerBench:
         self.manager = BufferManager(layout, hubs, self.handler)
         layer.set_handler(self.handler)
 
+        layer.rnd.reset()
+        self._first_number = layer.rnd.get_state(legacy=False)
         self.law = ""  # the name of the law that is being checked, for messages
         self.traces: list[Trace] | None = None
         self.is_changed = False
@@ -258,7 +260,7 @@ class LayerBench:
     def forward(self, values: Values, training_pass: bool = True) -> None:
         """Load values and run the forward pass, from the same random state every time."""
         self.load(values)
-        self.layer.rnd.reset()
+        self.layer.rnd.set_state(self._first_number)
         if self.replayed is None:
             self.layer.set_handler(self.handler)
             streams = [v for v in vars(self.layer).values() if hasattr(v, "set_state")]
