@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,6 +26,13 @@ def handler(request: pytest.FixtureRequest) -> Handler:
     if "pycuda" in request.param and (missing := cudashim.available()):
         pytest.skip(missing)
     return HANDLERS[request.param]()
+
+
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of kernels that is empty at first, one for all processes that run the tests."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kernels"
 
 
 @pytest.fixture

@@ -37,9 +37,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _cache(tmp_path_factory):
+def _cache(kernel_cache):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("BRAINSTORM_CACHE_DIR", str(kernel_cache))
         yield
 
 

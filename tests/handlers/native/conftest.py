@@ -10,9 +10,9 @@ from brainstorm.handlers.native.products import has_half_products
 
 
 @pytest.fixture(autouse=True, scope="package")
-def _cache(tmp_path_factory):
+def _cache(kernel_cache):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("BRAINSTORM_CACHE_DIR", str(kernel_cache))
         yield
 
 
