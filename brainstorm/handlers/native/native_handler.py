@@ -23,7 +23,7 @@ from brainstorm.handlers.numpy_memory import reserved
 from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.handlers.traces import owners
 from brainstorm.optree import Program
-from brainstorm.utils import Arrays
+from brainstorm.utils import Array, Arrays
 
 __all__ = ["NativeHandler", "is_available"]
 

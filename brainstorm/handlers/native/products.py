@@ -150,12 +150,9 @@ def _build(
     most = MANY_ROWS if strides[1][-1] == 1 else VERY_MANY_ROWS
     is_any = takes_all_sizes(primitives.library)
     rearranges = a.ndim == 2 and a.shape[0] >= most and not is_any
-    if is_any:
-        form = [None if s is None else _given(s) for s in strides]
-        product = _product(primitives, [(GIVEN,) * a.ndim] * 3, form, add, activation)
-    else:
-        wanted = strides[0], ANY if rearranges else strides[1], *strides[2:]
-        product = _product(primitives, shapes, wanted, add, activation)
+    form = strides[0], ANY if rearranges else strides[1], *strides[2:]
+    described: Any = _of_any(*form) if is_any else (shapes, form)
+    product = _product(primitives, described[0], described[1], add, activation)
     if rearranges:
         packed = product.layout(WEIGHTS_LAYOUT)
         copy = primitives.reorder((b.shape, strides[1], shapes, strides), weights, packed)
@@ -206,10 +203,12 @@ def _product(
     return primitives.kept(key, make)
 
 
-def _given(strides: Strides) -> Strides:
-    """Return strides of rows or columns that are contiguous, whatever lies between them."""
-    inner = (GIVEN, 1) if strides[-1] == 1 else (1, GIVEN)
-    return (*(GIVEN,) * (len(strides) - 2), *inner)
+def _of_any(*strides: Strides | None) -> tuple[list[Strides], list[Strides | None]]:
+    """Return shapes and strides that stand for all sizes of arrays which lie likewise."""
+    batch = (GIVEN,) * (len(strides[0] or ()) - 2)
+    rows, columns = (*batch, GIVEN, 1), (*batch, 1, GIVEN)
+    form = [None if s is None else rows if s[-1] == 1 else columns for s in strides]
+    return [(*batch, GIVEN, GIVEN)] * 3, form
 
 
 def _strides(array: Array) -> Strides:
