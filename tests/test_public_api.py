@@ -55,6 +55,7 @@ RE_EXPORTED = {
     },
     "brainstorm.utils": {
         "Array",
+        "Arrays",
         "InitializationError",
         "IteratorValidationError",
         "LayerValidationError",
