@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import weakref
@@ -18,14 +19,11 @@ from brainstorm.handlers.traces import State
 from brainstorm.structure.buffer_views import BufferView, find_array
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
-from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes
+from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes, place
 from brainstorm.structure.view_tree import create_buffer_views_from_layout
-from brainstorm.utils import Array, format_bytes, get_by_path
+from brainstorm.utils import Array, format_bytes, get_by_path, product
 
 __all__ = ["BufferManager", "create_buffer_views_from_layout", "get_total_size_slices_and_shapes"]
-
-#: For how many T and B it is remembered where the buffers lie.
-MOST_PLACEMENTS = 1024
 
 
 class BufferManager:
@@ -44,7 +42,15 @@ class BufferManager:
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
             did not end, if it ran only a part of the layers, or if memory has moved since.
         turn: To be entered by who computes with the memory: other threads wait meanwhile.
+        full_buffers: The memory of each type of buffer.
+        capacities: How many values each of them holds.
     """
+
+    full_buffers: list[Array]
+    capacities: list[int]
+    #: For each hub how many values it has had at most, and where it starts.
+    _rooms: list[int]
+    _starts: list[int] | None
 
     def __init__(
         self,
@@ -120,16 +126,14 @@ class BufferManager:
 
     def _place(self, time: int, batch: int) -> None:
         """Let the buffers have other sizes; views are made of them when they are looked into."""
-        known = self._placements.pop((time, batch), None)
-        if known is None:
-            known = get_total_size_slices_and_shapes(self.hubs, time, batch, self.item_size)
-            if len(self._placements) >= MOST_PLACEMENTS:  # forget what was not used for longest
-                del self._placements[next(iter(self._placements))]
-        totals, slices, shapes = self._placements[time, batch] = known
-        self._grow(totals, time, batch)
+        shapes = [hub.get_shape(time, batch) for hub in self.hubs]
+        sizes = [product(shape) for shape in shapes]
+        if self._starts is None or any(map(operator.gt, sizes, self._rooms)):
+            self._move(list(map(max, sizes, self._rooms)), time, batch)
+        assert self._starts is not None
         self.buffers[:] = [
-            self.full_buffers[hub.buffer_type][start:stop].reshape(shape)
-            for hub, (start, stop), shape in zip(self.hubs, slices, shapes, strict=True)
+            self.full_buffers[hub.buffer_type][start : start + size].reshape(shape)
+            for hub, start, size, shape in zip(self.hubs, self._starts, sizes, shapes, strict=True)
         ]
         self.time_size, self.batch_size, self.position = time, batch, None
         if self._viewed is self.buffers:
@@ -140,20 +144,19 @@ class BufferManager:
             )
             self._viewed = self.buffers
 
-    def _grow(self, totals: list[int], time: int, batch: int) -> None:
+    def _move(self, rooms: list[int], time: int, batch: int) -> None:
+        """Give the hubs more room: they lie at these places until one of them needs still more."""
+        totals, starts = place(self.hubs, rooms, self.item_size)
+        memory = list(self.full_buffers)
         for buffer_type, needed in enumerate(totals):
-            if (
-                needed <= self.capacities[buffer_type]
-                and self.full_buffers[buffer_type] is not None
-            ):
-                continue
-            try:
-                grown = (self._allocate or self.handler.allocate)((needed,))
-            except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, for 2^63 and more
-                raise OutOfMemoryError(self._out_of_memory_text(time, batch)) from error
-            self._forget_places()
-            self.full_buffers[buffer_type] = grown
-            self.capacities[buffer_type] = needed
+            if memory[buffer_type] is None or needed > self.capacities[buffer_type]:
+                try:
+                    memory[buffer_type] = (self._allocate or self.handler.allocate)((needed,))
+                except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, from 2^63 on
+                    raise OutOfMemoryError(self._out_of_memory_text(time, batch)) from error
+        self.capacities = list(map(max, totals, self.capacities))
+        self.full_buffers, self._rooms, self._starts = memory, rooms, starts
+        self._forget_places()
 
     def _forget_places(self) -> None:
         """Forget all that depends on where the memory lies."""
@@ -263,8 +266,8 @@ class BufferManager:
     def release(self) -> None:
         """Forget all memory; the next `resize` allocates again."""
         self.buffers: list[Array] = []
-        self._placements: dict[tuple[int, int], Any] = {}
-        self.full_buffers: list[Array] = [None, None, None]
+        self._rooms, self._starts = [0] * len(self.hubs), None
+        self.full_buffers = [None, None, None]
         self.capacities = [0, 0, 0]
         self._forget_places()
         self._carried: list[Array | None] | None = None

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from brainstorm.structure.hubs import Hub
+from brainstorm.utils import product
 
-__all__ = ["get_total_size_slices_and_shapes", "measure_bytes", "without_sharing"]
+__all__ = ["get_total_size_slices_and_shapes", "measure_bytes", "place", "without_sharing"]
 
 #: Hubs start at multiples of this many bytes (a cache line, the width of a vector register).
 ALIGNMENT = 64
@@ -34,16 +35,28 @@ def get_total_size_slices_and_shapes(
         The size of the constant, batch sized and time sized buffer; and for every hub its
         (start, stop) in the buffer of its type and the shape of its array. All in values.
     """
+    shapes = [hub.get_shape(time, batch) for hub in hubs]
+    sizes = [product(shape) for shape in shapes]
+    totals, starts = place(hubs, sizes, item_size)
+    return totals, [(a, a + n) for a, n in zip(starts, sizes, strict=True)], shapes
+
+
+def place(hubs: Sequence[Hub], sizes: Sequence[int], item_size: int) -> tuple[list[int], list[int]]:
+    """Return the sizes of the three buffers, and where in them hubs of these sizes start.
+
+    Args:
+        hubs: The hubs of a layout.
+        sizes: How many values each of them has at most.
+        item_size: Bytes per value.
+    """
     step = ALIGNMENT // item_size
-    sizes = [hub.get_size(time, batch) for hub in hubs]
     rooms = [-(-size // step) * step for size in sizes]
     starts = [0] * len(hubs)
     totals = [0, 0, 0]
     for buffer_type in range(len(totals)):
         members = [i for i, hub in enumerate(hubs) if hub.buffer_type == buffer_type]
         totals[buffer_type] = _place(hubs, members, rooms, starts)
-    slices = [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-    return totals, slices, [hub.get_shape(time, batch) for hub in hubs]
+    return totals, starts
 
 
 def _place(

@@ -165,28 +165,34 @@ def test_memory_only_grows():
     assert address(manager.buffers[2]) == first[2]
 
 
-def test_sizes_that_come_again_lie_where_they_lay(manager, monkeypatch):
-    """Also when more came between than are remembered; and in new memory once it has grown."""
-
+def test_smaller_sizes_lie_where_the_largest_lay(manager):
     def places():
         found = manager.views
         arrays = found.L.outputs.y, found["Input.outputs.x"], *found.L.parameters, *manager.buffers
-        return [(address(array), array.shape) for array in arrays]
+        return [address(array) for array in arrays]
 
-    monkeypatch.setattr("brainstorm.structure.buffers.MOST_PLACEMENTS", 2)
-    tree, layer, seen = manager.views, manager.views.L, {}
-    for size in ((5, 3), (2, 2), (1, 3)):
-        manager.resize(*size)
-        seen[size] = places()
-    for size, expected in seen.items():
+    tree, layer = manager.views, manager.views.L
+    manager.resize(5, 3)
+    expected, stamp = places(), manager.stamp
+    for size in ((2, 2), (1, 3), (5, 3), (5, 1)):
         manager.resize(*size)
         assert places() == expected
+        assert manager.stamp == stamp
         assert (manager.time_size, manager.batch_size) == size
         assert (manager.views, manager.views.L) == (tree, layer)
         assert layer.outputs.y.shape == (size[0] + 2, size[1], 4)
-    manager.resize(9, 9)
-    manager.resize(2, 2)
-    assert np.shares_memory(layer.outputs.y, manager.full_buffers[2])
+
+
+def test_long_and_wide_batches_share_the_room_that_each_hub_needs(manager):
+    sizes = [(5, 1), (1, 5), (3, 2), (5, 1), (1, 5)]
+    stamps = []
+    for size in sizes:
+        manager.resize(*size)
+        stamps.append(manager.stamp)
+        assert np.shares_memory(manager.views.L.outputs.y, manager.full_buffers[2])
+    assert stamps[1] == stamps[2] == stamps[3] == stamps[4] != stamps[0]
+    largest = [max(hub.get_size(*size) for size in sizes) for hub in manager.hubs]
+    assert manager.size <= sum(-(-n // 16) * 16 for n in largest)
 
 
 def test_parameters_and_statistics_stay_where_they_are(manager):
