@@ -253,6 +253,10 @@ class BufferView(ShownAsTree, list[Any]):
 
     __hash__ = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = self._buffer_names, self.values(), self._full_buffer, self._joints, self._origin
+        return BufferView, made
+
     def __deepcopy__(self, memo: dict[int, Any]) -> BufferView:
         copied = BufferView(
             self._buffer_names,

@@ -28,7 +28,7 @@ class MemoryReport:
         padding: Bytes that keep the hubs aligned.
         scratch: Bytes that the handler takes beside the buffers while it computes both passes, for
             what lies between the calls of products, convolutions and formulas. `NativeHandler`
-            tells it, for layers that can be traced; else it is 0.
+            tells it where there is a C compiler, for layers that can be traced; else it is 0.
         shared: Bytes saved because buffers share memory (0 with strategy ``'inspectable'``).
         total: All bytes, exactly. With `shared`, it is what ``'inspectable'`` would take.
     """

@@ -2,6 +2,7 @@
 
 import copy
 import operator
+import pickle
 
 import numpy as np
 import pytest
@@ -200,6 +201,14 @@ def test_a_deep_copy_has_memory_of_its_own(view):
     assert W[1, 2] == 5
     assert other.parameters._full_buffer is not view.parameters._full_buffer
     assert other.parameters.joint("W", "bias").shape == (8,)
+
+
+def test_a_pickled_view_comes_back_with_its_arrays(view):
+    view.forget()
+    other = pickle.loads(pickle.dumps(view))
+    np.testing.assert_array_equal(other["parameters.W"], W)
+    assert other.parameters.joint("W", "bias").shape == (8,)
+    assert copy.copy(view).parameters is view.parameters
 
 
 # -- looking --------------------------------------------------------------------------------------

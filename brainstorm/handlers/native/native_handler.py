@@ -123,8 +123,9 @@ class NativeHandler(NumpyHandler):
     def new_lane(self) -> Lane:
         return Lane(self._library, self.threads, self._compute == "bf16", self._refusals)
 
-    def reserve(self, shape: tuple[int, ...]) -> Array:
-        return reserved(shape, self.dtype)
+    def reserve(self, shape: tuple[int, ...]) -> Array | None:
+        # Without a compiler a walk through time is traced step by step, which may have no end.
+        return reserved(shape, self.dtype) if compiler.is_available() else None
 
     @property
     def lane(self) -> Lane:

@@ -68,14 +68,14 @@ class DeviceArray:
     @classmethod
     def at(cls, device: Device, memory: Memory, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """Return an array at the beginning of some memory."""
-        # NumPy then counts strides; it must never read.
+        # NumPy then counts strides, and keeps the memory; it must never read.
         described = {
             "data": (memory.address or 256, False),
             "shape": shape,
             "typestr": np.dtype(dtype).str,
             "version": 3,
         }
-        shadow = np.asarray(types.SimpleNamespace(__array_interface__=described))
+        shadow = np.asarray(types.SimpleNamespace(__array_interface__=described, memory=memory))
         return cls(device, memory, shadow)
 
     # -- views -------------------------------------------------------------------------------

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.compiled_layout import Layout
-from brainstorm.handlers.numpy_memory import overlap, steps_of
+from brainstorm.handlers.program_layouts import ProgramLayouts
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
@@ -19,16 +17,12 @@ from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Program
 from brainstorm.optree.render_cuda import blocks_of, shares
-from brainstorm.optree.stages import schedule
 from brainstorm.utils import Arrays
 
 __all__ = ["DeviceProgram"]
 
-#: How many layouts a program remembers.
-MOST_LAYOUTS = 32
 
-
-class DeviceProgram:
+class DeviceProgram(ProgramLayouts):
     """Turns a program and arrays into launches.
 
     Args:
@@ -43,10 +37,9 @@ class DeviceProgram:
     """
 
     def __init__(self, program: Program, device: Device) -> None:
-        self._schedule = schedule(program)
-        self._program, self._device = program, device
+        super().__init__(program, 1, lambda *form: DeviceArray.new(device, *form).shadow)
+        self._device = device
         self.known: dict[Any, Any] = {}
-        self._layouts: dict[Any, tuple[Layout, list[DeviceArray]]] = {}
 
     def collect(
         self, build: Any, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
@@ -56,10 +49,9 @@ class DeviceProgram:
         Raises:
             HandlerValidationError: An array has another shape than the program.
         """
-        flags = tuple(map(bool, accumulate))
-        self._check(inputs, outputs, flags)
-        layout, buffers = self._layout(inputs, outputs, flags)
+        read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
         addresses = [array.address for array in (*inputs, *outputs)]
+        layout = self.layout(read, written, tuple(map(bool, accumulate)), addresses)
         pointers, numbers = layout.arguments(addresses)
         p = n = 0
         for loop in layout.loops:
@@ -67,21 +59,8 @@ class DeviceProgram:
             n, end = n + 2, n + 2 + loop.extents
             stop = end + len(loop.constants)
             given = pointers[p : p + loop.arrays], numbers[n:end], numbers[end:stop]
-            build.launches.append(self._launch(loop, *given, buffers))
+            build.launches.append(self._launch(loop, *given, layout))
             p, n = p + loop.arrays, stop
-
-    def _check(self, inputs: Any, outputs: Any, flags: tuple[bool, ...]) -> None:
-        for what, values, arrays in (
-            ("input", range(len(self._program.inputs)), inputs),
-            ("output", self._program.outputs, outputs),
-        ):
-            expected = [self._program.shape_of(value) for value in values]
-            got = [array.shape for array in arrays]
-            if expected != got or (what == "output" and len(flags) != len(got)):
-                raise HandlerValidationError(
-                    f"op-tree on a GPU: expected {what}s of shapes {expected}, got {got} and "
-                    f"accumulate={flags}. Linearise the trees again for other shapes."
-                )
 
     def _launch(
         self, loop: Loop, pointers: np.ndarray, numbers: np.ndarray, constants: np.ndarray,
@@ -113,25 +92,3 @@ class DeviceProgram:
             struct.pack(format_, *addresses, *numbers.tolist(), *values),
             keep,
         )
-
-    def _layout(
-        self, inputs: Arrays, outputs: Arrays, flags: tuple[bool, ...]
-    ) -> tuple[Layout, list[DeviceArray]]:
-        read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
-        shared = tuple(
-            overlap(out, other) for i, out in enumerate(written) for other in (*read, *written[:i])
-        )
-        key = (tuple((steps_of(a), a.dtype) for a in (*read, *written)), flags, shared)
-        found = self._layouts.get(key)
-        if found is None:
-            if len(self._layouts) >= MOST_LAYOUTS:
-                self._layouts.clear()
-            buffers: list[DeviceArray] = []
-
-            def new(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-                buffers.append(DeviceArray.new(self._device, shape, dtype))
-                return buffers[-1].shadow
-
-            layout = Layout(self._schedule, read, written, flags, 1, new)
-            found = self._layouts[key] = layout, buffers
-        return found
