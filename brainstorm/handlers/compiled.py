@@ -83,7 +83,7 @@ class CompiledProgram(ProgramLayouts):
             long as they are used, beside the arrays.
         """
         layout = self.layout(inputs, outputs, accumulate, addresses)
-        return _function_of(layout.loops), *layout.arguments(addresses), layout
+        return _function_of(layout.loops), *layout.arguments(addresses), layout.buffers
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array],
                accumulate: bool | Sequence[bool] = False) -> str:  # fmt: skip

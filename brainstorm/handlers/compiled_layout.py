@@ -114,6 +114,11 @@ class Layout:
 
     Raises:
         NotRenderableError: If there is no C type for an array's elements.
+
+    Attributes:
+        loops: The loops.
+        buffers: What lies between the stages, which must not go before calls do.
+        nbytes: How much of that is memory of its own.
     """
 
     def __init__(
@@ -141,14 +146,14 @@ class Layout:
             [address_of(p.view) - address_of(binder.arrays[p.base]) for p in places], np.intp
         )
         self._numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
-        self._buffers = binder.arrays[len(inputs) + len(outputs) :]
-        self.nbytes = sum(array.nbytes for array in self._buffers)
-        if workspace is not None and self._buffers and not binder.keeps_zeros:
-            self._buffers, self.nbytes = _placed(self._buffers, workspace), 0
+        self.buffers = binder.arrays[len(inputs) + len(outputs) :]
+        self.nbytes = sum(array.nbytes for array in self.buffers)
+        if workspace is not None and self.buffers and not binder.keeps_zeros:
+            self.buffers, self.nbytes = _placed(self.buffers, workspace), 0
 
     def arguments(self, addresses: Sequence[int]) -> tuple[Array, Array]:
         """Return the pointers and the numbers for inputs and outputs of this layout."""
-        places = np.array([*addresses, *map(address_of, self._buffers)], np.intp)
+        places = np.array([*addresses, *map(address_of, self.buffers)], np.intp)
         return places[self._bases] + self._offsets, self._numbers
 
 

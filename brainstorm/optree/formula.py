@@ -28,7 +28,7 @@ from brainstorm.optree.program import Program, linearise
 __all__ = ["Formula", "formula"]
 
 #: Programs that one formula keeps: one per combination of shapes and types.
-MOST_PROGRAMS = 256
+MOST_PROGRAMS = 64
 
 
 class Formula:

@@ -11,8 +11,8 @@ from brainstorm.structure.buffers import BufferManager
 __all__ = ["Traces"]
 
 #: How many steps the traces have that are kept: one trace for each T, B, and whatever else the
-#: caller tells apart. A step takes about two kilobytes.
-MOST_STEPS = 2**15
+#: caller tells apart. A step takes about three kilobytes.
+MOST_STEPS = 2**16
 
 
 class Traces:

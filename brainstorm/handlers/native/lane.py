@@ -23,8 +23,8 @@ from brainstorm.utils import Array
 
 __all__ = ["Lane"]
 
-#: How many operations with their arguments are remembered, beside programs; and of each program.
-MOST_CALLS, MOST_CALLS_OF_PROGRAM = 4096, 256
+#: How many operations are remembered with their arguments.
+MOST_CALLS = 4096
 
 _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 
@@ -47,8 +47,10 @@ class Lane(Primitives):
         self.refusals = refusals
         #: What was built for an operation with these arguments, at these places.
         self._calls: dict[Hashable, Any] = {}
-        #: What was made of programs, with their calls; it goes when they do.
-        self._programs: weakref.WeakKeyDictionary[Program, _Program] = weakref.WeakKeyDictionary()
+        #: What was made of programs, or why nothing was; it goes when they do.
+        self._programs: weakref.WeakKeyDictionary[Program, CompiledProgram | str] = (
+            weakref.WeakKeyDictionary()
+        )
         _lanes.add(self)
 
     def lowered(
@@ -74,10 +76,7 @@ class Lane(Primitives):
                 calls = build()
         except UnsupportedError:
             calls = None
-        if len(self._calls) >= MOST_CALLS:
-            del self._calls[next(iter(self._calls))]
-        self._calls[key] = calls
-        return calls
+        return self._remember(key, calls)
 
     def only_measure(self) -> None:
         """Build calls that nobody executes, and hold no memory for them."""
@@ -86,15 +85,15 @@ class Lane(Primitives):
     @property
     def nbytes(self) -> int:
         """How much memory calls take beside their arguments."""
-        programs = [p.compiled for p in self._programs.values() if p.compiled is not None]
-        held = [*self.packed.values(), *programs]
-        return self.workspace.nbytes + sum(holder.nbytes for holder in held)
+        made = [program for program in self._programs.values() if not isinstance(program, str)]
+        return self.workspace.nbytes + sum(held.nbytes for held in (*self.packed.values(), *made))
 
     def forget(self) -> None:
         """Let calls that are built from now on use the memory that there is now."""
         self._calls.clear()
         for program in self._programs.values():
-            program.forget()
+            if not isinstance(program, str):
+                program.forget()
         self.version += 1
 
     def clear(self) -> None:
@@ -133,49 +132,40 @@ class Lane(Primitives):
         accumulate: tuple[bool, ...],
     ) -> list[Kernel] | None:
         """Return the call that runs a program; None: there is no kernel for it."""
-        known = self._programs.get(program)
-        if known is None:
-            known = self._programs[program] = _Program(program, self)
         arrays = (*inputs, *outputs)
         addresses = [address_of(array) for array in arrays]
         form = [(array.shape, array.strides, array.dtype.num) for array in arrays]
-        key = (*addresses, *form, accumulate)
-        calls = known.calls.get(key)
-        if calls is None and known.compiled is not None:
-            if len(known.calls) >= MOST_CALLS_OF_PROGRAM:
-                del known.calls[next(iter(known.calls))]
-            try:
-                with out_of_memory("run_program"):
-                    parts = known.compiled.parts(inputs, outputs, accumulate, addresses)
-                calls = known.calls[key] = [Kernel(*parts, name="run_program")]
-            except (NotRenderableError, MissingDependencyError) as error:
-                known.compiled, known.refusal = None, str(error)
-        if calls is None and known.refusal not in self.refusals:
-            self.refusals.append(known.refusal)
-        return calls
-
-
-class _Program:
-    """What was made of a program: its compiled form, if it has one, and calls by places."""
-
-    def __init__(self, program: Program, lane: Lane) -> None:
-        self.calls: dict[Hashable, list[Kernel]] = {}
-        self.compiled: CompiledProgram | None = None
-        self.refusal = ""
+        key = (program, *addresses, *form, accumulate)
+        calls = self._calls.get(key)
+        if calls is not None:
+            return calls
         try:
-            # A copy: what holds the program itself would keep it for ever.
-            workspace = functools.partial(lane.workspace, "formulas")
-            self.compiled = CompiledProgram(
-                dataclasses.replace(program), lane.threads, lane.allocate, workspace
-            )
-        except NotRenderableError as error:
-            self.refusal = str(error)
+            with out_of_memory("run_program"):
+                parts = self._compiled(program).parts(inputs, outputs, accumulate, addresses)
+        except (NotRenderableError, MissingDependencyError) as error:
+            self._programs[program] = refusal = str(error)
+            if refusal not in self.refusals:
+                self.refusals.append(refusal)
+            return None
+        return self._remember(key, [Kernel(*parts, name="run_program")])
 
-    def forget(self) -> None:
-        """Let calls be built anew."""
-        self.calls.clear()
-        if self.compiled is not None:
-            self.compiled.forget()
+    def _compiled(self, program: Program) -> CompiledProgram:
+        made = self._programs.get(program)
+        if made is None:
+            # A copy: what holds the program itself would keep it for ever.
+            workspace = functools.partial(self.workspace, "formulas")
+            made = self._programs[program] = CompiledProgram(
+                dataclasses.replace(program), self.threads, self.allocate, workspace
+            )
+        if isinstance(made, str):
+            raise NotRenderableError(made)
+        return made
+
+    def _remember(self, key: Hashable, calls: Any) -> Any:
+        if len(self._calls) >= MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+        self._calls[key] = calls
+        return calls
 
 
 def _place_of(value: Any) -> Hashable:
