@@ -135,13 +135,14 @@ class Lane(Primitives):
         arrays = (*inputs, *outputs)
         addresses = [address_of(array) for array in arrays]
         form = [(array.shape, array.strides, array.dtype.num) for array in arrays]
-        key = (program, *addresses, *form, accumulate)
-        calls = self._calls.get(key)
-        if calls is not None:
-            return calls
         try:
+            compiled = self._compiled(program)
+            key = (compiled, *addresses, *form, accumulate)  # the program itself may go
+            calls = self._calls.get(key)
+            if calls is not None:
+                return calls
             with out_of_memory("run_program"):
-                parts = self._compiled(program).parts(inputs, outputs, accumulate, addresses)
+                parts = compiled.parts(inputs, outputs, accumulate, addresses)
         except (NotRenderableError, MissingDependencyError) as error:
             self._programs[program] = refusal = str(error)
             if refusal not in self.refusals:

@@ -185,14 +185,12 @@ def run(handler, tree, *arrays):
 
 
 @needs_compiler
-def test_op_trees_are_compiled_and_go_with_their_program(monkeypatch):
+def test_op_trees_are_compiled_and_go_with_their_program():
     handler, x = NativeHandler(seed=1), Variable((50,))
     out, program = run(handler, fn.tanh(x) * 2, np.ones(50, np.float32))
     np.testing.assert_allclose(out, 2 * np.tanh(np.ones(50)), 1e-6)
     assert len(handler.lane._programs) == 1
     del program
-    monkeypatch.setattr(lane, "MOST_CALLS", 1)
-    handler.dot_mm(*(np.ones((2, 2), np.float32) for _ in range(3)))  # takes the place of the call
     assert not handler.lane._programs
 
 
