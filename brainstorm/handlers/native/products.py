@@ -80,12 +80,7 @@ def activation_number(name: str) -> tuple[int, float, float] | None:
 
 def has_half_products(library: Library) -> bool:
     """Return whether the library has other code for factors in bfloat16 than for float32."""
-    shapes, strides = ((64, 64),) * 3, ((64, 1),) * 3
-    found = [
-        _product(Primitives(library, 1, is_half), shapes, (*strides, None), False, None)
-        for is_half in (False, True)
-    ]
-    return found[0].implementation != found[1].implementation
+    return _code_for_products(library, False) != _code_for_products(library, True)
 
 
 @functools.cache
@@ -94,9 +89,13 @@ def takes_all_sizes(library: Library) -> bool:
 
     Then one primitive does them all. With AVX-512 there is faster code that is made for each size.
     """
+    return _code_for_products(library, False).startswith("gemm")
+
+
+def _code_for_products(library: Library, is_half: bool) -> str:
     shapes, strides = ((64, 64),) * 3, ((64, 1),) * 3
-    found = _product(Primitives(library, 1), shapes, (*strides, None), False, None)
-    return found.implementation.startswith("gemm")
+    lane = Primitives(library, 1, is_half)
+    return _product(lane, shapes, (*strides, None), False, None).implementation
 
 
 def build_dot(
