@@ -49,7 +49,7 @@ def lstm_cell() -> tuple[list[Variable], list[Expression]]:
 def runner(trees: list[Expression], seed: int = 0) -> Callable[[], None]:
     """Return a call of the trees' kernel on random arrays; the kernel has run once."""
     rnd = np.random.RandomState(seed)
-    program = linearise(trees, lower=True)
+    program = linearise(trees)
     run = CompiledProgram(program, threads=THREADS)
     inputs = [rnd.uniform(-1, 1, v.shape).astype(v.dtype) for v in program.inputs]
     outputs = [np.zeros(program.shape_of(v), program.dtype_of(v)) for v in program.outputs]
@@ -61,7 +61,7 @@ def lstm_slices() -> Callable[[], None]:
     """Return the cell's kernel where the gates lie side by side, as after a joint product."""
     rnd = np.random.RandomState(0)
     _, outputs = lstm_cell()
-    program = linearise(outputs, lower=True)
+    program = linearise(outputs)
     run = CompiledProgram(program, threads=THREADS)
     joint = rnd.uniform(-1, 1, (BATCH, 4 * CELLS)).astype(np.float32)
     split = {name: joint[:, k * CELLS : (k + 1) * CELLS] for k, name in enumerate("zifo")}

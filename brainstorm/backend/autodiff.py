@@ -72,7 +72,7 @@ class Autodiff:
     def _program(self, tensors: Sequence[Tensor]) -> Program:
         key = tuple(t.identity for t in tensors)
         if self._last is None or self._last[0] != key:
-            self._last = key, linearise(self.get_grad_op_tree(tensors), lower=True)
+            self._last = key, linearise(self.get_grad_op_tree(tensors))
         return self._last[1]
 
     def get_grad_tensor(self, tensors: Sequence[Tensor]) -> list[Tensor]:

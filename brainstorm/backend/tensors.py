@@ -180,7 +180,7 @@ class Tensor(Variable):
                 return _copied_to(self.shape).program(tree)
             programs = tree.__dict__.setdefault("programs", {})
             if self.shape not in programs:
-                programs[self.shape] = linearise(_broadcast(tree, self.shape), lower=True)
+                programs[self.shape] = linearise(_broadcast(tree, self.shape))
             return programs[self.shape]
         except ValidationError:
             raise ValidationError(

@@ -132,10 +132,10 @@ class Handler(ActivationOperations, ImageOperations, SequenceOperations, Describ
         The results are as if every value were computed before any output is written; outputs
         that share memory with each other are written in their order. What is derived from the
         program is kept as long as the program is: linearise once, run often. From then on
-        nothing is allocated, unless composite operators (softmax, ...) are left in the program.
+        nothing is allocated.
 
         Args:
-            program: What `brainstorm.optree.linearise` returned, better with ``lower=True``.
+            program: What `brainstorm.optree.linearise` returned.
             inputs: One array per ``program.inputs``, of its shape and type.
             outputs: One array per ``program.outputs``, of its shape; values are converted to its
                 type. They may overlap the inputs.

@@ -1,6 +1,6 @@
 """The compiled executor: a program as C, run on NumPy arrays.
 
-    run = CompiledProgram(linearise([loss, *gradients], lower=True))
+    run = CompiledProgram(linearise([loss, *gradients]))
     run([x, w], [loss_array, dw_array], accumulate=[False, True])
 
 Everything that depends on shapes, strides and types is worked out once per layout of the arrays.

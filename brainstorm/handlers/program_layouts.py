@@ -25,7 +25,7 @@ class ProgramLayouts:
     """Base of executors of a program that are made of compiled loops.
 
     Args:
-        program: Linearised with ``lower=True``.
+        program: The program.
         threads: How many threads loops use at most; None: `default_threads`.
         new: See `Layout`.
         workspace: See `Layout`; None: layouts have memory of their own.

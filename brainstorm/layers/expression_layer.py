@@ -250,14 +250,14 @@ class ExpressionLayer(Layer):
     def _forward_program(self, time: int, batch: int, dtype: Any) -> Program:
         derivation = self._derivation(time, batch, dtype)
         inputs = list(derivation.operands.values())
-        return linearise(list(derivation.values.values()), lower=True, inputs=inputs)
+        return linearise(list(derivation.values.values()), inputs=inputs)
 
     def _backward_program(
         self, wanted: Sequence[str], time: int, batch: int, dtype: Any
     ) -> Program:
         derivation = self._derivation(time, batch, dtype)
         trees = [derivation.gradients[path] for path in wanted]
-        return linearise(trees, lower=True, inputs=[derivation.stored[p] for p in self._reads])
+        return linearise(trees, inputs=[derivation.stored[p] for p in self._reads])
 
     def _parameter_shape(self, name: str, shape: ParameterShape) -> tuple[int, ...]:
         """Return the shape of a parameter as numbers."""

@@ -21,7 +21,7 @@ from brainstorm.optree.evaluate import evaluate
 from brainstorm.optree.formula import Formula, formula
 from brainstorm.optree.graph import postorder, substitute
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
-from brainstorm.optree.program import Constant, Program, Step, linearise, lowered
+from brainstorm.optree.program import Constant, Program, Step, linearise
 from brainstorm.optree.registry import OPERATORS, Operator, get_operator, register_operator
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "gradients",
     "is_expensive",
     "linearise",
-    "lowered",
     "postorder",
     "register_operator",
     "saved_nodes",

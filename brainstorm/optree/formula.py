@@ -68,7 +68,7 @@ class Formula:
         variables = [Variable(s, d, name) for (s, d), name in zip(key, names, strict=True)]
         trees = self.function(*variables)
         trees = list(trees) if type(trees) in (list, tuple) else [trees]
-        program = linearise(trees, lower=True, inputs=variables)
+        program = linearise(trees, variables)
         if len(self._programs) >= MOST_PROGRAMS:
             del self._programs[next(iter(self._programs))]
         self._programs[key] = program

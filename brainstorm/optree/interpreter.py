@@ -36,7 +36,7 @@ class Interpreter(threading.local):
 
     The memory of values is kept per thread and grows to what the largest program needs: from the
     second run on nothing is allocated but what functions of NumPy take for themselves (in erf,
-    argmax, gather, and what has a lowering). Copies and pickles start without any.
+    argmax, and gather). Copies and pickles start without any.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,8 @@ class _Run:
                 copies.append(copy)
             operands.append(array)
         out, piece = self._place(step, of_result)
-        operator.numpy(*operands, out=out, **step.params)
+        function: Any = operator.numpy
+        function(*operands, out=out, **step.params)
         for copy in copies:
             self._pool.leave(copy)
         return out, piece

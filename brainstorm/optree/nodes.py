@@ -373,6 +373,9 @@ def build(op: str, operands: tuple[Any, ...], options: Mapping[str, Any] | None 
 
 def fold(operator: Operator, operands: tuple[float, ...]) -> float:
     """Return the value of an element-wise operator on numbers."""
+    if operator.lowering is not None:
+        return float(operator.lowering(*operands))
+    assert operator.numpy is not None
     out = np.empty((), np.float64)
     with np.errstate(all="ignore"):
         operator.numpy(*map(float, operands), out=out)

@@ -19,7 +19,6 @@ Axes = tuple[int, ...]
 
 #: safelog's floor: ln(max(x, e^-50)).
 SMALLEST = math.exp(-50.0)
-LN2 = math.log(2.0)
 
 # W. J. Cody, Rational Chebyshev approximation for the error function (1969).
 _ERF_SMALL = (
@@ -63,55 +62,11 @@ def erf(x: Array, *, out: Array) -> None:
     np.copyto(out, np.copysign(np.where(a < 0.5, small, 1 - _upper_erfc(a)), x))
 
 
-def erfc(x: Array, *, out: Array) -> None:
-    """1 - erf(x), to 4e-15 of its value."""
-    tail = _upper_erfc(np.abs(x))
-    np.copyto(out, np.where(x < 0, 2 - tail, tail))
-
-
 def _upper_erfc(x: Array) -> Array:
     """Return erfc(x) for x >= 0."""
     z = np.minimum(x, ERFC_ENDS)
     t = (z - ERFC_CENTRE) / (z + ERFC_CENTRE)
     return np.polynomial.chebyshev.chebval(t, _ERFC) * np.exp(-z * z) / (1 + 2 * z)
-
-
-def relu(x: Array, *, out: Array) -> None:
-    """max(x, 0)."""
-    np.maximum(x, 0, out=out)
-
-
-def sigmoid(x: Array, *, out: Array) -> None:
-    """1 / (1 + e^-x)."""
-    np.negative(x, out=out)
-    np.exp(out, out=out)
-    np.add(out, 1, out=out)
-    np.reciprocal(out, out=out)
-
-
-def sigmoid2(x: Array, *, out: Array) -> None:
-    """1 / (1 + 2^-x)."""
-    np.negative(x, out=out)
-    np.exp2(out, out=out)
-    np.add(out, 1, out=out)
-    np.reciprocal(out, out=out)
-
-
-def tanh2(x: Array, *, out: Array) -> None:
-    """(2^2x - 1) / (2^2x + 1) without overflow."""
-    np.multiply(x, LN2, out=out)
-    np.tanh(out, out=out)
-
-
-def safelog(x: Array, *, out: Array) -> None:
-    """ln(max(x, e^-50))."""
-    np.maximum(x, SMALLEST, out=out)
-    np.log(out, out=out)
-
-
-def softplus(x: Array, *, out: Array) -> None:
-    """ln(1 + e^x) without overflow."""
-    np.logaddexp(x, 0, out=out)
 
 
 def binarize(x: Array, *, out: Array) -> None:
@@ -157,44 +112,6 @@ def index_of(function: Callable[..., Array]) -> Callable[..., None]:
         np.copyto(out, function(flat, axis=-1).reshape(out.shape), casting="unsafe")
 
     return write
-
-
-def _shifted(x: Array, axis: Axes) -> tuple[Array, Array]:
-    """Return e^(x - m) and m, the largest finite number of x."""
-    m = np.max(x, axis=axis, keepdims=True)
-    m = np.where(np.isfinite(m), m, 0).astype(x.dtype)
-    return np.exp(x - m), m
-
-
-def _total(e: Array, axis: Axes, keepdims: bool = True) -> Array:
-    """Return the sum, added in float64."""
-    return e.sum(axis=axis, keepdims=keepdims, dtype=np.float64).astype(e.dtype)
-
-
-def logsumexp(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """ln(sum e^x) without overflow."""
-    e, m = _shifted(x, axis)
-    np.copyto(out, (np.log(_total(e, axis)) + m).reshape(out.shape))
-
-
-def softmax(x: Array, *, out: Array, axis: Axes) -> None:
-    """e^x / sum e^x without overflow."""
-    e, _ = _shifted(x, axis)
-    np.divide(e, _total(e, axis), out=out)
-
-
-def log_softmax(x: Array, *, out: Array, axis: Axes) -> None:
-    """The logarithm of `softmax`, exact also where that is 0."""
-    e, m = _shifted(x, axis)
-    np.subtract(x - m, np.log(_total(e, axis)), out=out)
-
-
-def cross_entropy(logits: Array, target: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """-sum(target * log_softmax(logits))."""
-    scratch = np.empty_like(logits)
-    log_softmax(logits, out=scratch, axis=axis)
-    np.multiply(scratch, target, out=scratch)
-    np.negative(_total(scratch, axis, keepdims), out=out)
 
 
 # -- indexing --------------------------------------------------------------------------------

@@ -17,12 +17,14 @@ from brainstorm.optree.functions import (
     absolute,
     equal,
     exp,
+    exp2,
     log,
     log1p,
     maximum,
     minimum,
     sgn,
     sig,
+    tanh,
     where,
 )
 from brainstorm.optree.registry import register_operator
@@ -35,7 +37,7 @@ REAL, POSITIVE = (-3.0, 3.0), (0.2, 3.0)
 
 def _row(
     name: str,
-    numpy: Callable[..., Any],
+    numpy: Callable[..., Any] | None,
     c: str,
     *rules: Any,
     kind: str = "elementwise",
@@ -109,9 +111,8 @@ def _transcendental(
     c: str,
     rule: Any,
     domain: tuple[float, float] = REAL,
-    **more: Any,
 ) -> None:
-    _row(name, numpy, c, rule, cheap=False, domain=(domain,), **more)
+    _row(name, numpy, c, rule, cheap=False, domain=(domain,))
 
 
 _transcendental("exp", np.exp, "exp({0})", lambda dz, z, x: dz * z)
@@ -120,31 +121,19 @@ _transcendental("expm1", np.expm1, "expm1({0})", lambda dz, z, x: dz * (z + 1))
 _transcendental("log", np.log, "log({0})", lambda dz, z, x: dz / x, POSITIVE)
 _transcendental("log2", np.log2, "log2({0})", lambda dz, z, x: dz / (x * LN2), POSITIVE)
 _transcendental("log1p", np.log1p, "log1p({0})", lambda dz, z, x: dz / (1 + x), (-0.7, 3.0))
-_transcendental(
-    "safelog",
-    nf.safelog,
-    f"({{0}} >= (T){nf.SMALLEST!r} || {{0}} != {{0}}) ? log({{0}}) : (T)-50",
-    lambda dz, z, x: where(x >= nf.SMALLEST, dz / maximum(x, nf.SMALLEST), 0),
-    (-1.0, 3.0),
-)
-_transcendental(
-    "sig2", nf.sigmoid2, "(T)1 / ((T)1 + exp2(-{0}))", lambda dz, z, x: dz * (z * (1 - z) * LN2)
-)
 _transcendental("tanh", np.tanh, "tanh({0})", lambda dz, z, x: dz * (1 - z * z))
-_transcendental(
-    "tanh2", nf.tanh2, f"tanh({{0}} * (T){LN2!r})", lambda dz, z, x: dz * ((1 - z * z) * LN2)
-)
 _transcendental(
     "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
 )
 
-# -- one operand, lowered to the above -------------------------------------------------------
+# -- one operand, taken apart into the above -------------------------------------------------
 
 
 def _lower_erfc(x: Any) -> Any:
     a = minimum(absolute(x), nf.ERFC_ENDS)
     t = (a - nf.ERFC_CENTRE) / (a + nf.ERFC_CENTRE)
-    last, *powers = reversed(nf.ERFC_POWERS if x.dtype != np.float32 else nf.ERFC_POWERS_FLOAT)
+    is_float = getattr(x, "dtype", None) == np.float32  # x may be a number
+    last, *powers = reversed(nf.ERFC_POWERS_FLOAT if is_float else nf.ERFC_POWERS)
     total: Any = last
     for power in powers:
         total = total * t + power
@@ -153,28 +142,26 @@ def _lower_erfc(x: Any) -> Any:
     return (1 - sign) + sign * tail  # exact: tail for x > 0, 2 - tail for x < 0, 1 for x = 0
 
 
-_transcendental(
-    "erfc",
-    nf.erfc,
-    "",
-    lambda dz, z, x: dz * (-2 / math.sqrt(math.pi) * exp(-(x * x))),
-    lowering=_lower_erfc,
+def _taken_apart(
+    name: str, lowering: Any, rule: Any, domain: tuple[float, float] = REAL, cheap: bool = False
+) -> None:
+    _row(name, None, "", rule, cheap=cheap, domain=(domain,), lowering=lowering)
+
+
+_taken_apart("erfc", _lower_erfc, lambda dz, z, x: dz * (-2 / math.sqrt(math.pi) * exp(-(x * x))))
+_taken_apart("sig", lambda x: 1 / (1 + exp(-x)), lambda dz, z, x: dz * (z * (1 - z)))
+_taken_apart("sig2", lambda x: 1 / (1 + exp2(-x)), lambda dz, z, x: dz * (z * (1 - z) * LN2))
+_taken_apart("tanh2", lambda x: tanh(x * LN2), lambda dz, z, x: dz * ((1 - z * z) * LN2))
+_taken_apart(
+    "softplus", lambda x: maximum(x, 0) + log1p(exp(-absolute(x))), lambda dz, z, x: dz * sig(x)
 )
-_transcendental(
-    "sig",
-    nf.sigmoid,
-    "",
-    lambda dz, z, x: dz * (z * (1 - z)),
-    lowering=lambda x: 1 / (1 + exp(-x)),
+_taken_apart(
+    "safelog",
+    lambda x: log(maximum(x, nf.SMALLEST)),
+    lambda dz, z, x: where(x >= nf.SMALLEST, dz / maximum(x, nf.SMALLEST), 0),
+    (-1.0, 3.0),
 )
-_transcendental(
-    "softplus",
-    nf.softplus,
-    "",
-    lambda dz, z, x: dz * sig(x),
-    lowering=lambda x: maximum(x, 0) + log1p(exp(-absolute(x))),
-)
-_row("relu", nf.relu, "", lambda dz, z, x: dz * (z > 0), lowering=lambda x: maximum(x, 0))
+_taken_apart("relu", lambda x: maximum(x, 0), lambda dz, z, x: dz * (z > 0), cheap=True)
 
 # -- three operands --------------------------------------------------------------------------
 

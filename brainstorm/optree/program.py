@@ -20,7 +20,7 @@ from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape
 
-__all__ = ["Constant", "Program", "Step", "linearise", "lowered"]
+__all__ = ["Constant", "Program", "Step", "linearise"]
 
 
 class Constant(NamedTuple):
@@ -96,8 +96,8 @@ class Program:
         return "\n".join(lines)
 
 
-def lowered(trees: Sequence[Expression]) -> list[Expression]:
-    """Return the trees with composite operators (softmax, ...) replaced by simpler ones."""
+def _lowered(trees: Sequence[Expression]) -> list[Expression]:
+    """Return the trees with operators that are taken apart (softmax, ...) replaced by others."""
 
     def replace(node: Expression, operands: tuple[Any, ...]) -> Any:
         if not isinstance(node, OpTreeNode):
@@ -108,24 +108,17 @@ def lowered(trees: Sequence[Expression]) -> list[Expression]:
     return rewrite(trees, replace)
 
 
-def linearise(
-    trees: Expression | Sequence[Expression],
-    lower: bool = False,
-    inputs: Sequence[Variable] = (),
-) -> Program:
-    """Turn trees into a program.
+def linearise(trees: Expression | Sequence[Expression], inputs: Sequence[Variable] = ()) -> Program:
+    """Turn trees into a program, in which operators that have a lowering are taken apart.
 
     Args:
         trees: One or several.
-        lower: Whether to replace composite operators first, for executors without them.
         inputs: Variables that are to be the first inputs, in this order, also unused ones.
 
     Raises:
         ValidationError: If something else than an expression is given.
     """
-    roots = listed(trees)
-    if lower:
-        roots = lowered(roots)
+    roots = _lowered(listed(trees))
     order = postorder(roots)
     builder = _Builder([*inputs, *order])
     for node in order:

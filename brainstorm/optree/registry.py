@@ -41,7 +41,8 @@ class Operator:
         name: The name, as in ``{'op': 'add'}``.
         arity: Number of operands; None: any number.
         kind: One of `KINDS`. Comparisons are element-wise with values 0 and 1.
-        numpy: ``numpy(*inputs, out=array, **options)`` writes the value. Inputs have the working
+        numpy: ``numpy(*inputs, out=array, **options)`` writes the value; None if there is a
+            lowering. Inputs have the working
             type (indices: any) or are numbers. Where it works element by element, `out` may be
             one of the inputs.
         shape: ``shape(*shapes, **options) -> (shape, options in normal form)``.
@@ -61,13 +62,13 @@ class Operator:
             take no part in the working type.
         domain: Per operand an interval on which tests compare value and derivative.
         lowering: ``lowering(*inputs, **options) -> tree`` with the same value, of operators
-            without a lowering, for executors that do not know this one.
+            without a lowering: programs have these instead.
     """
 
     name: str
     arity: int | None
     kind: str
-    numpy: Callable[..., Any]
+    numpy: Callable[..., Any] | None
     shape: Callable[..., shapes.ShapeAndParams]
     derivative: tuple[Rule | None, ...] | Rule | None = None
     c: str = ""
@@ -110,7 +111,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(_table)
 def register_operator(
     name: str,
     arity: int | None,
-    numpy: Callable[..., Any],
+    numpy: Callable[..., Any] | None,
     derivative: tuple[Rule | None, ...] | Rule | None = None,
     *,
     kind: str = "elementwise",
@@ -122,14 +123,14 @@ def register_operator(
     Args:
         name: A name that is not taken.
         arity: Number of operands; None: any number.
-        numpy: Function that takes ``out``; a ufunc will do.
+        numpy: Function that takes ``out``; a ufunc will do. None for one with a lowering.
         derivative: One rule per operand; see `Operator`, also for the rest.
         kind: One of `KINDS`.
         shape: Shape rule; by default all operands broadcast together.
         **attributes: ``c``, ``domain``, ``cheap`` and the other attributes of `Operator`.
 
     Raises:
-        ValidationError: If the name is taken, the kind unknown, or rules are missing.
+        ValidationError: If the name is taken, the kind unknown, or rules or values are missing.
 
     Example:
         >>> register_operator("cube", 1, lambda x, out: np.power(x, 3, out=out),
@@ -143,6 +144,11 @@ def register_operator(
         raise ValidationError(
             f"op-tree: operator {name!r}: expected one derivative rule per operand ({arity}), got "
             f"{len(derivative)}. Write None for an operand whose gradient is zero."
+        )
+    if (numpy is None) == (attributes.get("lowering") is None):
+        raise ValidationError(
+            f"op-tree: operator {name!r}: expected either a NumPy function or a lowering. Programs "
+            "have the operators of the lowering in its place."
         )
     row = Operator(name, arity, kind, numpy, shape, derivative, **attributes)
     _table[name] = row

@@ -96,7 +96,7 @@ class Schedule:
 
 
 def schedule(program: Program) -> Schedule:
-    """Arrange a program, which has been linearised with ``lower=True``, in stages.
+    """Arrange a program in stages.
 
     Raises:
         NotRenderableError: If an operator is a product, an indexing, or has no form in C.

@@ -65,7 +65,7 @@ def strided(rnd, shape, dtype, scale=2.0):
 def compare(trees, bindings, accumulate=False, rtol=None, threads=2, rnd=None):
     """Run compiled and reference; also with strided outputs that are added to."""
     rnd = rnd or np.random.RandomState(0)
-    program = linearise(trees, lower=True)
+    program = linearise(trees)
     arrays = {v.identity: a for v, a in bindings.items()}
     inputs = [arrays[v.identity] for v in program.inputs]
     outputs, before = [], []
@@ -142,7 +142,7 @@ def into(threads):
     """Return a function from trees and bindings to their values in arrays of these types."""
 
     def compute(trees, bindings, dtypes):
-        program = linearise(trees, lower=True)
+        program = linearise(trees)
         outputs = [np.zeros(tree.shape, dtype) for tree, dtype in zip(trees, dtypes, strict=True)]
         CompiledProgram(program, threads)([bindings[v] for v in program.inputs], outputs)
         return outputs

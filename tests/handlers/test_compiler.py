@@ -98,7 +98,7 @@ def formulas(dtype):
     if dtype == np.float32:
         trees += [fn.sum(x * y, 0), fn.max(x), fn.argmax(x, 1)]
     for tree in trees:
-        program = linearise(tree, lower=True)
+        program = linearise(tree)
         yield program, list(arrays[: len(program.inputs)]), [np.zeros(tree.shape, dtype)]
 
 

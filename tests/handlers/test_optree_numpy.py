@@ -37,7 +37,7 @@ def strided(array, kind):
 
 
 def check(handler, trees, bindings, accumulate=None, kind="plain", **tolerance):
-    program = linearise(trees, lower=True)
+    program = linearise(trees)
     expected = evaluate(program, bindings)
     arrays = {v.identity: strided(a, kind) if a.ndim else a for v, a in bindings.items()}
     inputs = [arrays[v.identity] for v in program.inputs]
@@ -164,7 +164,7 @@ def big_program():
     i = Variable((600, 1), np.int32)
     y = fn.tanh(x @ w + fn.mean(x, 1))
     loss = fn.logsumexp(y, 1) - fn.gather(y, i, 1) + fn.max(fn.where(y > 0, y, 0), 1)
-    return linearise([loss, *gradients(loss, [x, w])], lower=True)
+    return linearise([loss, *gradients(loss, [x, w])])
 
 
 def moving_program():
@@ -172,7 +172,7 @@ def moving_program():
     count = Variable((500,), np.int64)
     trees = [fn.reshape(x.T, (600, 500)) + fn.where(x > 1, x, count), fn.take(x, i),
              fn.concatenate([x[300:], -x[:300]], 0) * count]  # fmt: skip
-    return linearise(trees, lower=True)
+    return linearise(trees)
 
 
 @pytest.mark.parametrize("make", [big_program, moving_program])

@@ -77,7 +77,7 @@ def compiled(loops, folder, index):
 
 def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     """Return the values of trees, computed by the kernels."""
-    program = linearise(trees, lower=True)
+    program = linearise(trees)
     inputs = [bindings[variable] for variable in program.inputs]
     types = dtypes or [program.dtype_of(v) for v in program.outputs]
     outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
@@ -156,7 +156,7 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
     x = Variable((4, 6))
     zeros = np.zeros((4, 6), np.float32)
     for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
-        program = linearise(tree, lower=True)
+        program = linearise(tree)
         layout = Layout(schedule(program), [zeros], [zeros.copy()], [False], threads=1)
         assert len(layout.loops) == count
 
@@ -176,7 +176,7 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
 def test_how_many_threads_there_are(axis, shape, expected):
     x = Variable(shape)
     tree = fn.tanh(x) if axis is None else fn.sum(x, axis)
-    program = linearise(tree, lower=True)
+    program = linearise(tree)
     arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
     layout = Layout(schedule(program), arrays[:1], arrays[1:], [False], threads=1)
     (loop,) = layout.loops

@@ -50,11 +50,12 @@ REFERENCE = {
     "tanh": lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1),
     "tanh2": lambda x: (4**x - 1) / (4**x + 1),
     "erfc": lambda x: np.vectorize(math.erfc, otypes=[float])(x),
-    "relu": lambda x: x * (x > 0),
+    "relu": lambda x: np.maximum(x, 0),
     "erf": lambda x: np.vectorize(math.erf, otypes=[float])(x),
     "softplus": lambda x: np.log(1 + np.exp(x)),
     "where": lambda c, x, y: np.choose(c != 0, [y, x]),
 }
+LN2 = math.log(2)
 NAMES = sorted(REFERENCE)
 WITH_C = [name for name in NAMES if OPERATORS[name].c]
 LOWERED = [name for name in NAMES if OPERATORS[name].lowering]
@@ -114,7 +115,7 @@ def test_comparisons_have_gradient_zero(name):
     assert all(g.dtype == np.float32 and not g.any() for g in found)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WITH_C)
 def test_result_may_overwrite_an_operand(name):
     for place in range(OPERATORS[name].arity):
         _, arrays = operands(name, [(4, 3)] * OPERATORS[name].arity, np.float64, 1)
@@ -163,8 +164,8 @@ def test_erf_is_exact():
 
 def test_erfc_is_exact_in_its_tail():
     x = np.linspace(-7, 26, 20001)
-    out = np.empty_like(x)
-    OPERATORS["erfc"].numpy(x, out=out)
+    v = Variable(x.shape, x.dtype)
+    out = value(fn.erfc(v), {v: x})
     # rounding x * x in exp(-x * x) moves the value by as much as it moves x
     tolerance = np.finfo(float).eps * (4 + x * x)
     expected = np.array([math.erfc(a) for a in x])
@@ -178,12 +179,14 @@ def test_every_operator_can_be_executed_in_c():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", LOWERED)
-def test_lowering_has_the_same_value_also_of_special_numbers(name, dtype):
+def test_what_is_taken_apart_is_right_for_special_numbers_too(name, dtype):
     values = np.array([*SPECIAL, *np.linspace(-9, 9, 1001)], dtype)
     x = Variable(values.shape, dtype)
     tree = OpTreeNode.build(name, x)
-    (found,) = evaluate(linearise(tree, lower=True), {x: values})
-    expected = value(tree, {x: values})
+    (found,) = evaluate(linearise(tree), {x: values})
+    reference = {"softplus": lambda x: np.logaddexp(x, 0), "tanh2": lambda x: np.tanh(x * LN2)}
+    with np.errstate(all="ignore"):
+        expected = {**REFERENCE, **reference}[name](values.astype(np.float64))
     tolerance = (4 + 2 * np.fmin(np.abs(values), 9) ** 2) * np.finfo(dtype).eps
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     with np.errstate(invalid="ignore"):

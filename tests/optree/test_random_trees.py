@@ -71,7 +71,7 @@ def test_random_tree(seed):
     found = evaluate([tree, *grads], bindings)
     np.testing.assert_allclose(found[0], expected, rtol=1e-9, atol=1e-12)
     check_gradients(tree, bindings, rtol=3e-5)
-    for a, b in zip(evaluate(linearise([tree, *grads], lower=True), bindings), found, strict=True):
+    for a, b in zip(evaluate(linearise([tree, *grads]), bindings), found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 

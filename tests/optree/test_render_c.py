@@ -13,7 +13,7 @@ from brainstorm.optree.stages import NotRenderableError, schedule
 
 
 def stages(*trees):
-    return schedule(linearise(list(trees), lower=True)).stages
+    return schedule(linearise(list(trees))).stages
 
 
 def lines_of(tree):
@@ -103,7 +103,7 @@ def test_reduction_patterns_are_stages():
 
 
 def test_softmax_computes_its_exponential_once():
-    program = linearise(fn.softmax(x), lower=True)
+    program = linearise(fn.softmax(x))
     found = schedule(program)
     assert [s.axes for s in found.stages] == [(1,), (1,), None]
     names = [program.steps[v - 1].operator.name for s in found.stages for v in s.body]
@@ -113,7 +113,7 @@ def test_softmax_computes_its_exponential_once():
 def test_what_is_compared_with_its_maximum_is_computed_once():
     product = x * y
     (dx,) = gradients(fn.max(product, 1), [x])
-    program = linearise([dx], lower=True)
+    program = linearise([dx])
     names = [
         program.steps[v - len(program.inputs)].operator.name
         for s in schedule(program).stages

@@ -38,7 +38,7 @@ class ComposedProgram:
     """Turns such a program and arrays into launches.
 
     Args:
-        program: Linearised with ``lower=True``.
+        program: The program.
         handler: Whose building blocks it uses.
 
     Raises:

@@ -26,7 +26,7 @@ class DeviceProgram(ProgramLayouts):
     """Turns a program and arrays into launches.
 
     Args:
-        program: Linearised with ``lower=True``.
+        program: The program.
         device: Where it runs.
 
     Raises:

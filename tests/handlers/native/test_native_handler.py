@@ -177,7 +177,7 @@ def test_what_is_remembered_is_bounded(native, monkeypatch):
 
 
 def run(handler, tree, *arrays):
-    program = linearise(tree, lower=True)
+    program = linearise(tree)
     out = np.zeros(tree.shape, np.float32)
     for _ in range(2):
         handler.run_program(program, arrays, [out], [False])

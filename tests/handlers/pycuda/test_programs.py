@@ -18,7 +18,7 @@ from tests.optree.test_random_trees import grown
 
 def run(handler, trees, bindings, accumulate=False):
     """Return the values of trees, computed on the GPU."""
-    program = linearise(trees, lower=True)
+    program = linearise(trees)
     inputs = [handler.create_from_numpy(bindings[variable]) for variable in program.inputs]
     outputs = [
         handler.create_from_numpy(np.ones(program.shape_of(v), program.dtype_of(v)))
@@ -65,7 +65,7 @@ def test_reductions_of_integers_are_those_of_numpy(dtype, shape, axis, handler, 
     """In every way that threads share a reduction."""
 
     def compute(trees, bindings, dtypes):
-        program = linearise(trees, lower=True)
+        program = linearise(trees)
         inputs = [handler.create_from_numpy(bindings[v]) for v in program.inputs]
         outputs = [
             handler.create_from_numpy(np.ones(tree.shape, dtype))

@@ -1,0 +1,157 @@
+"""From operations to calls: looked up by the places of their arguments, or built and remembered.
+
+    dot_mm = lowered("dot_mm", build)  # the method of a handler that is `Lowering`
+
+An array that lies where another one lay needs the same calls, so nothing has to be told when arrays
+come and go.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.optree import Program
+from brainstorm.utils import Arrays
+
+__all__ = ["Lowering", "Memo", "lowered"]
+
+#: How many operations are remembered with their arguments.
+MOST_CALLS = 4096
+
+#: What an operation comes down to; None: the handler that it is derived from does it.
+Calls: TypeAlias = list[Any] | None
+
+
+class Memo:
+    """The calls that operations and programs came down to, and the executors of the programs.
+
+    Executors are given copies of the programs, and go with the programs themselves.
+
+    Args:
+        execute: Makes the executor of a program; it returns None if there can be none.
+        build: Returns the calls of an executor for inputs, outputs, and what is added to.
+    """
+
+    def __init__(self, execute: Callable[[Program], Any], build: Callable[..., Calls]) -> None:
+        self._execute, self._build = execute, build
+        self._calls: dict[Hashable, Calls] = {}
+        self._executors: weakref.WeakKeyDictionary[Program, Any] = weakref.WeakKeyDictionary()
+
+    def calls(self, key: Hashable, build: Callable[[], Calls]) -> Calls:
+        """Return what `build` returned when it was first called for this key."""
+        try:
+            return self._calls[key]
+        except KeyError:
+            pass
+        calls = build()
+        if len(self._calls) >= MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+        self._calls[key] = calls
+        return calls
+
+    def executor(self, program: Program) -> Any:
+        """Return the executor of a program."""
+        try:
+            return self._executors[program]
+        except KeyError:
+            executor = self._execute(dataclasses.replace(program))
+            self._executors[program] = executor
+            return executor
+
+    def program(
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
+    ) -> Calls:
+        """Return the calls that run a program."""
+        executor = self.executor(program)
+        if executor is None:
+            return None
+        flags = tuple(accumulate)
+        key = (executor, *map(_place_of, inputs), *map(_place_of, outputs), flags)
+        return self.calls(key, lambda: self._build(executor, inputs, outputs, flags))
+
+    @property
+    def executors(self) -> list[Any]:
+        """Those that there are."""
+        return [executor for executor in self._executors.values() if executor is not None]
+
+    def forget(self) -> None:
+        """Forget what belongs to arrays."""
+        self._calls.clear()
+        for executor in self.executors:
+            executor.forget()
+
+
+class Lowering(Handler):
+    """Base of handlers that build calls of operations, and look them up from then on."""
+
+    @property
+    @abc.abstractmethod
+    def memo(self) -> Memo:
+        """What this thread has built."""
+
+    @abc.abstractmethod
+    def build(self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]) -> Calls:
+        """Return the calls of an operation.
+
+        Args:
+            name: The operation.
+            builder: What was given to `lowered`.
+            arguments: By their names.
+        """
+
+    def run_program(
+        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
+    ) -> None:
+        calls = self.memo.program(program, inputs, outputs, accumulate)
+        if calls is None:
+            given = program, tuple(inputs), tuple(outputs), tuple(accumulate)
+            calls = [functools.partial(super().run_program, *given)]
+        self.execute(calls, "run_program", (*inputs, *outputs))
+
+    run_program.executes = True  # type: ignore[attr-defined]
+
+
+def lowered(name: str, builder: Callable[..., Any]) -> Any:
+    """Return the method of an operation.
+
+    Args:
+        name: The operation.
+        builder: What builds its calls; see `Lowering.build`.
+    """
+    contract = Handler.operations()[name]
+    names = tuple(contract.signature.parameters)
+
+    @functools.wraps(getattr(Handler, name))
+    def run(self: Any, *args: Any, **kwargs: Any) -> None:
+        values = contract.complete(args, kwargs)
+
+        def build() -> Calls:
+            calls: Calls = self.build(name, builder, dict(zip(names, values, strict=True)))
+            return calls
+
+        calls = self.memo.calls((name, *map(_place_of, values)), build)
+        if calls is None:
+            calls = [functools.partial(getattr(super(Lowering, self), name), *values)]
+        self.execute(calls, name, values)
+
+    run.__isabstractmethod__ = False  # type: ignore[attr-defined]
+    run.executes = True  # type: ignore[attr-defined]
+    return run
+
+
+def _place_of(value: Any) -> Hashable:
+    """Return what calls depend on of an argument: where an array lies, and how."""
+    if isinstance(value, np.ndarray):
+        return address_of(value), value.shape, value.strides, value.dtype.num
+    if isinstance(address := getattr(value, "address", None), int):
+        return address, value.shape, value.strides, value.dtype.num
+    return tuple(value) if type(value) is list else value
