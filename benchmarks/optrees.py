@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import THREADS
 from benchmarks.timing import seconds_of_others, take_turns
-from brainstorm.handlers.compiled import CompiledProgram
+from brainstorm.handlers.native.programs import CompiledProgram
 from brainstorm.optree import Expression, Variable, gradients, linearise
 from brainstorm.optree import functions as fn
 

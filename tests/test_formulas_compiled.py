@@ -11,7 +11,7 @@ import pytest
 from brainstorm import training
 from brainstorm import value_modifiers as modifiers
 from brainstorm.handlers import NumpyHandler, compiler
-from brainstorm.handlers.compiled import CompiledProgram
+from brainstorm.handlers.native.programs import CompiledProgram
 from brainstorm.testing import LayerBench, build_layer
 from tests.layers.cases import CASES, Case
 

@@ -30,7 +30,7 @@ from brainstorm.optree.loops import (
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import TILE
 from brainstorm.optree.shapes import region
-from brainstorm.optree.stages import NotRenderableError, Root, Schedule, Stage, view_of
+from brainstorm.optree.stages import NotRenderableError, Root, Schedule, Stage
 from brainstorm.utils import Array
 
 __all__ = ["Layout", "find_overlaps"]
@@ -247,7 +247,7 @@ class _Binder:
                 copied = self.new(array.shape, array.dtype)
                 self.copy(_Place(base, array), copied, False)
                 base, array = copied
-            self.places[value] = _Place(base, view_of(step)(array))
+            self.places[value] = _Place(base, step.view(array))
         return self.places[value]
 
     @staticmethod

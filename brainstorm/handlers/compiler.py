@@ -21,7 +21,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,13 +163,11 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
             flags = find_flags(command, Path(work))
     except OSError as error:
         raise _no_place(directory, error) from None
-    seal = _hash(machine)
-    returned = {"seal": seal, "options": flags.options, "libraries": flags.libraries}
     source = "".join(
         f"const char *flags_{name}(void) {{ return {json.dumps(text)}; }}\n"
-        for name, text in returned.items()
+        for name, text in flags._asdict().items()
     )
-    _build_library(command, flags, source, "flags", seal, directory)
+    _build_library(command, flags, source, "flags", _hash(machine), directory)
     return flags
 
 
@@ -178,13 +175,12 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
 _failures: dict[tuple[Path, str], str] = {}
 
 
-def load(render: Callable[[str], str], name: str) -> Callable[..., None]:
-    """Return a function of C source, compiled unless the cache has it.
+def load(source: str, name: str) -> int:
+    """Return the address of a function of C source, compiled unless the cache has it.
 
     Args:
-        render: Gives the source of the function, and of a function ``const char *name_seal(void)``
-            that returns the text passed to `render`.
-        name: The function; it takes two pointers.
+        source: The source.
+        name: The function.
 
     Raises:
         MissingDependencyError: If there is no compiler, it does not accept the source, or there is
@@ -193,13 +189,12 @@ def load(render: Callable[[str], str], name: str) -> Callable[..., None]:
     directory, compiler = _compiler_here()
     if compiler.problem:
         raise MissingDependencyError(compiler.problem)
-    seal = _hash(f"{compiler.key}\n{name}\n{render('')}")
+    seal = _hash(f"{compiler.key}\n{name}\n{source}")
     if (directory, seal) in _failures:
         raise MissingDependencyError(_failures[directory, seal])
     library = _find_library(directory, seal, name)
     if library is None:
         try:
-            source = render(seal)
             library = _build_library(
                 compiler.command, compiler.flags, source, name, seal, directory
             )
@@ -208,9 +203,7 @@ def load(render: Callable[[str], str], name: str) -> Callable[..., None]:
                 LOG.warning("a kernel is done without, and slower: %s", error)
             _failures[directory, seal] = str(error)
             raise
-    function = getattr(library, name)
-    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), None
-    return function
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
 def _find_library(directory: Path, seal: str, name: str) -> ctypes.CDLL | None:
@@ -243,6 +236,7 @@ def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
 def _build_library(
     command: tuple[str, ...], flags: Flags, source: str, name: str, seal: str, directory: Path
 ) -> ctypes.CDLL:
+    source += f'const char *{name}_seal(void) {{ return "{seal}"; }}\n'
     try:
         path = _build(command, flags, source, seal, directory)
     except OSError as error:

@@ -5,12 +5,14 @@
 An array that lies where another one lay needs the same calls, so nothing has to be told when arrays
 come and go.
 """
+# ruff: noqa: D102 (`run_program` is documented in base_handler)
 
 from __future__ import annotations
 
 import abc
 import dataclasses
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -38,12 +40,14 @@ class Memo:
 
     Args:
         execute: Makes the executor of a program; it returns None if there can be none.
-        build: Returns the calls of an executor for inputs, outputs, and what is added to.
+        build: Returns the calls of an executor for inputs, outputs, and what is added to; where
+            there are none for some arrays, there are none for any.
     """
 
     def __init__(self, execute: Callable[[Program], Any], build: Callable[..., Calls]) -> None:
         self._execute, self._build = execute, build
         self._calls: dict[Hashable, Calls] = {}
+        self._lock = threading.Lock()
         self._executors: weakref.WeakKeyDictionary[Program, Any] = weakref.WeakKeyDictionary()
 
     def calls(self, key: Hashable, build: Callable[[], Calls]) -> Calls:
@@ -53,9 +57,10 @@ class Memo:
         except KeyError:
             pass
         calls = build()
-        if len(self._calls) >= MOST_CALLS:
-            del self._calls[next(iter(self._calls))]
-        self._calls[key] = calls
+        with self._lock:
+            if len(self._calls) >= MOST_CALLS:
+                del self._calls[next(iter(self._calls))]
+            self._calls[key] = calls
         return calls
 
     def executor(self, program: Program) -> Any:
@@ -76,7 +81,10 @@ class Memo:
             return None
         flags = tuple(accumulate)
         key = (executor, *map(_place_of, inputs), *map(_place_of, outputs), flags)
-        return self.calls(key, lambda: self._build(executor, inputs, outputs, flags))
+        calls = self.calls(key, lambda: self._build(executor, inputs, outputs, flags))
+        if calls is None:
+            self._executors[program] = None
+        return calls
 
     @property
     def executors(self) -> list[Any]:
@@ -84,10 +92,9 @@ class Memo:
         return [executor for executor in self._executors.values() if executor is not None]
 
     def forget(self) -> None:
-        """Forget what belongs to arrays."""
-        self._calls.clear()
-        for executor in self.executors:
-            executor.forget()
+        """Forget the calls."""
+        with self._lock:
+            self._calls.clear()
 
 
 class Lowering(Handler):
@@ -99,7 +106,9 @@ class Lowering(Handler):
         """What this thread has built."""
 
     @abc.abstractmethod
-    def build(self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]) -> Calls:
+    def _build_calls(
+        self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]
+    ) -> Calls:
         """Return the calls of an operation.
 
         Args:
@@ -114,7 +123,7 @@ class Lowering(Handler):
         calls = self.memo.program(program, inputs, outputs, accumulate)
         if calls is None:
             given = program, tuple(inputs), tuple(outputs), tuple(accumulate)
-            calls = [functools.partial(super().run_program, *given)]
+            calls = [_instead(self, "run_program", given)]
         self.execute(calls, "run_program", (*inputs, *outputs))
 
     run_program.executes = True  # type: ignore[attr-defined]
@@ -125,7 +134,7 @@ def lowered(name: str, builder: Callable[..., Any]) -> Any:
 
     Args:
         name: The operation.
-        builder: What builds its calls; see `Lowering.build`.
+        builder: What builds its calls; see `Lowering._build_calls`.
     """
     contract = Handler.operations()[name]
     names = tuple(contract.signature.parameters)
@@ -134,18 +143,22 @@ def lowered(name: str, builder: Callable[..., Any]) -> Any:
     def run(self: Any, *args: Any, **kwargs: Any) -> None:
         values = contract.complete(args, kwargs)
 
-        def build() -> Calls:
-            calls: Calls = self.build(name, builder, dict(zip(names, values, strict=True)))
-            return calls
+        def build() -> Any:
+            return self._build_calls(name, builder, dict(zip(names, values, strict=True)))
 
         calls = self.memo.calls((name, *map(_place_of, values)), build)
         if calls is None:
-            calls = [functools.partial(getattr(super(Lowering, self), name), *values)]
+            calls = [_instead(self, name, values)]
         self.execute(calls, name, values)
 
     run.__isabstractmethod__ = False  # type: ignore[attr-defined]
     run.executes = True  # type: ignore[attr-defined]
     return run
+
+
+def _instead(handler: Lowering, name: str, values: Sequence[Any]) -> Callable[[], Any]:
+    """Return the call of the method that the handler would have without what is lowered."""
+    return functools.partial(getattr(super(Lowering, handler), name), *values)
 
 
 def _place_of(value: Any) -> Hashable:

@@ -8,6 +8,7 @@ raise `ValidationError`, which shows the operands and the tree.
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,29 +28,31 @@ __all__ = [
 Axis = int | tuple[int, ...] | None
 
 
-def add(x: Operand, y: Operand) -> Any:
-    """The sum x + y."""
-    return build("add", (x, y))
+def _unary(name: str, text: str, op: str = "") -> Callable[[Operand], Any]:
+    def function(x: Operand) -> Any:
+        return build(op or name, (x,))
+
+    function.__name__, function.__qualname__, function.__doc__ = name, name, text
+    return function
 
 
-def subtract(x: Operand, y: Operand) -> Any:
-    """The difference x - y."""
-    return build("sub", (x, y))
+def _binary(name: str, text: str, op: str = "") -> Callable[[Operand, Operand], Any]:
+    def function(x: Operand, y: Operand) -> Any:
+        return build(op or name, (x, y))
+
+    function.__name__, function.__qualname__, function.__doc__ = name, name, text
+    return function
 
 
-def multiply(x: Operand, y: Operand) -> Any:
-    """The product x * y."""
-    return build("mul", (x, y))
-
-
-def divide(x: Operand, y: Operand) -> Any:
-    """The quotient x / y."""
-    return build("div", (x, y))
-
-
-def power(x: Operand, y: Operand) -> Any:
-    """The power x ** y; the gradient of the exponent is NaN where x < 0 (there is none)."""
-    return build("pow", (x, y))
+add = _binary("add", "The sum x + y.")
+subtract = _binary("subtract", "The difference x - y.", "sub")
+multiply = _binary("multiply", "The product x * y.", "mul")
+divide = _binary("divide", "The quotient x / y.", "div")
+power = _binary(
+    "power",
+    "The power x ** y; the gradient of the exponent is NaN where x < 0 (there is none).",
+    "pow",
+)
 
 
 def reciprocal(x: Operand) -> Any:
@@ -57,124 +60,32 @@ def reciprocal(x: Operand) -> Any:
     return build("div", (1, x))
 
 
-def negative(x: Operand) -> Any:
-    """-x."""
-    return build("neg", (x,))
-
-
-def absolute(x: Operand) -> Any:
-    """abs(x); gradient 0 at 0."""
-    return build("abs", (x,))
-
-
-def sgn(x: Operand) -> Any:
-    """-1, 0 or 1; gradient 0."""
-    return build("sgn", (x,))
-
-
-def sqrt(x: Operand) -> Any:
-    """The square root."""
-    return build("sqrt", (x,))
-
-
-def square(x: Operand) -> Any:
-    """The square x * x."""
-    return build("sqr", (x,))
-
-
-def exp(x: Operand) -> Any:
-    """e^x."""
-    return build("exp", (x,))
-
-
-def exp2(x: Operand) -> Any:
-    """2^x."""
-    return build("exp2", (x,))
-
-
-def expm1(x: Operand) -> Any:
-    """e^x - 1, exact near 0."""
-    return build("expm1", (x,))
-
-
-def log(x: Operand) -> Any:
-    """The natural logarithm."""
-    return build("log", (x,))
-
-
-def log2(x: Operand) -> Any:
-    """Logarithm to base 2."""
-    return build("log2", (x,))
-
-
-def log1p(x: Operand) -> Any:
-    """ln(1 + x), exact near 0."""
-    return build("log1p", (x,))
-
-
-def safelog(x: Operand) -> Any:
-    """ln(max(x, e^-50)); gradient 0 below e^-50."""
-    return build("safelog", (x,))
-
-
-def sig(x: Operand) -> Any:
-    """1 / (1 + e^-x)."""
-    return build("sig", (x,))
-
-
-def sig2(x: Operand) -> Any:
-    """1 / (1 + 2^-x)."""
-    return build("sig2", (x,))
-
-
-def tanh(x: Operand) -> Any:
-    """The hyperbolic tangent."""
-    return build("tanh", (x,))
-
-
-def tanh2(x: Operand) -> Any:
-    """(2^2x - 1) / (2^2x + 1)."""
-    return build("tanh2", (x,))
-
-
-def erf(x: Operand) -> Any:
-    """The error function."""
-    return build("erf", (x,))
-
-
-def erfc(x: Operand) -> Any:
-    """1 - erf(x), exact also where that is almost 0."""
-    return build("erfc", (x,))
-
-
-def relu(x: Operand) -> Any:
-    """max(x, 0), with gradient 0 at 0 (unlike that of `maximum`)."""
-    return build("relu", (x,))
-
-
-def softplus(x: Operand) -> Any:
-    """ln(1 + e^x) without overflow."""
-    return build("softplus", (x,))
-
-
-def rint(x: Operand) -> Any:
-    """The nearest integer, halves to even; gradient 0."""
-    return build("rint", (x,))
-
-
-def binarize(x: Operand) -> Any:
-    """1 where x >= 0, -1 where x < 0; gradient 0."""
-    return build("binarize", (x,))
-
-
-def maximum(x: Operand, y: Operand) -> Any:
-    """The larger of two; where they are equal both get the whole gradient."""
-    return build("maximum", (x, y))
-
-
-def minimum(x: Operand, y: Operand) -> Any:
-    """The smaller of two; where they are equal both get the whole gradient."""
-    return build("minimum", (x, y))
+negative = _unary("negative", "-x.", "neg")
+absolute = _unary("absolute", "abs(x); gradient 0 at 0.", "abs")
+sgn = _unary("sgn", "-1, 0 or 1; gradient 0.")
+sqrt = _unary("sqrt", "The square root.")
+square = _unary("square", "The square x * x.", "sqr")
+exp = _unary("exp", "e^x.")
+exp2 = _unary("exp2", "2^x.")
+expm1 = _unary("expm1", "e^x - 1, exact near 0.")
+log = _unary("log", "The natural logarithm.")
+log2 = _unary("log2", "Logarithm to base 2.")
+log1p = _unary("log1p", "ln(1 + x), exact near 0.")
+safelog = _unary("safelog", "ln(max(x, e^-50)); gradient 0 below e^-50.")
+sig = _unary("sig", "1 / (1 + e^-x).")
+sig2 = _unary("sig2", "1 / (1 + 2^-x).")
+tanh = _unary("tanh", "The hyperbolic tangent.")
+tanh2 = _unary("tanh2", "(2^2x - 1) / (2^2x + 1).")
+erf = _unary("erf", "The error function.")
+erfc = _unary("erfc", "1 - erf(x), exact also where that is almost 0.")
+relu = _unary("relu", "max(x, 0), with gradient 0 at 0 (unlike that of `maximum`).")
+softplus = _unary("softplus", "ln(1 + e^x) without overflow.")
+rint = _unary("rint", "The nearest integer, halves to even; gradient 0.")
+binarize = _unary("binarize", "1 where x >= 0, -1 where x < 0; gradient 0.")
+maximum = _binary("maximum", "The larger of two; where they are equal both get the whole gradient.")
+minimum = _binary(
+    "minimum", "The smaller of two; where they are equal both get the whole gradient."
+)
 
 
 def clip(x: Operand, low: Operand, high: Operand) -> Any:
@@ -182,39 +93,13 @@ def clip(x: Operand, low: Operand, high: Operand) -> Any:
     return minimum(maximum(x, low), high)
 
 
-def equal(x: Operand, y: Operand) -> Any:
-    """1 where x == y, else 0; gradient 0, as of all comparisons."""
-    return build("eq", (x, y))
-
-
-def not_equal(x: Operand, y: Operand) -> Any:
-    """1 where x != y, else 0."""
-    return build("ne", (x, y))
-
-
-def less(x: Operand, y: Operand) -> Any:
-    """1 where x < y, else 0."""
-    return build("lt", (x, y))
-
-
-def less_equal(x: Operand, y: Operand) -> Any:
-    """1 where x <= y, else 0."""
-    return build("le", (x, y))
-
-
-def greater(x: Operand, y: Operand) -> Any:
-    """1 where x > y, else 0."""
-    return build("gt", (x, y))
-
-
-def greater_equal(x: Operand, y: Operand) -> Any:
-    """1 where x >= y, else 0."""
-    return build("ge", (x, y))
-
-
-def finite(x: Operand) -> Any:
-    """1 where x is neither NaN nor infinite, else 0."""
-    return build("finite", (x,))
+equal = _binary("equal", "1 where x == y, else 0; gradient 0, as of all comparisons.", "eq")
+not_equal = _binary("not_equal", "1 where x != y, else 0.", "ne")
+less = _binary("less", "1 where x < y, else 0.", "lt")
+less_equal = _binary("less_equal", "1 where x <= y, else 0.", "le")
+greater = _binary("greater", "1 where x > y, else 0.", "gt")
+greater_equal = _binary("greater_equal", "1 where x >= y, else 0.", "ge")
+finite = _unary("finite", "1 where x is neither NaN nor infinite, else 0.")
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Any:

@@ -16,7 +16,6 @@ import numpy as np
 
 from brainstorm.optree.program import Constant, Program, Step
 from brainstorm.optree.shapes import Shape
-from brainstorm.optree.stages import VIEWS, view_of
 from brainstorm.utils import Array
 
 __all__ = ["Interpreter"]
@@ -25,7 +24,7 @@ Dtype: TypeAlias = np.dtype[Any]
 
 INDEX, BOOLEAN = np.dtype(np.intp), np.dtype(np.bool_)
 #: Operators that take integers as they are.
-EXACT = {"sum", "max", "min", "argmax", "argmin", "dot", "reshape", "concatenate", "embed", "take",
+EXACT = {"sum", "max", "min", "argmax", "argmin", "dot", "concatenate", "embed", "take",
          "gather"}  # fmt: skip
 #: The type in which numbers of a kind are added, unless their own is wider.
 ACCUMULATORS = {"f": np.float64, "b": np.int64, "i": np.int64, "u": np.uint64}
@@ -170,16 +169,15 @@ class _Run:
 
     def _view(self, step: Step) -> Value | None:
         """Return a view of the operand if the step only moves elements."""
-        name = step.operator.name
-        if name not in VIEWS:
+        if step.operator.kind != "view":
             return None
         source: Any = step.operands[0]
         array, piece = self.arrays[source], self._pieces[source]
-        if name == "reshape" and not array.flags.c_contiguous:
-            return None
-        if piece is not None:
+        if step.operator.name == "reshape" and not array.flags.c_contiguous:
+            array, piece = self._converted(array, array.dtype)
+        elif piece is not None:
             piece.values += 1
-        return view_of(step)(array), piece
+        return step.view(array), piece
 
     def _computed(self, step: Step) -> Value:
         operator = step.operator

@@ -170,29 +170,9 @@ def full(*, out: Array, value: float, dtype: str) -> None:
     out.fill(value)
 
 
-def transpose(x: Array, *, out: Array, axes: Axes) -> None:
-    """The axes in another order."""
-    np.copyto(out, x.transpose(axes))
-
-
-def reshape(x: Array, *, out: Array) -> None:
-    """The elements in another shape."""
-    np.copyto(out.reshape(x.shape, copy=False), x)
-
-
-def broadcast(x: Array, *, out: Array) -> None:
-    """The elements, repeated."""
-    np.copyto(out, x)
-
-
 def concatenate(*parts: Array, out: Array, axis: int) -> None:
     """The parts one after the other."""
     np.concatenate(parts, axis=axis, out=out)
-
-
-def slice_(x: Array, *, out: Array, start: Axes, step: Axes, length: Axes) -> None:
-    """The elements of the region."""
-    np.copyto(out, x[region(start, step, length)])
 
 
 def embed(x: Array, *, out: Array, start: Axes, step: Axes, size: Axes) -> None:

@@ -55,6 +55,11 @@ class Step:
     result: int
     frees: tuple[int, ...] = ()
 
+    def view(self, array: Any) -> Any:
+        """Return the result of a step that is a view of its operand."""
+        function: Any = self.operator.numpy
+        return function(array, self.shape, **self.params)
+
 
 @dataclass(frozen=True, eq=False)
 class Program:

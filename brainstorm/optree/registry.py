@@ -21,13 +21,15 @@ __all__ = ["KINDS", "OPERATORS", "Operator", "Rule", "get_operator", "register_o
 #: ``rule(dz, z, *inputs, **options) -> tree``
 Rule: TypeAlias = Callable[..., Any]
 
-#: What executors distinguish. 'composite' operators have a lowering to operators of other kinds.
+#: What executors distinguish. 'composite' operators have a lowering to operators of other kinds; a
+#: 'view' is other places of the operand's memory.
 KINDS = (
     "elementwise",
     "comparison",
     "reduction",
     "product",
     "indexing",
+    "view",
     "structural",
     "composite",
 )
@@ -41,10 +43,10 @@ class Operator:
         name: The name, as in ``{'op': 'add'}``.
         arity: Number of operands; None: any number.
         kind: One of `KINDS`. Comparisons are element-wise with values 0 and 1.
-        numpy: ``numpy(*inputs, out=array, **options)`` writes the value; None if there is a
-            lowering. Inputs have the working
+        numpy: ``numpy(*inputs, out=array, **options)`` writes the value. Inputs have the working
             type (indices: any) or are numbers. Where it works element by element, `out` may be
-            one of the inputs.
+            one of the inputs. Of a view: ``numpy(x, shape, **options)`` returns it. None if there
+            is a lowering.
         shape: ``shape(*shapes, **options) -> (shape, options in normal form)``.
         derivative: One rule per operand: ``rule(dz, z, *inputs, **options)`` gives the tree of
             the gradient from those of the output's gradient and value and of the inputs. It may

@@ -22,7 +22,7 @@ __all__ = ["TILE", "render_kernel"]
 PIECE, TILE, BLOCK = 4096, 256, 512
 
 
-def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
+def render_kernel(loops: Sequence[Loop], name: str) -> str:
     """Return the C source of a kernel.
 
     Its function ``void name(char *const *p, const ptrdiff_t *n)`` takes the addresses of the
@@ -33,7 +33,6 @@ def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
     Args:
         loops: The stages.
         name: Of the function.
-        seal: Text that the function ``const char *name_seal(void)`` returns.
     """
     unique = {loop: f"loop{i}" for i, loop in enumerate(dict.fromkeys(loops))}
     parts = [C_MATH]
@@ -45,8 +44,6 @@ def render_kernel(loops: Sequence[Loop], name: str, seal: str = "") -> str:
         p, n = p + loop.arrays, n + 2 + loop.extents + len(loop.constants)
     body = "\n".join(calls)
     parts.append(f"void {name}(char *const *p, const ptrdiff_t *n) {{\n{body}\n}}\n")
-    if seal:
-        parts.append(f'const char *{name}_seal(void) {{ return "{seal}"; }}\n')
     return "\n".join(parts)
 
 

@@ -251,15 +251,17 @@ def _slice_back(dz: Any, z: Any, x: Any, start: Any, step: Any, size: Any) -> An
     return build("slice", (dz,), {"start": start, "step": step, "length": x.shape})
 
 
-def _structural(name: str, numpy: Function, rule: Any, shape: Function) -> None:
-    register_operator(name, 1, numpy, (rule,), kind="structural", shape=shape, domain=REAL)
+def _view(name: str, numpy: Function, rule: Any, shape: Function) -> None:
+    register_operator(name, 1, numpy, (rule,), kind="view", shape=shape, domain=REAL)
 
 
-_structural("transpose", nf.transpose, _transpose_back, shapes.transpose)
-_structural("reshape", nf.reshape, lambda dz, z, x: fn.reshape(dz, x.shape), shapes.reshape)
-_structural("broadcast", nf.broadcast, lambda dz, z, x: dz, shapes.broadcast)
-_structural("slice", nf.slice_, _embed_back, shapes.sliced)
-_structural("embed", nf.embed, _slice_back, shapes.embed)
+_view("transpose", lambda x, shape, axes: x.transpose(axes), _transpose_back, shapes.transpose)
+_view("reshape", np.reshape, lambda dz, z, x: fn.reshape(dz, x.shape), shapes.reshape)
+_view("broadcast", np.broadcast_to, lambda dz, z, x: dz, shapes.broadcast)
+_view("slice", lambda x, shape, **at: x[(*shapes.region(**at), ...)], _embed_back, shapes.sliced)
+register_operator(
+    "embed", 1, nf.embed, (_slice_back,), kind="structural", shape=shapes.embed, domain=REAL
+)
 register_operator(
     "concatenate",
     None,

@@ -11,22 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
 
 from brainstorm.errors import ValidationError
 from brainstorm.optree.loops import C_TYPES, FLOATING
 from brainstorm.optree.program import Program, Step
-from brainstorm.optree.shapes import Shape, region
-from brainstorm.utils import Array
+from brainstorm.optree.shapes import Shape
 
-__all__ = ["VIEWS", "NotRenderableError", "Root", "Schedule", "Stage", "schedule", "view_of"]
+__all__ = ["NotRenderableError", "Root", "Schedule", "Stage", "schedule"]
 
-#: Operators whose result is another view of their operand's memory.
-VIEWS = ("transpose", "reshape", "slice", "broadcast")
 #: Operators whose operands are stored into regions of a new array.
 ASSEMBLIES = ("concatenate", "embed")
 #: Steps in one loop; compilers take more than linear time.
@@ -35,19 +30,6 @@ MOST_STEPS = 1000
 
 class NotRenderableError(ValidationError):
     """The program has steps for which there is no loop nest; another executor has to run it."""
-
-
-def view_of(step: Step) -> Callable[[Array], Array]:
-    """Return what makes the result of one of `VIEWS` of its operand."""
-    name, params, shape = step.operator.name, step.params, step.shape
-    if name == "transpose":
-        return lambda x: x.transpose(params["axes"])
-    if name == "reshape":
-        return lambda x: x.reshape(shape)
-    if name == "broadcast":
-        return lambda x: np.broadcast_to(x, shape)
-    index = (*region(**params), ...)
-    return lambda x: x[index]
 
 
 class Root(NamedTuple):
@@ -117,7 +99,7 @@ def schedule(program: Program) -> Schedule:
 
 def _check(step: Step) -> None:
     operator = step.operator
-    moves = operator.name in (*VIEWS, *ASSEMBLIES, "full")
+    moves = operator.kind == "view" or operator.name in (*ASSEMBLIES, "full")
     computes = bool(operator.c) and (operator.is_elementwise or operator.kind == "reduction")
     if not (moves or computes) or C_TYPES.get(step.dtype) not in FLOATING:
         raise NotRenderableError(
@@ -156,7 +138,7 @@ class _Scheduler:
 
     def must_store(self, step: Step) -> Iterable[int]:
         name = step.operator.name
-        if name in VIEWS and not self.is_inline(step.result):
+        if step.operator.kind == "view" and not self.is_inline(step.result):
             return [x for x in self.operands(step) if self.is_inline(x)]
         if step.operator.kind == "reduction" and name != "sum":
             # The compiler rounds an expression in different ways in different loops, and what is
@@ -187,7 +169,7 @@ class _Scheduler:
     def base_level(self, leaf: int) -> int:
         """Return the first level at which a leaf can be read."""
         step = self.step(leaf)
-        while step is not None and step.operator.name in VIEWS and not self.is_inline(leaf):
+        while step is not None and step.operator.kind == "view" and not self.is_inline(leaf):
             leaf = self.operands(step)[0]
             step = self.step(leaf)
         return 0 if step is None else self.level[leaf] + 1
@@ -281,13 +263,12 @@ class _Scheduler:
         for value in sorted(read | set(self.program.outputs), reverse=True):
             at = value
             step = self.step(at)
-            while step is not None and step.operator.name in VIEWS and not self.is_inline(at):
+            while step is not None and step.operator.kind == "view" and not self.is_inline(at):
                 at = self.operands(step)[0]
                 read.add(at)
                 step = self.step(at)
         return tuple(
             v
             for v in sorted(read)
-            if (s := self.step(v)) is not None
-            and (self.is_inline(v) or s.operator.name not in VIEWS)
+            if (s := self.step(v)) is not None and (self.is_inline(v) or s.operator.kind != "view")
         )

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from brainstorm.backend import Backend
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import NativeHandler, compiled, compiled_layout, compiler
-from brainstorm.handlers.compiled import CompiledProgram
+from brainstorm.handlers import NativeHandler, compiled_layout, compiler
 from brainstorm.handlers.compiled_layout import Layout
+from brainstorm.handlers.native import programs
+from brainstorm.handlers.native.programs import CompiledProgram
 from brainstorm.handlers.numpy_memory import address_of, overlap
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import (
@@ -230,8 +231,8 @@ def test_without_memory_for_chunks_there_is_one(monkeypatch):
         head, names, rest = text.partition("#include <string.h>\n")
         return head + names + nothing + rest.replace("malloc(", "nothing(")
 
-    monkeypatch.setattr(compiled, "render_kernel", without_memory)
-    monkeypatch.setattr(compiled, "_functions", {})
+    monkeypatch.setattr(programs, "render_kernel", without_memory)
+    monkeypatch.setattr(programs, "_functions", {})
     monkeypatch.setattr(compiled_layout, "PARALLEL_WORK", 1)
     a = np.random.RandomState(0).uniform(0, 2, (300, 70)).astype(np.float32)
     x = Variable(a.shape)
@@ -388,7 +389,7 @@ def test_transposed_and_reduced_into_itself():
     np.testing.assert_allclose(a, expected, 1e-6)
     row = a[:1]
     expected = a.sum(0, keepdims=True) + row
-    CompiledProgram(linearise([fn.sum(x, 0)]))([a], [row], accumulate=True)
+    CompiledProgram(linearise([fn.sum(x, 0)]))([a], [row], [True])
     np.testing.assert_allclose(row, expected, 1e-6)
 
 
@@ -566,7 +567,7 @@ class Compiled:
 def test_other_numbers_are_no_other_kernel(tmp_path, monkeypatch):
     """A user's loop of 300 assignments, each with its own learning rate."""
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiled, "_functions", {})
+    monkeypatch.setattr(programs, "_functions", {})
     calls = Compiled(monkeypatch)
     backend = Backend(NativeHandler())
     p, g = backend.ones((7, 5)), backend.ones((7, 5))
@@ -578,4 +579,4 @@ def test_other_numbers_are_no_other_kernel(tmp_path, monkeypatch):
     np.testing.assert_allclose(p.get(), 1 - rates.sum(), 1e-5)
     assert calls.count == made > 0
     assert set(tmp_path.iterdir()) == files
-    assert len(compiled._functions) == 1
+    assert len(programs._functions) == 1

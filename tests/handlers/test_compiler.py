@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import logging
@@ -16,9 +17,9 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import MissingDependencyError
-from brainstorm.handlers import compiled, compiler, compiler_flags
+from brainstorm.handlers import compiler, compiler_flags
 from brainstorm.handlers.compiler_flags import find_flags
-from brainstorm.handlers.native import NativeHandler, kernels
+from brainstorm.handlers.native import NativeHandler, kernels, programs
 from brainstorm.handlers.native.library import load
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
@@ -38,7 +39,7 @@ def cache(tmp_path, monkeypatch):
     """An empty cache, and nothing that this process has loaded before."""
     directory = tmp_path / "cache"
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
-    monkeypatch.setattr(compiled, "_functions", {})
+    monkeypatch.setattr(programs, "_functions", {})
     kernels._function.cache_clear()
     return directory
 
@@ -62,15 +63,12 @@ def script(tmp_path, monkeypatch):
 
 
 def probe(answer):
-    return lambda seal: (
-        f'const char *probe_seal(void) {{ return "{seal}"; }}\n'
-        f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
-    )
+    return f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
 
 
-def ask(function):
+def ask(address):
     number = np.zeros(1, np.int64)
-    function(number.ctypes.data, number.ctypes.data)
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(address)(number.ctypes.data, number.ctypes.data)
     return int(number[0])
 
 
@@ -331,7 +329,7 @@ exec $COMPILER "$@"
     ]
     for _ in range(2):
         with pytest.raises(MissingDependencyError, match="nonsense"):
-            compiler.load(lambda seal: "nonsense", "probe")
+            compiler.load("nonsense", "probe")
     assert len(calls()) == 1 + sum("probe.c" in words for words in calls()) + 3
 
 
@@ -426,4 +424,4 @@ def test_a_full_disk_is_a_missing_compiler(cache, monkeypatch):
 @needs_compiler
 def test_errors_of_the_compiler_are_shown(cache):
     with pytest.raises(MissingDependencyError, match="nonsense"):
-        compiler.load(lambda seal: "nonsense", "probe")
+        compiler.load("nonsense", "probe")

@@ -247,7 +247,6 @@ struct loop {
 typedef void kernel(void *, void *);
 typedef int primitive(void *, void *, int, void *);
 typedef int setter(void *, void *);
-const char *replay_seal(void) { return "SEAL"; }
 
 static int run(const struct record *calls, int64_t count, int64_t *state, int64_t *used) {
   void (*use_threads)(int) = (void (*)(int))state[3];
@@ -331,7 +330,7 @@ class Replay:
 
 @functools.cache
 def _compiled() -> Callable[..., None]:
-    return compiler.load(lambda seal: _SOURCE.replace("SEAL", seal), "replay")
+    return _kernel(compiler.load(_SOURCE, "replay"))
 
 
 class Loop(Call):

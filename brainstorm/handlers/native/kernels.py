@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Sequence
 
@@ -41,12 +40,7 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
 
 @functools.cache
 def _function(name: str, body: str, dtype: str) -> int:
-    def source(seal: str) -> str:
-        head = f'const char *{name}_seal(void) {{ return "{seal}"; }}\n'
-        return f"#include <stdint.h>\n{_TYPES[dtype]}\n{head}{body}"
-
     try:
-        function = compiler.load(source, name)
+        return compiler.load(f"#include <stdint.h>\n{_TYPES[dtype]}\n{body}", name)
     except MissingDependencyError as error:
         raise UnsupportedError(str(error)) from None
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

@@ -13,17 +13,17 @@ import numpy as np
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.native import convolutions, pooling, products, rows
+from brainstorm.handlers.native.activated import affine, with_activation
 from brainstorm.handlers.native.calls import Call, Replay, as_loop
 from brainstorm.handlers.native.lane import Lane
-from brainstorm.handlers.native.library import load
-from brainstorm.handlers.native.lowering import affine, lowered, with_activation
+from brainstorm.handlers.native.library import UnsupportedError, load
 from brainstorm.handlers.numpy_handler import NumpyHandler
-from brainstorm.handlers.numpy_memory import reserved
+from brainstorm.handlers.numpy_memory import out_of_memory, reserved
 from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.handlers.traces import owners
-from brainstorm.optree import Program
-from brainstorm.utils import Array, Arrays
+from brainstorm.utils import Array
 
 __all__ = ["NativeHandler", "is_available"]
 
@@ -40,7 +40,7 @@ def is_available() -> bool:
 FEWEST_STEPS = 4
 
 
-class NativeHandler(NumpyHandler):
+class NativeHandler(Lowering, NumpyHandler):
     """Handler for NumPy arrays that computes with oneDNN and with C, compiled when it is needed.
 
     What neither does (float64 products, arrays with unusual strides, ...) is done by NumPy, as is
@@ -162,6 +162,22 @@ class NativeHandler(NumpyHandler):
 
     # -- calls -------------------------------------------------------------------------------
 
+    @property
+    def memo(self) -> Memo:
+        return self.lane.memo
+
+    def _build_calls(
+        self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]
+    ) -> list[Any] | None:
+        try:
+            with out_of_memory(name):
+                calls: list[Any] = builder(self.lane, **arguments)
+        except UnsupportedError:
+            return None
+        for call in calls:
+            call.name = name
+        return calls
+
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         functions: list[Callable[[], Any]] = []
         for is_native, group in itertools.groupby(calls, lambda call: isinstance(call, Call)):
@@ -188,18 +204,6 @@ class NativeHandler(NumpyHandler):
             super().loop(steps, body)
         else:
             self.execute((loop,), loop.name)
-
-    def run_program(
-        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
-    ) -> None:
-        flags = tuple(accumulate)
-        calls: Any = self.lane.program(program, inputs, outputs, flags)
-        if calls is None:
-            given = program, tuple(inputs), tuple(outputs), flags
-            calls = [functools.partial(NumpyHandler.run_program, self, *given)]
-        self.execute(calls, "run_program", (*inputs, *outputs))
-
-    run_program.executes = True  # type: ignore[attr-defined]
 
     zeros = NumpyHandler.zeros
 

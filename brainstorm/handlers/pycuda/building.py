@@ -92,7 +92,7 @@ class Building:
         self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
         """Add a program."""
-        self.handler._program(program).collect(self, inputs, outputs, accumulate)
+        self.handler.memo.executor(program).collect(self, inputs, outputs, accumulate)
 
     def copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Add a copy, which converts to another dtype."""

@@ -52,7 +52,6 @@ class ComposedProgram:
                     f"op-tree on a GPU: expected float32 for the operator {step.operator.name!r}, "
                     f"got {step.dtype}. Compute it on the CPU, or with float32 arrays."
                 )
-        self.known: dict[Any, Any] = {}  # as that of a `DeviceProgram`
         self._program = program
         self._first = len(program.inputs)
         self._levels = self._count_levels()

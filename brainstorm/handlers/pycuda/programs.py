@@ -31,15 +31,11 @@ class DeviceProgram(ProgramLayouts):
 
     Raises:
         NotRenderableError: The program has products or indexing.
-
-    Attributes:
-        known: What it came down to for arrays, by their places.
     """
 
     def __init__(self, program: Program, device: Device) -> None:
         super().__init__(program, 1, lambda *form: DeviceArray.new(device, *form).shadow)
         self._device = device
-        self.known: dict[Any, Any] = {}
 
     def collect(
         self, build: Any, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]

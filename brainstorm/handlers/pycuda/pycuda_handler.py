@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
-import functools
 import itertools
 import types
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.pycuda import builders, images, streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
@@ -32,19 +31,17 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import RandomState
-from brainstorm.utils import Array, Arrays
+from brainstorm.utils import Array
 
 __all__ = ["PyCudaHandler"]
 
 #: How products are computed.
 COMPUTE = ("f32", "tf32", "bf16")
-#: How many operations with their arguments, beside programs, and of each program, are kept.
-MOST_CALLS, MOST_CALLS_OF_PROGRAM = 4096, 256
 
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
 
 
-class PyCudaHandler(Handler):
+class PyCudaHandler(Lowering):
     """Handler for float32 arrays on an NVIDIA GPU.
 
     Operations are put into a stream, and return before they are computed; whoever reads an array
@@ -92,11 +89,7 @@ class PyCudaHandler(Handler):
         self._modules = Modules.of(self._device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
-        self._known: dict[Hashable, Building] = {}
-        #: What was made of programs, with their launches; it goes when they do.
-        self._programs: weakref.WeakKeyDictionary[Program, DeviceProgram | ComposedProgram] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._memo = Memo(self._execute_program, self._build_program)
         #: Memory to the matrices in it that were packed: place to what it was rounded to.
         self._packed: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]] = (
             weakref.WeakKeyDictionary()
@@ -149,31 +142,28 @@ class PyCudaHandler(Handler):
 
     # -- executing -----------------------------------------------------------------------------
 
-    def _lowered(
-        self, known: dict[Hashable, Building], most: int, key: Hashable, name: str,
-        arguments: Sequence[Any], build: Callable[[Building], None],
-    ) -> None:  # fmt: skip
-        """Do what an operation comes down to; it is built when it is first asked for."""
-        building = known.get(key)
-        if building is None:
-            with self._device.lock:
-                building = Building(self, name)
-                build(building)
-                building.finish()
-                if len(known) >= most:
-                    known.clear()
-                known[key] = building
-        self.execute((building,), name, arguments)
+    @property
+    def memo(self) -> Memo:
+        return self._memo
+
+    def _build_calls(
+        self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]
+    ) -> list[Building]:
+        with self._device.lock:
+            building = Building(self, name)
+            builder(building, **arguments)
+            building.finish()
+        return [building]
+
+    def _build_program(self, made: DeviceProgram | ComposedProgram, *given: Any) -> list[Building]:
+        return self._build_calls("run_program", lambda building: made.collect(building, *given), {})
 
     def new_lane(self) -> Any:
         return types.SimpleNamespace(clear=self._forget, version=0)
 
     def _forget(self) -> None:
-        """Forget what operations came down to for arrays that there were."""
         with self._device.lock:
-            self._known.clear()
-            for program in self._programs.values():
-                program.known.clear()
+            self.memo.forget()
 
     def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
         if not is_queued:
@@ -208,32 +198,12 @@ class PyCudaHandler(Handler):
             functions += [Graph(self._device, kept)] if is_graph else kept
         return functions
 
-    # -- op-trees ------------------------------------------------------------------------------
-
-    def run_program(
-        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
-    ) -> None:
-        key = (*map(_place_of, inputs), *map(_place_of, outputs), tuple(accumulate))
-        made = self._program(program)
-        self._lowered(
-            made.known, MOST_CALLS_OF_PROGRAM, key, "run_program", (*inputs, *outputs),
-            lambda building: made.collect(building, inputs, outputs, accumulate),
-        )  # fmt: skip
-
-    run_program.executes = True  # type: ignore[attr-defined]
-
-    def _program(self, program: Program) -> DeviceProgram | ComposedProgram:
+    def _execute_program(self, program: Program) -> DeviceProgram | ComposedProgram:
         """Return what turns a program into launches."""
         with self._device.lock:
-            made = self._programs.get(program)
-            if made is None:
-                alone = dataclasses.replace(program)  # what holds the key would keep it for ever
-                if is_composed(alone):
-                    made = ComposedProgram(alone, self)
-                else:
-                    made = DeviceProgram(alone, self._device)
-                self._programs[program] = made
-        return made
+            if is_composed(program):
+                return ComposedProgram(program, self)
+            return DeviceProgram(program, self._device)
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Copy from one array to another one of any dtype."""
@@ -271,33 +241,8 @@ class PyCudaHandler(Handler):
         return streams.DeviceStream(self._device, seed)
 
 
-def _place_of(value: Any) -> Hashable:
-    """Return what launches depend on of an argument: where an array lies, and how."""
-    if isinstance(value, DeviceArray):
-        return value.address, value.shape, value.strides, value.dtype.num
-    return tuple(value) if type(value) is list else value
-
-
-def _method(name: str, build: Callable[..., None]) -> Callable[..., None]:
-    contract = Handler.operations()[name]
-    names = tuple(contract.signature.parameters)
-
-    @functools.wraps(getattr(Handler, name))
-    def run(self: PyCudaHandler, *args: Any, **kwargs: Any) -> None:
-        values = contract.complete(args, kwargs)
-        key = (name, *map(_place_of, values))
-        self._lowered(
-            self._known, MOST_CALLS, key, name, values,
-            lambda building: build(building, **dict(zip(names, values, strict=True))),
-        )  # fmt: skip
-
-    run.__isabstractmethod__ = False  # type: ignore[attr-defined]
-    run.executes = True  # type: ignore[attr-defined]
-    return run
-
-
 # What has a builder, a function of its name, is built.
 for _room in (builders, images, streams):
     for _name in Handler.operations().keys() & vars(_room).keys():
-        setattr(PyCudaHandler, _name, _method(_name, getattr(_room, _name)))
+        setattr(PyCudaHandler, _name, lowered(_name, getattr(_room, _name)))
 abc.update_abstractmethods(PyCudaHandler)

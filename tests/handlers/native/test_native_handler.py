@@ -15,8 +15,15 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError, OutOfMemoryError
-from brainstorm.handlers import Handler, NumpyHandler, base_handler, compiled_layout, compiler
-from brainstorm.handlers.native import NativeHandler, lane
+from brainstorm.handlers import (
+    Handler,
+    NumpyHandler,
+    base_handler,
+    compiled_layout,
+    compiler,
+    lowering,
+)
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
@@ -165,11 +172,11 @@ def test_other_arrays_may_lie_where_some_were(native):
 
 
 def test_what_is_remembered_is_bounded(native, monkeypatch):
-    monkeypatch.setattr(lane, "MOST_CALLS", 10)
+    monkeypatch.setattr(lowering, "MOST_CALLS", 10)
     memory, out = np.ones((60, 9), np.float32), np.zeros((9, 9), np.float32)
     for k in range(50):
         native.dot_mm(memory[k : k + 9], memory[:9], out)
-        assert len(native.lane._calls) <= 10
+        assert len(native.memo._calls) <= 10
         np.testing.assert_array_equal(out, np.full((9, 9), 9))
 
 
@@ -189,9 +196,9 @@ def test_op_trees_are_compiled_and_go_with_their_program():
     handler, x = NativeHandler(seed=1), Variable((50,))
     out, program = run(handler, fn.tanh(x) * 2, np.ones(50, np.float32))
     np.testing.assert_allclose(out, 2 * np.tanh(np.ones(50)), 1e-6)
-    assert len(handler.lane._programs) == 1
+    assert len(handler.memo.executors) == 1
     del program
-    assert not handler.lane._programs
+    assert not handler.memo.executors
 
 
 @pytest.mark.parametrize("compiler_there", [False, pytest.param(True, marks=needs_compiler)])

@@ -9,7 +9,8 @@ import pytest
 
 from brainstorm.backend import Backend
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.pycuda import launches, modules, programs, pycuda_handler
+from brainstorm.handlers import lowering
+from brainstorm.handlers.pycuda import launches, modules, programs
 from brainstorm.optree import Variable, evaluate, formula, gradients, linearise
 from brainstorm.optree import functions as fn
 from tests.optree import integer_reductions
@@ -222,16 +223,14 @@ def test_indices_of_64_bits(handler, monkeypatch, rng):
 
 
 def test_what_is_remembered_is_bounded(handler, monkeypatch):
-    monkeypatch.setattr(pycuda_handler, "MOST_CALLS", 3)
-    monkeypatch.setattr(pycuda_handler, "MOST_CALLS_OF_PROGRAM", 2)
+    monkeypatch.setattr(lowering, "MOST_CALLS", 3)
     arrays, three = [handler.ones((2,)) for _ in range(10)], handler.zeros((2,))
     handler.fill(three, 3.0)
     for _ in range(2):
         for x in arrays:
             handler.add_tt(x, x, x)
             handler.modulo_tt(x, three, x)
-    assert 1 < len(handler._known) <= 3
-    assert max(len(made.known) for made in handler._programs.values()) == 2
+        assert 1 < len(handler.memo._calls) <= 3
     assert all((x.get() == 1).all() for x in arrays)
 
 
@@ -245,5 +244,5 @@ def test_what_is_remembered_of_programs_ends_with_them(handler):
     for _ in range(3):
         use()
         gc.collect()
-        counts.append(len(handler._programs))
+        counts.append(len(handler.memo.executors))
     assert counts[0] == counts[1] == counts[2]

@@ -1,4 +1,4 @@
-"""The methods of native operations: they look their calls up, or build them, and execute them."""
+"""Products and convolutions that an activation function follows."""
 
 from __future__ import annotations
 
@@ -8,50 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from brainstorm.handlers.base_activations import activation_formula
-from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.products import ACTIVATIONS, build_affine
-from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import activation as activation_of
 from brainstorm.utils import Array
 
-__all__ = ["affine", "lowered", "with_activation"]
+__all__ = ["affine", "with_activation"]
 
 #: Called with a lane and the arguments of an operation by their names, returns calls.
 Build = Callable[..., list[Any]]
-
-
-def lowered(name: str, build: Build) -> Any:
-    """Return the method of an operation.
-
-    Args:
-        name: The operation.
-        build: Builds its calls; `UnsupportedError`: NumPy's method does it.
-    """
-    contract, instead = Handler.operations()[name], getattr(NumpyHandler, name)
-    names = tuple(contract.signature.parameters)
-
-    @functools.wraps(instead)
-    def run(self: Any, *args: Any, **kwargs: Any) -> None:
-        values = contract.complete(args, kwargs)
-        lane: Lane = self.lane
-
-        def built() -> list[Any]:
-            calls = build(lane, **dict(zip(names, values, strict=True)))
-            for call in calls:
-                call.name = name
-            return calls
-
-        calls = lane.lowered(name, values, built)
-        if calls is None:
-            calls = [functools.partial(instead, self, *values)]
-        self.execute(calls, name, values)
-
-    run.executes = True  # type: ignore[attr-defined]
-    return run
 
 
 def with_activation(build: Build, out: str) -> Build:
