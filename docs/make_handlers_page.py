@@ -15,6 +15,7 @@ from pathlib import Path
 
 from brainstorm.handlers import Handler
 from brainstorm.handlers.base_activations import ActivationOperations
+from brainstorm.handlers.base_arrays import ArrayOperations
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import KINDS
@@ -52,7 +53,7 @@ transposed by a flag, and an output that is added to.
 Other kinds of arguments:
 """
 
-ROOMS = (Handler, ActivationOperations, ImageOperations, SequenceOperations)
+ROOMS = (ArrayOperations, ActivationOperations, ImageOperations, SequenceOperations)
 TITLES = {
     ActivationOperations: "activations",
     ImageOperations: "images",
@@ -61,7 +62,7 @@ TITLES = {
 
 
 def section_of(name: str) -> str:
-    """Return the heading that an operation stands under: a comment in Handler, or its class."""
+    """Return the heading that an operation stands under: a comment, or its class."""
     room = next(room for room in ROOMS if name in vars(room))
     if room in TITLES:
         return TITLES[room]
