@@ -224,6 +224,7 @@ def test_indices_of_64_bits(handler, monkeypatch, rng):
 
 def test_what_is_remembered_is_bounded(handler, monkeypatch):
     monkeypatch.setattr(lowering, "MOST_CALLS", 3)
+    handler.memo.forget()
     arrays, three = [handler.ones((2,)) for _ in range(10)], handler.zeros((2,))
     handler.fill(three, 3.0)
     for _ in range(2):
