@@ -27,12 +27,18 @@ from brainstorm.handlers.contracts import Contract
 from brainstorm.handlers.numpy_memory import out_of_memory
 from brainstorm.handlers.traces import State, Trace
 from brainstorm.optree import Formula, Program
+from brainstorm.optree import functions as fn
 from brainstorm.utils import Array, Arrays
 
 __all__ = ["Handler"]
 
-#: How many constants a handler keeps.
-MOST_CONSTANTS = 1000
+#: How many constants a handler keeps, and how many arrays one operation clears.
+MOST_CONSTANTS, MOST_CLEARED = 1000, 16
+
+
+@functools.lru_cache(1024)
+def _zeros(form: tuple[tuple[tuple[int, ...], str], ...]) -> Formula:
+    return Formula(lambda: [fn.full(shape, 0.0, dtype) for shape, dtype in form])
 
 
 class Handler(
@@ -248,6 +254,13 @@ class Handler(
         """
         flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
         self.run_program(formula.program(*inputs), inputs, outputs, flags)
+
+    def clear(self, arrays: Arrays) -> None:
+        """Fill arrays with zeros, by as few operations as that takes."""
+        for start in range(0, len(arrays), MOST_CLEARED):
+            part = arrays[start : start + MOST_CLEARED]
+            form = tuple((tuple(array.shape), np.dtype(array.dtype).name) for array in part)
+            self.compute(_zeros(form), [], part)
 
     def repeated_dot_add(self, b: Array, transb: bool = False) -> Callable[[Array, Array], None]:
         """Return ``product(a, out)``, which adds a @ b to out, for many products with the same b.

@@ -12,10 +12,11 @@ unless it is done by `Handler.call`: then it is called again in every replay.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 __all__ = ["State", "Step", "Trace", "Traceable", "owners", "replays_are_enabled"]
@@ -130,6 +131,18 @@ class State(threading.local):
 
     trace: Trace | None = None
     lane: Any = None
+
+    @contextlib.contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """Say of calls that are kept whose they are, until the ``with`` block ends."""
+        trace = self.trace
+        if trace is not None:
+            trace.place = place
+        try:
+            yield
+        finally:
+            if trace is not None:
+                trace.place = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (State, ())

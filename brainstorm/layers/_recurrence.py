@@ -208,8 +208,7 @@ class RecurrentLayer(Layer):
         product = _h.repeated_dot_add(_joint(p, self.recurrent_weights))
         _, deltas = self._formulas(self.activation, self.holds)
         dmemory, carry = _named(b, _deltas(self.memory)), [b.carry] if "carry" in b else []
-        for array in (*(delta[steps - 1] for delta in dmemory), *carry):
-            _h.fill(array, 0.0)
+        _h.clear([*(delta[steps - 1] for delta in dmemory), *carry])
         now = [dy, *dmemory, *_named(b, self.states), y, *self.active(buffers)]
         before, results = [y, *_named(b, self.memory)], _named(b, self.deltas)
         fixed = [*_named(p, self.peepholes + self.biases), *carry]

@@ -65,21 +65,21 @@ class LstmLayerImpl(RecurrentLayer):
 
     def backward_pass(self, buffers: BufferView) -> None:
         super().backward_pass(buffers)
-        b, steps = buffers.internals, buffers.inputs.default.shape[0]
-        before = list(rows_before(b.Ca, steps))
-        for name, deltas, cells in (
-            ("pi", b.dIa, before),
-            ("pf", b.dFa, before),
-            ("po", b.dOa, [(slice(0, steps), b.Ca[0:steps])]),
-        ):
-            add = not self.overwrites(f"gradients.{name}")
-            weights, gradient = buffers.parameters[name], buffers.gradients[name]
-            for now, c in cells:
-                arrays = [weights, flatten_time(c), flatten_time(deltas[now])]
-                self.handler.compute(_peephole_gradient, arrays, [gradient], accumulate=add)
-                add = True
+        p, b, steps = buffers.parameters, buffers.internals, buffers.inputs.default.shape[0]
+        arrays = [p[name] for name in self.peepholes]
+        arrays += [flatten_time(array[0:steps]) for array in (b.Ca, b.dOa)]
+        for now, c in rows_before(b.Ca, steps):
+            arrays += [flatten_time(array) for array in (c, b.dIa[now], b.dFa[now])]
+        found = [buffers.gradients[name] for name in self.peepholes]
+        adds = [not self.overwrites(f"gradients.{name}") for name in self.peepholes]
+        self.handler.compute(_peephole_gradients, arrays, found, adds)
 
 
 @formula
-def _peephole_gradient(weights: Any, cells: Any, deltas: Any) -> Any:
-    return gradients(weights * cells, [weights], deltas)
+def _peephole_gradients(pi: Any, pf: Any, po: Any, c: Any, do: Any, *parts: Any) -> list[Any]:
+    """The parts are c', di and df of the first step, and those of all others."""
+    roots, seeds = [po * c], [do]
+    for before, di, df in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        roots += [pi * before, pf * before]
+        seeds += [di, df]
+    return gradients(roots, [pi, pf, po], seeds)

@@ -121,15 +121,13 @@ class NetworkParameters(NetworkMemory):
 
     def apply_gradient_modifiers(self) -> None:
         """Apply the gradient modifiers to the gradients."""
-        trace = self.handler.running.trace
         for layer, parameter, modifier in each_modifier(self.gradient_modifiers):
-            if trace is not None:
-                trace.place = f"{layer}, {type(modifier).__name__} of {parameter}"
             run = partial(self._modify_gradient, layer, parameter, modifier)
-            if modifier.is_traceable:
-                run()
-            else:
-                self.handler.call(run)
+            with self.handler.running.at(f"{layer}, {type(modifier).__name__} of {parameter}"):
+                if modifier.is_traceable:
+                    run()
+                else:
+                    self.handler.call(run)
 
     def _modify_gradient(self, layer: str, parameter: str, modifier: Any) -> None:
         views = self.buffer[layer]

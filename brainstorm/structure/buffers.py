@@ -378,8 +378,7 @@ class BufferManager:
 
     def clear_context(self) -> None:
         """Start the next forward pass from zeros."""
-        for i, hub in self._context_hubs():
-            self.handler.fill(self._context_rows(i, hub), 0.0)
+        self.handler.clear([self._context_rows(i, hub) for i, hub in self._context_hubs()])
 
     def _context_rows(self, number: int, hub: Hub) -> Array:
         return self.buffers[number][self.time_size : self.time_size + hub.context_size]

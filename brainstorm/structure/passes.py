@@ -100,8 +100,9 @@ class Passes(Traceable):
         """
         self._bind()
         self.manager.begin_pass(0)
-        self.manager.start_context(context)
         handler, views = self.manager.handler, self.manager.views
+        with handler.running.at("context"):
+            self.manager.start_context(context)
         for name in names:
             if name == INPUT:
                 continue
@@ -169,21 +170,16 @@ def _run(handler: Handler, layer: Any, method: str, run: Callable[[], None]) -> 
     Raises:
         HandlerValidationError: An operation raised it; the text begins with layer and pass.
     """
-    trace = handler.running.trace
-    if trace is not None:
-        trace.place = f"{layer.name}, {method.removesuffix('_pass')}"
     try:
-        if layer.is_traceable and method not in vars(layer):
-            run()
-        else:
-            handler.call(run)
+        with handler.running.at(f"{layer.name}, {method.removesuffix('_pass')}"):
+            if layer.is_traceable and method not in vars(layer):
+                run()
+            else:
+                handler.call(run)
     except HandlerValidationError as error:
         what = method.replace("_", " ")
         error.args = (f"layer {layer.name!r} ({layer.type_name}), {what}: {error}",)
         raise
-    finally:
-        if trace is not None:
-            trace.place = ""
 
 
 def _parts_of_copy(

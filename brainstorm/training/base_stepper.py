@@ -368,15 +368,14 @@ class TrainingStepper(Traceable, Describable):
             for part in self._grouped.parts(self):
                 getattr(part, method)()
 
-        trace = self.handler.running.trace
-        if trace is not None:
-            trace.place = f"{type(self).__name__}, {method}"
-        if self.is_traceable and method not in vars(self):
-            run()
-        elif (
-            method in vars(self) or getattr(type(self), method) is not TrainingStepper.look_ahead
-        ):  # which does nothing
-            self.handler.call(run)
+        with self.handler.running.at(f"{type(self).__name__}, {method}"):
+            if self.is_traceable and method not in vars(self):
+                run()
+            elif (
+                method in vars(self)
+                or getattr(type(self), method) is not TrainingStepper.look_ahead
+            ):  # which does nothing
+                self.handler.call(run)
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers that `update` uses in this step, always with the same names."""

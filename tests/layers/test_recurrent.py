@@ -215,7 +215,7 @@ def test_a_step_is_one_product_and_one_loop_and_computes_nothing_again(
     handler.products = 0
     paths = bench.delta_paths + bench.gradient_paths
     bench.backward(bench.sample_out_deltas(np.random.RandomState(1)), overwritten=paths)
-    backward = handler.programs[:steps]
+    backward = [program for program in handler.programs if program.inputs][:steps]  # not zeros
     assert not any(expensive(program) for program in handler.programs)
     assert len({id(program) for program in backward}) == 1
     assert handler.products == steps - 1
