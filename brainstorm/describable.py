@@ -17,7 +17,7 @@ import contextlib
 import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -30,7 +30,13 @@ from brainstorm.errors import (
     unknown,
 )
 
-__all__ = ["Describable", "Registry", "create_from_description", "get_description"]
+__all__ = [
+    "Describable",
+    "Registry",
+    "create_from_description",
+    "find_class",
+    "get_description",
+]
 
 C = TypeVar("C", bound="Describable")
 T = TypeVar("T")
@@ -107,24 +113,24 @@ class Describable:
     @classmethod
     def __new_from_description__(cls: type[C], description: Mapping[str, Any]) -> C:
         """Create an object from its description without calling ``__init__``."""
-        new = cls.__new__(cls)
-        for source in (cls._merged("__undescribed__"), cls._merged("__default_values__")):
+        new, hidden = cls.__new__(cls), cls._merged("__undescribed__")
+        for source in (hidden, cls._merged("__default_values__")):
             for name, value in source.items():
                 setattr(new, name, copy.deepcopy(value))
         for name, value in description.items():
             if name != "@type":
                 with _located(f"[{cls.__name__}.{name}]"):
-                    cls._check_attribute(name)
+                    cls._check_attribute(name, hidden)
                     setattr(new, name, create_from_description(value))
         new.__init_from_description__(description)
         return new
 
     @classmethod
-    def _check_attribute(cls, name: str) -> None:
-        """Refuse attributes that would take the place of methods, or change what the object is."""
+    def _check_attribute(cls, name: str, hidden: Container[str]) -> None:
+        """Refuse what would take the place of methods, and what no description of it has."""
         known = inspect.getattr_static(cls, name, None)
         is_method = callable(known) or hasattr(known, "__get__")
-        if name != "__name__" and (name.startswith("__") or is_method):
+        if name != "__name__" and (name.startswith("__") or is_method or name in hidden):
             raise DescriptionError(": no description can set this")
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
@@ -196,13 +202,22 @@ def create_from_description(description: Any) -> Any:
     """
     if isinstance(description, Mapping):
         if "@type" in description and isinstance(description["@type"], str):
-            return _create(_classes.get(description["@type"]), description)
+            return _create(find_class(description["@type"]), description)
         return {key: create_from_description(item) for key, item in description.items()}
     if isinstance(description, (list, tuple)):
         return [create_from_description(item) for item in description]
     if description is None or isinstance(description, (bool, int, float, str)):
         return description
     raise DescriptionError(f": a {type(description).__name__} is no description")
+
+
+def find_class(name: str) -> type[Describable]:
+    """Return the class that ``'@type'`` names.
+
+    Raises:
+        UnknownTypeError: There is none, or several modules define one.
+    """
+    return _classes.get(name)
 
 
 def _create(cls: type[Describable], description: Mapping[str, Any]) -> Any:

@@ -16,23 +16,24 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import h5py
 import numpy as np
 
+from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import MALFORMED, BrainstormError, FileFormatError, TrainingError
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
-from brainstorm.utils import atomic_file, check_nesting, get_brainstorm_info
+from brainstorm.utils import check_nesting, get_brainstorm_info
 
 __all__ = [
     "NetworkFile",
     "PathLike",
     "RunFile",
-    "format_errors",
     "hdf5_file",
     "intact",
+    "opened",
     "read_file",
     "read_network_file",
     "read_run_file",
@@ -75,7 +76,7 @@ class RunFile(NamedTuple):
 
 
 @contextlib.contextmanager
-def hdf5_file(filename: PathLike, **options: Any) -> Iterator[Any]:
+def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: Any) -> Iterator[Any]:
     """Yield an HDF5 file that appears as `filename` at the end, whole or not at all.
 
     It is put together in memory: what the HDF5 library cannot write to a full disk it never lets
@@ -83,6 +84,7 @@ def hdf5_file(filename: PathLike, **options: Any) -> Iterator[Any]:
 
     Args:
         filename: The file.
+        copies: Other files that get the same content, see `atomic_file`.
         **options: Of `h5py.File`.
 
     Raises:
@@ -91,7 +93,7 @@ def hdf5_file(filename: PathLike, **options: Any) -> Iterator[Any]:
     content = io.BytesIO()
     with h5py.File(content, "w", **options) as file:
         yield file
-    with atomic_file(filename) as temporary:
+    with atomic_file(filename, copies) as temporary:
         temporary.write_bytes(content.getbuffer())
 
 
@@ -101,15 +103,20 @@ def write_network_file(filename: PathLike, content: NetworkFile) -> None:
         _write_network(file, "Network file", content, compression="gzip")
 
 
-def write_run_file(filename: PathLike, content: RunFile) -> None:
+def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLike] = ()) -> None:
     """Write a run file; under its final name it is there whole or not at all.
+
+    Args:
+        filename: The file.
+        content: What it is to hold.
+        copies: Other files that get the same content, see `atomic_file`.
 
     Raises:
         TrainingError: The state holds something that no file can hold; the message names it.
     """
     arrays: dict[str, np.ndarray] = {}
     state = _pack(content.state, "", arrays)
-    with hdf5_file(filename) as file:
+    with hdf5_file(filename, copies) as file:
         _write_network(file, "Run file", content.network)
         file["trainer"] = json.dumps(content.trainer, allow_nan=False).encode()
         file["state"] = json.dumps(state).encode()
@@ -151,18 +158,21 @@ def read_run_file(filename: PathLike) -> RunFile:
 
 
 @contextlib.contextmanager
-def format_errors(filename: PathLike, kind: str) -> Iterator[None]:
-    """Turn what goes wrong when a file is read into an error that names it.
+def opened(filename: PathLike, kind: str) -> Iterator[BinaryIO]:
+    """Yield a file that is read; turn what goes wrong with it into an error that names it.
 
     Args:
         filename: The file.
         kind: What it should be, e.g. ``'run file'``.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FileFormatError: It is no file, or cannot be read.
     """
-    if not os.path.exists(filename):
-        raise FileNotFoundError(f"there is no file {os.fspath(filename)!r}")
     try:
-        yield
-    except FileFormatError:
+        with open_regular(filename) as file:
+            yield file
+    except (FileFormatError, FileNotFoundError):
         raise
     except (OSError, *MALFORMED) as error:
         raise FileFormatError(
@@ -199,7 +209,8 @@ def read_file(filename: PathLike, kinds: tuple[str, ...], content: Callable[[Gro
         FileNotFoundError: There is no such file.
         FileFormatError: It is of another kind or of a newer version, or damaged.
     """
-    with format_errors(filename, kinds[0].lower()), open_hdf5(filename) as file:
+    with opened(filename, kinds[0].lower()) as stream:
+        file = open_hdf5(stream)
         _check_format(filename, file.attrs.get("format", ""), kinds)
         return content(file)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import math
 import os
 import re
-import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,11 +25,6 @@ from brainstorm.errors import (
     unknown,
 )
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 __all__ = [
     "NAME_BLACKLIST",
     "PYTHON_IDENTIFIER",
@@ -44,7 +36,6 @@ __all__ = [
     "NetworkValidationError",
     "StructureValidationError",
     "ValidationError",
-    "atomic_file",
     "check_nesting",
     "convert_to_nested_indices",
     "copy_containers",
@@ -65,7 +56,6 @@ __all__ = [
     "progress_bar",
     "silence",
     "sort_by_index_key",
-    "sync_folder",
 ]
 
 #: An array of whatever type the handler in use works on.
@@ -249,78 +239,6 @@ def flatten_all_but_last(array: Array) -> Array:
     """Return the view (everything else, last dimension)."""
     shape = array.shape
     return array.reshape((product(shape[:-1]), shape[-1]))
-
-
-# -- files ---------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what was written there becomes `path` at the end.
-
-    The file is flushed to the disk before it is renamed, so that `path` holds either its old
-    or its new content, whole, whenever the machine stops. On an error nothing is left behind; what
-    a process left behind that was killed is removed when `path` is written again.
-
-    Whoever opens the temporary path with h5py says ``locking=False``: it is locked already.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} for {target.name!r}")
-    _remove_abandoned(target)
-    handle, temporary = _locked_temporary(target)
-    try:
-        yield temporary
-        os.fsync(handle)
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(handle)
-    sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush to the disk which files a folder has."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _locked_temporary(target: Path) -> tuple[int, Path]:
-    """Return a new temporary file, open, that is locked while its process lives."""
-    while True:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-        with contextlib.suppress(OSError):  # a file system without locks
-            # Shared, as readers that ask for a lock of their own may come before it is closed.
-            _flock(handle, exclusive=False)
-        if os.path.exists(name):  # nobody took it for abandoned before it was locked
-            return handle, Path(name)
-        os.close(handle)
-
-
-def _remove_abandoned(target: Path) -> None:
-    """Remove the temporary files of `target` whose processes have ended."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
-        with contextlib.suppress(OSError), path.open("rb+") as file:  # it is locked, or gone
-            _flock(file.fileno(), exclusive=True)
-            path.unlink()
-
-
-def _flock(handle: int, exclusive: bool) -> None:
-    if fcntl is None:
-        raise OSError("there are no locks")
-    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-    fcntl.flock(handle, kind | fcntl.LOCK_NB)
 
 
 # -- texts ---------------------------------------------------------------------------------------

@@ -1,12 +1,7 @@
-"""Small helpers: names, paths, nesting, shapes, atomic files and texts."""
+"""Small helpers: names, paths, nesting, shapes and texts."""
 
 import json
-import os
 import re
-import stat
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +12,7 @@ from brainstorm import __version__, utils
 from brainstorm.errors import UnknownPathError, ValidationError
 from brainstorm.layers import FullyConnected, Input
 from brainstorm.network import Network
-from brainstorm.utils import atomic_file, get_by_path, get_normalized_path, progress_bar
+from brainstorm.utils import get_by_path, get_normalized_path, progress_bar
 
 # -- names and nesting --------------------------------------------------------------------------
 
@@ -185,107 +180,6 @@ def test_time_needs_three_dimensions(function):
         match=rf"^{function.__name__} needs at least 3 dimensions, got shape \(2, 3\)$",
     ):
         function(np.zeros((2, 3)))
-
-
-# -- files --------------------------------------------------------------------------------------
-
-
-def test_an_atomic_file_replaces_the_old_one_with_ordinary_permissions(tmp_path):
-    target = tmp_path / "file.txt"
-    for text in ("old", "new"):
-        with atomic_file(target) as temporary:
-            assert temporary.parent == tmp_path
-            assert temporary != target
-            temporary.write_text(text)
-        assert target.read_text() == text
-    plain = tmp_path / "plain"
-    plain.write_text("")
-    assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
-    assert sorted(os.listdir(tmp_path)) == ["file.txt", "plain"]
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("existed", [True, False])
-def test_a_crash_while_writing_leaves_what_was_there_and_no_temporary(tmp_path, existed, error):
-    target = tmp_path / "file.txt"
-    if existed:
-        target.write_text("old")
-    with pytest.raises(error):
-        _crash_while_writing(target, error)
-    assert os.listdir(tmp_path) == (["file.txt"] if existed else [])
-    assert not existed or target.read_text() == "old"
-
-
-def _crash_while_writing(target, error):
-    with atomic_file(str(target)) as temporary:
-        temporary.write_text("half of the n")
-        raise error
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    folder = str(tmp_path / "none")
-    with (
-        pytest.raises(FileNotFoundError, match=f"^there is no folder {folder!r} for 'file.txt'$"),
-        atomic_file(f"{folder}/file.txt"),
-    ):
-        pass
-
-
-def test_a_crash_while_renaming_leaves_no_temporary(tmp_path):
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(IsADirectoryError), atomic_file(tmp_path / "taken") as temporary:
-        temporary.write_text("x")
-    assert os.listdir(tmp_path) == ["taken"]
-
-
-def test_what_killed_processes_left_behind_is_removed(tmp_path):
-    """But nothing that a living process, or this one, still writes, nor other files."""
-    left, other = tmp_path / ".file.txt.12345678.tmp", tmp_path / ".file.txt.mine.tmp"
-    for path in (left, other):
-        path.write_text("half of the n")
-    code = (
-        "import sys\nfrom brainstorm.utils import atomic_file\n"
-        f"with atomic_file({str(tmp_path / 'file.txt')!r}) as temporary:\n"
-        "    print(temporary, flush=True)\n    sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        theirs = Path(process.stdout.readline().strip())
-        assert not left.exists()
-        with atomic_file(tmp_path / "file.txt") as ours, atomic_file(tmp_path / "file.txt"):
-            assert ours.exists()
-            assert theirs.exists()
-        process.kill()
-    assert theirs.exists()
-    with atomic_file(tmp_path / "file.txt"):
-        assert not theirs.exists()
-    assert sorted(os.listdir(tmp_path)) == [other.name, "file.txt"]
-
-
-def test_a_temporary_that_is_taken_for_abandoned_is_made_anew(tmp_path, monkeypatch):
-    real, removed = utils._flock, []
-
-    def remove_first(handle, exclusive):
-        if not removed:
-            removed.extend(tmp_path.iterdir())
-            removed[0].unlink()
-        real(handle, exclusive)
-
-    monkeypatch.setattr(utils, "_flock", remove_first)
-    with atomic_file(tmp_path / "file.txt") as temporary:
-        temporary.write_text("new")
-    assert removed != [temporary]
-    assert (tmp_path / "file.txt").read_text() == "new"
-
-
-def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(utils, "fcntl", None)
-    left = tmp_path / ".file.txt.12345678.tmp"
-    left.write_text("half of the n")
-    with atomic_file(tmp_path / "file.txt") as temporary:
-        temporary.write_text("new")
-    assert sorted(os.listdir(tmp_path)) == [left.name, "file.txt"]
 
 
 # -- texts --------------------------------------------------------------------------------------

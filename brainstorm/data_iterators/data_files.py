@@ -9,10 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from brainstorm.disk import atomic_file
 from brainstorm.errors import FileFormatError, ValidationError, unknown
-from brainstorm.files import PathLike, format_errors
+from brainstorm.files import PathLike, opened
 from brainstorm.hdf5 import DataSet, Group, open_hdf5
-from brainstorm.utils import atomic_file
 
 __all__ = ["load_data", "save_data"]
 
@@ -36,7 +36,8 @@ def load_data(filename: PathLike, group: str = "") -> dict[str, np.ndarray]:
         FileFormatError: It is no HDF5 file or damaged, it uses what `brainstorm.hdf5` refuses, or
             there is no such group.
     """
-    with format_errors(filename, "data file"), open_hdf5(filename) as found:
+    with opened(filename, "data file") as stream:
+        found = open_hdf5(stream)
         for name in filter(None, group.split("/")):
             if not isinstance(found.get(name), Group):
                 groups = [key for key, item in found.items() if isinstance(item, Group)]

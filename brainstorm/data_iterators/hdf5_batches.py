@@ -16,6 +16,7 @@ import numpy as np
 from brainstorm.data_iterators.base_iterator import Batch, check_data, find_non_finite
 from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask
 from brainstorm.data_iterators.watched_files import WatchedFile
+from brainstorm.disk import open_regular
 from brainstorm.errors import BrainstormError, FileFormatError, unknown
 from brainstorm.files import PathLike
 
@@ -74,9 +75,8 @@ class Hdf5Minibatches(PlannedBatches):
         self._check_int("window", window)
         self.filename = os.path.abspath(filename)
         self.named_paths = named_paths
-        if not os.path.exists(self.filename):
-            raise FileNotFoundError(f"there is no file {self.filename!r}")
-        self._file = WatchedFile(self.filename)
+        with open_regular(self.filename):
+            self._file = WatchedFile(self.filename)
         with self._open() as file:
             data = {name: self._find(file, name, path) for name, path in named_paths.items()}
             self.time_size, sample_size = check_data(self, data)
@@ -169,7 +169,7 @@ class Hdf5Minibatches(PlannedBatches):
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
         try:
-            with h5py.File(self.filename, "r") as file:
+            with open_regular(self.filename), h5py.File(self.filename, "r") as file:
                 yield file
         except BrainstormError:
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from brainstorm.disk import check_regular
 from brainstorm.errors import FileFormatError
 from brainstorm.files import PathLike
 
@@ -27,6 +28,7 @@ class WatchedFile:
     def _get_version(self) -> tuple[int, ...]:
         """Return what is another number when the file has changed: its identity comes first."""
         found = os.stat(self.filename)
+        check_regular(self.filename, found)
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def check(self) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.disk import atomic_file
 from brainstorm.errors import FileFormatError
-from brainstorm.files import NetworkFile, PathLike, format_errors
+from brainstorm.files import NetworkFile, PathLike, opened
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.optional import require
-from brainstorm.utils import atomic_file, check_nesting
+from brainstorm.utils import check_nesting
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -59,7 +60,7 @@ def load_safetensors(filename: PathLike, handler: Handler | None = None) -> Netw
         UnknownTypeError: It needs a class that has not been imported.
     """
     safetensors = require("safetensors", "safetensors")
-    with format_errors(filename, "safetensors file of a network"):
+    with opened(filename, "safetensors file of a network"):
         try:
             description, tensors = _read(safetensors, filename)
         except safetensors.SafetensorError as error:

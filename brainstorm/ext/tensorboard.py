@@ -39,6 +39,7 @@ class TensorBoardWriter(Hook):
     __default_values__ = {"histograms": ()}
 
     role = "reader"
+    writes = "folder"
 
     def __init__(
         self,

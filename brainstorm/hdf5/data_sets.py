@@ -74,7 +74,7 @@ class DataSet:
         address = layout.number(8)
         if address + self._bytes > self._file.size:
             raise MalformedError("a data set ends behind the end of the file")
-        return np.memmap(self._file.name, self.dtype, "r", address, self.shape)
+        return np.memmap(self._file.stream, self.dtype, "r", address, self.shape)
 
     def _read_array(self) -> np.ndarray:
         layout = Cursor(self._layout.data)

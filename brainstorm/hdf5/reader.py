@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from brainstorm.hdf5.data_sets import Chunk, DataSet
 from brainstorm.hdf5.parts import (
@@ -49,9 +47,8 @@ class Group(dict[str, Any]):
 class _File:
     """An open file: the parts of the format that lie at addresses."""
 
-    def __init__(self, name: str, stream: io.BufferedReader) -> None:
-        self.name = name
-        self._stream = stream
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
         self.size = os.fstat(stream.fileno()).st_size
         self._left = MOST_TIMES * self.size + MOST_BESIDE
         self._seen: set[int] = set()
@@ -70,8 +67,8 @@ class _File:
                 f"expected {size} bytes at {address}, got a file of {self.size} bytes"
             )
         self.charge(size)
-        self._stream.seek(address)
-        data = self._stream.read(size)
+        self.stream.seek(address)
+        data = self.stream.read(size)
         if len(data) != size:
             raise MalformedError("it became shorter while it was read")
         return data
@@ -283,19 +280,13 @@ class _File:
             yield Chunk(tuple(key.number(8) for _ in range(rank)), leaf, size)
 
 
-@contextlib.contextmanager
-def open_hdf5(filename: str | os.PathLike[str]) -> Iterator[Group]:
-    """Yield the root group of a file; its data sets can be read until the block ends.
+def open_hdf5(stream: BinaryIO) -> Group:
+    """Return the root group of an open file; its data sets can be read until that is closed.
 
     Raises:
         MalformedError: The file is no HDF5 file, damaged, or has parts that are not understood.
     """
-    with open(filename, "rb") as stream:
-        yield _checked_root(_File(os.fspath(filename), stream))
-
-
-def _checked_root(file: _File) -> Group:
-    root = file.root()
+    root = _File(stream).root()
     if not isinstance(root, Group):
         raise MalformedError("its root is no group")
     return root

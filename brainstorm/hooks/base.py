@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import logging
 import numbers
+import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, unknown
 from brainstorm.utils import flatten_keys
 
-__all__ = ["LOG", "ROLES", "Hook", "find_log", "find_values", "is_number", "is_whole", "write_line"]
+__all__ = [
+    "LOG",
+    "ROLES",
+    "ForeignPath",
+    "Hook",
+    "find_log",
+    "find_values",
+    "is_number",
+    "is_whole",
+    "write_line",
+]
 
 #: Takes warnings, and all that a training records, whether that is printed or not (as INFO).
 LOG = logging.getLogger("brainstorm")
@@ -20,6 +31,12 @@ LOG = logging.getLogger("brainstorm")
 #: In this order the hooks of one moment run: those that write logs, those that change the
 #: training, those that read logs.
 ROLES = ("writer", "editor", "reader")
+
+
+class ForeignPath(str):
+    """A path that a run file names and no script: nothing is written there, see `Hook.start`."""
+
+    __slots__ = ()
 
 
 class Hook(Describable):
@@ -37,6 +54,8 @@ class Hook(Describable):
         verbose: Whether the hook prints; `None` does as the trainer does.
 
     Attributes:
+        writes: The name of the attribute that says where the hook writes, if it does; a class sets
+            its own.
         role: One of `ROLES`; a class sets its own. Hooks of one role run in the order in which
             they were added.
         idempotent: Whether firing once more at the same counts changes nothing. A training
@@ -51,6 +70,7 @@ class Hook(Describable):
 
     role = "writer"
     idempotent = False
+    writes: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -82,8 +102,25 @@ class Hook(Describable):
             stepper: The stepper.
             verbose: Whether the trainer prints.
             named_data_iters: The data iterators by name, ``'training_data_iter'`` among them.
+
+        Raises:
+            TrainingError: The hook writes to a place that a run file has named, and no script.
         """
         self.run_verbosity = verbose if self.verbose is None else self.verbose
+        if self.writes is not None:
+            self._check_path(self.writes)
+
+    def _check_path(self, attribute: str) -> None:
+        path = getattr(self, attribute, None)
+        if isinstance(path, ForeignPath):
+            raise self.fail(
+                attribute,
+                f"a file in the folder of the run file, or one that this script names "
+                f"(trainer.hooks[{self.__name__!r}].{attribute} = ...)",
+                str(path),
+            )
+        if not isinstance(path, (str, os.PathLike, type(None))):
+            raise self.fail(attribute, "a path", path)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Do the work; return what is to be logged, or `None`.

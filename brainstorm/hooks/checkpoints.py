@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ from brainstorm.describable import get_description
 from brainstorm.errors import UnknownPathError
 from brainstorm.hooks.base import find_values, is_number, is_whole
 from brainstorm.hooks.savers import FileSaver, is_better
-from brainstorm.utils import sync_folder
 
 __all__ = ["SaveCheckpoint"]
 
@@ -40,11 +38,10 @@ class SaveCheckpoint(FileSaver):
         criterion: ``'min'`` or ``'max'``: which values of that log are better.
 
     Attributes:
-        kept: Names of the kept files beside `filename`, the oldest first.
         best_so_far: The best value at a save, `None` before the first.
     """
 
-    __undescribed__ = {"kept": [], "best_so_far": None, "_saved_at": 0.0}
+    __undescribed__ = {"_updates": [], "best_so_far": None, "_saved_at": 0.0}
     __default_values__ = {"minutes": None, "keep": 1, "best": None, "criterion": "min"}
 
     def __init__(
@@ -68,9 +65,14 @@ class SaveCheckpoint(FileSaver):
         self.keep = int(keep)
         self.best = best
         self.criterion = criterion
-        self.kept: list[str] = []
+        self._updates: list[int] = []  # after which the states that are kept were saved
         self.best_so_far: float | None = None
         self._saved_at = 0.0
+
+    @property
+    def kept(self) -> list[str]:
+        """Names of the kept files beside `filename`, the oldest first."""
+        return [self._name(number) for number in self._updates]
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
@@ -107,8 +109,10 @@ class SaveCheckpoint(FileSaver):
         """Save the run now, and delete what is older than the last `keep` states."""
         before = self.get_state()
         # The file itself knows of the copies that are made of it: who goes on tidies them up.
-        copies = [self._name(update_nr)] if self.keep > 1 else []
-        self.kept = [name for name in self.kept if name not in copies] + copies
+        copies = []
+        if self.keep > 1:
+            copies.append(self._name(update_nr))
+            self._updates = [nr for nr in self._updates if nr != update_nr] + [update_nr]
         if self.best is not None and self._improves(epoch_nr, logs):
             copies.append(self._name("best"))
         if not self._attempt(lambda: self._save(copies)):
@@ -116,24 +120,11 @@ class SaveCheckpoint(FileSaver):
         self._saved_at = time.monotonic()
 
     def _save(self, copies: list[str]) -> None:
-        if copies:
-            # The copies come first: what the file says about them is true from the beginning.
-            path = Path(self.filename)
-            whole, copy = (path.with_name(f".{path.name}.{name}.tmp") for name in ("whole", "copy"))
-            try:
-                self.trainer.save_run(whole)
-                for target in copies:
-                    _copy_file(whole, copy, target)
-                whole.replace(path)
-            finally:
-                for temporary in (whole, copy):
-                    temporary.unlink(missing_ok=True)
-            sync_folder(path.parent)
-        else:
-            self.trainer.save_run(self.filename)
-        while len(self.kept) > self.keep:
-            Path(self.kept[0]).unlink(missing_ok=True)
-            del self.kept[0]
+        # The copies come first: what the file says about them is true from the beginning.
+        self.trainer.save_run(self.filename, copies)
+        while len(self._updates) > self.keep:
+            Path(self._name(self._updates[0])).unlink(missing_ok=True)
+            del self._updates[0]
 
     def _name(self, what: Any) -> str:
         path = Path(self.filename)
@@ -152,20 +143,18 @@ class SaveCheckpoint(FileSaver):
         return better
 
     def get_state(self) -> dict[str, Any]:
-        """Return which files are kept, and how good the best one is."""
-        return {"kept": list(self.kept), "best_so_far": self.best_so_far}
+        """Return which states are kept, by their updates, and how good the best one is."""
+        return {"kept": list(self._updates), "best_so_far": self.best_so_far}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned."""
-        self.kept = list(state["kept"])
-        self.best_so_far = state["best_so_far"]
+        """Take over what `get_state` returned.
 
-
-def _copy_file(source: Path, temporary: Path, target: str) -> None:
-    """Make `target` hold what `source` holds, at once, and without taking space where possible."""
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:  # a file system without links
-        shutil.copyfile(source, temporary)
-    temporary.replace(target)
+        Raises:
+            TrainingError: It is something else.
+        """
+        kept, best = state["kept"], state["best_so_far"]
+        if not (isinstance(kept, list) and all(type(nr) is int and nr >= 0 for nr in kept)):
+            raise self.fail("kept", "a list of numbers of updates", kept)
+        if not (best is None or is_number(best)):
+            raise self.fail("best_so_far", "a number or None", best)
+        self._updates, self.best_so_far = list(kept), best

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
+from brainstorm.disk import FileHold, check_regular
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.hooks.base import LOG, Hook, find_values
 from brainstorm.network import Network
@@ -25,13 +26,16 @@ __all__ = ["FileSaver", "SaveBestNetwork", "SaveLogs", "SaveNetwork", "Saver", "
 class Saver(Hook):
     """Base of hooks that write a file; see above for what happens if they cannot.
 
+    While a training goes on, no other one writes to that file.
+
     Attributes:
         filename: The file; `None` where everything is kept in memory.
     """
 
-    __undescribed__ = {"_failure": None, "_ends_by_error": False}
+    __undescribed__ = {"_failure": None, "_ends_by_error": False, "_hold": None}
 
     role = "reader"
+    writes = "filename"
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Saver(Hook):
         self.filename: Any = None if filename is None else os.fspath(filename)
         self._failure: OSError | None = None
         self._ends_by_error = False
+        self._hold: FileHold | None = None
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
@@ -52,15 +57,29 @@ class Saver(Hook):
         """Check now, and not hours later, where the file is to be.
 
         Raises:
-            TrainingError: The folder does not exist, or cannot be written.
+            TrainingError: The folder does not exist, or cannot be written; another training writes
+                to the file; or a run file has named it, and no script.
+            FileFormatError: Under that name is something else than a file.
         """
         super().start(net, stepper, verbose, named_data_iters)
         self._failure, self._ends_by_error = None, False
-        if self.filename is not None:
-            folder = Path(self.filename).absolute().parent
-            if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-                expected = "a file in a folder that exists and can be written"
-                raise self.fail("filename", expected, self.filename)
+        if self.filename is None:
+            return
+        path = Path(self.filename).absolute()
+        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)):
+            expected = "a file in a folder that exists and can be written"
+            raise self.fail("filename", expected, self.filename)
+        if path.exists():
+            check_regular(path, path.lstat())
+        try:
+            self._hold = FileHold(path)
+        except BlockingIOError as error:
+            raise self.fail(
+                "filename",
+                f"a file that no other training writes (end that of {str(error)!r}, or name "
+                f"another file)",
+                self.filename,
+            ) from None
 
     def _attempt(self, write: Callable[[], None]) -> bool:
         """Write, and return whether that was possible."""
@@ -86,6 +105,9 @@ class Saver(Hook):
         Raises:
             TrainingError: It could not be written the last time.
         """
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
         if self._failure is not None and not self._ends_by_error:
             raise TrainingError(
                 f"hook {self.__name__!r} ({type(self).__name__}): expected to write "
@@ -142,8 +164,9 @@ class SaveLogs(FileSaver):
         self._attempt(lambda: logs.save_as_hdf5(self.filename))
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Save the logs with their last entries."""
-        self._attempt(lambda: logs.save_as_hdf5(self.filename))
+        """Save the logs with their last entries, unless the file was refused at the start."""
+        if self._hold is not None:
+            self._attempt(lambda: logs.save_as_hdf5(self.filename))
         super().finalize(net, stepper, logs)
 
 

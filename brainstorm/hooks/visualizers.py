@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brainstorm import optional, tools
+from brainstorm.disk import atomic_file
 from brainstorm.hooks.base import Hook, write_line
 from brainstorm.hooks.savers import Saver
-from brainstorm.utils import atomic_file, flatten_keys
+from brainstorm.utils import flatten_keys
 
 __all__ = ["BokehVisualizer", "LogPlotter", "ProgressBar"]
 
@@ -96,7 +97,8 @@ class LogPlotter(Saver):
 
     Args:
         log_names: Dotted path or paths of the logs, or patterns with ``*``.
-        filename: The file; `None` is the name of the hook with ``.png``, or none in a notebook.
+        filename: The file; `None` is the name of the hook with ``.png``, or none if the hook is
+            made in a notebook.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Draw every so many epochs or updates.
         name: The name in the logs.
@@ -115,6 +117,8 @@ class LogPlotter(Saver):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(filename, name, timescale, interval, verbose)
+        if filename is None and _find_notebook() is None:
+            self.filename = f"{self.__name__}.png"
         self.log_names = [log_names] if isinstance(log_names, str) else list(log_names)
         self._shown: Any = None  # the picture in a notebook
 
@@ -135,7 +139,7 @@ class LogPlotter(Saver):
         notebook = _find_notebook()
         if notebook is not None:
             self._show(notebook, png.getvalue())
-        if notebook is None or self.filename is not None:
+        if self.filename is not None:
             self._attempt(lambda: self._write(png.getvalue()))
 
     def _show(self, notebook: Any, png: bytes) -> None:
@@ -146,7 +150,7 @@ class LogPlotter(Saver):
             self._shown.update(picture)
 
     def _write(self, png: bytes) -> None:
-        with atomic_file(self.filename or f"{self.__name__}.png") as temporary:
+        with atomic_file(self.filename) as temporary:
             temporary.write_bytes(png)
 
 

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from brainstorm.disk import atomic_file
 from brainstorm.errors import MissingDependencyError, ValidationError
 from brainstorm.network import Network
 from brainstorm.optional import require
 from brainstorm.structure.buffer_structure import format_shape
-from brainstorm.utils import atomic_file
 
 __all__ = ["draw_network", "network_as_dot", "network_as_svg"]
 

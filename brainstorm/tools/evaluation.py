@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from brainstorm.disk import atomic_file
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
@@ -19,7 +20,7 @@ from brainstorm.scorers import (
     merge_scores,
 )
 from brainstorm.structure.buffer_views import find_array
-from brainstorm.utils import Array, atomic_file, get_brainstorm_info
+from brainstorm.utils import Array, get_brainstorm_info
 
 __all__ = ["evaluate", "extract", "extract_and_save", "run_network", "shuffle_data", "split"]
 

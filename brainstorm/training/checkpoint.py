@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from brainstorm.describable import create_from_description, get_description
+from brainstorm.describable import create_from_description, find_class, get_description
 from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
+from brainstorm.hooks.base import ForeignPath
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState, global_rnd
 from brainstorm.scorers import gather_losses_and_scores
@@ -190,7 +191,13 @@ def capture_part(progress: DataProgress, stepper: Any) -> State:
     }
 
 
-def save_run(filename: PathLike, trainer: Any, net: Any, parts: list[State]) -> None:
+def save_run(
+    filename: PathLike,
+    trainer: Any,
+    net: Any,
+    parts: list[State],
+    copies: Iterable[PathLike] = (),
+) -> None:
     """Write a run file.
 
     Args:
@@ -198,6 +205,7 @@ def save_run(filename: PathLike, trainer: Any, net: Any, parts: list[State]) -> 
         trainer: The trainer.
         net: The network.
         parts: What `capture_part` returned in each process.
+        copies: Other files that get the same content, see `atomic_file`.
 
     Raises:
         DescriptionError: The trainer or the network cannot be described.
@@ -217,7 +225,7 @@ def save_run(filename: PathLike, trainer: Any, net: Any, parts: list[State]) -> 
     if len(parts) > 1:
         state["parts"] = parts
     content = net.get_file_content()._replace(persistent=whole["persistent"])
-    write_run_file(filename, RunFile(content, get_description(trainer), state))
+    write_run_file(filename, RunFile(content, get_description(trainer), state), copies)
 
 
 def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, Any, State]:
@@ -239,7 +247,7 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
     try:
         with intact(where, RUN):
             net = Network.from_file_content(content.network, filename, handler)
-            trainer = create_from_description(content.trainer)
+            trainer = create_from_description(_hold_paths(content.trainer, filename))
             if not isinstance(trainer, cls):
                 raise FileFormatError(
                     f"{where}: expected a {cls.__name__}, got a {type(trainer).__name__}."
@@ -250,6 +258,29 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
             return trainer, net, {**pending, "parts": content.state.get("parts", [])}
     finally:
         global_rnd.__setstate__(kept)  # new objects have drawn their seeds
+
+
+def _hold_paths(description: Any, filename: PathLike) -> Any:
+    """Mark the paths in a description that hooks would write to outside of the file's folder."""
+    if isinstance(description, list):
+        return [_hold_paths(item, filename) for item in description]
+    if not isinstance(description, dict):
+        return description
+    held = {key: _hold_paths(item, filename) for key, item in description.items()}
+    kind = description.get("@type")
+    attribute = getattr(find_class(kind), "writes", None) if isinstance(kind, str) else None
+    path = description.get(attribute) if attribute is not None else None
+    if isinstance(path, str) and not _stands_beside(path, filename):
+        held[attribute] = ForeignPath(path)
+    return held
+
+
+def _stands_beside(path: str, filename: PathLike) -> bool:
+    """Return whether a path is that of a visible file in the folder of another one."""
+    folder, name = os.path.split(path.rstrip(os.sep))
+    is_plain = name.isprintable() and not name.startswith(".") and name != "" and "\0" not in path
+    own = os.path.dirname(os.fspath(filename))
+    return is_plain and os.path.realpath(folder) == os.path.realpath(own)
 
 
 def _restore(where: str, trainer: Any, net: Any, state: State) -> None:

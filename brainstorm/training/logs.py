@@ -17,12 +17,13 @@ from urllib.parse import unquote
 import h5py
 import numpy as np
 
+from brainstorm.disk import atomic_file
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import find_log
 from brainstorm.training.columns import BLOCK, Column
-from brainstorm.utils import atomic_file, flatten_keys, get_brainstorm_info
+from brainstorm.utils import flatten_keys, get_brainstorm_info
 
 __all__ = ["Logs"]
 

@@ -265,8 +265,12 @@ class Trainer(Describable):
 
     # -- state ------------------------------------------------------------------------------------
 
-    def save_run(self, filename: PathLike) -> None:
+    def save_run(self, filename: PathLike, copies: Iterable[PathLike] = ()) -> None:
         """Write a run file for `resume`; `SaveCheckpoint` does so, at moments when it is exact.
+
+        Args:
+            filename: The file.
+            copies: Other files in its folder that get the same content, before it does.
 
         Raises:
             TrainingError: No training is going on, or it is one of several processes and another
@@ -286,7 +290,7 @@ class Trainer(Describable):
                     f"{self.team.size} processes train together: a part of the run is in each."
                 )
             parts = [capture_part(self._progress, self.stepper)]
-        save_run(filename, self, self._progress.net, parts)
+        save_run(filename, self, self._progress.net, parts, copies)
 
     @classmethod
     def resume(cls, filename: PathLike, handler: Handler | None = None) -> Trainer:
@@ -296,6 +300,10 @@ class Trainer(Describable):
             trainer.train(trainer.net, make_training_data(), validation=make_validation_data())
 
         goes on exactly where the file was written, given iterators that are made as in the run.
+
+        Hooks that write go on with that in the folder of the file. Where one has written elsewhere,
+        `train` refuses to unless the script names the place:
+        ``trainer.hooks["SaveNetwork"].filename = "/elsewhere/net.hdf5"``.
 
         Args:
             filename: The file of a `SaveCheckpoint`.

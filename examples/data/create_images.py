@@ -24,8 +24,8 @@ from PIL import Image
 from splits import name_parts
 
 from brainstorm.data_iterators import Minibatches, channel_statistics
+from brainstorm.disk import atomic_file
 from brainstorm.errors import FileFormatError
-from brainstorm.utils import atomic_file
 
 ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 CHUNK = 32  # images that are stored together

@@ -149,7 +149,7 @@ class Victim:
             self._compare(ended, expected)
         self.counts.runs += 1
         self.counts.short += self.shortage is not None
-        left = {p.name for p in self.folder.iterdir() if p.name.startswith((".run", ".logs"))}
+        left = {p.name for p in self.folder.iterdir() if p.suffix == ".tmp"}
         if left:
             self._lost(f"temporary files were left: {left}")
 
@@ -192,7 +192,7 @@ class Victim:
             except Exception:
                 self._lost(f"{path.name} cannot be read: {traceback.format_exc()}")
         saved, found = max(self.known, trainee.last_saved()), 0
-        if self.file.exists():
+        if self.file.exists() and not self.counts.losses:
             found = self._look_at_run(Trainer.resume(self.file))
         if found < saved:
             self._lost(f"update {saved} was saved, and is not there: {found}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,10 @@ def test_nothing_is_lost():
 
 def test_what_is_lost_is_noticed(monkeypatch):
     @contextlib.contextmanager
-    def in_place(path):
+    def in_place(path, copies=()):
         yield Path(path)
+        for copy in copies:
+            shutil.copyfile(path, copy)
 
     monkeypatch.setattr("brainstorm.files.atomic_file", in_place)
     # Which loss comes first is a matter of moments: a damaged file, an older state, a missing copy.

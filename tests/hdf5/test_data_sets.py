@@ -21,7 +21,8 @@ def path(tmp_path):
 
 
 def read(path, mapped=False):
-    with open_hdf5(path) as root:
+    with path.open("rb") as stream:
+        root = open_hdf5(stream)
         return root["x"].map() if mapped else root["x"].read()
 
 

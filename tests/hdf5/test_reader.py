@@ -20,7 +20,8 @@ def read(path):
     def values(group):
         return {k: values(v) if isinstance(v, Group) else v.read() for k, v in group.items()}
 
-    with open_hdf5(path) as root:
+    with path.open("rb") as stream:
+        root = open_hdf5(stream)
         return values(root)
 
 
@@ -56,7 +57,8 @@ def test_texts_as_attributes(path):
         file.attrs["number"] = 5
         file.attrs["empty"] = ""
         file.create_group("g").attrs["a"] = "b"
-    with open_hdf5(path) as root:
+    with path.open("rb") as stream:
+        root = open_hdf5(stream)
         wanted = {"bytes": "abc", "text": "größer", "fixed": "xyz", "empty": ""}
         assert root.attrs == wanted
         assert root["g"].attrs == {}
@@ -175,6 +177,7 @@ def test_the_root_may_not_be_a_data_set(path):
 
 def test_no_more_than_the_package_writes_is_read_lazily(path):
     write(path, {"x": np.arange(3)})
-    with open_hdf5(path) as root:
+    with path.open("rb") as stream:
+        root = open_hdf5(stream)
         assert isinstance(root["x"], DataSet)
         assert root["x"].shape == (3,)

@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from brainstorm.disk import atomic_file
 from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register functions)
     _body,
     _export,
@@ -33,11 +34,10 @@ from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register
     _import_views,
     _import_weights,
 )
-from brainstorm.files import PathLike, format_errors, intact
+from brainstorm.files import PathLike, intact, opened
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.optional import require
-from brainstorm.utils import atomic_file
 
 __all__ = ["from_onnx", "load_onnx", "save_onnx", "to_onnx"]
 
@@ -108,9 +108,9 @@ def load_onnx(
     """
     library = _body.onnx()
     decode_error = require("google.protobuf.message", "onnx").DecodeError
-    with format_errors(filename, "model in ONNX"):
+    with opened(filename, "model in ONNX") as stream:
         try:
-            model = library.load(os.fspath(filename))
+            model = library.load(stream)
             library.checker.check_model(model)
         except (decode_error, library.checker.ValidationError) as error:
             raise ValueError(str(error).strip()) from error

@@ -1,0 +1,256 @@
+"""Files on disk: read only if they are files, written whole or not at all, held by one training.
+
+What stands under a name may have been put there by anybody: a FIFO that nobody writes to keeps
+whoever opens it waiting for ever, a device has no end or takes what is written for a command. So
+everything here asks what it has got, and asks the open file where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from brainstorm.errors import FileFormatError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FileHold", "atomic_file", "check_regular", "open_regular"]
+
+#: What is no file, and what it is.
+SPECIAL = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+#: Opening neither waits for somebody else nor takes a terminal over.
+AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
+def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> None:
+    """Refuse what is no regular file.
+
+    Args:
+        filename: Its name.
+        found: What stands there.
+
+    Raises:
+        FileFormatError: A folder, FIFO, device or socket.
+    """
+    kind = stat.S_IFMT(found.st_mode)
+    if kind in SPECIAL:
+        raise FileFormatError(
+            f"{os.fspath(filename)!r}: expected a file, got {SPECIAL[kind]}. Copy what is meant "
+            f"into a file, and name that."
+        )
+
+
+@contextlib.contextmanager
+def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Yield a file that is open for reading.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FileFormatError: It is no regular file.
+    """
+    name = os.fspath(filename)
+    try:
+        check_regular(name, os.stat(name))  # opening some devices does something
+        handle = os.open(name, os.O_RDONLY | AT_ONCE)
+    except (FileNotFoundError, ValueError):  # no name has a NUL in it
+        raise FileNotFoundError(f"there is no file {name!r}") from None
+    with open(name, "rb", opener=lambda *_: handle) as file:
+        check_regular(name, os.fstat(handle))  # it may be another one by now
+        yield file
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def atomic_file(
+    path: str | os.PathLike[str], copies: Iterable[str | os.PathLike[str]] = ()
+) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what was written there becomes `path` at the end.
+
+    The file is flushed to the disk before it is renamed, so that `path` holds either its old
+    or its new content, whole, whenever the machine stops. On an error nothing is left behind; what
+    a process left behind that was killed is removed when `path` is written again. A link under
+    that name is replaced, not followed.
+
+    Whoever opens the temporary path with h5py says ``locking=False``: it is locked already.
+
+    Args:
+        path: The file.
+        copies: Other files in its folder that get the same content, before it does.
+
+    Raises:
+        OSError: The file cannot be written.
+        FileFormatError: Under its name is something else than a file.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} for {target.name!r}")
+    for name in (target, *copies):
+        with contextlib.suppress(FileNotFoundError):
+            check_regular(name, os.lstat(name))
+    _remove_abandoned(target)
+    handle, temporary = _locked_temporary(target)
+    try:
+        yield temporary
+        os.fsync(handle)
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        for copy in copies:
+            _copy(temporary, target, Path(copy))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(handle)
+    _sync_folder(target.parent)
+
+
+def _copy(source: Path, target: Path, copy: Path) -> None:
+    """Make `copy` hold what `source` does, at once, and without taking space where possible."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            os.link(source, temporary)
+        except OSError:  # a file system without links
+            shutil.copyfile(source, temporary)
+        temporary.replace(copy)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush to the disk which files a folder has."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked_temporary(target: Path) -> tuple[int, Path]:
+    """Return a new temporary file, open, that is locked while its process lives."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        with contextlib.suppress(OSError):  # a file system without locks
+            # Shared, as readers that ask for a lock of their own may come before it is closed.
+            _flock(handle, exclusive=False)
+        if os.path.exists(name):  # nobody took it for abandoned before it was locked
+            return handle, Path(name)
+        os.close(handle)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove the temporary files of `target` whose processes have ended."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
+        with contextlib.suppress(OSError):  # it is locked, or gone
+            check_regular(path, path.lstat())
+            with path.open("rb+") as file:  # some network drives lock only what can be written
+                _flock(file.fileno(), exclusive=True)
+                path.unlink()
+
+
+def _flock(handle: int, exclusive: bool) -> None:
+    if fcntl is None:
+        raise OSError("there are no locks")
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    fcntl.flock(handle, kind | fcntl.LOCK_NB)
+
+
+# -- one writer -----------------------------------------------------------------------------------
+
+#: What this process holds by locks: a forked child must not, it may outlive its parent.
+_held: set[int] = set()
+
+
+def _let_go_in_child() -> None:
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+class FileHold:
+    """The right to write a file again and again, of which there is one at a time.
+
+    It is a lock on ``.NAME.lock`` beside the file, which says who has it. It ends with `release`,
+    and with the process, however that ends. On file systems without locks everybody gets it.
+
+    Args:
+        path: The file.
+
+    Raises:
+        BlockingIOError: Somebody else has it; the text says who.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        target = Path(path).absolute()
+        self._lock = target.with_name(f".{target.name}.lock")
+        self._handle: int | None = None
+        about = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
+        try:
+            while self._handle is None:
+                self._handle = self._acquire()
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, about.encode(), 0)
+        except BlockingIOError:
+            raise
+        except OSError:  # no locks, or no place to write who has it
+            return
+
+    def _acquire(self) -> int | None:
+        """Return the lock; `None` where its file was just removed by who had it."""
+        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | NO_LINK | AT_ONCE, 0o666)
+        _held.add(handle)
+        try:
+            check_regular(self._lock, os.fstat(handle))
+            _flock(handle, exclusive=True)
+            if os.path.samestat(os.lstat(self._lock), os.fstat(handle)):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace")
+            _close(handle)
+            raise BlockingIOError(holder) from None
+        except BaseException:
+            _close(handle)
+            raise
+        _close(handle)
+        return None
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._handle in _held:
+            with contextlib.suppress(OSError):
+                self._lock.unlink()
+            _close(self._handle)
+        self._handle = None
+
+
+def _close(handle: int) -> None:
+    _held.discard(handle)
+    os.close(handle)

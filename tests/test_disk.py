@@ -1,0 +1,275 @@
+"""Files on disk: whole or not at all, regular ones only, and one writer at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brainstorm import disk
+from brainstorm.disk import FileHold, atomic_file, open_regular
+from brainstorm.errors import FileFormatError
+
+
+def test_an_atomic_file_replaces_the_old_one_with_ordinary_permissions(tmp_path):
+    target = tmp_path / "file.txt"
+    for text in ("old", "new"):
+        with atomic_file(target) as temporary:
+            assert temporary.parent == tmp_path
+            assert temporary != target
+            temporary.write_text(text)
+        assert target.read_text() == text
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["file.txt", "plain"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_crash_while_writing_leaves_what_was_there_and_no_temporary(tmp_path, existed, error):
+    target = tmp_path / "file.txt"
+    if existed:
+        target.write_text("old")
+    with pytest.raises(error):
+        _crash_while_writing(target, error)
+    assert os.listdir(tmp_path) == (["file.txt"] if existed else [])
+    assert not existed or target.read_text() == "old"
+
+
+def _crash_while_writing(target, error):
+    with atomic_file(str(target)) as temporary:
+        temporary.write_text("half of the n")
+        raise error
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    folder = str(tmp_path / "none")
+    with (
+        pytest.raises(FileNotFoundError, match=f"^there is no folder {folder!r} for 'file.txt'$"),
+        atomic_file(f"{folder}/file.txt"),
+    ):
+        pass
+
+
+def test_a_crash_while_renaming_leaves_no_temporary(tmp_path, monkeypatch):
+    def fail(path, target):
+        raise OSError(5, "the cable")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    for copies in ((), [tmp_path / "copy"]):
+        with (
+            pytest.raises(OSError, match="the cable"),
+            atomic_file(tmp_path / "file", copies) as file,
+        ):
+            file.write_text("x")
+        assert os.listdir(tmp_path) == []
+
+
+def test_what_killed_processes_left_behind_is_removed(tmp_path):
+    """But nothing that a living process, or this one, still writes, nor other files."""
+    left, other = tmp_path / ".file.txt.12345678.tmp", tmp_path / ".file.txt.mine.tmp"
+    for path in (left, other):
+        path.write_text("half of the n")
+    code = (
+        "import sys\nfrom brainstorm.disk import atomic_file\n"
+        f"with atomic_file({str(tmp_path / 'file.txt')!r}) as temporary:\n"
+        "    print(temporary, flush=True)\n    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        theirs = Path(process.stdout.readline().strip())
+        assert not left.exists()
+        with atomic_file(tmp_path / "file.txt") as ours, atomic_file(tmp_path / "file.txt"):
+            assert ours.exists()
+            assert theirs.exists()
+        process.kill()
+    assert theirs.exists()
+    with atomic_file(tmp_path / "file.txt"):
+        assert not theirs.exists()
+    assert sorted(os.listdir(tmp_path)) == [other.name, "file.txt"]
+
+
+def test_a_temporary_that_is_taken_for_abandoned_is_made_anew(tmp_path, monkeypatch):
+    real, removed = disk._flock, []
+
+    def remove_first(handle, exclusive):
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].unlink()
+        real(handle, exclusive)
+
+    monkeypatch.setattr(disk, "_flock", remove_first)
+    with atomic_file(tmp_path / "file.txt") as temporary:
+        temporary.write_text("new")
+    assert removed != [temporary]
+    assert (tmp_path / "file.txt").read_text() == "new"
+
+
+def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "fcntl", None)
+    left = tmp_path / ".file.txt.12345678.tmp"
+    left.write_text("half of the n")
+    with atomic_file(tmp_path / "file.txt") as temporary:
+        temporary.write_text("new")
+    assert sorted(os.listdir(tmp_path)) == [left.name, "file.txt"]
+
+
+# -- what is no file ------------------------------------------------------------------------------
+
+
+def _make_special(kind, path):
+    if kind == "a FIFO":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as end:
+            end.bind(str(path))
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a folder", "a device", "a socket"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
+    path = tmp_path / "it"
+    _make_special(kind, path)
+    text = f"^{re.escape(repr(str(path)))}: expected a file, got {kind}. Copy what is meant into a"
+    with pytest.raises(FileFormatError, match=text), open_regular(path):
+        pass
+    if kind != "a device":  # the link to it would be replaced
+        for names in ((path,), (tmp_path / "file", [path])):
+            with pytest.raises(FileFormatError, match=text), atomic_file(*names):
+                pass
+    assert os.listdir(tmp_path) == ["it"]
+
+
+def test_what_becomes_a_fifo_between_the_look_and_the_opening_is_refused(tmp_path, monkeypatch):
+    path, look = tmp_path / "it", os.stat
+    path.write_text("a file")
+
+    def swap(name, **options):
+        found = look(name, **options)
+        if name == str(path) and stat.S_ISREG(found.st_mode):
+            path.unlink()
+            os.mkfifo(path)
+        return found
+
+    monkeypatch.setattr(os, "stat", swap)
+    with pytest.raises(FileFormatError, match="expected a file, got a FIFO"), open_regular(path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["none", "a\0b"])
+def test_a_file_that_is_not_there_is_named(tmp_path, name):
+    path = str(tmp_path / name)
+    text = f"^there is no file {re.escape(repr(path))}$"
+    with pytest.raises(FileNotFoundError, match=text), open_regular(path):
+        pass
+
+
+def test_a_link_is_read_through_and_replaced_not_followed_when_it_is_written(tmp_path):
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "link").symlink_to("theirs")
+    with open_regular(tmp_path / "link") as file:
+        assert file.read() == b"theirs"
+    with atomic_file(tmp_path / "link") as temporary:
+        temporary.write_text("ours")
+    assert (tmp_path / "theirs").read_text() == "theirs"
+    assert (tmp_path / "link").read_text() == "ours"
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_copies_get_the_content_before_the_file_does(tmp_path, monkeypatch, has_links):
+    def no_links(*names):
+        raise OSError(1, "no links")
+
+    order, replace = [], Path.replace
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(
+        Path, "replace", lambda path, new: (order.append(new.name), replace(path, new))
+    )
+    with atomic_file(tmp_path / "file", [tmp_path / "a", str(tmp_path / "b")]) as temporary:
+        temporary.write_text("x")
+    assert order == ["a", "b", "file"]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(order, "x")
+
+
+# -- one writer -----------------------------------------------------------------------------------
+
+
+def test_a_file_is_held_by_one_until_it_lets_go(tmp_path):
+    path, whole = tmp_path / "file", f"process {os.getpid()} on {socket.gethostname()}, since "
+    first = FileHold(path)
+    with pytest.raises(BlockingIOError, match=f"^{re.escape(whole)}.*20..$"):
+        FileHold(path)
+    first.release()
+    assert os.listdir(tmp_path) == []
+    second = FileHold(path)
+    first.release()  # once is enough: it is not his any more
+    with pytest.raises(BlockingIOError, match=re.escape(whole)):
+        FileHold(path)
+    second.release()
+
+
+def test_a_process_that_is_killed_holds_nothing_and_its_children_neither(tmp_path):
+    code = (
+        "import os, sys, time\nfrom brainstorm.disk import FileHold\n"
+        f"hold = FileHold({str(tmp_path / 'file')!r})\n"
+        "child = os.fork()\n"
+        "if child == 0:\n    hold.release()\n    time.sleep(60)\n"
+        "print(child, flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        child = int(process.stdout.readline())
+        with pytest.raises(BlockingIOError, match=f"process {process.pid} on"):
+            FileHold(tmp_path / "file")
+        process.kill()
+        process.wait()
+        FileHold(tmp_path / "file").release()
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_lock_that_was_just_removed_is_made_anew(tmp_path, monkeypatch):
+    real, removed = disk._flock, []
+
+    def remove_first(handle, exclusive):
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].unlink()
+        real(handle, exclusive)
+
+    monkeypatch.setattr(disk, "_flock", remove_first)
+    hold = FileHold(tmp_path / "file")
+    with pytest.raises(BlockingIOError):
+        FileHold(tmp_path / "file")
+    hold.release()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["no locks", "a FIFO", "a link"])
+def test_where_nothing_can_be_locked_everybody_may_write(tmp_path, monkeypatch, kind):
+    other = tmp_path / "other"
+    if kind == "no locks":
+        monkeypatch.setattr(disk, "fcntl", None)
+    elif kind == "a FIFO":
+        os.mkfifo(tmp_path / ".file.lock")
+    else:
+        (tmp_path / ".file.lock").symlink_to(other)
+    for _ in range(2):
+        FileHold(tmp_path / "file").release()
+    assert not other.exists()

@@ -1,0 +1,178 @@
+"""Run files that somebody else has made: what they name is not written, and not removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+from brainstorm.data_iterators import Minibatches
+from brainstorm.errors import DescriptionError, TrainingError
+from brainstorm.ext.tensorboard import TensorBoardWriter
+from brainstorm.hooks import (
+    AverageWeights,
+    LogPlotter,
+    SaveCheckpoint,
+    SaveLogs,
+    SaveNetwork,
+    StopAfterEpoch,
+    WithAverages,
+)
+from brainstorm.tools import create_net_from_spec
+from brainstorm.training import AdamStepper, Trainer
+
+
+def data():
+    return Minibatches(5, default=np.ones((1, 10, 3)), targets=np.zeros((1, 10, 1)))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of a run file, and the present one; beside it there is something else."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter").write_text("dear aunt")
+    monkeypatch.chdir(tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def run(*hooks):
+    trainer = Trainer(AdamStepper(), verbose=False)
+    for hook in (SaveCheckpoint("run.hdf5", keep=2), *hooks, StopAfterEpoch(1)):
+        trainer.add_hook(hook)
+    trainer.train(create_net_from_spec("classification", 3, 2, "F2"), data())
+
+
+def change(change_trainer=lambda trainer: None, change_state=lambda state: None):
+    with h5py.File("run.hdf5", "r+") as file:
+        for name, function in (("trainer", change_trainer), ("state", change_state)):
+            content = json.loads(file[name][()])
+            function(content)
+            del file[name]
+            file[name] = json.dumps(content).encode()
+
+
+def go_on(file="run.hdf5", **paths):
+    trainer = Trainer.resume(file)
+    for name, path in paths.items():
+        trainer.hooks[name].filename = path
+    trainer.hooks["StopAfterEpoch"].max_epochs = 2
+    trainer.train(trainer.net, data())
+
+
+@pytest.mark.parametrize(
+    "kept", [["../mine/letter"] * 3, [[1]], None, [-1], [True], [1.5], "12", {"a": 1}]
+)
+def test_what_a_file_says_to_be_kept_is_no_path(folder, kept):
+    run()
+    change(change_state=lambda s: s["trainer"]["hooks"]["SaveCheckpoint"].update(kept=kept))
+    text = re.escape(f"kept: expected a list of numbers of updates, got {kept!r}")
+    with pytest.raises(TrainingError, match=text):
+        Trainer.resume("run.hdf5")
+    assert os.listdir("../mine") == ["letter"]
+
+
+@pytest.mark.parametrize("name", ["kept", "_updates"])
+def test_a_description_does_not_say_what_is_kept(folder, name):
+    run()
+    change(lambda trainer: trainer["hooks"]["SaveCheckpoint"].update({name: ["../mine/letter"]}))
+    with pytest.raises(DescriptionError, match=rf"SaveCheckpoint\.{name}\]: no description can"):
+        Trainer.resume("run.hdf5")
+
+
+@pytest.mark.parametrize("hook", ["SaveCheckpoint", "SaveNetwork", "SaveLogs"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../mine/letter", "ABSOLUTE/mine/letter", "link/letter", "./../runs/../mine/letter",
+        ".bashrc", "line\nbreak", "a\0b", "", "..", ".", "/", "below/net.hdf5", "../mine/",
+    ],
+)  # fmt: skip
+def test_a_stored_path_that_leads_elsewhere_is_refused(folder, hook, path):
+    os.symlink("../mine", "link")
+    os.mkdir("below")
+    run(SaveNetwork("net.hdf5"), SaveLogs("logs.hdf5"))
+    path = path.replace("ABSOLUTE", str(folder.parent))
+    change(lambda trainer: trainer["hooks"][hook].update(filename=path))
+    before = sorted(os.listdir())
+    text = re.escape(
+        f"hook {hook!r} ({hook}), filename: expected a file in the folder of the run file, or one "
+        f"that this script names (trainer.hooks[{hook!r}].filename = ...), got {path!r}."
+    )
+    with pytest.raises(TrainingError, match=f"^{text}"):
+        go_on()
+    assert (folder.parent / "mine/letter").read_text() == "dear aunt"
+    assert sorted(os.listdir()) == before
+
+
+def test_a_script_may_name_any_place_even_the_stored_one(folder):
+    path = str(folder.parent / "mine/letter")
+    run(SaveNetwork(path))
+    os.remove(path)
+    with pytest.raises(TrainingError, match="one that this script names"):
+        go_on()
+    go_on(SaveNetwork=path)
+    assert os.listdir("../mine") == ["letter"]
+    with pytest.raises(TrainingError, match=re.escape("filename: expected a path, got 5.")):
+        go_on(SaveNetwork=5)
+
+
+def test_whoever_goes_on_from_elsewhere_names_the_same_folder(folder, monkeypatch):
+    run(SaveLogs(folder / "logs.hdf5"))
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(TrainingError, match="got 'run.hdf5'"):
+        go_on("runs/run.hdf5")
+    go_on("runs/run.hdf5", SaveCheckpoint="runs/run.hdf5")
+    assert sorted(os.listdir("runs")) == ["logs.hdf5", "run-2.hdf5", "run-4.hdf5", "run.hdf5"]
+    assert sorted(os.listdir()) == ["mine", "runs"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "attribute"),
+    [
+        (lambda: WithAverages(SaveNetwork("../mine/net")), "filename"),
+        (lambda: LogPlotter("*", "../mine/plot.png"), "filename"),
+        (lambda: TensorBoardWriter("../mine/events"), "folder"),
+    ],
+)
+def test_every_hook_that_writes_is_asked_where(folder, hook, attribute):
+    run(AverageWeights(), hook())
+    with pytest.raises(TrainingError, match=rf"{attribute}: expected a file in the folder of the"):
+        go_on()
+
+
+def test_the_default_of_a_hook_is_a_stored_path_too(folder):
+    run(LogPlotter("*", name="plot"))
+    os.rename("run.hdf5", "../mine/run.hdf5")
+    with pytest.raises(TrainingError, match=r"hooks\['plot'\].filename = ...\), got 'plot.png'"):
+        go_on("../mine/run.hdf5", SaveCheckpoint="again.hdf5")
+
+
+# -- two runs -------------------------------------------------------------------------------------
+
+
+def test_of_two_runs_with_one_path_the_second_is_told_who_has_it(folder):
+    class Second(StopAfterEpoch):
+        def start(self, *args):
+            with pytest.raises(TrainingError) as caught:
+                run()
+            assert re.fullmatch(
+                r"hook 'SaveCheckpoint' \(SaveCheckpoint\), filename: expected a file that no "
+                rf"other training writes \(end that of 'process {os.getpid()} on .*, since .*', or "
+                r"name another file\), got 'run.hdf5'.",
+                str(caught.value),
+            )
+
+    run(Second(9, name="second"))
+    run()  # the first has ended
+    assert sorted(os.listdir()) == ["run-2.hdf5", "run.hdf5"]
+
+
+def test_what_is_no_file_is_refused_before_the_first_update(folder):
+    os.mkfifo("net.hdf5")
+    with pytest.raises(OSError, match="net.hdf5': expected a file, got a FIFO"):
+        run(SaveNetwork("net.hdf5"))
