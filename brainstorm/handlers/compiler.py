@@ -1,10 +1,11 @@
 """The system's C compiler: from source to a loaded function, by way of a cache on disk.
 
 The cache is the directory in BRAINSTORM_CACHE_DIR, or ``brainstorm`` in the user's cache
-directory. A library's name there consists of the hash of everything that it depends on (source,
-compiler, flags, processor) and the hash of its content. It appears by renaming, is loaded only if
-the content has that hash, and has to return the first hash when it is asked. So nothing has to be
-locked, and what is cut short, or comes from elsewhere, is built again.
+directory, where nobody else can write (see `kernel_cache`). A library's name there consists of the
+hash of everything that it depends on (source, compiler, flags, processor) and the hash of its
+content. It appears by renaming, is loaded only if the content has that hash, and has to return the
+first hash when it is asked. So nothing has to be locked, and what is cut short, or comes from
+elsewhere, is built again.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from brainstorm.handlers.compiler_flags import (
     find_flags,
     run_compiler,
 )
+from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
 from brainstorm.handlers.threads import load_library
 
-__all__ = ["cache_directory", "compiler_command", "describe", "is_available", "load"]
+__all__ = ["compiler_command", "describe", "is_available", "load"]
 
 LOG = logging.getLogger("brainstorm")
 
@@ -71,33 +73,6 @@ def describe() -> str:
     return f"C, compiled by {shlex.join(found.command)}, {threads} threads"
 
 
-def cache_directory() -> Path:
-    """Return where compiled libraries are kept; the directory may not exist yet."""
-    chosen = os.environ.get("BRAINSTORM_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home) / "brainstorm"
-
-
-@functools.lru_cache
-def _private_directory() -> Path:
-    return Path(tempfile.mkdtemp(prefix="brainstorm-"))
-
-
-def _writable_directory() -> Path:
-    """Return the cache directory if it is ours to write, otherwise one for this process."""
-    directory = cache_directory()
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        foreign = hasattr(os, "getuid") and directory.stat().st_uid != os.getuid()
-        if not foreign and os.access(directory, os.W_OK):
-            return directory
-    except OSError:
-        pass
-    return _private_directory()
-
-
 class _Compiler(NamedTuple):
     """A compiler: what compiled code depends on besides its source, or why it is of no use."""
 
@@ -108,7 +83,10 @@ class _Compiler(NamedTuple):
 
 
 def _compiler_here() -> tuple[Path, _Compiler]:
-    directory = _writable_directory()
+    try:
+        directory = trusted_directory()
+    except OSError as error:
+        return Path(), _Compiler(problem=str(error))
     return directory, _find_compiler(_commands(), directory)
 
 
@@ -214,7 +192,8 @@ def _find_library(directory: Path, seal: str, name: str) -> ctypes.CDLL | None:
 def _load_checked(path: Path, seal: str, name: str) -> ctypes.CDLL | None:
     """Load a library if it is what its name says."""
     try:
-        if _hash(path.read_bytes()) != path.stem.partition("-")[2]:
+        content = read_trusted(path)
+        if content is None or _hash(content) != path.stem.partition("-")[2]:
             return None
         library = load_library(str(path))
         ask = getattr(library, f"{name}_seal")
@@ -255,5 +234,6 @@ def _build(command: tuple[str, ...], flags: Flags, source: str, seal: str, direc
         if problem := run_compiler(flags.command(command, text, library, "-shared")):
             raise MissingDependencyError(f"{shlex.join(command)} failed: {problem}")
         path = directory / f"{seal}-{_hash(library.read_bytes())}.so"
+        library.chmod(0o700)
         os.replace(library, path)
         return path

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from brainstorm.errors import DeviceError, KernelError, MissingDependencyError
-from brainstorm.handlers import compiler
+from brainstorm.handlers import kernel_cache
 from brainstorm.handlers.pycuda.driver import Device, load_driver
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
@@ -128,7 +128,7 @@ def _loaded(text: str, device: Device) -> Any:
         raise DeviceError(
             f"kernels for {device.arch} cannot be loaded on {device.name} ({error}). Is the driver "
             f"older than the CUDA toolkit? Compare `nvidia-smi` and `nvcc --version`, and delete "
-            f"{compiler.cache_directory()}."
+            f"{kernel_cache.cache_directory()}."
         ) from error
 
 
@@ -142,12 +142,13 @@ def _cached(text: str, arch: str) -> bytes:
             f"CUDA toolkit and put the folder of nvcc on PATH."
         ) from error
     seal = hashlib.sha256("\n".join([version, arch, *OPTIONS, text]).encode()).hexdigest()
-    path = compiler.cache_directory() / f"{seal[:32]}.cubin"
     with contextlib.suppress(OSError):
-        return path.read_bytes()
+        path = kernel_cache.trusted_directory() / f"{seal[:32]}.cubin"
+        if (known := kernel_cache.read_trusted(path)) is not None:
+            return known
     image = compile_text(text, arch)
     with contextlib.suppress(OSError):  # without a cache it is compiled again next time
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = kernel_cache.trusted_directory() / f"{seal[:32]}.cubin"
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(image)
         os.replace(file.name, path)

@@ -1,0 +1,122 @@
+"""The folder of compiled code, into which nobody else can put anything.
+
+What lies there is run. So the folder and its files must belong to this user, and what leads to it
+to this user or the system; and nobody else may write any of it, but for folders like ``/tmp``,
+where nobody can replace what belongs to others. Then what was checked is what is loaded. Where it
+is otherwise, a folder of this process stands in, which is removed when the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from brainstorm.disk import open_regular
+
+__all__ = ["cache_directory", "read_trusted", "trusted_directory"]
+
+LOG = logging.getLogger("brainstorm")
+
+
+def cache_directory() -> Path:
+    """Return where compiled code should be kept; the directory may not exist, or not be ours."""
+    chosen = os.environ.get("BRAINSTORM_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home) / "brainstorm"
+
+
+def trusted_directory() -> Path:
+    """Return where compiled code is kept: the cache directory, or one of this process.
+
+    Raises:
+        OSError: Others can write wherever there could be one.
+    """
+    directory = cache_directory().absolute()
+    problem = _make(directory) or _problem(directory)
+    if not problem:
+        return Path(os.path.realpath(directory))
+    _warn(
+        f"compiled code is kept for this process alone, since {problem}. Name a folder in "
+        f"BRAINSTORM_CACHE_DIR that only you can write, or make this one so."
+    )
+    return _private_directory()
+
+
+def read_trusted(path: Path) -> bytes | None:
+    """Return the content of a file of ours in the folder; `None` if there is none."""
+    with contextlib.suppress(OSError):
+        if not path.is_symlink():
+            with open_regular(path) as file:
+                if not _others(os.fstat(file.fileno())):
+                    return file.read()
+    return None
+
+
+def _make(directory: Path) -> str:
+    """Make a folder and what leads to it, for nobody else; return why that cannot be done."""
+    try:
+        for path in (*reversed(directory.parents), directory):
+            if not path.is_dir():
+                path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        return f"{directory} cannot be made ({error})"
+    return "" if os.access(directory, os.W_OK | os.X_OK) else f"{directory} cannot be written"
+
+
+def _problem(directory: Path) -> str:
+    """Return why others could change what lies in a folder; nothing if they cannot."""
+    real = Path(os.path.realpath(directory))
+    try:
+        for path in dict.fromkeys((*directory.parents, directory, *real.parents)):
+            if path != real and (why := _others(os.lstat(path), is_above=True)):
+                return f"{path} {why}"
+        why = _others(os.lstat(real))
+    except OSError as error:
+        return f"{directory} cannot be looked at ({error})"
+    return why and f"{real} {why}"
+
+
+def _others(found: os.stat_result, is_above: bool = False) -> str:
+    """Return what lets others change a file or folder; `is_above` for what leads to the folder."""
+    if not hasattr(os, "geteuid"):  # Windows: folders of users are theirs
+        return ""
+    if found.st_uid != os.geteuid() and not (is_above and found.st_uid == 0):
+        return f"belongs to user {found.st_uid}"
+    keeps = stat.S_ISLNK(found.st_mode) or (is_above and found.st_mode & stat.S_ISVTX)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not keeps:
+        return f"can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
+    return ""
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    LOG.warning(text)
+
+
+#: The last folder of this process, or of the one that it was forked from.
+_private: list[Path] = []
+
+
+def _private_directory() -> Path:
+    if not _private or _problem(_private[-1]):
+        path = Path(tempfile.mkdtemp(prefix="brainstorm-"))
+        atexit.register(_remove, path, os.getpid())
+        if problem := _problem(path):
+            raise PermissionError(f"there is no place for compiled code: {problem}")
+        _private[:] = [path]
+    return _private[-1]
+
+
+def _remove(path: Path, owner: int) -> None:
+    """Remove a folder at the end of the process that has made it, not of its children."""
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)

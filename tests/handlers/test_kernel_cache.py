@@ -1,0 +1,150 @@
+"""The folder of compiled code: what others could have put there is not run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers import compiler, kernel_cache
+from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
+from tests.handlers.test_compiler import ask, needs_compiler, probe
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: FOREIGN FILES ARE NOT TESTED")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache that is ours, below a folder that is ours."""
+    folder = tmp_path / "above" / "cache"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(folder))
+    kernel_cache._warn.cache_clear()
+    return folder
+
+
+def make_foreign_link(cache):
+    cache.rename(cache.with_name("other"))
+    cache.symlink_to("other")
+    os.chown(cache, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def make_foreign(path):
+    os.chown(path, NOBODY, NOBODY)
+
+
+UNSAFE = {
+    "others write": (lambda c: c.chmod(0o777), r"/cache can be written by others \(mode 777\)"),
+    "a group writes": (lambda c: c.chmod(0o770), r"/cache can be written by others \(mode 770\)"),
+    "sticky": (lambda c: c.chmod(0o1777), r"/cache can be written by others \(mode 1777\)"),
+    "above": (lambda c: c.parent.chmod(0o777), r"/above can be written by others \(mode 777\)"),
+    "read only": (lambda c: c.chmod(0o500), "/cache cannot be written"),
+    "a file": (lambda c: (c.rmdir(), c.touch()), r"/cache cannot be made \(.*File exists"),
+    "foreign": (make_foreign, "/cache belongs to user 65534"),
+    "foreign above": (lambda c: make_foreign(c.parent), "/above belongs to user 65534"),
+    "foreign link": (make_foreign_link, "/cache belongs to user 65534"),
+}
+NEEDS_ROOT = {name for name in UNSAFE if name.startswith("foreign")}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=as_root if k in NEEDS_ROOT else ()) for k in UNSAFE]
+)
+def test_a_folder_that_others_can_write_is_not_used_and_a_warning_says_why(cache, kind, caplog):
+    if kind == "read only" and os.geteuid() == 0:
+        pytest.skip("ROOT MAY WRITE EVERYWHERE: READ-ONLY FOLDERS ARE NOT TESTED")
+    make, why = UNSAFE[kind]
+    make(cache)
+    found = [trusted_directory() for _ in range(2)]
+    assert found[0] == found[1] != cache
+    assert stat.S_IMODE(found[0].stat().st_mode) == 0o700
+    assert len(caplog.records) == 1
+    assert re.fullmatch(
+        f"compiled code is kept for this process alone, since /.*{why}.*. Name a folder in "
+        f"BRAINSTORM_CACHE_DIR that only you can write, or make this one so.",
+        caplog.text.partition("kernel_cache.py:")[2].partition(" ")[2].strip(),
+    )
+
+
+def test_folders_that_only_we_can_write_are_used(cache, tmp_path, monkeypatch, caplog):
+    cache.parent.chmod(0o1777)  # as /tmp is: nobody replaces what belongs to others
+    link = tmp_path / "link"
+    link.symlink_to(cache)
+    new = tmp_path / "new/cache"
+    for given, used in ((cache, cache), (link, cache), (new, new)):
+        monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(given))
+        assert trusted_directory() == used
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (new, new.parent)} == {0o700}
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["others write", "a group writes", "a link", "a FIFO", pytest.param("foreign", marks=as_root)],
+)
+def test_a_file_that_others_can_write_is_not_read(cache, kind):
+    path = cache / "file"
+    path.write_bytes(b"code")
+    assert read_trusted(path) == b"code"
+    if kind == "a link":
+        path.rename(cache / "other")
+        path.symlink_to("other")
+    elif kind == "a FIFO":
+        path.unlink()
+        os.mkfifo(path)
+    elif kind == "foreign":
+        make_foreign(path)
+    else:
+        path.chmod(0o666 if kind == "others write" else 0o660)
+    assert read_trusted(path) is None
+
+
+@needs_compiler
+@pytest.mark.parametrize("place", ["folder", "file"])
+def test_code_that_somebody_else_has_put_there_is_not_run(cache, place):
+    """Hash and seal are no secrets: everybody can make a library that has them."""
+    assert ask(compiler.load(probe(5), "probe")) == 5
+    (seal,) = {p.name[:32] for p in cache.iterdir() if b"probe_seal" in p.read_bytes()}
+    _, here = compiler._compiler_here()
+    shutil.rmtree(cache)
+    cache.mkdir()
+    evil = compiler._build(here.command, here.flags, probe(66)(seal), seal, cache)
+    (cache if place == "folder" else evil).chmod(0o777)
+    assert ask(compiler.load(probe(5), "probe")) == 5
+
+
+PROCESS = """
+import os, sys
+from brainstorm.handlers.kernel_cache import trusted_directory
+found = trusted_directory()
+child = os.fork()
+if child == 0:
+    assert trusted_directory() == found
+    sys.exit()
+os.waitpid(child, 0)
+assert found.is_dir()
+print(found)
+"""
+
+
+def test_private_folders_are_removed_at_the_end_of_the_process_that_made_them(cache):
+    cache.chmod(0o777)
+    done = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True)
+    assert done.stderr.startswith("compiled code is kept for this process alone, since ")
+    assert not os.path.exists(done.stdout.strip())
+    assert done.stdout.strip() != ""
+
+
+def test_where_others_can_write_everywhere_nothing_is_compiled(cache, monkeypatch):
+    cache.chmod(0o777)
+    monkeypatch.setattr(kernel_cache, "_private", [])
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(cache))
+    with pytest.raises(MissingDependencyError, match="no place for compiled code: .*/cache can be"):
+        compiler.load(probe(5), "probe")
