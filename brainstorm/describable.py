@@ -123,7 +123,20 @@ class Describable:
                     cls._check_attribute(name, hidden)
                     setattr(new, name, create_from_description(value))
         new.__init_from_description__(description)
+        new._check_complete()
         return new
+
+    def _check_complete(self) -> None:
+        """Refuse an object that lacks what its constructors keep of their arguments."""
+        for cls in type(self).__mro__:
+            if inspect.isfunction(init := vars(cls).get("__init__")):
+                code = init.__code__
+                for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+                    if name in code.co_names and not hasattr(self, name):
+                        raise DescriptionError(
+                            f": a {type(self).__name__} cannot be made without {name!r}. "
+                            f"get_description of one shows what belongs into it."
+                        )
 
     @classmethod
     def _check_attribute(cls, name: str, hidden: Container[str]) -> None:

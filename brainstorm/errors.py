@@ -31,6 +31,7 @@ __all__ = [
     "UnknownPathError",
     "UnknownTypeError",
     "ValidationError",
+    "shown",
     "unknown",
 ]
 
@@ -121,6 +122,23 @@ class KernelError(DeviceError):
 
 #: What code that trusts its data raises where these make no sense.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+#: Longer texts of values are cut in messages.
+MOST_SHOWN = 200
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, whatever it is: cut if it is long, its type if it has no text.
+
+    Args:
+        value: What was given.
+    """
+    try:
+        text = repr(value)
+    except Exception:  # a number of a million digits, a repr that fails
+        return f"a {type(value).__name__} that cannot be written"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def unknown(kind: str, name: object, choices: Iterable[object]) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "NetworkValidationError",
     "StructureValidationError",
     "ValidationError",
+    "as_array",
     "check_nesting",
     "convert_to_nested_indices",
     "copy_containers",
@@ -206,6 +207,28 @@ def flatten_items(nested: Mapping[str, Any], start: str = "") -> Iterator[tuple[
 def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
     """Return the dotted paths of all leaves of nested mappings."""
     return [path for path, _ in flatten_items(nested)]
+
+
+# -- arrays ---------------------------------------------------------------------------------------
+
+
+def as_array(value: Any, what: str) -> np.ndarray:
+    """Return what others call an array or a tensor as an array of NumPy.
+
+    Args:
+        value: What `numpy.asarray` takes.
+        what: What it stands for, for the message.
+
+    Raises:
+        ValidationError: NumPy cannot make an array of it.
+    """
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValidationError(
+            f"{what}: expected what numpy.asarray takes, got a {type(value).__name__} ({error}). "
+            f"Pass x.detach().cpu().float().numpy() of a tensor x of PyTorch."
+        ) from error
 
 
 # -- shapes: these use only `.shape` and `.reshape`, so they work on every handler's arrays ------

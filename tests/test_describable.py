@@ -259,6 +259,26 @@ def test_a_description_that_lacks_what_an_object_needs():
         create_from_description([{"x": {"@type": "Guarded"}}])
 
 
+@pytest.mark.parametrize(
+    ("description", "text"),
+    [
+        ({"@type": "ClipValues", "high": 1}, ": a ClipValues cannot be made without 'low'. get"),
+        ({"@type": "Bird", "name": "Tit"}, ": a Bird cannot be made without 'mate'"),
+        ({"@type": "Bird", "mate": None}, ": a Bird cannot be made without 'name'"),
+        ([{"@type": "SaveNetwork"}], ": a SaveNetwork cannot be made without 'filename'"),
+    ],
+)
+def test_what_a_constructor_keeps_belongs_into_the_description(description, text):
+    with pytest.raises(DescriptionError, match=f"^{re.escape(text)}"):
+        create_from_description(description)
+
+
+@pytest.mark.parametrize("name", ["thoughts", "nest"])
+def test_what_no_description_has_cannot_be_set_by_one(name):
+    with pytest.raises(DescriptionError, match=rf"^\[Bird.{name}\]: no description can set this$"):
+        create_from_description({"@type": "Bird", "name": "Tit", "mate": None, name: "x"})
+
+
 def test_a_description_without_end():
     endless = {"@type": "Guarded"}
     endless["name"] = endless

@@ -7,7 +7,7 @@ import pytest
 from brainstorm import errors, utils
 from brainstorm.errors import BrainstormError, unknown
 
-CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "unknown"]
+CLASSES = [getattr(errors, name) for name in errors.__all__ if name not in ("shown", "unknown")]
 
 #: What a caller who knows only Python's exceptions may catch.
 KINDS = {
@@ -82,3 +82,14 @@ def test_the_classes_of_2015_are_importable_from_utils():
 )
 def test_unknown_lists_choices_and_near_misses(arguments, text):
     assert unknown(*arguments) == text
+
+
+def test_values_are_shown_whatever_they_are():
+    class Broken:
+        def __repr__(self):
+            raise RuntimeError
+
+    assert errors.shown("a\n") == "'a\\n'"
+    assert errors.shown(10**300) == "1" + "0" * 199 + "..."
+    assert errors.shown(10**5000) == "a int that cannot be written"
+    assert errors.shown(Broken()) == "a Broken that cannot be written"

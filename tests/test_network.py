@@ -19,6 +19,7 @@ from brainstorm.errors import (
     NullBufferError,
     OutOfMemoryError,
     UnknownPathError,
+    ValidationError,
 )
 from brainstorm.files import write_network_file
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, compiler
@@ -724,6 +725,48 @@ def test_predict_says_what_it_misses():
         NetworkValidationError, match="one of: A.outputs.default, B.outputs.default"
     ):
         Network.from_layer(inp).predict(np.zeros((1, 1, 2)))
+
+
+@pytest.mark.parametrize("wanted", [5, 1.5, True, b"Out", ["Out"], {"Out": 1}])
+def test_the_name_of_an_output_is_a_text(wanted):
+    net, text = build("lstm", FLOAT64), "expected a path such as 'Output.outputs.predictions' or"
+    text = re.escape(f"output_name: {text} None, got {wanted!r}.")
+    with pytest.raises(NetworkValidationError, match=text):
+        net.predict(data_for(net)["default"], output_name=wanted)
+    net.output_name = wanted
+    with pytest.raises(NetworkValidationError, match=text):
+        net.predict(data_for(net)["default"])
+
+
+class Tensor:
+    """What PyTorch's tensors do where NumPy knows no such type, or there are gradients."""
+
+    shape, dtype = (1, 1, 2), "bfloat16"
+
+    def __init__(self, error):
+        self.error = error
+
+    def __array__(self, *args, **kwargs):
+        raise self.error
+
+
+TENSORS = [
+    RuntimeError("Can't call numpy() on Tensor that requires grad."),
+    TypeError("Got unsupported ScalarType BFloat16"),
+]
+
+
+@pytest.mark.parametrize("error", TENSORS)
+def test_tensors_that_are_no_arrays_are_refused_with_what_to_do(error):
+    net = Network.from_layer(Input({"default": ("T", "B", 2)}) >> FullyConnected(1))
+    text = (
+        f"expected what numpy.asarray takes, got a Tensor ({error}). Pass x.detach().cpu().float()"
+        f".numpy() of a tensor x of PyTorch."
+    )
+    with pytest.raises(ValidationError, match=f"^data: {re.escape(text)}$"):
+        net.predict(Tensor(error))
+    with pytest.raises(ValidationError, match=f"^data 'default': {re.escape(text)}$"):
+        net.provide_external_data({"default": Tensor(error)})
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -237,6 +237,10 @@ class Wrapper(DataIterator):
                 )
 
 
+#: Numbers above become infinite where a handler computes in float32.
+LARGEST = np.float64(np.finfo(np.float32).max)
+
+
 def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int, int]:
     """Return the (T, B) that all arrays have in common.
 
@@ -275,7 +279,9 @@ def check_finite(
     numbers: np.ndarray | None = None,
     start: int = 0,
 ) -> None:
-    """Refuse NaN and infinity: one of them spreads to all parameters in a single update.
+    """Refuse NaN, infinity, and what becomes that in float32.
+
+    One of them spreads to all parameters in a single update.
 
     Args:
         owner: The iterator.
@@ -297,17 +303,18 @@ def check_finite(
         )
 
 
-def find_non_finite(array: np.ndarray) -> tuple[Any, int, int] | None:
-    """Return the first number that is not finite, its time step and its sequence, if there is one.
+def find_non_finite(array: np.ndarray) -> tuple[str, int, int] | None:
+    """Return the first number that is not finite in float32, its time step and its sequence.
 
-    Needs no second array of that size unless there is.
+    Needs no second array of that size unless there is one.
     """
     with np.errstate(invalid="ignore"):
-        if array.size == 0 or (np.isfinite(array.min()) and np.isfinite(array.max())):
+        if array.size == 0 or (array.min() >= -LARGEST and array.max() <= LARGEST):
             return None
-    step, place = np.argwhere(~np.isfinite(array))[0][:2].tolist()
-    features = array[step, place]
-    return features[~np.isfinite(features)][0], step, place
+        wrong = ~(np.abs(array) <= LARGEST)
+    step, place = np.argwhere(wrong)[0][:2].tolist()
+    value = array[step, place][wrong[step, place]][0]
+    return f"{value} (infinite in float32)" if np.isfinite(value) else str(value), step, place
 
 
 def _check_array(owner: DataIterator, name: str, array: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from brainstorm.data_iterators.base_iterator import NUMBERS, Batch, check_finite
 from brainstorm.data_iterators.batches import PlannedBatches
-from brainstorm.utils import Array
+from brainstorm.utils import Array, as_array
 
 __all__ = ["BucketedMinibatches"]
 
@@ -48,7 +48,8 @@ class BucketedMinibatches(PlannedBatches):
         if "mask" in named_data:
             raise self._fail("expected data under other names: the mask is made here", "mask")
         self.data = {
-            name: [np.asarray(array) for array in arrays] for name, arrays in named_data.items()
+            name: [as_array(array, f"data {name!r}") for array in arrays]
+            for name, arrays in named_data.items()
         }
         self.seq_lens = self._check_sequences()
         shapes = {name: arrays[0].shape[1:] for name, arrays in self.data.items()}

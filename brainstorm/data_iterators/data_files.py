@@ -13,6 +13,7 @@ from brainstorm.disk import atomic_file
 from brainstorm.errors import FileFormatError, ValidationError, unknown
 from brainstorm.files import PathLike, opened
 from brainstorm.hdf5 import DataSet, Group, open_hdf5
+from brainstorm.utils import as_array
 
 __all__ = ["load_data", "save_data"]
 
@@ -73,7 +74,7 @@ def _write_group(group: Any, data: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             _write_group(group.create_group(name), value)
         else:
-            array = np.asarray(value)
+            array = as_array(value, f"save_data, {name!r}")
             if array.dtype.kind not in "biufcS":
                 raise ValidationError(
                     f"save_data, {name!r}: expected an array of numbers, got dtype {array.dtype}. "

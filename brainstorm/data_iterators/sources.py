@@ -15,6 +15,7 @@ from brainstorm.data_iterators.base_iterator import (
     check_finite,
 )
 from brainstorm.data_iterators.batches import PlannedBatches
+from brainstorm.utils import as_array
 
 __all__ = ["DatasetMinibatches", "IterableBatches"]
 
@@ -57,7 +58,7 @@ class IterableBatches(DataIterator):
                 raise self._fail(
                     f"expected dictionaries of arrays by data name, got a {type(batch).__name__}"
                 )
-            arrays = {name: np.asarray(array) for name, array in batch.items()}
+            arrays = {name: as_array(a, f"data {name!r}") for name, a in batch.items()}
             check_data(self, arrays)
             shapes = {name: array.shape[2:] for name, array in arrays.items()}
             if shapes != (self.data_shapes or shapes):
@@ -118,7 +119,10 @@ class DatasetMinibatches(PlannedBatches):
                     f"got {got}. Say what it consists of: names=(...)."
                 )
             item = dict(zip(self.names, item, strict=True))
-        return {name: np.atleast_1d(np.asarray(part)) for name, part in item.items()}
+        return {
+            name: np.atleast_1d(as_array(part, f"item {index}, {name!r}"))
+            for name, part in item.items()
+        }
 
     def _get_batch(self, indices: np.ndarray) -> Batch:
         indices = self.own(indices)

@@ -20,6 +20,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, UnknownPathError, unknown
 from brainstorm.network import Network
+from brainstorm.utils import as_array
 
 __all__ = ["load_state_dict"]
 
@@ -104,7 +105,7 @@ class _Tensors:
                 raise NetworkValidationError(unknown("tensor", key, sorted(self._state_dict)))
             return otherwise
         self.used.add(key)
-        return np.asarray(self._state_dict[key])
+        return as_array(self._state_dict[key], f"tensor {key!r}")
 
     def left(self) -> list[str]:
         """Return the names of the module's tensors that were not asked for."""

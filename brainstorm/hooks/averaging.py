@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import Hook, is_number
+from brainstorm.hooks.base import Hook, check_counts, is_number
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.optree import formula
 from brainstorm.utils import Array
@@ -142,7 +142,8 @@ class AverageWeights(Hook):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` returned."""
-        self._restored = dict(state)
+        check_counts(f"hook {self.__name__!r} (AverageWeights)", count=state["count"])
+        self._restored = {"count": state["count"], "average": state["average"]}
 
 
 class WithAverages(Hook):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from brainstorm.describable import Describable
-from brainstorm.errors import TrainingError, UnknownPathError, unknown
+from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
 from brainstorm.utils import flatten_keys
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "ROLES",
     "ForeignPath",
     "Hook",
+    "check_counts",
     "find_log",
     "find_values",
     "is_number",
@@ -162,7 +163,7 @@ class Hook(Describable):
     def fail(self, option: str, expected: str, got: Any) -> TrainingError:
         """Return the error that says what is wrong with an option."""
         where = f"hook {getattr(self, '__name__', None)!r} ({type(self).__name__})"
-        return TrainingError(f"{where}, {option}: expected {expected}, got {got!r}.")
+        return TrainingError(f"{where}, {option}: expected {expected}, got {shown(got)}.")
 
     def check_choice(self, option: str, value: Any, choices: tuple[str, ...]) -> None:
         """Raise the error of `fail` unless `value` is one of the choices."""
@@ -215,13 +216,33 @@ def _split(logs: Any, path: str) -> tuple[str | None, str]:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number and no truth value."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    """Return whether a value is a real number that a float can stand for, and no truth value."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def is_whole(value: Any, least: int = 1) -> bool:
     """Return whether a value is a whole number, an integer or not, of at least so much."""
     return is_number(value) and value >= least and value % 1 == 0
+
+
+def check_counts(where: str, **counts: Any) -> None:
+    """Check numbers that count something, in what was saved.
+
+    Raises:
+        TrainingError: One is no integer >= 0; the message has `where` and the name.
+    """
+    for name, count in counts.items():
+        if type(count) is not int or not 0 <= count < 2**63:
+            raise TrainingError(
+                f"{where}, {name}: expected an integer >= 0, got {shown(count)}. Is the file "
+                f"damaged?"
+            )
 
 
 def write_line(text: str) -> None:

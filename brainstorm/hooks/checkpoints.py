@@ -11,7 +11,7 @@ from typing import Any
 
 from brainstorm.describable import get_description
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import find_values, is_number, is_whole
+from brainstorm.hooks.base import check_counts, find_values, is_number, is_whole
 from brainstorm.hooks.savers import FileSaver, is_better
 
 __all__ = ["SaveCheckpoint"]
@@ -153,8 +153,10 @@ class SaveCheckpoint(FileSaver):
             TrainingError: It is something else.
         """
         kept, best = state["kept"], state["best_so_far"]
-        if not (isinstance(kept, list) and all(type(nr) is int and nr >= 0 for nr in kept)):
+        if not isinstance(kept, list):
             raise self.fail("kept", "a list of numbers of updates", kept)
+        for number in kept:
+            check_counts(f"hook {self.__name__!r} (SaveCheckpoint)", kept=number)
         if not (best is None or is_number(best)):
             raise self.fail("best_so_far", "a number or None", best)
         self._updates, self.best_so_far = list(kept), best

@@ -10,7 +10,7 @@ import numpy as np
 
 from brainstorm.errors import FileFormatError
 from brainstorm.files import RunFile, read_run_file
-from brainstorm.hooks.base import is_number, is_whole
+from brainstorm.hooks.base import check_counts, is_number, is_whole
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
@@ -142,7 +142,8 @@ class ReturnToCheckpoint(StopOnNan):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` returned."""
-        self.returns = int(state["returns"])
+        check_counts(f"hook {self.__name__!r} (ReturnToCheckpoint)", returns=state["returns"])
+        self.returns = state["returns"]
 
 
 def _time_of(filename: str) -> int:

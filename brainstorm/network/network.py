@@ -33,10 +33,10 @@ from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.external_data import split_batch
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.structure.lifetimes import plan_memory
-from brainstorm.structure.prediction import Prediction
+from brainstorm.structure.prediction import Prediction, check_output_name
 from brainstorm.structure.topology import check_topology
 from brainstorm.structure.tracing import Traces
-from brainstorm.utils import Array, copy_containers
+from brainstorm.utils import Array, as_array, copy_containers
 
 __all__ = ["Network"]
 
@@ -171,7 +171,7 @@ class Network(NetworkPasses, Describable):
         """
         if not isinstance(data, Mapping):
             names = self.input_names
-            data = {names[0] if len(names) == 1 else "default": np.asarray(data)}
+            data = {names[0] if len(names) == 1 else "default": as_array(data, "data")}
         prediction = self._find_prediction(output_name, tuple(data))
         path, structure, needed, given, missing = prediction
 
@@ -199,7 +199,7 @@ class Network(NetworkPasses, Describable):
         return np.concatenate(parts, axis=structure.first_feature_dim - 1)
 
     def _find_prediction(self, output_name: str | None, names: tuple[str, ...]) -> Prediction:
-        key = output_name or self.output_name, names
+        key = check_output_name(output_name or self.output_name), names
         if key not in self._predictions:
             self._predictions[key] = Prediction.of(self.layers, *key)
         return self._predictions[key]

@@ -18,7 +18,7 @@ from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.passes import Passes
 from brainstorm.structure.tracing import Traces
-from brainstorm.utils import Array
+from brainstorm.utils import Array, as_array
 
 __all__ = ["Data", "NetworkPasses"]
 
@@ -91,7 +91,7 @@ class NetworkPasses(NetworkParameters):
         arrays = {name: data[name] for name in inp.out_shapes if name in data}
         for name, array in arrays.items():
             if not isinstance(array, (np.ndarray, handler.array_type)):
-                arrays[name] = np.asarray(array)
+                arrays[name] = as_array(array, f"data {name!r}")
         for connection in inp.outgoing:
             array = arrays.get(connection.output_name)
             if isinstance(array, np.ndarray):

@@ -9,12 +9,13 @@ from brainstorm.errors import (
     MissingDataError,
     NetworkValidationError,
     UnknownPathError,
+    shown,
     unknown,
 )
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure
 
-__all__ = ["Prediction", "find_ancestors", "find_prediction"]
+__all__ = ["Prediction", "check_output_name", "find_ancestors", "find_prediction"]
 
 
 class Prediction(NamedTuple):
@@ -54,6 +55,20 @@ class Prediction(NamedTuple):
         return cls(path, layers[layer].get_shape(port), needed, given, missing)
 
 
+def check_output_name(wanted: Any) -> str | None:
+    """Return what is meant to be the path of an output, or `None`.
+
+    Raises:
+        NetworkValidationError: It is something else.
+    """
+    if wanted is None or isinstance(wanted, str):
+        return wanted
+    raise NetworkValidationError(
+        f"output_name: expected a path such as 'Output.outputs.predictions' or None, got "
+        f"{shown(wanted)}."
+    )
+
+
 def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
     """Return the path of the output that a user means.
 
@@ -67,6 +82,7 @@ def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
         LayerValidationError: The layer has no such output.
         NetworkValidationError: Several outputs could be meant.
     """
+    wanted = check_output_name(wanted)
     if wanted:
         layer, _, rest = wanted.partition(".")
         if layer not in layers:

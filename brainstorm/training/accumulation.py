@@ -9,7 +9,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_whole
+from brainstorm.hooks.base import check_counts, is_whole
 from brainstorm.optree.formula import formula
 from brainstorm.utils import Array
 
@@ -80,7 +80,7 @@ class GradientAccumulation(Describable):
         self._total = handler.zeros((size,))
         self._numbers = handler.zeros((2,))
         state, self._restored = self._restored or {"given": 0, "sequences": 0}, None
-        self.given, self.sequences = int(state["given"]), int(state["sequences"])
+        self.given, self.sequences = state["given"], state["sequences"]
         if "total" in state:
             if np.shape(state["total"]) != (size,):
                 raise TrainingError(
@@ -122,4 +122,6 @@ class GradientAccumulation(Describable):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` returned, at the next `start`."""
+        counts = {name: state[name] for name in ("given", "sequences")}
+        check_counts("GradientAccumulation.set_state", **counts)
         self._restored = dict(state)

@@ -33,8 +33,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.describable import Describable
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, shown
 from brainstorm.handlers.traces import Trace, Traceable
+from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.tracing import Traces
@@ -157,7 +158,9 @@ class TrainingStepper(Traceable, Describable):
         if name == "max_gradient_norm" and value is not None:
             allowed = POSITIVE
         if allowed is not None and value not in allowed:
-            raise TrainingError(f"{type(self).__name__}.{name}: expected {allowed}, got {value!r}.")
+            raise TrainingError(
+                f"{type(self).__name__}.{name}: expected {allowed}, got {shown(value)}."
+            )
         if name == "groups":
             value = checked_groups(self, value)
             if self._traces is not None:
@@ -413,7 +416,7 @@ class TrainingStepper(Traceable, Describable):
         """Take hyperparameters from `get_state` at once, the arrays at the next `start`.
 
         Raises:
-            TrainingError: The names are not those of this stepper.
+            TrainingError: The names are not those of this stepper, or a number makes no sense.
         """
         expected = {"steps", *self.hyperparameters}
         state = dict(state)
@@ -425,6 +428,7 @@ class TrainingStepper(Traceable, Describable):
                 f"{type(self).__name__}.set_state: expected {wanted}, got "
                 f"{', '.join(sorted(state))}. Is it the state of another stepper?"
             )
+        check_counts(f"{type(self).__name__}.set_state", steps=state["steps"])
         for name in self.hyperparameters:
             setattr(self, name, state[name])
         self._restored = state
@@ -444,7 +448,7 @@ class TrainingStepper(Traceable, Describable):
                     f"parameters, got {np.shape(saved[name])}. Is it the state of another network?"
                 )
             self.handler.set_from_numpy(self.state[name], saved[name])
-        self.steps = int(saved["steps"])
+        self.steps = saved["steps"]
 
 
 #: What `run` does by traces, and what it consists of. A class that replaces any of these is called

@@ -14,7 +14,7 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
-from brainstorm.hooks.base import ROLES, Hook, write_line
+from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
 from brainstorm.training.base_stepper import TrainingStepper
@@ -334,8 +334,9 @@ class Trainer(Describable):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` returned; hooks that are unknown here are passed over."""
-        self.current_epoch_nr = int(state["current_epoch_nr"])
-        self.current_update_nr = int(state["current_update_nr"])
+        counts = {name: state[name] for name in ("current_epoch_nr", "current_update_nr")}
+        check_counts("Trainer.set_state", **counts)
+        self.current_epoch_nr, self.current_update_nr = counts.values()
         self.logs = Logs.from_state(state["logs"])
         self.stepper.set_state(state["stepper"])
         for name, hook_state in state["hooks"].items():

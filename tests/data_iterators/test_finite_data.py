@@ -41,6 +41,23 @@ def test_arrays_in_memory(cls, bad):
         cls(*first, default=np.zeros((9, 12, 1)), x=data_with(bad))
 
 
+@pytest.mark.parametrize("bad", [1e300, -3.5e38])
+def test_what_is_infinite_in_float32_is_refused(bad):
+    data = data_with(0.0).astype(np.float64)
+    data[5, 7, 1] = bad
+    with refused(f"data 'x': expected finite numbers, got {bad} (infinite in float32) {PLACE}"):
+        Minibatches(3, x=data)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint64, np.int64, bool])
+def test_all_other_numbers_are_given(dtype):
+    data = np.ones((2, 3, 1), dtype)
+    if np.dtype(dtype).kind == "f":
+        largest = np.finfo(min(dtype, np.float32, key=lambda d: np.finfo(d).max)).max
+        data[0, :2, 0] = largest, -largest
+    assert next(Minibatches(3, shuffle=False, x=data)())["x"].tobytes() == data.tobytes()
+
+
 @pytest.mark.parametrize("cls", [Minibatches, SequenceChunks])
 def test_files_are_not_read_for_it(tmp_path, cls):
     data = data_with(np.nan)

@@ -1,4 +1,4 @@
-"""Run files that somebody else has made: what they name is not written, and not removed."""
+"""Run files that somebody else has made: neither what they name nor what they count is believed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from brainstorm.ext.tensorboard import TensorBoardWriter
 from brainstorm.hooks import (
     AverageWeights,
     LogPlotter,
+    ReturnToCheckpoint,
     SaveCheckpoint,
     SaveLogs,
     SaveNetwork,
@@ -23,7 +24,7 @@ from brainstorm.hooks import (
     WithAverages,
 )
 from brainstorm.tools import create_net_from_spec
-from brainstorm.training import AdamStepper, Trainer
+from brainstorm.training import AdamStepper, GradientAccumulation, Trainer
 
 
 def data():
@@ -40,8 +41,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-def run(*hooks):
+def run(*hooks, accumulation=None):
     trainer = Trainer(AdamStepper(), verbose=False)
+    trainer.stepper.accumulation = accumulation
     for hook in (SaveCheckpoint("run.hdf5", keep=2), *hooks, StopAfterEpoch(1)):
         trainer.add_hook(hook)
     trainer.train(create_net_from_spec("classification", 3, 2, "F2"), data())
@@ -65,13 +67,14 @@ def go_on(file="run.hdf5", **paths):
 
 
 @pytest.mark.parametrize(
-    "kept", [["../mine/letter"] * 3, [[1]], None, [-1], [True], [1.5], "12", {"a": 1}]
+    "kept", [["../mine/letter"] * 3, [[1]], None, [-1], [True], [1.5], "12", {"a": 1}, [10**50]]
 )
 def test_what_a_file_says_to_be_kept_is_no_path(folder, kept):
     run()
     change(change_state=lambda s: s["trainer"]["hooks"]["SaveCheckpoint"].update(kept=kept))
-    text = re.escape(f"kept: expected a list of numbers of updates, got {kept!r}")
-    with pytest.raises(TrainingError, match=text):
+    first = kept[0] if isinstance(kept, list) else kept
+    expected = "an integer >= 0" if isinstance(kept, list) else "a list of numbers of updates"
+    with pytest.raises(TrainingError, match=re.escape(f"kept: expected {expected}, got {first!r}")):
         Trainer.resume("run.hdf5")
     assert os.listdir("../mine") == ["letter"]
 
@@ -150,6 +153,41 @@ def test_the_default_of_a_hook_is_a_stored_path_too(folder):
     os.rename("run.hdf5", "../mine/run.hdf5")
     with pytest.raises(TrainingError, match=r"hooks\['plot'\].filename = ...\), got 'plot.png'"):
         go_on("../mine/run.hdf5", SaveCheckpoint="again.hdf5")
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [None, -1, 1.5, "3", [3], True, 2**63])
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        (("stepper", "steps"), "AdamStepper.set_state, steps"),
+        (("stepper", "accumulation", "given"), "GradientAccumulation.set_state, given"),
+        (("hooks", "AverageWeights", "count"), "hook 'AverageWeights' (AverageWeights), count"),
+        (("hooks", "back", "returns"), "hook 'back' (ReturnToCheckpoint), returns"),
+        (("current_update_nr",), "Trainer.set_state, current_update_nr"),
+    ],
+)
+def test_what_is_no_count_is_refused_with_its_name(folder, place, where, bad):
+    run(AverageWeights(), ReturnToCheckpoint(name="back"), accumulation=GradientAccumulation(2))
+
+    def spoil(state):
+        inner = state["trainer"]
+        for name in place[:-1]:
+            inner = inner[name]
+        inner[place[-1]] = bad
+
+    change(change_state=spoil)
+    text = re.escape(f"{where}: expected an integer >= 0, got {bad!r}. Is the file damaged?")
+    with pytest.raises(TrainingError, match=f"^{text}$"):
+        Trainer.resume("run.hdf5")
+
+
+@pytest.mark.parametrize("rate", [10**400, -(10**400), float("nan"), float("inf")])
+def test_hyperparameters_are_numbers_that_a_float_can_be(rate):
+    with pytest.raises(TrainingError, match=r"^AdamStepper.learning_rate: expected a finite nu"):
+        AdamStepper(rate)
 
 
 # -- two runs -------------------------------------------------------------------------------------
