@@ -30,6 +30,10 @@ __all__ = ["Chunk", "DataSet"]
 MOST_DEFLATED = 1032
 
 
+#: What a text is charged for beside its content: references to it may be packed, lists are not.
+TEXT_BYTES = 40
+
+
 class Chunk(NamedTuple):
     """Where a chunk of a data set lies."""
 
@@ -58,9 +62,10 @@ class DataSet:
 
     def read(self) -> Any:
         """Return the array (a number for shape ``()``), or for texts nested lists of them."""
-        array = self._read_array()
         if self.dtype is not None:
-            return array[()]
+            return self._read_array()[()]
+        self._file.charge(TEXT_BYTES * math.prod(self.shape))
+        array = self._read_array()
         cursor = Cursor(array.tobytes())
         texts = [self._file.text(cursor) for _ in range(array.size)]
         return np.array(texts, object).reshape(self.shape).tolist()

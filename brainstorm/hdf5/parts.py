@@ -122,6 +122,8 @@ def read_filters(message: Cursor) -> list[str]:
         number = message.number(2)
         if number not in names or version not in (1, 2):
             raise MalformedError(f"a data set has passed filter {number}, not gzip or shuffle")
+        if names[number] in filters:
+            raise MalformedError(f"a data set has passed the filter {names[number]} twice")
         length = message.number(2) if version == 1 else 0
         message.take(2)
         values = message.number(2)

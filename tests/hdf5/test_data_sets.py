@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import zlib
 
 import h5py
 import numpy as np
@@ -104,6 +105,27 @@ def _bomb(file):
     file["x"].id.write_direct_chunk((0,), b"\x78\x9c" + b"\0" * 100)
 
 
+def _many_names_of_one_text(file):
+    size = 4_000_000
+    file["one"] = ["a text"]
+    file.flush()
+    with open(file.filename, "rb") as raw:
+        raw.seek(file["one"].id.get_offset())
+        reference = raw.read(16)
+    file.create_dataset("x", (size,), h5py.string_dtype(), chunks=(size,), compression="gzip")
+    file["x"].id.write_direct_chunk((0,), zlib.compress(reference * size, 9))
+
+
+def _repeated(file, times, name):
+    options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    options.set_chunk((2**20,))
+    for _ in range(times):
+        getattr(options, f"set_{name}")(*[9] * (name == "deflate"))
+    space = h5py.h5s.create_simple((2**20,))
+    made = h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F64LE, space, options)
+    made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.zeros(2**20))
+
+
 def _external(file):
     file.create_dataset("x", (10,), "u1", external=[("/etc/passwd", 0, 10)])
 
@@ -125,6 +147,9 @@ def _committed(file):
         (_terabytes, "a data set lacks chunks, or has too many"),
         (_written_terabytes, "a data set lacks chunks, or has too many"),
         (_bomb, "a chunk has fewer bytes than its shape says"),
+        (_many_names_of_one_text, "refer to the same bytes again and again"),
+        (lambda f: _repeated(f, 31, "shuffle"), "a data set has passed the filter shuffle twice"),
+        (lambda f: _repeated(f, 2, "deflate"), "a data set has passed the filter deflate twice"),
         (_external, "a data set lies in other files"),
         (_virtual, "a data set is virtual, or in pieces that are not understood"),
         (_committed, "in other places|neither numbers nor texts|lacks its shape"),
