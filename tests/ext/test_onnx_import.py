@@ -1,5 +1,10 @@
 """ONNX models made elsewhere, as networks: written by hand here, computed by onnxruntime."""
 
+import cProfile
+import os
+import re
+import tracemalloc
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -7,8 +12,9 @@ import onnxruntime
 import pytest
 
 import brainstorm as bs
-from brainstorm.errors import NetworkValidationError, UnknownPathError
-from brainstorm.ext.onnx_exchange import from_onnx, to_onnx
+from brainstorm.errors import FileFormatError, NetworkValidationError, UnknownPathError
+from brainstorm.ext.onnx_exchange import from_onnx, load_onnx, to_onnx
+from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.handlers import NumpyHandler
 from brainstorm.training import AdamStepper, Trainer
 
@@ -666,6 +672,121 @@ def test_tensors_that_nobody_computes_are_named():
     model = onnx.parser.parse_model(f"{HEADER} refused {F4} {{ y = Add(x, z) }}")
     with pytest.raises(NetworkValidationError, match="tensor 'z' is used before it is computed"):
         from_onnx(model)
+
+
+ONLY = "no layer computes this operator, and of constants only these are computed: Abs, Add,"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ("c = Tile(a, big)", f"(Tile): {ONLY}"),
+        ("c = Resize(a, , s)", f"(Resize): {ONLY}"),
+        (
+            "d = Constant<value_string = 'a'>() c = RegexFullMatch<pattern = '(a+)+b'>(d)",
+            "value_st",
+        ),
+        ("c = OneHot(a, big, a)", f"(OneHot): {ONLY}"),
+        ("c = Loop<body = b () => () {}>(big, )", f"(Loop): {ONLY}"),
+        ("c = Range(zero, far, one)", "(Range): its constants have more elements than can be"),
+        ("c = Add(column, row)", "(Add): its constants have more elements than can be computed"),
+        ("c = Gather(long, many)", "(Gather): its constants have more elements than can be"),
+        ("c = Cast<to = 8>(a)", "(Cast): no layer computes with texts."),
+        ("c = Concat<axis = 0>(wide, wide, wide, wide)", "(Concat): its constants have more"),
+    ],
+)
+def test_what_constants_are_computed_of_is_bounded_before(nodes, message):
+    model = onnx.parser.parse_model(f"{HEADER} bomb {F4} {{ {nodes} y = Mul(x, c) }}")
+    held = {
+        "a": np.zeros(4, np.float32), "big": np.array([2**62]), "s": np.full(1, 2.0**40, "f4"),
+        "zero": np.array(0), "far": np.array(2**62), "one": np.array(1),
+        "column": np.zeros((20_000, 1), "f4"), "row": np.zeros((1, 20_000), "f4"),
+        "long": np.zeros((1, 20_000), "f4"), "many": np.zeros(20_000, "i8"),
+        "wide": np.zeros(4, "f4"),
+    }  # fmt: skip
+    for name, array in held.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    if "wide" in nodes:  # small again and again
+        chain = [f"c{i} = Concat<axis = 0>({', '.join([f'c{i - 1}'] * 40)})" for i in range(1, 9)]
+        text = f"c0 = Identity(wide) {' '.join(chain)} c = Identity(c8)"
+        parsed = onnx.parser.parse_model(f"{HEADER} bomb {F4} {{ {text} y = Mul(x, c) }}")
+        parsed.graph.initializer.extend(model.graph.initializer)
+        model = parsed
+    tracemalloc.start()
+    try:
+        with pytest.raises(NetworkValidationError, match=re.escape(message)):
+            from_onnx(model)
+        assert tracemalloc.get_traced_memory()[1] < 200e6
+    finally:
+        tracemalloc.stop()
+
+
+def _external(tmp_path, **place):
+    """Write a model whose matrix lies in another file."""
+    model = model_of(f"out {F4} {{ y = MatMul(x, W) }}", W=(4, 3))
+    (tensor,) = model.graph.initializer
+    (tmp_path / "weights").write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = tensor.EXTERNAL
+    for key, value in {"location": "weights", **place}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    return tmp_path / "net.onnx"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"location": "../weights"}, "tensor 'W' lies in '../weights', not beside the model"),
+        ({"location": "/etc/passwd"}, "tensor 'W' lies in '/etc/passwd', not beside the model"),
+        ({"location": "fifo"}, "/fifo': expected a file, got a FIFO"),
+        ({"offset": 8}, "cannot be read as a model"),
+        ({"length": 10**15}, "tensor 'W' is not in 'weights', or others are"),
+        ({"offset": -8}, "tensor 'W' is not in 'weights', or others are"),
+    ],
+)
+def test_weights_in_other_files_lie_beside_the_model(tmp_path, place, message):
+    os.mkfifo(tmp_path / "fifo")
+    assert load_onnx(_external(tmp_path)).parameters_size == 15
+    with pytest.raises(FileFormatError, match=re.escape(message)):
+        load_onnx(_external(tmp_path, **place))
+
+
+def test_the_bytes_of_another_file_are_read_once(tmp_path):
+    path = _external(tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer.append(model.graph.initializer[0])
+    model.graph.initializer[1].name = "V"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(FileFormatError, match="tensor 'V' is not in 'weights', or others are"):
+        load_onnx(path)
+
+
+@pytest.mark.parametrize("kind", ["chain", "outputs", "constants"])
+def test_large_models_are_read_in_linear_time(kind):
+    """Function calls are counted, not seconds, which depend on the machine."""
+
+    def calls(size):
+        steps = {
+            "chain": "".join(f"t{i + 1} = Relu(t{i}) " for i in range(size)),
+            "outputs": "".join(f"t{i + 1} = Relu(x) " for i in range(size)),
+            "constants": "".join(f"t{i + 1} = Neg(t{i}) " for i in range(size)),
+        }[kind]
+        outputs = range(1, size + 1) if kind == "outputs" else [size]
+        first = {"chain": "t0 = Relu(x)", "constants": "t0 = Neg(c)"}.get(kind, "")
+        last = "y = Mul(x, t{})" if kind == "constants" else ""
+        names = ["y"] if kind == "constants" else [f"t{i}" for i in outputs]
+        model = onnx.parser.parse_model(
+            f"{HEADER} large (float[N, 4] x) => ({', '.join(f'float[N, 4] {n}' for n in names)}) "
+            f"{{ {first} {steps} {last.format(size)} }}"
+        )
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, "f4"), "c"))
+        importer = Importer(model, {})
+        profile = cProfile.Profile()
+        profile.runcall(importer.read)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(400) < 2.5 * calls(200)
 
 
 def test_constants_that_are_huge_are_refused():

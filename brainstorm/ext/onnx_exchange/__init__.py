@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from brainstorm.disk import atomic_file
+from brainstorm.disk import atomic_file, open_regular
 from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register functions)
     _body,
     _export,
@@ -110,9 +110,34 @@ def load_onnx(
     decode_error = require("google.protobuf.message", "onnx").DecodeError
     with opened(filename, "model in ONNX") as stream:
         try:
-            model = library.load(stream)
+            model = library.load(stream, load_external_data=False)
+            _read_external(model.graph, os.path.dirname(os.fspath(filename)))
             library.checker.check_model(model)
         except (decode_error, library.checker.ValidationError) as error:
             raise ValueError(str(error).strip()) from error
     with intact(repr(os.fspath(filename)), "network"):
         return from_onnx(model, axes, handler)
+
+
+def _read_external(graph: Any, folder: str) -> None:
+    """Read the tensors of a graph that lie in other files: beside the model, each byte once."""
+    held = [a.t for node in graph.node for a in node.attribute if a.HasField("t")]
+    left: dict[str, int] = {}
+    for tensor in (*graph.initializer, *held):
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        name = place["location"]
+        if os.path.basename(name) != name:
+            raise ValueError(f"tensor {tensor.name!r} lies in {name!r}, not beside the model")
+        with open_regular(os.path.join(folder, name)) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = int(place.get("offset", 0))
+            length = int(place.get("length", size - start))
+            left[name] = left.get(name, size) - length
+            if not 0 <= start <= start + length <= size or left[name] < 0:
+                raise ValueError(f"tensor {tensor.name!r} is not in {name!r}, or others are")
+            file.seek(start)
+            tensor.raw_data = file.read(length)
+        tensor.data_location = tensor.DEFAULT
+        del tensor.external_data[:]

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import string
-from collections import Counter
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,11 +16,11 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, unknown
 from brainstorm.ext.onnx_exchange._body import BATCH, DOMAIN, ENTRY, FLOATS, TIME, onnx
-from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, find_needed, readers
+from brainstorm.ext.onnx_exchange._fold import Folder
+from brainstorm.ext.onnx_exchange._node import Entry, Node, find_needed, readers
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
-from brainstorm.optional import require
 from brainstorm.structure.architecture import INPUT
 
 __all__ = ["Importer"]
@@ -51,11 +51,14 @@ class Importer:
         self.uses = Counter(name for node in self.nodes for name in node.input)
         self.uses.update(output.name for output in self.graph.output)
         self._shared: set[str] = set()
+        self._numbers: dict[str, Any] = defaultdict(lambda: itertools.count(2))
         self.whole: set[str] = set()
         self.inputs: dict[str, tuple[Any, ...]] = {}
         self.lead = {"T": TIME, "B": BATCH}
         self.layouts = dict(layouts)
         self._read_inputs()
+        held = sum(array.size for array in self.tensors.values() if isinstance(array, np.ndarray))
+        self._folder = Folder(self.opset, held)
 
     # -- layers -----------------------------------------------------------------------------------
 
@@ -80,7 +83,8 @@ class Importer:
             output: Name of the output.
             **options: Options of the layer.
         """
-        name = _unique(node.layer_name, self.entries.keys() | {INPUT})
+        taken: ChainMap[str, Any] = ChainMap(self.entries, {INPUT: None})
+        name = self._unique(node.layer_name, taken)
         values = {
             key if "." in key else f"parameters.{key}": np.asarray(array)
             for key, array in (arrays or {}).items()
@@ -102,12 +106,21 @@ class Importer:
             node, "Expression", inputs, features, arrays, formula=text, parameters=shapes
         )
 
+    def _unique(self, name: str, taken: Container[str]) -> str:
+        """Return a name that is free, made of the one that is wanted."""
+        found = name
+        while found in taken:
+            found = f"{name}_{next(self._numbers[name])}"
+        return found
+
     def add_loss(self, name: str, shape: Sequence[int]) -> None:
         """Give a layer with a loss its targets and a `Loss`, so that it can be trained."""
         targets = next(n for n in ("targets", f"{name}_targets") if n not in self.inputs)
         self.inputs[targets] = ("T", "B", *shape)
         self.entries[name].inputs["targets"] = f"{INPUT}.{targets}"
-        self.entries[_unique("Loss", self.entries)] = Entry("Loss", {}, {"default": f"{name}.loss"})
+        self.entries[self._unique("Loss", self.entries)] = Entry(
+            "Loss", {}, {"default": f"{name}.loss"}
+        )
 
     def count_uses(self, node: Node, value: Value) -> float:
         """Return how many nodes use one of the inputs of a node, seen in whatever way."""
@@ -186,7 +199,7 @@ class Importer:
             known = {**sizes[info.name], **self.lead}
             shape = tuple(known.get(x, 1) for x in memory)
             name = "default" if len(given) == 1 else re.sub(r"\W", "_", info.name)
-            name = _unique(name, self.inputs)
+            name = self._unique(name, self.inputs)
             self.inputs[name] = ("T", "B", *shape[2:])
             axes = tuple((memory.index(letter),) for letter in letters)
             self.tensors[info.name] = value = Value(f"{INPUT}.{name}", shape, axes)
@@ -278,35 +291,13 @@ class Importer:
     def _read_node(self, node: Node, proto: Any) -> Any:
         is_known = not any(isinstance(tensor, Value) for tensor in node.inputs)
         if is_known:
-            return self._fold(node, proto)
+            return self._folder.fold(node, proto)
         if node.kind not in readers:
             raise node.fail(
                 f"no layer computes this operator. Those that can be read are: "
                 f"{', '.join(sorted(readers))}."
             )
         return readers[node.kind](self, node)
-
-    def _fold(self, node: Node, proto: Any) -> list[np.ndarray]:
-        """Compute what depends on constants alone."""
-        known = [tensor for tensor in node.inputs if tensor is not None]
-        if node.kind.startswith("Random") or node.kind in ("Bernoulli", "Multinomial"):
-            raise node.fail("no layer draws such numbers, and drawn once they would be constants.")
-        if node.kind == "ConstantOfShape":  # maybe of T and B: not to be allocated
-            value = node.options.get("value")
-            number = (
-                np.zeros(1, np.float32) if value is None else onnx().numpy_helper.to_array(value)
-            )
-            return [np.broadcast_to(number, known[0])]
-        if node.kind == "Expand":
-            return [np.broadcast_to(known[0], np.broadcast_shapes(known[0].shape, known[1]))]
-        if sum(array.size for array in known) > LARGEST:
-            raise node.fail("its constants have more elements than can be computed with here.")
-        has_lead = node.kind == "Cast" and np.isin(known[0], (TIME, BATCH, TIME * BATCH)).any()
-        if has_lead and node.options["to"] in FLOATS:
-            raise node.fail("no layer computes with T or B as numbers.")
-        evaluator = require("onnx.reference", "onnx").ReferenceEvaluator(proto, {"": self.opset})
-        names = [name for name in proto.input if name]
-        return evaluator.run(None, dict(zip(names, known, strict=True)))
 
     def _read_function(self, node: Node, function: Any) -> list[Value]:
         """Make the layer of which the function is the export."""
@@ -392,9 +383,3 @@ class Importer:
 
     def _channels_last(self) -> bool:
         return any(len(x) > 3 and x.endswith("C") for x in self.layouts.values())
-
-
-def _unique(name: str, taken: Container[str]) -> str:
-    if name not in taken:
-        return name
-    return next(n for i in itertools.count(2) if (n := f"{name}_{i}") not in taken)
