@@ -682,10 +682,7 @@ ONLY = "no layer computes this operator, and of constants only these are compute
     [
         ("c = Tile(a, big)", f"(Tile): {ONLY}"),
         ("c = Resize(a, , s)", f"(Resize): {ONLY}"),
-        (
-            "d = Constant<value_string = 'a'>() c = RegexFullMatch<pattern = '(a+)+b'>(d)",
-            "value_st",
-        ),
+        ('d = Constant<value_string = "a">() c = RegexFullMatch(d)', "expected numbers, got val"),
         ("c = OneHot(a, big, a)", f"(OneHot): {ONLY}"),
         ("c = Loop<body = b () => () {}>(big, )", f"(Loop): {ONLY}"),
         ("c = Range(zero, far, one)", "(Range): its constants have more elements than can be"),
@@ -781,11 +778,14 @@ def test_large_models_are_read_in_linear_time(kind):
             f"{{ {first} {steps} {last.format(size)} }}"
         )
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, "f4"), "c"))
+        for node in model.graph.node:
+            node.name = "same"
         importer = Importer(model, {})
         profile = cProfile.Profile()
         profile.runcall(importer.read)
         return sum(entry.callcount for entry in profile.getstats())
 
+    calls(1)  # what is imported and cached
     assert calls(400) < 2.5 * calls(200)
 
 
