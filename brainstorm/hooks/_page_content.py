@@ -150,7 +150,7 @@ def _sample(values: Sequence[float]) -> list[tuple[int, float]]:
     """Return (entry, value) of not too many entries, the last one among them."""
     step = math.ceil(len(values) / MOST_POINTS)
     chosen = range(len(values) - 1, -1, -step)
-    return [(x, values[x] if is_number(values[x]) else math.nan) for x in reversed(chosen)]
+    return [(x, float(values[x]) if is_number(values[x]) else math.nan) for x in reversed(chosen)]
 
 
 def _finite_parts(points: Sequence[tuple[int, float]]) -> Iterator[list[tuple[int, float]]]:

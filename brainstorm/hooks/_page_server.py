@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Mapping
@@ -16,7 +18,8 @@ __all__ = ["PageServer"]
 #: The loopback interface: no other machine can reach it.
 HOST = "127.0.0.1"
 
-#: Connections at a time; further ones are closed at once, so that nobody can exhaust the training.
+#: Connections at a time: the oldest makes room for a further one. So nobody exhausts the training,
+#: and whoever keeps connections shuts nobody out.
 MOST_CONNECTIONS = 16
 
 #: Seconds after which a connection that says nothing is closed.
@@ -78,7 +81,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *args: Any) -> None:
         self.pages: dict[bytes, Callable[[], tuple[str, str]]] = {}
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._open: dict[Any, None] = {}  # connections, the oldest first
         super().__init__(*args)
 
     def server_bind(self) -> None:
@@ -86,20 +89,17 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = HOST, self.socket.getsockname()[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._free.release()
-            raise
+        while len(self._open) >= MOST_CONNECTIONS:
+            with contextlib.suppress(OSError, StopIteration, KeyError):  # it has ended meanwhile
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+        self._open[request] = None
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep quiet about connections that break off."""
@@ -128,7 +128,7 @@ class _Request(BaseHTTPRequestHandler):
         self._answer(405 if code == 501 else code, "text/plain", "only GET is understood")
 
     def _answer(self, code: int, kind: str, text: str) -> None:
-        content = text.encode()
+        content = text.encode(errors="replace")  # names may hold what is no character
         self.close_connection = True
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,18 @@ if TYPE_CHECKING:
 __all__ = ["LivePage"]
 
 
+#: Seconds from one renewal to the next; browsers ask as often.
+PAUSE = 2.0
+
+
 class LivePage(Hook):
     """Show curves of all logs, the network, and its buffers with statistics, on a live page.
 
     The page is served by this process while the training goes on, to this machine alone (the
     address is on 127.0.0.1) and to those who know the random token in its address, which is printed
     at the start. It can be looked at and nothing else. Only while somebody looks at it, it costs
-    time: every two seconds, between two updates, as long as reading all buffers once takes.
+    time: every two seconds at most, however many look, between two updates, as long as reading all
+    buffers once takes.
 
     Args:
         port: The port; 0 is any that is free.
@@ -34,7 +40,9 @@ class LivePage(Hook):
         address: Of the page, while training; else `None`.
     """
 
-    __undescribed__ = {"_server": None, "_content": "", "_wanted": True, "_begin": 0.0}
+    __undescribed__ = {
+        "_server": None, "_content": "", "_wanted": True, "_begin": 0.0, "_renewed": -math.inf,
+    }  # fmt: skip
 
     role = "reader"
     idempotent = True
@@ -55,6 +63,7 @@ class LivePage(Hook):
         self._content = ""
         self._wanted = True
         self._begin = 0.0
+        self._renewed = -math.inf
 
     @property
     def address(self) -> str | None:
@@ -73,6 +82,7 @@ class LivePage(Hook):
 
         super().start(net, stepper, verbose, named_data_iters)
         self._content, self._wanted, self._begin = "", True, time.monotonic()
+        self._renewed = -math.inf
         frame = make_page(net, "{content}")
         pages = {
             "": lambda: ("text/html", frame.replace("{content}", self._ask())),
@@ -92,10 +102,11 @@ class LivePage(Hook):
         return self._content
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Renew the content if it was looked at since the last time."""
-        if self._wanted:
-            self._wanted = False
-            seconds = time.monotonic() - self._begin
+        """Renew the content if it was looked at since the last time, and that is a while ago."""
+        now = time.monotonic()
+        if self._wanted and now - self._renewed >= PAUSE:
+            self._wanted, self._renewed = False, now
+            seconds = now - self._begin
             heading = f"Epoch {epoch_nr}, update {update_nr}, after {seconds:.0f} s"
             self._content = make_content(net, logs, heading)
 

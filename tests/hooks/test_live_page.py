@@ -47,8 +47,9 @@ def ask(page, path="", method="GET", token=None, host=None, port=None):
 
 
 @pytest.fixture
-def look(train):
-    """Train with the page, and return what a function saw of it."""
+def look(train, monkeypatch):
+    """Train with the page, without pauses, and return what a function saw of it."""
+    monkeypatch.setattr("brainstorm.hooks.live_page.PAUSE", 0.0)
 
     def run(function, *hooks, **options):
         page = LivePage(verbose=False)
@@ -115,6 +116,41 @@ def test_asking_renews_the_content(look):
     first, second = look(twice)
     assert "<h1>Epoch 0, update 0" in first
     assert "<h1>Epoch 2, update 9" in second
+
+
+def test_however_many_look_the_content_is_renewed_once_in_two_seconds(look, monkeypatch):
+    clock, made = [100.0], []
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("brainstorm.hooks.live_page.PAUSE", 2.0)
+    monkeypatch.setattr(
+        "brainstorm.hooks.live_page.make_content", lambda *args: made.append(clock[0]) or ""
+    )
+
+    def watch(page):
+        for number in range(24 * 5):
+            clock[0] = 100.0 + number / 10
+            page._ask()  # one of 24 clients
+            page(2, number, page.trainer.net, None, page.trainer.logs)
+
+    look(watch)
+    assert made == [100.0, 102.0, 104.0, 106.0, 108.0, 110.0]
+
+
+def test_logs_may_hold_what_is_no_text_and_no_float(look):
+    class Odd(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            return {"\ud800<b>": 1.0, "huge": 10**400, "was huge": 10**400 if not epoch_nr else 1.0}
+
+    def look_again(page):
+        ask(page, "content")
+        page(1, 8, page.trainer.net, None, page.trainer.logs)
+        return ask(page, "content")
+
+    status, _, text = look(look_again, Odd("odd"))
+    assert status == 200
+    assert "<b>?&lt;b&gt;</b>" in text
+    assert "was huge" in text
+    assert "<b>huge</b>" not in text
 
 
 def test_nothing_is_done_while_nobody_looks(look, monkeypatch):
@@ -272,25 +308,25 @@ def test_what_is_no_http_is_harmless(look, request_bytes, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_only_so_many_connections(look, monkeypatch):
-    monkeypatch.setattr(page_server, "MOST_CONNECTIONS", 2)
+def test_idle_connections_make_room_for_others(look):
+    """Of which there are never more than so many."""
 
     def occupy(page):
         port = int(page.address.split(":")[2].split("/")[0])
-        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
         try:
-            with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
-                ask(page)
+            answers = [ask(page)[0] for _ in range(3)]
+            ended = [connection.recv(1) == b"" for connection in idle[:25]]
+            waiting = [t for t in threading.enumerate() if "process_request" in t.name]
+            return answers, ended, len(waiting)
         finally:
             for connection in idle:
                 connection.close()
-        for _ in range(100):
-            try:
-                return ask(page)[0]
-            except ConnectionError:
-                threading.Event().wait(0.05)
 
-    assert look(occupy) == 200
+    answers, ended, waiting = look(occupy)
+    assert answers == [200] * 3
+    assert all(ended)
+    assert waiting <= page_server.MOST_CONNECTIONS
 
 
 def test_only_loopback_is_bound(look):
