@@ -39,7 +39,13 @@ class Scorer(Describable):
         targets_name: Name of the Input's output with the targets.
         mask_name: Name of the Input's output with the mask ('T', 'B', 1); empty for none.
         name: Name in logs; the class name if not given.
+
+    Attributes:
+        criterion: ``'max'`` where more is better, ``'min'`` where less is: what hooks that look for
+            the best go by unless they are told. A class sets its own; `None` says nothing.
     """
+
+    criterion: str | None = None
 
     def __init__(
         self,
@@ -91,6 +97,8 @@ class Accuracy(Scorer):
     just one.
     """
 
+    criterion = "max"
+
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
         """Return the number (or, with a mask, the total weight) of rows that are right."""
         if true_labels.shape[1] > 1:
@@ -113,6 +121,8 @@ class Hamming(Scorer):
         name: See `Scorer`.
     """
 
+    criterion = "max"
+
     def __init__(
         self,
         threshold: float = 0.5,
@@ -133,6 +143,8 @@ class Hamming(Scorer):
 
 class MeanSquaredError(Scorer):
     """Half of the squared Euclidean distance to the targets, averaged over the rows."""
+
+    criterion = "min"
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
         """Return 0.5 times the sum of the squared differences."""

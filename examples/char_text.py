@@ -81,6 +81,8 @@ def _triples(codes):
 class BitsPerCharacter(Scorer):
     """The mean of -log2 p, p being the predicted probability of the true character."""
 
+    criterion = "min"
+
     def __call__(self, true_labels, predicted, mask=None):
         """Return the sum over the rows."""
         right = np.take_along_axis(predicted, true_labels.astype(int), axis=1)

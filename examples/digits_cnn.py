@@ -87,7 +87,7 @@ def train(net, training, validation, best_file):
     trainer.add_hook(ProgressBar())
     trainer.add_hook(ModifyStepperAttribute(Cosine(0.003, 0.0, EPOCHS)))
     trainer.add_hook(MonitorScores("validation_data", [Accuracy()], name="validation"))
-    trainer.add_hook(SaveBestNetwork("validation.total_loss", filename=best_file, criterion="min"))
+    trainer.add_hook(SaveBestNetwork("validation.total_loss", filename=best_file))
     trainer.add_hook(EarlyStopper("validation.total_loss", patience=15))
     trainer.add_hook(StopOnNan())
     trainer.add_hook(StopAfterEpoch(EPOCHS))

@@ -67,7 +67,7 @@ def main():
     trainer = bs.Trainer(MomentumStepper(learning_rate=0.3, momentum=0.9))
     trainer.train_scorers = [Accuracy()]
     trainer.add_hook(MonitorScores("validation_data", [Accuracy()], name="validation"))
-    best = SaveBestNetwork("validation.total_loss", criterion="min", name="best network")
+    best = SaveBestNetwork("validation.total_loss", name="best network")
     trainer.add_hook(best)
     trainer.add_hook(EarlyStopper("validation.total_loss", patience=15))
     trainer.add_hook(StopAfterEpoch(EPOCHS))

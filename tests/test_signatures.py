@@ -59,7 +59,7 @@ training.Trainer.train net, training_data_iter, **named_data_iters
 training.Trainer.evaluate net, **named_data_iters
 training.Trainer.add_hook hook
 hooks.Hook HOOK
-hooks.SaveBestNetwork log_name, filename=None, criterion='max', HOOK
+hooks.SaveBestNetwork log_name, filename=None, criterion=None, HOOK
 hooks.SaveLogs filename, name=None, timescale='epoch', interval=1
 hooks.SaveNetwork filename, name=None, timescale='epoch', interval=1
 hooks.MonitorLayerDeltas layer_name, HOOK
@@ -68,9 +68,9 @@ hooks.MonitorLayerInOuts layer_name, HOOK
 hooks.MonitorLayerParameters layer_name, HOOK
 hooks.MonitorLoss iter_name, HOOK
 hooks.MonitorScores iter_name, scorers, HOOK
-hooks.EarlyStopper log_name, patience=1, criterion='min', HOOK
+hooks.EarlyStopper log_name, patience=1, criterion=None, HOOK
 hooks.StopAfterEpoch max_epochs, HOOK
-hooks.StopAfterThresholdReached log_name, threshold, criterion='min', HOOK
+hooks.StopAfterThresholdReached log_name, threshold, criterion=None, HOOK
 hooks.StopOnNan logs_to_check=(), check_parameters=True, check_training_loss=True, HOOK
 hooks.StopOnSigQuit HOOK
 hooks.BokehVisualizer log_names, filename=None, timescale='epoch', interval=1, name=None,

@@ -12,7 +12,8 @@ from typing import Any
 from brainstorm.describable import get_description
 from brainstorm.errors import UnknownPathError
 from brainstorm.hooks.base import check_counts, find_values, is_number, is_whole
-from brainstorm.hooks.savers import FileSaver, is_better
+from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
+from brainstorm.hooks.savers import FileSaver
 
 __all__ = ["SaveCheckpoint"]
 
@@ -35,14 +36,15 @@ class SaveCheckpoint(FileSaver):
             with the number of updates: ``run-1200.hdf5`` beside ``run.hdf5``.
         best: Dotted path of a log, e.g. ``'validation.total_loss'``: of all states that were saved,
             the one where its last value was best is kept as ``run-best.hdf5``.
-        criterion: ``'min'`` or ``'max'``: which values of that log are better.
+        criterion: ``'min'`` or ``'max'``: which values of that log are better; `None` is what its
+            name or its scorer says.
 
     Attributes:
         best_so_far: The best value at a save, `None` before the first.
     """
 
     __undescribed__ = {"_updates": [], "best_so_far": None, "_saved_at": 0.0}
-    __default_values__ = {"minutes": None, "keep": 1, "best": None, "criterion": "min"}
+    __default_values__ = {"minutes": None, "keep": 1, "best": None, "criterion": None}
 
     def __init__(
         self,
@@ -53,10 +55,11 @@ class SaveCheckpoint(FileSaver):
         minutes: float | None = None,
         keep: int = 1,
         best: str | None = None,
-        criterion: str = "min",
+        criterion: str | None = None,
     ) -> None:
         super().__init__(filename, name, timescale, interval)
-        self.check_choice("criterion", criterion, ("min", "max"))
+        if criterion is not None:
+            self.check_choice("criterion", criterion, CRITERIA)
         if minutes is not None and not (is_number(minutes) and 0 <= minutes < math.inf):
             raise self.fail("minutes", "a number >= 0 or None", minutes)
         if not is_whole(keep):
@@ -81,7 +84,7 @@ class SaveCheckpoint(FileSaver):
 
         Raises:
             TrainingError: An iterator cannot tell its state, or the folder does not exist or
-                cannot be written.
+                cannot be written; or nothing says which values of `best` are better.
             DescriptionError: A hook, the stepper or a scorer cannot be described.
         """
         super().start(net, stepper, verbose, named_data_iters)
@@ -89,6 +92,8 @@ class SaveCheckpoint(FileSaver):
             if not (hasattr(iterator, "get_state") and hasattr(iterator, "resume_epoch")):
                 raise self.fail(name, "a DataIterator, which can be continued", iterator)
         get_description(self.trainer)
+        if self.best is not None:
+            find_criterion(self, self.criterion, self.best, net)
         self._saved_at = time.monotonic()
 
     def is_due(self, epoch_nr: int, update_nr: int, epoch_ended: bool) -> bool:
@@ -113,7 +118,7 @@ class SaveCheckpoint(FileSaver):
         if self.keep > 1:
             copies.append(self._name(update_nr))
             self._updates = [nr for nr in self._updates if nr != update_nr] + [update_nr]
-        if self.best is not None and self._improves(epoch_nr, logs):
+        if self.best is not None and self._improves(epoch_nr, net, logs):
             copies.append(self._name("best"))
         if not self._attempt(lambda: self._save(copies)):
             self.set_state(before)
@@ -130,14 +135,16 @@ class SaveCheckpoint(FileSaver):
         path = Path(self.filename)
         return str(path.with_name(f"{path.stem}-{what}{path.suffix}"))
 
-    def _improves(self, epoch_nr: int, logs: Mapping[str, Any]) -> bool:
+    def _improves(self, epoch_nr: int, net: Any, logs: Mapping[str, Any]) -> bool:
+        best = self.best or ""
         try:
-            value = find_values(logs, self.best or "")[-1]
+            value = find_values(logs, best)[-1]
         except UnknownPathError:
             if epoch_nr > 1:
                 raise
             return False  # what is logged at the end of epochs is not there yet
-        better = is_better(value, self.best_so_far, self.criterion)
+        criterion = find_criterion(self, self.criterion, best, net)
+        better = is_better(value, self.best_so_far, criterion)
         if better:
             self.best_so_far = value
         return better

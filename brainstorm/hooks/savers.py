@@ -17,10 +17,11 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.hooks.base import LOG, Hook, find_values
+from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.network import Network
 from brainstorm.utils import Array
 
-__all__ = ["FileSaver", "SaveBestNetwork", "SaveLogs", "SaveNetwork", "Saver", "is_better"]
+__all__ = ["FileSaver", "SaveBestNetwork", "SaveLogs", "SaveNetwork", "Saver"]
 
 
 class Saver(Hook):
@@ -176,7 +177,8 @@ class SaveBestNetwork(Saver):
     Args:
         log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``; its last value counts.
         filename: Where to save the network; `None` keeps its parameters in memory.
-        criterion: ``'max'`` or ``'min'``: which values are better.
+        criterion: ``'max'`` or ``'min'``: which values are better; `None` is what the log's name or
+            its scorer says.
         name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Look every so many epochs or updates.
@@ -201,14 +203,15 @@ class SaveBestNetwork(Saver):
         self,
         log_name: str,
         filename: str | os.PathLike[str] | None = None,
-        criterion: str = "max",
+        criterion: str | None = None,
         name: str | None = None,
         timescale: str = "epoch",
         interval: int = 1,
         verbose: bool | None = None,
     ) -> None:
         super().__init__(filename, name, timescale, interval, verbose)
-        self.check_choice("criterion", criterion, ("max", "min"))
+        if criterion is not None:
+            self.check_choice("criterion", criterion, CRITERIA)
         self.log_name = log_name
         self.criterion = criterion
         self.parameters: Array = None
@@ -221,14 +224,20 @@ class SaveBestNetwork(Saver):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Remember whose parameters will be kept."""
+        """Remember whose parameters will be kept, and check that it is known which are best.
+
+        Raises:
+            TrainingError: The hook was not told, and the log does not say it; or see `Saver`.
+        """
         super().start(net, stepper, verbose, named_data_iters)
         self._net = net
+        find_criterion(self, self.criterion, self.log_name, net)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log's last value is the best, and at the first call."""
         value = self._last_value(logs, update_nr)
-        better = is_better(value, self.best_so_far, self.criterion)
+        criterion = find_criterion(self, self.criterion, self.log_name, net)
+        better = is_better(value, self.best_so_far, criterion)
         if self._kept and not better:
             self.message(f"best {self.log_name} is {self.best_so_far}, at {self.best_t}")
         elif self._attempt(lambda: self._keep(net)) and better:
@@ -286,10 +295,3 @@ class SaveBestNetwork(Saver):
         self.best_t = state["best_t"]
         self._persistent = dict(state["persistent"])
         self._kept = bool(state["kept"])
-
-
-def is_better(value: float, best_so_far: float | None, criterion: str) -> bool:
-    """Return whether a value is better than the best before; NaN never is."""
-    if math.isnan(value) or best_so_far is None:
-        return not math.isnan(value)
-    return value > best_so_far if criterion == "max" else value < best_so_far

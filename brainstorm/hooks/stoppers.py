@@ -12,6 +12,7 @@ import numpy as np
 
 from brainstorm.errors import UnknownPathError
 from brainstorm.hooks.base import Hook, find_values, is_number
+from brainstorm.hooks.criteria import CRITERIA, find_criterion
 
 __all__ = [
     "EarlyStopper",
@@ -68,13 +69,48 @@ class StopAfterEpoch(_Stopper):
             raise StopIteration(f"reached max_epochs={self.max_epochs}")
 
 
-class EarlyStopper(_Stopper):
+class _LogStopper(_Stopper):
+    """A stopper that knows which values of a log are better."""
+
+    def __init__(
+        self,
+        log_name: str,
+        criterion: str | None,
+        name: str | None,
+        timescale: str,
+        interval: int,
+        verbose: bool | None,
+    ) -> None:
+        super().__init__(name, timescale, interval, verbose)
+        if criterion is not None:
+            self.check_choice("criterion", criterion, CRITERIA)
+        self.log_name = log_name
+        self.criterion = criterion
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Check that it is known which values are better.
+
+        Raises:
+            TrainingError: The hook was not told, and the log does not say it.
+        """
+        super().start(net, stepper, verbose, named_data_iters)
+        self.prefers_high(net)
+
+    def prefers_high(self, net: Any) -> bool:
+        """Return whether high values are better."""
+        return find_criterion(self, self.criterion, self.log_name, net) == "max"
+
+
+class EarlyStopper(_LogStopper):
     """Stop when a log has not become better for some time; NaN is never better.
 
     Args:
         log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``.
         patience: Stop when this many values follow the best one.
-        criterion: ``'min'`` or ``'max'``: which values are better.
+        criterion: ``'min'`` or ``'max'``: which values are better; `None` is what the log's name or
+            its scorer says.
         name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Look every so many epochs or updates.
@@ -87,36 +123,34 @@ class EarlyStopper(_Stopper):
         self,
         log_name: str,
         patience: int = 1,
-        criterion: str = "min",
+        criterion: str | None = None,
         name: str | None = None,
         timescale: str = "epoch",
         interval: int = 1,
         verbose: bool | None = None,
     ) -> None:
-        super().__init__(name, timescale, interval, verbose)
-        self.check_choice("criterion", criterion, ("min", "max"))
+        super().__init__(log_name, criterion, name, timescale, interval, verbose)
         if not is_number(patience) or not patience >= 1:
             raise self.fail("patience", "a number >= 1", patience)
-        self.log_name = log_name
         self.patience = patience
-        self.criterion = criterion
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if the best value is too old."""
         values = np.asarray(self.read(logs, self.log_name, update_nr), float)
-        costs = np.where(np.isnan(values), np.inf, -values if self.criterion == "max" else values)
+        costs = np.where(np.isnan(values), np.inf, -values if self.prefers_high(net) else values)
         best = costs.argmin() if costs.size else 0
         if len(costs) > best + self.patience:
             raise StopIteration(f"{self.log_name} was best {len(costs) - 1 - best} values ago")
 
 
-class StopAfterThresholdReached(_Stopper):
+class StopAfterThresholdReached(_LogStopper):
     """Stop when any value of a log has reached a threshold.
 
     Args:
         log_name: Dotted path of the log.
         threshold: The value to reach.
-        criterion: ``'min'``: values at or below it reach it; ``'max'``: at or above.
+        criterion: ``'min'``: values at or below it reach it; ``'max'``: at or above; `None` is what
+            the log's name or its scorer says.
         name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Look every so many epochs or updates.
@@ -127,25 +161,22 @@ class StopAfterThresholdReached(_Stopper):
         self,
         log_name: str,
         threshold: float,
-        criterion: str = "min",
+        criterion: str | None = None,
         name: str | None = None,
         timescale: str = "epoch",
         interval: int = 1,
         verbose: bool | None = None,
     ) -> None:
-        super().__init__(name, timescale, interval, verbose)
-        self.check_choice("criterion", criterion, ("min", "max"))
+        super().__init__(log_name, criterion, name, timescale, interval, verbose)
         if not is_number(threshold) or math.isnan(threshold):
             raise self.fail("threshold", "a number", threshold)
-        self.log_name = log_name
         self.threshold = threshold
-        self.criterion = criterion
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if the threshold was reached."""
         values = np.asarray(self.read(logs, self.log_name, update_nr), float)
-        reached = values <= self.threshold if self.criterion == "min" else values >= self.threshold
-        if reached.any():
+        reached = np.greater_equal if self.prefers_high(net) else np.less_equal
+        if reached(values, self.threshold).any():
             raise StopIteration(f"{self.log_name} reached {self.threshold}")
 
 

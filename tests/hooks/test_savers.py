@@ -98,14 +98,14 @@ def test_save_best_network(net, tmp_path, in_file, criterion, values, best):
 
 
 def test_best_network_counts_updates_on_that_timescale(net):
-    hook = SaveBestNetwork("valid.score", timescale="update")
+    hook = SaveBestNetwork("valid.score", criterion="max", timescale="update")
     hook(1, 17, net, None, logs_with(1.0))
     assert hook.best_t == 17
 
 
 @pytest.mark.parametrize("in_file", [False, True])
 def test_best_network_exists_from_the_first_call(net, tmp_path, in_file):
-    hook = SaveBestNetwork("valid.score", tmp_path / "best" if in_file else None)
+    hook = SaveBestNetwork("valid.score", tmp_path / "best" if in_file else None, "max")
     with pytest.raises(
         TrainingError, match=r"hook 'SaveBestNetwork' \(SaveBestNetwork\): there is no best network"
     ):
@@ -121,7 +121,7 @@ def test_best_network_exists_from_the_first_call(net, tmp_path, in_file):
 def test_best_network_of_a_network_that_was_filled_by_hand(net):
     net = bs.Network.from_architecture(net.architecture, handler=net.handler)
     shift(net, 2)
-    hook = SaveBestNetwork("valid.score")
+    hook = SaveBestNetwork("valid.score", criterion="max")
     hook(0, 0, net, None, {})
     assert set(hook.load_best_network().get("parameters")) == {2}
 
@@ -132,11 +132,14 @@ def test_a_missing_log_is_an_error_once_training_runs(train):
         match=r"unknown log 'valid.Acuracy'. Choices are: valid.total_loss, valid.Accuracy, "
         r"rolling_training.total_loss. Did you mean 'valid.Accuracy'",
     ):
-        train(SaveBestNetwork("valid.Acuracy"), MonitorScores("valid", [Accuracy()], name="valid"))
+        train(
+            SaveBestNetwork("valid.Acuracy", criterion="max"),
+            MonitorScores("valid", [Accuracy()], name="valid"),
+        )
 
 
 def test_what_it_says(net, capsys):
-    hook = SaveBestNetwork("valid.score", verbose=True, name="best")
+    hook = SaveBestNetwork("valid.score", criterion="max", verbose=True, name="best")
     hook.start(net, None, False, {})
     for epoch, values in enumerate([(1.0,), (1.0, 2.0), (1.0, 2.0, 0.0)]):
         hook(epoch, 5, net, None, logs_with(*values))
@@ -149,17 +152,17 @@ def test_what_it_says(net, capsys):
 def test_bad_criterion():
     with pytest.raises(
         TrainingError,
-        match=r"hook 'SaveBestNetwork' \(SaveBestNetwork\), criterion: expected 'max' or 'min', "
+        match=r"hook 'SaveBestNetwork' \(SaveBestNetwork\), criterion: expected 'min' or 'max', "
         r"got 'best'",
     ):
         SaveBestNetwork("a", criterion="best")
 
 
 def test_state_of_the_best_network(net):
-    hook = SaveBestNetwork("valid.score")
+    hook = SaveBestNetwork("valid.score", criterion="max")
     shift(net, 5)
     hook(3, 30, net, None, logs_with(1.0))
-    again = SaveBestNetwork("valid.score")
+    again = SaveBestNetwork("valid.score", criterion="max")
     again.set_state(hook.get_state())
     shift(net, 6)
     again.start(net, None, False, {})
@@ -454,7 +457,7 @@ def test_an_error_of_the_training_comes_first(net, batches, tmp_path, monkeypatc
 
 
 def test_what_a_checkpoint_keeps_while_the_disk_is_full(train, tmp_path, monkeypatch):
-    hook = SaveCheckpoint(tmp_path / "run", keep=2, best="Calendar")
+    hook = SaveCheckpoint(tmp_path / "run", keep=2, best="Calendar", criterion="min")
     train(Calendar(Disk(monkeypatch, 3)), hook, epochs=4)
     assert updates_in(tmp_path) == {"run": 16, "run-8": 8, "run-16": 16, "run-best": 16}
     assert hook.kept == [str(tmp_path / "run-8"), str(tmp_path / "run-16")]

@@ -60,7 +60,7 @@ def test_stop_after_epoch(train):
     ],
 )
 def test_early_stopper(options, values, expected):
-    assert stops(EarlyStopper("a.b", **options), *values) == expected
+    assert stops(EarlyStopper("a.b", **{"criterion": "min", **options}), *values) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,9 @@ def test_stop_after_threshold(criterion, values, expected):
     assert stops(StopAfterThresholdReached("a.b", 0.5, criterion), *values) == expected
 
 
-@pytest.mark.parametrize("hook", [EarlyStopper("a.c"), StopAfterThresholdReached("a.c", 1)])
+@pytest.mark.parametrize(
+    "hook", [EarlyStopper("a.c", criterion="min"), StopAfterThresholdReached("a.c", 1, "min")]
+)
 def test_a_missing_log_is_an_error_once_training_runs(hook):
     assert stops(hook, update_nr=0) is None
     with pytest.raises(UnknownPathError, match=r"unknown log 'a.c'. Choices are: a.b."):
@@ -87,7 +89,11 @@ def test_a_missing_log_is_an_error_once_training_runs(hook):
 
 @pytest.mark.parametrize(
     "hook",
-    [EarlyStopper("a"), StopAfterThresholdReached("a", 1), SaveBestNetwork("a")],
+    [
+        EarlyStopper("a", criterion="min"),
+        StopAfterThresholdReached("a", 1, "min"),
+        SaveBestNetwork("a", None, "min"),
+    ],
     ids=lambda hook: type(hook).__name__,
 )
 def test_logs_that_hold_further_logs_have_no_values(hook):

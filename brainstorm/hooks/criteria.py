@@ -1,0 +1,66 @@
+"""Criteria: whether low or high values of a log are the better ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from brainstorm.errors import TrainingError, unknown
+from brainstorm.hooks.base import Hook
+from brainstorm.scorers import Scorer
+
+__all__ = ["CRITERIA", "find_criterion", "is_better"]
+
+CRITERIA = ("min", "max")
+
+#: What in the name of a log says it.
+_WORDS = {"loss": "min", "error": "min", "accuracy": "max"}
+
+
+def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -> str:
+    """Return a criterion: what a hook was told, or else what the log says.
+
+    A log says it by its scorer (`Scorer.criterion`), or by being that of a Loss layer, or by a name
+    with ``loss``, ``error`` or ``accuracy`` in it.
+
+    Args:
+        hook: Who asks; the scorers are those of its trainer.
+        criterion: ``'min'``, ``'max'``, or `None` for what the log says.
+        log_name: Dotted path of the log.
+        net: The network.
+
+    Raises:
+        TrainingError: It was told nothing, and nothing says it.
+    """
+    if criterion is not None:
+        return criterion
+    scorers = _scorers_of(hook.trainer)
+    for scorer in scorers:
+        if scorer.criterion is not None and f".{log_name}".endswith(f".{scorer.__name__}"):
+            return scorer.criterion
+    name = log_name.rpartition(".")[2]
+    if name in getattr(net, "loss_layers", ()):
+        return "min"
+    for word, better in _WORDS.items():
+        if word in name.lower():
+            return better
+    expected = f"'min' or 'max', as nothing says which values of {log_name!r} are better"
+    names = sorted({scorer.__name__ for scorer in scorers})
+    hint = f" {unknown('scorer', name, names)}" if names and name not in names else ""
+    raise TrainingError(f"{hook.fail('criterion', expected, None)}{hint}")
+
+
+def _scorers_of(trainer: Any) -> list[Any]:
+    """Return the scorers of a trainer: its own, and those of its hooks and of hooks within them."""
+    if trainer is None:
+        return []
+    hooks = [getattr(hook, "hook", hook) for hook in trainer.hooks.values()]
+    groups = [trainer.train_scorers, *(getattr(hook, "scorers", ()) for hook in hooks)]
+    return [scorer for group in groups for scorer in group if isinstance(scorer, Scorer)]
+
+
+def is_better(value: float, best_so_far: float | None, criterion: str) -> bool:
+    """Return whether a value is better than the best before; NaN never is."""
+    if math.isnan(value) or best_so_far is None:
+        return not math.isnan(value)
+    return value > best_so_far if criterion == "max" else value < best_so_far

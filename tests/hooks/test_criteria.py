@@ -1,0 +1,129 @@
+"""Criteria: what is better follows from the log, and is asked for where it does not."""
+
+import pytest
+
+import brainstorm as bs
+from brainstorm.errors import TrainingError
+from brainstorm.hooks import (
+    AverageWeights,
+    EarlyStopper,
+    Hook,
+    MonitorScores,
+    SaveBestNetwork,
+    SaveCheckpoint,
+    StopAfterThresholdReached,
+    WithAverages,
+)
+from brainstorm.layers import FullyConnected, Input, Loss
+from brainstorm.scorers import Accuracy, Hamming, MeanSquaredError, Scorer
+
+
+class Cost(Scorer):
+    criterion = "min"
+
+
+class Gain(Scorer):
+    criterion = "max"
+
+
+class Mute(Scorer):
+    pass
+
+
+class Values(Hook):
+    """Logs values under any names, as a monitor with its scorers would."""
+
+    def __init__(self, values, scorers=(), name="validation"):
+        super().__init__(name)
+        self.values, self.scorers = values, scorers
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        return dict.fromkeys(names_of(self.scorers), self.values[epoch_nr])
+
+
+def names_of(scorers):
+    return [scorer.__name__ for scorer in scorers] or ["F1", "total_loss", "Accuracy"]
+
+
+LOGS = [
+    ("total_loss", (), "min"),
+    ("ErrorRate", [Mute(name="ErrorRate")], "min"),
+    ("top5_accuracy", [Mute(name="top5_accuracy")], "max"),
+    ("Accuracy", [Accuracy()], "max"),
+    ("right", [Accuracy(name="right")], "max"),
+    ("Hamming", [Hamming()], "max"),
+    ("MeanSquaredError", [MeanSquaredError()], "min"),
+    ("mse", [MeanSquaredError(name="mse")], "min"),
+    ("Cost", [Cost()], "min"),
+    ("loss_avoided", [Gain(name="loss_avoided")], "max"),
+]
+
+
+@pytest.mark.parametrize(("name", "scorers", "criterion"), LOGS, ids=[row[0] for row in LOGS])
+def test_hooks_know_what_is_better_from_the_log(train, name, scorers, criterion, tmp_path):
+    values = [2.0, 3.0, 1.0, 2.0]
+    best = SaveBestNetwork(f"validation.{name}")
+    saver = SaveCheckpoint(tmp_path / "run", best=f"validation.{name}")
+    stopper = EarlyStopper(f"validation.{name}", patience=2)
+    trainer = train(Values(values, scorers), best, saver, stopper, epochs=3)
+    assert best.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
+    assert saver.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
+    ended = trainer.logs.get("EarlyStopper")
+    assert ended == {"min": None, "max": [f"validation.{name} was best 2 values ago"]}[criterion]
+    trainer = train(Values(values, scorers), StopAfterThresholdReached(f"validation.{name}", 2.5))
+    assert trainer.current_epoch_nr == {"min": 0, "max": 1}[criterion]  # 2.0, and then 3.0
+
+
+def test_training_scores_and_those_of_wrapped_hooks_are_known(train):
+    best = SaveBestNetwork("averaged.right")
+    monitor = MonitorScores("valid", [Accuracy(name="right")], name="averaged")
+    train(AverageWeights(0.5), WithAverages(monitor), WithAverages(best))
+    assert best.best_so_far == max(best.trainer.logs["averaged.right"])
+    trainer = bs.Trainer(bs.training.SgdStepper(0.1))
+    trainer.train_scorers = [Cost(name="rate")]
+    stopper = EarlyStopper("rolling_training.rate")
+    trainer.add_hook(stopper)
+    stopper.start(None, None, False, {})
+
+
+def test_the_names_of_loss_layers_are_losses():
+    inp = Input({"default": ("T", "B", 3)})
+    hidden = inp >> FullyConnected(2, "tanh")
+    hidden >> Loss(name="First")
+    hidden >> Loss(name="Second")
+    net = bs.Network.from_layer(inp)
+    best = SaveBestNetwork("validation.Second")
+    net.initialize(0)
+    for value in (2.0, 1.0, 3.0):
+        best(1, 1, net, None, {"validation": {"Second": [value]}})
+    assert best.best_so_far == 1.0
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        EarlyStopper("validation.F1"),
+        StopAfterThresholdReached("validation.F1", 0.9),
+        SaveBestNetwork("validation.F1"),
+        SaveCheckpoint("run.hdf5", best="validation.F1"),
+    ],
+    ids=lambda hook: type(hook).__name__,
+)
+def test_what_nothing_says_is_asked_for_before_the_training(train, hook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kind = type(hook).__name__
+    with pytest.raises(
+        TrainingError,
+        match=rf"hook '{kind}' \({kind}\), criterion: expected 'min' or 'max', as nothing says "
+        r"which values of 'validation.F1' are better, got None\.\n",
+    ):
+        train(hook, MonitorScores("valid", [Mute(name="F1")], name="validation"))
+    assert hook.trainer.current_update_nr == 0
+    hook.criterion = "max"
+    hook.start(hook.trainer.net, hook.trainer.stepper, False, {})
+
+
+def test_a_misspelled_name_is_compared_with_those_of_the_scorers(train):
+    text = r"got None\. unknown scorer 'Acuracy'. Choices are: Accuracy. Did you mean 'Accuracy'\?"
+    with pytest.raises(TrainingError, match=text):
+        train(MonitorScores("valid", [Accuracy()], name="a"), EarlyStopper("a.Acuracy"))
