@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm.data_iterators import Minibatches, Undivided
 from brainstorm.errors import MissingDependencyError, UnknownPathError, ValidationError
+from brainstorm.hooks import MonitorLayerParameters, MonitorLoss, StopAfterEpoch
 from brainstorm.initializers import Gaussian
 from brainstorm.tools import (
     plot_activations,
@@ -17,6 +19,7 @@ from brainstorm.tools import (
     plot_weights,
 )
 from brainstorm.training import Logs
+from brainstorm.training.logs import Moment
 
 LOGS = Logs(
     training={"loss": [3.0, 2.0, 1.0], "a.b": [0.5]},
@@ -70,6 +73,58 @@ def test_logs_as_curves(tmp_path):
     assert axes.get_yscale() == "linear"
     figure.savefig(tmp_path / "logs.png")
     assert plot_logs(LOGS, "training.loss", log_scale=True).axes[0].get_yscale() == "log"
+
+
+def lines_of(figure):
+    axes = figure.axes[-1]
+    return {line.get_label(): line.get_xdata().tolist() for line in axes.lines}, axes.get_xlabel()
+
+
+@pytest.fixture
+def trained(sequences):
+    """A training of 5 epochs of 4 updates with monitors of other intervals."""
+    rnd = np.random.RandomState(0)
+    data = {"default": rnd.randn(3, 8, 3), "targets": rnd.randint(0, 2, (3, 8, 1))}
+    trainer = bs.Trainer(bs.training.SgdStepper(0.01), verbose=False)
+    trainer.add_hook(MonitorLoss("valid", name="validation"))
+    trainer.add_hook(MonitorLoss("valid", name="rarely", interval=2))
+    trainer.add_hook(MonitorLoss("valid", name="often", timescale="update", interval=3))
+    trainer.add_hook(MonitorLayerParameters("Lstm", name="late", interval=2))
+    trainer.add_hook(StopAfterEpoch(5))
+    trainer.train(sequences, Minibatches(2, **data), valid=Undivided(**data))
+    return trainer
+
+
+PLACES = {
+    "rolling_training": [1, 2, 3, 4, 5],
+    "validation": [0, 1, 2, 3, 4, 5],
+    "rarely": [0, 2, 4],
+    "often": [0, 0.75, 1.5, 2.25, 3, 3.75, 4.5],
+}
+
+
+def test_epochs_of_all_curves_lie_below_one_another(trained):
+    places, unit = lines_of(plot_logs(trained.logs, "*.total_loss"))
+    assert places == {f"{name}.total_loss": values for name, values in PLACES.items()}
+    assert unit == "epoch"
+    figure = plot_bands(trained.logs, "late")
+    assert {tuple(line.get_xdata()) for axes in figure.axes for line in axes.lines} == {(0, 2, 4)}
+    assert figure.axes[-1].get_xlabel() == "epoch"
+
+
+def test_logs_from_files_are_aligned_by_their_lengths(trained, tmp_path):
+    trained.logs.save_as_hdf5(tmp_path / "logs.hdf5")
+    logs = Logs.load_hdf5(tmp_path / "logs.hdf5")
+    places, unit = lines_of(plot_logs(logs, ["rolling*", "validation*"]))
+    assert places == {f"{x}.total_loss": PLACES[x] for x in ("rolling_training", "validation")}
+    assert unit == "epoch"
+    assert lines_of(plot_logs(logs, "often*"))[0]["often.total_loss"][-1] == 5
+
+
+def test_before_the_end_of_the_first_epoch_entries_are_all_that_is_known():
+    logs = Logs(often=[3.0, 2.0], once=[1.0])
+    logs.moments.update(often=Moment(1, 1, "update", 1), once=Moment(0, 0, "epoch", 1))
+    assert lines_of(plot_logs(logs)) == ({"often": [0, 1], "once": [0]}, "entry")
 
 
 def test_logs_that_hold_no_numbers_are_left_out():

@@ -32,6 +32,9 @@ __all__ = [
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STYLES = ("-", "--", ":", "-.")
 
+#: What a trainer logs itself, at the end of every epoch.
+TRAINING = "rolling_training"
+
 #: Of curves with up to so many entries each is marked.
 MARKED = 30
 
@@ -39,7 +42,11 @@ MARKED = 30
 def plot_logs(
     logs: Mapping[str, Any], names: str | Sequence[str] = "*", log_scale: bool = False
 ) -> Any:
-    """Plot logs as curves over their entries.
+    """Plot logs as curves over the epochs: 0 is before the training, 1 after the first epoch.
+
+    What is logged by updates lies between. Logs that were read from a file begin at epoch 0 and end
+    at the last one, but those that have as many entries as there are epochs begin at 1. Where there
+    is no log of the training itself, curves are drawn over their entries, and the axis says so.
 
     Args:
         logs: The logs of a trainer.
@@ -58,14 +65,19 @@ def plot_logs(
             raise UnknownPathError(unknown("log", pattern, known))
         found.update((path, known[path]) for path in paths)
     figure, axes = _figure(8, 5)
-    for number, (path, values) in enumerate(found.items()):
-        if len(values) and all(isinstance(value, Real) for value in values):
-            _draw_curve(axes, number, values, path)
+    curves = {
+        path: values
+        for path, values in found.items()
+        if len(values) and all(isinstance(value, Real) for value in values)
+    }
+    places, unit = _places(logs, {path: len(values) for path, values in curves.items()})
+    for number, (path, values) in enumerate(curves.items()):
+        _draw_curve(axes, number, places[path], values, path)
     if axes.lines:
         axes.legend(fontsize=9)
     if log_scale:
         axes.set_yscale("log")
-    axes.set_xlabel("entry")
+    axes.set_xlabel(unit)
     _finish_curves(axes)
     return figure
 
@@ -73,6 +85,7 @@ def plot_logs(
 def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
     """Plot what monitors of layers have logged: averages as curves, in bands from min to max.
 
+    They lie over the epochs, as in `plot_logs`.
     ``MonitorLayerGradients('Hidden')`` logs the gradients of each parameter under
     ``MonitorGradients_Hidden``, say.
 
@@ -92,15 +105,16 @@ def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
         raise UnknownPathError(unknown("log of a monitor", monitors, sorted({*names.values()})))
     figure = _new_figure(8, 1 + 1.6 * len(found))
     rows = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
+    places, unit = _places(logs, {path: len(known[path]) for path in found})
     for number, (axes, path) in enumerate(zip(rows, found, strict=True)):
-        path = path.removesuffix(".avg")
+        x, path = places[path], path.removesuffix(".avg")
         low, middle, high = (known[f"{path}.{kind}"] for kind in ("min", "avg", "max"))
         color = COLORS[number % len(COLORS)]
-        axes.fill_between(range(len(middle)), low, high, color=color, alpha=0.25, linewidth=0)
-        axes.plot(middle, color=color)
+        axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0)
+        axes.plot(x, middle, color=color)
         axes.set_title(path, fontsize=10, loc="left")
         _finish_curves(axes)
-    rows[-1].set_xlabel("entry")
+    rows[-1].set_xlabel(unit)
     return figure
 
 
@@ -213,11 +227,34 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     return figure, figure.add_subplot()
 
 
-def _draw_curve(axes: Any, number: int, values: Sequence[float], label: str) -> None:
+def _places(logs: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[dict[str, Array], str]:
+    """Return where the entries of each log lie, and in which unit: epochs if these are known."""
+    places = {path: _epochs_of(logs, path, count) for path, count in lengths.items()}
+    if all(epochs is not None for epochs in places.values()):
+        return places, "epoch"
+    return {path: np.arange(count) for path, count in lengths.items()}, "entry"
+
+
+def _epochs_of(logs: Mapping[str, Any], path: str, count: int) -> Array | None:
+    """Return after how many epochs the entries of a log were made; `None` if that is unknown."""
+    moments = getattr(logs, "moments", {})
+    last, training = (moments.get(name) for name in (path.partition(".")[0], TRAINING))
+    before = np.arange(1 - count, 1)
+    if last is not None and last.timescale == "epoch":
+        return last.epoch + last.interval * before
+    if last is not None and training is not None:
+        return (last.update + last.interval * before) * (training.epoch / training.update)
+    if last is not None or not logs.get(TRAINING):
+        return None
+    epochs = max(len(values) for _, values in flatten_items(logs[TRAINING]))
+    return np.linspace(count == epochs, epochs, count)
+
+
+def _draw_curve(axes: Any, number: int, places: Array, values: Sequence[float], label: str) -> None:
     marker = "." if len(values) <= MARKED else None
     style = STYLES[number // len(COLORS) % len(STYLES)]
     color = COLORS[number % len(COLORS)]
-    axes.plot(values, label=label, marker=marker, color=color, linestyle=style)
+    axes.plot(places, values, label=label, marker=marker, color=color, linestyle=style)
 
 
 def _finish_curves(axes: Any) -> None:

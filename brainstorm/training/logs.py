@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import h5py
@@ -25,9 +25,25 @@ from brainstorm.hooks.base import find_log
 from brainstorm.training.columns import BLOCK, Column
 from brainstorm.utils import flatten_keys, get_brainstorm_info
 
-__all__ = ["Logs"]
+__all__ = ["Logs", "Moment"]
 
 FORMAT = "Logs file v1.0"
+
+
+class Moment(NamedTuple):
+    """When something was recorded, and how often it is.
+
+    Attributes:
+        epoch: Epochs so far.
+        update: Updates so far.
+        timescale: ``'epoch'`` or ``'update'``.
+        interval: It is recorded every so many of them.
+    """
+
+    epoch: int
+    update: int
+    timescale: str
+    interval: int
 
 
 class Logs(dict[str, Any]):
@@ -35,7 +51,15 @@ class Logs(dict[str, Any]):
 
     ``logs['validation']['Accuracy']`` and ``logs['validation.Accuracy']`` are the same list. Of
     4096 floats or ints a list becomes a `Column`, which can be read in the same ways.
+
+    Attributes:
+        moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; files
+            do not keep them.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.moments: dict[str, Moment] = {}
 
     def __missing__(self, path: str) -> Any:
         return find_log(dict(self), path)

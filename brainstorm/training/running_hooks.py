@@ -10,7 +10,7 @@ from typing import Any
 
 from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
-from brainstorm.training.logs import Logs
+from brainstorm.training.logs import Logs, Moment
 
 __all__ = ["RunningHooks"]
 
@@ -106,14 +106,19 @@ class RunningHooks:
         except StopIteration as reason:
             entry, stop = reason.value, True
         entry, stop = team.share((entry, stop))
-        self.record(hook.__name__, entry, hook.run_verbosity)
+        self.record(hook.__name__, entry, hook.run_verbosity, hook.timescale, hook.interval)
         return stop
 
-    def record(self, name: str, entry: Any, verbose: bool) -> None:
+    def record(
+        self, name: str, entry: Any, verbose: bool, timescale: str = "epoch", interval: int = 1
+    ) -> None:
         """Append an entry to the logs, send it to the logger, and print it if that is wanted."""
+        trainer = self._trainer
         self._logs.append(name, entry)
+        if entry is not None:
+            counts = trainer.current_epoch_nr, trainer.current_update_nr
+            self._logs.moments[name] = Moment(*counts, timescale, interval)
         if LOG.isEnabledFor(logging.INFO):
-            trainer = self._trainer
             for path, value in _leaves(name, entry):
                 LOG.info(
                     "epoch %d, update %d, %s: %s",
