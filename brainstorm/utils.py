@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import re
@@ -57,6 +58,7 @@ __all__ = [
     "progress_bar",
     "silence",
     "sort_by_index_key",
+    "warn_once",
 ]
 
 #: An array of whatever type the handler in use works on.
@@ -277,6 +279,16 @@ def format_bytes(number: int) -> str:
             return f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
+
+
+_warnings_given: set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """Log a warning, unless it was given before: copies and reloaded networks do not repeat it."""
+    if text not in _warnings_given:
+        _warnings_given.add(text)
+        logging.getLogger("brainstorm").warning(text)
 
 
 def get_brainstorm_info() -> bytes:

@@ -72,8 +72,8 @@ class Layer(Traceable):
     is_inplace: bool = False
     #: Whether a training pass computes something else than another pass.
     depends_on_mode: bool = False
-    #: Whether the output of one time step depends on the inputs of others; true of itself where
-    #: an output has a context.
+    #: Whether the output of one time step depends on its place or on the inputs of others; true of
+    #: itself where an output has a context.
     time_coupled: bool = False
     #: Whether its output ``loss`` is part of the sum that is minimized.
     has_loss: bool = False

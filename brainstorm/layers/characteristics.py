@@ -22,7 +22,7 @@ class Characteristics:
         is_inplace: Its output is the memory of its input.
         can_backprop: Some input delta or gradient comes out of its backward pass.
         depends_on_mode: A training pass computes something else than another pass.
-        time_coupled: Outside training, the output of one time step depends on other steps.
+        time_coupled: Outside training, the output of a time step depends on its place or on others.
         needs_in_backward: What of the forward pass the backward pass reads.
         computes_no_input_deltas_for: Inputs that get no delta.
         computes_no_gradients_for: Parameters that get no gradient.

@@ -33,6 +33,7 @@ class LearnedPositionalEncodingLayerImpl(Layer):
     """Implements `LearnedPositionalEncoding`."""
 
     is_traceable = True
+    time_coupled = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
     expected_kwargs = {"max_length": integer(minimum=1).required()}
     needs_in_backward = ()

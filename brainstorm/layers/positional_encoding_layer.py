@@ -32,6 +32,7 @@ class PositionalEncodingLayerImpl(Layer):
     """Implements `PositionalEncoding`."""
 
     is_traceable = True
+    time_coupled = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
     needs_in_backward = ()
     accepts_null_deltas = True

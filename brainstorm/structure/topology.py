@@ -1,26 +1,34 @@
-"""Checks on the graph of layers as a whole: can everything be reached, can anything be trained."""
+"""Checks on the graph of layers as a whole: can everything be reached, can anything be trained.
+
+What is no error and yet hardly meant is a warning, given once; it names the layer and the line that
+mends it. Whoever means it says so in the way that the warning tells.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.structure.architecture import INPUT
+from brainstorm.utils import warn_once
 
-__all__ = ["check_topology"]
+__all__ = ["check_topology", "warn_of_one_sequence"]
 
 Layers = Mapping[str, Any]
 
-logger = logging.getLogger(__name__)
+#: Names of the inputs with what a loss compares its predictions with.
+_TARGETS = frozenset(("targets", "labels"))
+
+#: From so many steps on it is asked whether they are rows.
+_MANY_STEPS = 10
 
 
 def check_topology(layers: Layers) -> None:
     """Check a network's layers, given in topological order.
 
     Layers with parameters that lead to no loss, while others do, are logged as a warning: they are
-    never trained.
+    never trained. So are rectified layers that lead straight into a loss.
 
     Raises:
         NetworkValidationError: A layer cannot be reached from the Input, or there are losses but
@@ -46,7 +54,58 @@ def check_topology(layers: Layers) -> None:
             f"an output 'loss' to a Loss layer: out - 'loss' >> Loss()."
         )
     if losses and idle:
-        logger.warning("no path leads from %s to a loss: never trained.", _names(idle))
+        warn_once(f"no path leads from {_names(idle)} to a loss: never trained.")
+    _warn_of_rectified_predictions(layers)
+
+
+def _warn_of_rectified_predictions(layers: Layers) -> None:
+    for name, loss in layers.items():
+        if not _TARGETS & set(loss.in_shapes) or "default" in loss.computes_no_input_deltas_for:
+            continue
+        for connection in sorted(loss.incoming):
+            source = layers[connection.start_layer]
+            if connection.input_name == "default" and _ends_in_rectifier(source):
+                linear = f"{source.type_name}(..., activation='linear')"
+                warn_once(
+                    f"layer {source.name!r} ({source.type_name}) is rectified and leads straight "
+                    f"into {name!r} ({loss.type_name}): it predicts nothing below 0, and learns "
+                    f"nothing where it gives 0. Write {linear}; if it is meant so, {linear} >> "
+                    f"Elementwise('rel')."
+                )
+
+
+def _ends_in_rectifier(layer: Any) -> bool:
+    """Return whether a layer does, of those that may do so by default: which have parameters."""
+    activation = getattr(layer, "activation", layer.kwargs.get("activation"))
+    facts = layer.characteristics
+    return activation in ("rel", "relu") and facts.has_parameters and not facts.time_coupled
+
+
+def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
+    """Warn if all data of a training are one sequence, and nothing in the network cares for time.
+
+    They are rows, then, that were given as steps.
+
+    Args:
+        layers: The layers of the network.
+        T: The length of the only batch of an epoch.
+        B: Its number of sequences.
+    """
+    if B == 1 and T >= _MANY_STEPS and not any(map(_couples_time, layers.values())):
+        warn_once(
+            f"layer {INPUT!r}: all data are one sequence of {T} steps, but no layer couples steps. "
+            f"If they are {T} rows, give them as (1, {T}, ...): data.swapaxes(0, 1). All else "
+            f"being equal, the loss is their mean then, and now their sum."
+        )
+
+
+def _couples_time(layer: Any) -> bool:
+    """Return whether the steps of a sequence have to do with each other in a layer."""
+    facts = layer.characteristics
+    joins = not (facts.has_loss or facts.has_stats) and any(
+        not shape.scales_with_time for shape in layer.out_shapes.values()
+    )
+    return facts.time_coupled or joins
 
 
 def _reach(layers: Layers, start: Iterable[str], forward: bool) -> set[str]:

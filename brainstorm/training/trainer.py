@@ -17,6 +17,7 @@ from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
+from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
@@ -210,6 +211,8 @@ class Trainer(Describable):
                 f"Trainer.train, epoch {self.current_epoch_nr}: the training_data_iter "
                 f"({type(iterator).__name__}) gave no batch."
             )
+        if progress.given == 1 and self.team.size == 1:
+            warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
         progress.in_epoch = False
         self.team.merge_statistics(net)
         scores = merge_scores(self.team.gather(progress.scores))

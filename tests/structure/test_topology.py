@@ -2,13 +2,34 @@
 
 import logging
 
+import numpy as np
 import pytest
 
+from brainstorm import utils
+from brainstorm.data_iterators import Minibatches
 from brainstorm.errors import NetworkValidationError
-from brainstorm.layers import FullyConnected, Input, Layer, Loss, SoftmaxCE
+from brainstorm.hooks import StopAfterEpoch
+from brainstorm.layers import (
+    CTC,
+    BatchNorm,
+    Convolution2D,
+    Elementwise,
+    FullyConnected,
+    Input,
+    Layer,
+    Loss,
+    PositionalEncoding,
+    Recurrent,
+    Reverse,
+    SigmoidCE,
+    SoftmaxCE,
+    SquaredError,
+)
 from brainstorm.network import Network
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.topology import warn_of_one_sequence
+from brainstorm.training import SgdStepper, Trainer
 
 
 def test_a_loss_that_no_parameter_leads_to():
@@ -65,3 +86,123 @@ def test_what_the_input_does_not_reach():
     inp >> joint
     source >> joint
     Network.from_layer(inp)
+
+
+# -- what is hardly meant --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def warnings(monkeypatch, caplog):
+    """Return a function that gives the texts of the warnings so far, as if none had been before."""
+    monkeypatch.setattr(utils, "_warnings_given", set())
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def wire(*hidden, loss=SquaredError, features=(4,), targets=(2,), port="targets"):
+    """Return the network of layers between an Input and a loss."""
+    inp = Input({"default": ("T", "B", *features), "targets": ("T", "B", *targets)})
+    last, out = inp, loss(name="Out")
+    for layer in hidden:
+        last >>= layer
+    last >> out - "loss" >> Loss()
+    inp - "targets" >> port - out
+    return Network.from_layer(inp)
+
+
+RECTIFIED = {
+    "squared error": lambda: wire(FullyConnected(2, name="Fc")),
+    "softmax": lambda: wire(FullyConnected(3, name="Fc"), loss=SoftmaxCE, targets=(1,)),
+    "sigmoids": lambda: wire(FullyConnected(2, "relu", name="Fc"), loss=SigmoidCE),
+    "labels": lambda: wire(FullyConnected(3, name="Fc"), loss=CTC, targets=(1,), port="labels"),
+    "images": lambda: wire(
+        Convolution2D(2, (1, 1), name="Fc"), features=(3, 3, 1), targets=(3, 3, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RECTIFIED)
+def test_a_rectified_prediction_is_a_warning_once(warnings, kind):
+    net = RECTIFIED[kind]()
+    (text,) = warnings()
+    layer, loss = net.layers["Fc"].type_name, net.layers["Out"].type_name
+    assert text == (
+        f"layer 'Fc' ({layer}) is rectified and leads straight into 'Out' ({loss}): it predicts "
+        f"nothing below 0, and learns nothing where it gives 0. Write {layer}(..., "
+        f"activation='linear'); if it is meant so, {layer}(..., activation='linear') >> "
+        f"Elementwise('rel')."
+    )
+    net.initialize(1)
+    net.copy()
+    RECTIFIED[kind]()
+    assert len(warnings()) == 1
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        [FullyConnected(2, "linear")],
+        [FullyConnected(2, "sigmoid")],
+        [FullyConnected(2, "linear"), Elementwise("rel")],
+        [FullyConnected(2), FullyConnected(2, "linear")],
+        [Recurrent(2, "rel")],  # whose default is another: it was asked for
+    ],
+    ids=lambda layers: repr(layers),
+)
+def test_what_is_linear_or_asked_for_is_no_warning(warnings, hidden):
+    wire(*hidden)
+    assert warnings() == []
+
+
+def test_a_rectified_layer_whose_values_are_made_small_is_no_warning(warnings):
+    inp = Input({"default": ("T", "B", 4)})
+    inp >> FullyConnected(3) >> Loss()  # a penalty on activities
+    Network.from_layer(inp)
+    assert warnings() == []
+
+
+def train_on(net, T, B, batch_size=100):
+    net.initialize(0.1)
+    shapes = net.layers["Input"].out_shapes
+    data = {name: np.ones(shape.get_shape(T, B)) for name, shape in shapes.items()}
+    trainer = Trainer(SgdStepper(0.001), verbose=False)
+    trainer.add_hook(StopAfterEpoch(2))
+    trainer.train(net, Minibatches(batch_size, **data))
+
+
+def linear(*more):
+    return wire(*more, FullyConnected(2, "linear"))
+
+
+def test_rows_given_as_steps_are_a_warning_once(warnings):
+    for _ in range(2):
+        train_on(linear(), 30, 1)
+    assert warnings() == [
+        "layer 'Input': all data are one sequence of 30 steps, but no layer couples steps. If they "
+        "are 30 rows, give them as (1, 30, ...): data.swapaxes(0, 1). All else being equal, the "
+        "loss is their mean then, and now their sum."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "T", "B", "batch_size"),
+    [
+        (linear, 1, 30, 100),
+        (linear, 30, 2, 1),  # sequences of which each is a batch
+        (linear, 4, 1, 1),
+        (lambda: linear(Recurrent(3)), 30, 1, 1),
+        (lambda: linear(Reverse()), 30, 1, 1),
+        (lambda: linear(PositionalEncoding()), 30, 1, 1),
+    ],
+)
+def test_rows_and_sequences_are_no_warning(warnings, make, T, B, batch_size):
+    train_on(make(), T, B, batch_size)
+    assert warnings() == []
+
+
+def test_a_loss_over_whole_sequences_couples_their_steps(warnings):
+    net = wire(FullyConnected(3, "linear"), loss=CTC, targets=(1,), port="labels")
+    warn_of_one_sequence(net.layers, 30, 1)
+    assert warnings() == []
+    net = wire(BatchNorm(), FullyConnected(2, "linear"))  # which is over all steps, as over rows
+    warn_of_one_sequence(net.layers, 30, 1)
+    assert len(warnings()) == 1
