@@ -10,6 +10,10 @@ the innermost wins) or ``fallback`` (initializers only: steps in where the other
 the shape; the innermost wins). A value of the first level that is no dictionary applies to all
 parameters of the matching layers.
 
+Of initializers a parameter has one. Where several keys match, the most specific wins: the one that
+matches only what all others match, as ``Conv_1`` and ``Conv_*`` do beside ``Conv*``. Of modifiers a
+parameter has all.
+
 The functions here are pure. `Structure` maps each layer to the names of its parameters.
 """
 
@@ -17,6 +21,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from brainstorm.errors import NetworkValidationError, UnknownTypeError, ValidationError, unknown
@@ -27,8 +32,8 @@ __all__ = ["get_references", "resolve_initializers", "resolve_modifiers"]
 Structure: TypeAlias = Mapping[str, Sequence[str]]
 References: TypeAlias = Mapping[str, Any]
 
-#: A value together with the path of keys that leads to it.
-Found: TypeAlias = list[tuple[str, Any]]
+#: Values, each with the keys of both levels that lead to it; the second may be missing.
+Found: TypeAlias = list[tuple[tuple[str, ...], Any]]
 
 _RESERVED = ("default", "fallback")
 
@@ -76,9 +81,11 @@ def resolve_initializers(
         name, layers without parameters left out.
 
     Raises:
-        NetworkValidationError: A key matches nothing, or a parameter has none or several.
+        NetworkValidationError: A key matches nothing, or a parameter has none or several, none of
+            them the most specific. In a dictionary for a pattern with ``*`` a key may match
+            nothing: the same one then serves networks with other parameters.
     """
-    references = _prepared(structure, references, convert)
+    references = _prepared(structure, references, convert, is_open=True)
     resolved: dict[str, dict[str, tuple[Any, Any]]] = {}
     missing = []
     for layer, parameter in _sorted_paths(structure):
@@ -152,9 +159,19 @@ def _matches(key: str, name: str) -> bool:
 
 
 def _prepared(
-    structure: Structure, references: References, convert: Callable[[Any], Any]
+    structure: Structure,
+    references: References,
+    convert: Callable[[Any], Any],
+    is_open: bool = False,
 ) -> dict[str, Any]:
-    """Return the references with converted values, after checking that every key matches."""
+    """Return the references with converted values, after checking that every key matches.
+
+    Args:
+        structure: Layer names to parameter names.
+        references: The references.
+        convert: Converts a value.
+        is_open: Whether keys in dictionaries for patterns need not match.
+    """
     prepared: dict[str, Any] = {}
     for key, value in references.items():
         if key in _RESERVED:
@@ -166,7 +183,7 @@ def _prepared(
                     f"reference {key!r}: {unknown('layer', key, structure)}"
                 )
         if isinstance(value, Mapping) and key != "fallback":
-            _check_parameters(structure, layers, key, value)
+            _check_parameters(structure, layers, key, value, is_open and "*" in key)
             prepared[key] = {
                 name: _converted(f"{key}.{name}", item, convert) for name, item in value.items()
             }
@@ -176,11 +193,13 @@ def _prepared(
 
 
 def _check_parameters(
-    structure: Structure, layers: Iterable[str], key: str, names: Iterable[str]
+    structure: Structure, layers: Iterable[str], key: str, names: Iterable[str], is_open: bool
 ) -> None:
     parameters = list(dict.fromkeys(name for layer in layers for name in structure[layer]))
     for name in names:
-        if name not in _RESERVED and not any(_matches(_checked(name), p) for p in parameters):
+        if name in _RESERVED or any(_matches(_checked(name), p) for p in parameters):
+            continue
+        if not is_open:
             raise NetworkValidationError(
                 f"reference '{key}.{name}': {unknown('parameter', name, parameters)}"
             )
@@ -210,7 +229,7 @@ def _sorted_paths(structure: Structure) -> list[tuple[str, str]]:
 
 def _scopes(layer: str, references: References) -> Found:
     return [
-        (key, value)
+        ((key,), value)
         for key, value in references.items()
         if key not in _RESERVED and _matches(key, layer)
     ]
@@ -218,32 +237,34 @@ def _scopes(layer: str, references: References) -> Found:
 
 def _values(layer: str, parameter: str, references: References) -> Found:
     """Return all values that apply to a parameter; defaults only where nothing else does."""
-    outermost = [("default", references["default"])] if "default" in references else []
+    outermost: Found = []
+    if "default" in references:
+        outermost = [(("default",), references["default"])]
     return _select(_scopes(layer, references), parameter) or _select(outermost, parameter)
 
 
 def _select(scopes: Found, parameter: str) -> Found:
     found: Found = []
     defaults: Found = []
-    for key, value in scopes:
+    for keys, value in scopes:
         if not isinstance(value, Mapping):
-            found.append((key, value))
+            found.append((keys, value))
             continue
         for name, item in value.items():
             if name == "default":
-                defaults.append((f"{key}.default", item))
+                defaults.append(((*keys, name), item))
             elif name != "fallback" and _matches(name, parameter):
-                found.append((f"{key}.{name}", item))
+                found.append(((*keys, name), item))
     return found or defaults
 
 
 def _fallbacks(layer: str, references: References) -> Found:
     """Return the fallbacks of the innermost scope that has any."""
-    outer = [("default", references.get("default"))]
-    for scopes in (_scopes(layer, references), outer, [("", references)]):
-        found = [
-            (f"{key}.fallback".lstrip("."), value["fallback"])
-            for key, value in scopes
+    outer: Found = [(("default",), references.get("default"))]
+    for scopes in (_scopes(layer, references), outer, [((), references)]):
+        found: Found = [
+            ((*keys, "fallback"), value["fallback"])
+            for keys, value in scopes
             if isinstance(value, Mapping) and "fallback" in value
         ]
         if found:
@@ -251,11 +272,23 @@ def _fallbacks(layer: str, references: References) -> Found:
     return []
 
 
+def _is_within(keys: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Return whether all that `keys` match is matched by `others` too."""
+    # In a pattern that is taken for a name, only a star matches a star.
+    return all(_matches(other, key) for key, other in zip_longest(keys, others, fillvalue="*"))
+
+
 def _the_only(found: Found, kind: str, layer: str, parameter: str) -> Any:
+    found = [
+        (keys, value)
+        for keys, value in found
+        if not any(_is_within(other, keys) and not _is_within(keys, other) for other, _ in found)
+    ]
     if len(found) > 1:
         raise NetworkValidationError(
             f"expected one {kind} for '{layer}.{parameter}', got {len(found)}: from "
-            f"{' and '.join(repr(path) for path, _ in found)}. Narrow the references until only "
-            f"one matches, or use 'default'."
+            f"{' and '.join(repr('.'.join(keys)) for keys, _ in found)}, none of which is more "
+            f"specific than the other in both names. Narrow the references until only one matches, "
+            f"or use 'default'."
         )
     return found[0][1] if found else None

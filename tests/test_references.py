@@ -121,6 +121,15 @@ def test_nothing_is_needed_without_parameters():
         ({"Conv_1": {"W": 1, "default": 2}, "default": 3}, "1233 333"),
         ({"Conv_1": {"default": 2}, "Conv*": {"W": 1}, "default": 3}, "1213 333"),
         ({"Conv_1": {"default": 2}, "Conv*": {"*": 1}, "default": 3}, "1111 333"),
+        # the more specific key wins, in any order
+        ({"*": 1, "Conv*": 2, "Conv_1": 3}, "3322 111"),
+        ({"Conv_1": 3, "Con*": 1, "Conv*": 2, "default": 0}, "3322 000"),
+        ({"Conv*": 1, "Conv_1": {"W": 2}, "default": 0}, "2111 000"),
+        ({"Conv*": {"*": 1, "W": 2}, "default": 0}, "2121 000"),
+        ({"*": {"*": 1, "b*": 2, "bz": 3}}, "1212 113"),
+        ({"*": {"*": 1, "b*": 2}, "Lstm": {"b*": 3}}, "1212 113"),
+        ({"*_*": 1, "*_1": 2, "default": 0}, "2211 000"),
+        ({"Conv*": {"default": 1}, "Conv_2": {"default": 2}, "default": 0}, "1122 000"),
         # a dictionary as outer default
         ({"Lstm": 1, "default": {"W": 2, "default": 3}}, "2323 111"),
         ({"Lstm": {"Wz": 1}, "default": {"*z": 2, "default": 3}}, "3333 212"),
@@ -138,6 +147,7 @@ def test_which_value_applies(refs, expected):
         ({"Conv*": {"fallback": 2}, "fallback": 1}, "2222 111"),
         ({"Conv*": {"fallback": 2}, "Conv_1": {"W": 5}}, "2222 NNN"),
         ({"Conv*": {"W": 5}, "fallback": 1}, "1111 111"),
+        ({"Conv*": {"fallback": 2}, "Conv_2": {"fallback": 3}, "fallback": 1}, "2233 111"),
         ({"Lstm": {"fallback": 2}, "default": {"default": 0, "fallback": 3}}, "3333 222"),
     ],
 )
@@ -183,7 +193,14 @@ def test_unknown_layer():
     )
 
 
-@pytest.mark.parametrize("layers", ["*", "Conv*", "default"])
+def test_dictionaries_for_patterns_may_name_what_other_networks_have():
+    refs = {"*": {"W*": 1, "b*": 2, "gamma": 3, "*": 4}, "Conv*": {"timing": 5, "W": 6}}
+    assert [first for first, _ in flat(initializers(**refs)).values()] == [6, 2, 6, 2, 4, 1, 2]
+    with pytest.raises(NetworkValidationError, match="unknown parameter 'timing'"):
+        resolve_modifiers(STRUCTURE, {"Conv*": {"timing": 1}}, same)
+
+
+@pytest.mark.parametrize("layers", ["Conv_1", "default"])
 def test_unknown_parameter(layers):
     with pytest.raises(NetworkValidationError) as error:
         initializers(**{layers: {"W": 1, "bais": 1, "default": 1}})
@@ -212,8 +229,10 @@ def test_missing_initializers_are_all_named():
 @pytest.mark.parametrize(
     ("refs", "kind", "sources"),
     [
-        ({"Conv*": 1, "Conv_1": {"W": 2}}, "initializer", "'Conv*' and 'Conv_1.W'"),
-        ({"Conv*": {"*": 1, "W": 2}}, "initializer", "'Conv*.*' and 'Conv*.W'"),
+        ({"Conv*": 1, "*_1": 2}, "initializer", "'Conv*' and '*_1'"),
+        ({"Conv*": {"*": 1}, "C*v_1": 2}, "initializer", "'Conv*.*' and 'C*v_1'"),
+        ({"Conv_1": 1, "Conv*": {"W": 2}}, "initializer", "'Conv_1' and 'Conv*.W'"),
+        ({"Conv*": 1, "Conv**": 2}, "initializer", "'Conv*' and 'Conv**'"),
         (
             {"Conv*": {"default": 1}, "*_1": {"default": 2}},
             "initializer",
@@ -230,8 +249,9 @@ def test_more_than_one_initializer(refs, kind, sources):
     with pytest.raises(NetworkValidationError) as error:
         initializers(**refs, default=0)
     assert str(error.value) == (
-        f"expected one {kind} for 'Conv_1.W', got 2: from {sources}. Narrow the references until "
-        f"only one matches, or use 'default'."
+        f"expected one {kind} for 'Conv_1.W', got 2: from {sources}, none of which is more "
+        f"specific than the other in both names. Narrow the references until only one matches, or "
+        f"use 'default'."
     )
 
 

@@ -68,7 +68,8 @@ class NetworkParameters(NetworkMemory):
             **kwargs: The same as entries of the dict.
 
         Raises:
-            NetworkValidationError: A pattern matches nothing, or a parameter got no value or two.
+            NetworkValidationError: A pattern matches nothing, or a parameter got no value, or two
+                of which none is more specific; see `brainstorm.references`.
             InitializationError: A value does not fit a shape and there is no fallback.
         """
         given = references.get_references(default_or_init_dict, kwargs)
