@@ -303,6 +303,7 @@ class ArrayOperations(abc.ABC):
     def _check_own(self, mem: Any) -> None:
         """Refuse to read what is no array of this handler."""
         if type(mem) is not self.array_type:
+            getattr(mem, "dtype", None)  # of a null buffer: the error that says how to have it
             raise HandlerValidationError(
                 f"get_numpy_copy(mem): argument 'mem': expected an array of this handler, got "
                 f"{type(mem).__name__}"
@@ -318,15 +319,16 @@ class ArrayOperations(abc.ABC):
 
     @staticmethod
     def _check_copy(src: Array, dest: Array) -> None:
+        source, target = src.dtype, dest.dtype  # a null buffer has none, and says so
         if src.shape != dest.shape:
             raise HandlerValidationError(
                 f"copy_to(src, dest): argument 'dest': expected shape {src.shape}, that of src, "
                 f"got {dest.shape}"
             )
-        if src.dtype != dest.dtype and not np.can_cast(src.dtype, dest.dtype, "same_kind"):
+        if source != target and not np.can_cast(source, target, "same_kind"):
             raise HandlerValidationError(
-                f"copy_to(src, dest): argument 'src': expected a dtype that fits into {dest.dtype}"
-                f", got {src.dtype}. Use set_from_numpy to cast."
+                f"copy_to(src, dest): argument 'src': expected a dtype that fits into {target}, "
+                f"got {source}. Use set_from_numpy to cast."
             )
 
     @staticmethod
@@ -334,6 +336,7 @@ class ArrayOperations(abc.ABC):
         """Return what is to be written into `mem` as an array of NumPy, if it has its shape."""
         arr = np.asarray(arr)
         if mem.shape != arr.shape:
+            getattr(mem, "dtype", None)  # as above
             raise HandlerValidationError(
                 f"set_from_numpy(mem, arr): argument 'arr': expected shape {mem.shape}, that of "
                 f"mem, got {arr.shape}"

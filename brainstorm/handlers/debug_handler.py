@@ -210,6 +210,7 @@ class DebugHandler(Handler):
     def _program_array(self, label: str, array: Any, shape: Any, dtype: Any = None) -> Any:
         """Check an array of a program, and return what the other handler wants for it."""
         if not isinstance(array, DebugArray):
+            getattr(array, "dtype", None)  # of a null buffer: the error that says how to have it
             raise _program_error(
                 f"{label}: expected an array of this handler (create_from_numpy makes one), got "
                 f"{type(array).__name__}"
@@ -260,7 +261,7 @@ class DebugHandler(Handler):
             expected = "an array of this handler (create_from_numpy makes one)"
         else:
             expected = KINDS[argument.kind][0]
-        foreign = hasattr(value, "shape") and not isinstance(value, DebugArray)
+        foreign = hasattr(value, "dtype") and not isinstance(value, DebugArray)
         got = f"{type(value).__name__} of shape {value.shape}" if foreign else repr(value)
         raise contract.error(argument.name, f": expected {expected}, got {got}")
 

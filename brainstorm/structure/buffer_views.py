@@ -17,7 +17,9 @@ __all__ = ["BufferView", "Members", "NullBuffer", "Origin", "find_array"]
 
 
 class NullBuffer:
-    """Stands for a delta that nobody needs: it has no memory and cannot be read.
+    """Stands for a delta that nobody needs: it has no memory, and every use says so.
+
+    Only its shape, its size and its truth can be asked, as of an array that is empty.
 
     Args:
         path: Dotted path of the buffer, for the message.
@@ -35,13 +37,20 @@ class NullBuffer:
         """Return the error that reading this buffer raises."""
         return NullBufferError(f"{self.path} is a null buffer (no memory): {self.reason}")
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise self.error()
 
-    def __getitem__(self, item: Any) -> Any:
-        raise self.error()
+    __array__ = __getitem__ = __setitem__ = __len__ = __iter__ = __contains__ = _refuse
+    __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __isub__ = _refuse
+    __mul__ = __rmul__ = __imul__ = __truediv__ = __rtruediv__ = __itruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
+    __matmul__ = __rmatmul__ = __neg__ = __pos__ = __abs__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = _refuse
 
-    def __setitem__(self, item: Any, value: Any) -> None:
+    def __getattr__(self, name: str) -> Any:
+        # Methods and attributes of arrays. Those with underscores are asked for by copy and pickle.
+        if name.startswith("__") or "reason" not in vars(self):
+            raise AttributeError(name)
         raise self.error()
 
     def __bool__(self) -> bool:

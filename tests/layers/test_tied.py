@@ -108,15 +108,15 @@ def test_names_are_unique_among_both() -> None:
     ("hidden", "message"),
     [
         (
-            lambda enc: (enc, bl.FullyConnected(5), bl.TiedFullyConnected(enc, name="Dec")),
+            lambda enc: (enc, bl.FullyConnected(5), bl.TiedFullyConnected(enc, "linear", "Dec")),
             r"layer 'Dec' .*'W' cannot be shared with 'Enc.W': expected shape \(5, 4\), got \(3, 4",
         ),
         (
-            lambda enc: (enc, bl.TiedFullyConnected(enc, size=5), bl.FullyConnected(4)),
+            lambda enc: (enc, bl.TiedFullyConnected(enc, size=5), bl.FullyConnected(4, "linear")),
             r"'W' cannot be shared with 'Enc.W': expected shape \(3, 5\), got \(3, 4\)",
         ),
         (
-            lambda enc: (bl.FullyConnected(3), bl.TiedFullyConnected(enc, size=4)),
+            lambda enc: (bl.FullyConnected(3), bl.TiedFullyConnected(enc, "linear", size=4)),
             "'W' cannot be shared with 'Enc.W': unknown layer 'Enc'",
         ),
         (

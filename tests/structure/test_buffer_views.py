@@ -285,9 +285,40 @@ def test_repr_of_debug_arrays():
 NULL = NullBuffer("A.input_deltas.default", "nobody needs it. Set net.keep_input_deltas = True.")
 
 
-@pytest.mark.parametrize(
-    "read", [np.asarray, np.sum, lambda b: b[0], lambda b: b[:], lambda b: b.__setitem__(0, 1)]
-)
+PLAIN, DEBUG = NumpyHandler(np.float64), DebugHandler(NumpyHandler(np.float64))
+USES = [
+    np.asarray,
+    np.sum,
+    len,
+    list,
+    float,
+    abs,
+    lambda b: b[0],
+    lambda b: b[:],
+    lambda b: b.__setitem__(0, 1),
+    lambda b: b.copy(),
+    lambda b: b.mean(),
+    lambda b: b.dtype,
+    lambda b: b.T,
+    lambda b: b + 1,
+    lambda b: 1 - b,
+    lambda b: np.ones(3) * b,
+    lambda b: b / 2,
+    lambda b: -b,
+    lambda b: b > 0,
+    lambda b: 0 in b,
+    lambda b: PLAIN.get_numpy_copy(b),
+    lambda b: PLAIN.set_from_numpy(b, np.ones(3)),
+    lambda b: PLAIN.copy_to(b, PLAIN.zeros((3,))),
+    lambda b: PLAIN.copy_to(PLAIN.zeros((3,)), b),
+    lambda b: PLAIN.mult_st(2.0, b, PLAIN.zeros((3,))),
+    lambda b: PLAIN.sum_t(b, None, PLAIN.zeros((1,))),
+    lambda b: DEBUG.get_numpy_copy(b),
+    lambda b: DEBUG.mult_st(2.0, b, DEBUG.zeros((3,))),
+]
+
+
+@pytest.mark.parametrize("read", USES)
 def test_reading_a_null_buffer_says_how_to_have_it(read):
     with pytest.raises(
         NullBufferError,
@@ -302,4 +333,5 @@ def test_reading_a_null_buffer_says_how_to_have_it(read):
 def test_a_null_buffer_is_false_and_empty():
     assert not NULL
     assert (NULL.shape, NULL.size) == ((0,), 0)
+    assert copy.deepcopy(NULL).path == pickle.loads(pickle.dumps(NULL)).path == NULL.path
     assert repr(NULL).startswith("<NullBuffer A.input_deltas.default: nobody needs it")
