@@ -25,7 +25,9 @@ def BatchNorm(
 
     y = gamma * (x - mean) / sqrt(var + epsilon) + beta. In training, mean and var are those of the
     batch, and the running ones follow: ``running <- decay * running + (1 - decay) * batch``.
-    Otherwise the running ones are used. Both variances are biased (divided by m, not m - 1).
+    Otherwise the running ones are used, and in training too where a group of the stepper says
+    so (`ParameterGroup`, ``keep_statistics``): then they stay. Both variances are biased (divided
+    by m, not m - 1).
 
     Args:
         name: Layer name; made unique within the network.
@@ -102,11 +104,14 @@ class BatchNormLayerImpl(Layer):
     """Implements `BatchNorm`; statistics that are not of the batch have no derivative.
 
     Attributes:
+        keeps_statistics: Whether training passes use the running statistics, and leave them as they
+            are; set by the stepper.
         synchronizer: Does the passes of a training instead, with ``forward(layer, buffers)`` and
             ``backward(layer, buffers)``, where the batch is one of several processes.
     """
 
     is_traceable = True
+    keeps_statistics: bool = False
     synchronizer: Any = None
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
@@ -134,7 +139,8 @@ class BatchNormLayerImpl(Layer):
         return {"default": BufferStructure(*shape)}, parameters, internals
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        if training_pass and self.synchronizer is not None:
+        follows = training_pass and not self.keeps_statistics
+        if follows and self.synchronizer is not None:
             self.synchronizer.forward(self, buffers)
             return
         internals, x, y = buffers.internals, buffers.inputs.default, buffers.outputs.default
@@ -143,16 +149,16 @@ class BatchNormLayerImpl(Layer):
         outputs = [y, internals.centered, internals.x_hat, internals.sigma_b]
         # In memory, since a constant would become part of a kernel, for every T and B anew. 0 makes
         # what the backward pass owes to the statistics of the batch vanish.
-        share = running[0].size / x.size if training_pass else 0.0
+        share = running[0].size / x.size if follows else 0.0
         self.handler.fill(internals.share, share)
-        if training_pass:
+        if follows:
             values = batch_norm(self.decay, self.epsilon)
             self.handler.compute(values, [*inputs, internals.share], [*outputs, *running])
         else:
             self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.synchronizer is not None:
+        if self.synchronizer is not None and not self.keeps_statistics:
             self.synchronizer.backward(self, buffers)
             return
         internals, dy = buffers.internals, buffers.output_deltas.default

@@ -54,9 +54,17 @@ class ParameterGroup(Describable):
             ``max_gradient_norm``). `None` is what the stepper does without groups.
         frozen: Whether these parameters and their state stay as they are. Their gradients are set
             to zero.
+        keep_statistics: Whether layers with a parameter in it keep their running statistics, and
+            use them in training too: a `BatchNorm` that was trained before, with ``frozen`` or
+            without. (In PyTorch ``requires_grad = False`` is the one, ``eval()`` the other.)
     """
 
-    __default_values__ = {"learning_rate_factor": 1.0, "weight_decay": None, "frozen": False}
+    __default_values__ = {
+        "learning_rate_factor": 1.0,
+        "weight_decay": None,
+        "frozen": False,
+        "keep_statistics": False,
+    }
 
     def __init__(
         self,
@@ -64,11 +72,13 @@ class ParameterGroup(Describable):
         learning_rate_factor: float = 1.0,
         weight_decay: float | None = None,
         frozen: bool = False,
+        keep_statistics: bool = False,
     ) -> None:
         self.paths = paths
         self.learning_rate_factor = learning_rate_factor
         self.weight_decay = weight_decay
         self.frozen = frozen
+        self.keep_statistics = keep_statistics
 
     def __setattr__(self, name: str, value: object) -> None:
         number = name == "learning_rate_factor" or (name == "weight_decay" and value is not None)
@@ -141,6 +151,9 @@ class GroupedParameters:
         self.numbers = self._numbers[-1]
         self._decays = each[size:]
         self._slices: Mapping[str, slice] = stepper.net.parameter_slices if groups else {}
+        self._normalizing = [
+            layer for layer in stepper.net.layers.values() if hasattr(layer, "keeps_statistics")
+        ]
         self._members: list[tuple[slice, int]] = []
         self._found_at: Any = None  # the revision of the groups when the members were found
         self._find_members()
@@ -148,16 +161,30 @@ class GroupedParameters:
     @property
     def revision(self) -> list[Any]:
         """What changes when something else is to be done with a group."""
-        return [(*g.patterns, g.frozen, g.weight_decay is None) for g in self._groups]
+        return [
+            (*g.patterns, g.frozen, g.weight_decay is None, g.keep_statistics) for g in self._groups
+        ]
 
     def _find_members(self) -> list[tuple[slice, int]]:
         if self._found_at != self.revision:
             self._members = find_members(self._groups, self._slices)
             self._found_at = self.revision
+            self._keep_statistics()
         return self._members
+
+    def _keep_statistics(self) -> None:
+        """Say to each layer with running statistics whether it is to keep them."""
+        kept = {
+            path.partition(".")[0]
+            for path in self._slices
+            if next((g for g in self._groups if g.has(path)), _NO_GROUP).keep_statistics
+        }
+        for layer in self._normalizing:
+            layer.keeps_statistics = layer.name in kept
 
     def refresh(self, stepper: Any) -> None:
         """Write the numbers of this step to where `parts` read them."""
+        self._find_members()  # before the passes: they may depend on it
         values: list[float] = []
         for group in self._groups:
             own = stepper

@@ -15,7 +15,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import FullyConnected, Lstm
+from brainstorm.layers import BatchNorm, FullyConnected, Lstm
 from brainstorm.network import Network
 from brainstorm.training import (
     AdadeltaStepper,
@@ -31,7 +31,7 @@ from brainstorm.training import (
     SgdStepper,
 )
 from brainstorm.value_modifiers import L2Decay
-from tests.networks import classifier
+from tests.networks import classifier, numerical_gradients
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
 
 STEPPERS = {
@@ -119,6 +119,61 @@ def test_frozen_parameters_stay(make, replay, monkeypatch):
     for path, values in found.items():
         frozen = path.startswith(("Dense", "Lstm.parameters.R"))
         assert np.array_equal(values, first[path]) == frozen, path
+
+
+def normalized(**options):
+    """Return running statistics and output of a training pass before and after two updates."""
+    net = Network.from_layer(
+        classifier(FullyConnected(6, "tanh", name="Dense"), BatchNorm(name="Norm")), seed=3
+    )
+    net.initialize(Gaussian(0.3), seed=2)
+    net.handler.set_from_numpy(net.buffer.Norm.internals.running_mean, np.arange(6.0))
+    stepper = grouped(SgdStepper(0.1), ParameterGroup("Norm", **options))
+    statistics = [net.get(f"Norm.internals.running_{what}") for what in ("mean", "var")]
+    train(stepper, net, count=2)
+    found = [net.get(f"Norm.internals.running_{what}") for what in ("mean", "var")]
+    changes = not np.array_equal(statistics, found)
+    net.forward_pass(training_pass=True)
+    training = net.get("Norm.outputs.default")
+    net.forward_pass()
+    return net, stepper, changes, np.array_equal(training, net.get("Norm.outputs.default"))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("replay", ["0", "1"])
+def test_statistics_stay_and_are_used_where_the_group_says_so(frozen, replay, monkeypatch):
+    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+    assert normalized(frozen=frozen)[2:] == (True, False)
+    net, stepper, changes, same = normalized(frozen=frozen, keep_statistics=True)
+    assert not changes
+    assert same
+    gamma = net.get("Norm.parameters.gamma")
+    train(SgdStepper(0.1), net, count=1)  # which has no groups
+    assert not np.array_equal(net.get("Norm.parameters.gamma"), gamma)
+    mean = net.get("Norm.internals.running_mean")
+    assert not np.array_equal(mean, np.arange(6.0))
+    stepper.start(net)
+    for keeps in (True, False):
+        stepper.groups[0].keep_statistics = keeps
+        net.provide_external_data(batch(9))
+        stepper.run()
+        assert np.array_equal(net.get("Norm.internals.running_mean"), mean) == keeps
+
+
+def test_gradients_with_kept_statistics_are_those_of_the_pass():
+    net = Network.from_layer(
+        classifier(FullyConnected(6, "tanh", name="Dense"), BatchNorm(name="Norm")),
+        seed=3,
+        handler=NumpyHandler(np.float64),
+    )
+    net.initialize(Gaussian(0.5), seed=2)
+    stepper = grouped(SgdStepper(0.0), ParameterGroup("Norm", keep_statistics=True))
+    stepper.start(net)
+    net.provide_external_data(batch(1))
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    expected = numerical_gradients(net)
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_frozen_gradients_do_not_count_for_the_norm():
