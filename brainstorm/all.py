@@ -172,6 +172,7 @@ from brainstorm.scorers import (
     merge_scores,
 )
 from brainstorm.tools import (
+    create_layer,
     create_net_from_spec,
     draw_network,
     evaluate,
@@ -402,6 +403,7 @@ __all__ = [
     "check_scorers",
     "check_weight_modifier",
     "create_from_description",
+    "create_layer",
     "create_net_from_spec",
     "draw_network",
     "evaluate",

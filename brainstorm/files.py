@@ -53,12 +53,21 @@ T = TypeVar("T")
 
 
 class NetworkFile(NamedTuple):
-    """What a network file holds."""
+    """What a network file holds.
+
+    Attributes:
+        description: Of the network.
+        parameters: All of them, flat.
+        persistent: Path to values of running statistics.
+        comment: Of who wrote the file.
+        is_of_2015: Whether the parameters lie as in the files of Brainstorm 0.5, v1.0.
+    """
 
     description: dict[str, Any]
     parameters: np.ndarray
     persistent: dict[str, np.ndarray]
     comment: str
+    is_of_2015: bool = False
 
 
 class RunFile(NamedTuple):
@@ -221,6 +230,7 @@ def _network_content(file: Group) -> NetworkFile:
         parameters=_read_array("parameters", file["parameters"]),
         persistent=_read_arrays(file.get("persistent", {})),
         comment=file.attrs.get("comment", ""),
+        is_of_2015=file.attrs["format"].startswith("Network file v1."),
     )
 
 

@@ -1,14 +1,18 @@
-"""Optional libraries: imported when first used, with an error that names the pip extra."""
+"""Optional libraries: imported when first used, with an error that names the pip extra.
+
+For scripts of 2015 there are ``has_pycuda``, ``has_bokeh``, ``pycuda_mock`` and ``bokeh_mock``.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 from types import ModuleType
+from typing import Any
 
 from brainstorm.errors import MissingDependencyError
 
-__all__ = ["has", "require"]
+__all__ = ["MissingDependencyMock", "has", "require"]
 
 
 def has(module: str) -> bool:
@@ -33,3 +37,38 @@ def require(module: str, extra: str) -> ModuleType:
             f"this needs {module.partition('.')[0]}, which cannot be imported ({error}). "
             f"Install it with: pip install 'brainstorm[{extra}]'"
         ) from error
+
+
+class MissingDependencyMock:
+    """Stands for what needs a library that is not there: every use raises the error that says so.
+
+    Args:
+        depends_on: The name of the library.
+    """
+
+    def __init__(self, depends_on: str) -> None:
+        self._depends_on = depends_on
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise the error.
+
+        Raises:
+            MissingDependencyError: Always.
+        """
+        raise MissingDependencyError(
+            f"this needs {self._depends_on}. Install it with: pip install {self._depends_on}"
+        )
+
+
+def __getattr__(name: str) -> Any:
+    library, _, kind = name.rpartition("_")
+    if name in ("has_pycuda", "has_bokeh"):
+        return has(name.removeprefix("has_"))
+    if library in ("pycuda", "bokeh") and kind == "mock":
+        return MissingDependencyMock(library)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import secrets
 import zlib
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from brainstorm.describable import Describable
 from brainstorm.errors import ValidationError
 
 __all__ = ["RandomState", "Seedable", "global_rnd"]
 
 
-class RandomState(np.random.RandomState):
+class RandomState(np.random.RandomState, Describable):
     """NumPy's `RandomState` with a seed that can be asked, reset, and branched by name.
+
+    Its description says where its numbers begin; what comes of it is there.
 
     Args:
         seed: A non-negative integer; `None` draws one from `global_rnd`.
@@ -75,6 +79,16 @@ class RandomState(np.random.RandomState):
         branch.reset()
         return branch
 
+    def __describe__(self) -> dict[str, Any]:
+        return {"@type": type(self).__name__, "seed": self._seed, "path": list(self._path)}
+
+    @classmethod
+    def __new_from_description__(cls, description: Mapping[str, Any]) -> RandomState:
+        new = cls(description["seed"])
+        new._path = tuple(description["path"])
+        new.reset()
+        return new
+
     def __getstate__(self) -> dict[str, Any]:
         return {"seed": self._seed, "path": self._path, "state": self.get_state(legacy=False)}
 
@@ -89,15 +103,22 @@ class RandomState(np.random.RandomState):
         return (RandomState, (self._seed,), self.__getstate__())
 
 
-class Seedable:
+class Seedable(Describable):
     """Base of everything with random numbers of its own, in ``self.rnd``.
+
+    They are no part of a description: what is made of one draws a seed anew.
 
     Args:
         seed: A non-negative integer; `None` draws one from `global_rnd`.
     """
 
+    __undescribed__: Any = {"rnd": None}
+
     def __init__(self, seed: int | None = None) -> None:
         self.rnd = RandomState(seed)
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        self.rnd = RandomState()
 
 
 global_rnd = RandomState(secrets.randbelow(RandomState.seed_range[1]))

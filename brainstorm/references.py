@@ -27,7 +27,15 @@ from typing import Any, TypeAlias
 from brainstorm.errors import NetworkValidationError, UnknownTypeError, ValidationError, unknown
 from brainstorm.utils import copy_containers, flatten
 
-__all__ = ["get_references", "resolve_initializers", "resolve_modifiers"]
+__all__ = [
+    "copy_modifier_for",
+    "get_references",
+    "matches",
+    "order_and_copy_modifiers",
+    "resolve_initializers",
+    "resolve_modifiers",
+    "resolve_references",
+]
 
 Structure: TypeAlias = Mapping[str, Sequence[str]]
 References: TypeAlias = Mapping[str, Any]
@@ -128,22 +136,58 @@ def resolve_modifiers(
                 "modifiers have no 'fallback': expected layers, patterns or 'default' as keys. "
                 "Only initializers take one."
             )
+    return order_and_copy_modifiers(resolve_references(structure, references, check))
+
+
+def resolve_references(
+    structure: Structure, references: References, check: Callable[[Any], Any] = lambda value: value
+) -> dict[str, dict[str, list[Any]]]:
+    """Return all values for every parameter: ``{layer: {parameter: [value, ...]}}``.
+
+    Args:
+        structure: Layer names to parameter names.
+        references: As `get_references` returns them; values may be lists of values.
+        check: Returns a value as it is, or raises a `ValidationError`.
+
+    Raises:
+        NetworkValidationError: A key matches nothing.
+    """
     references = _prepared(
         structure, references, lambda value: [check(item) for item in flatten([value])]
     )
     resolved: dict[str, dict[str, list[Any]]] = {}
     for layer, parameter in _sorted_paths(structure):
-        originals = [item for _, items in _values(layer, parameter, references) for item in items]
-        for modifier in copy.deepcopy(originals):
-            modifier.layer_name, modifier.view_name = layer, parameter
-            resolved.setdefault(layer, {}).setdefault(parameter, []).append(modifier)
+        values = [item for _, items in _values(layer, parameter, references) for item in items]
+        if values:
+            resolved.setdefault(layer, {})[parameter] = values
     return resolved
+
+
+def order_and_copy_modifiers(
+    resolved: Mapping[str, Mapping[str, Sequence[Any]]],
+) -> dict[str, dict[str, list[Any]]]:
+    """Return what `resolve_references` has found, with copies for each parameter, in the order."""
+    return {
+        layer: {
+            parameter: [copy_modifier_for(modifier, layer, parameter) for modifier in modifiers]
+            for parameter, modifiers in parameters.items()
+        }
+        for layer, parameters in resolved.items()
+    }
+
+
+def copy_modifier_for(modifier: Any, layer_name: str, view_name: str) -> Any:
+    """Return a copy of a modifier that knows which parameter it is for."""
+    copied = copy.deepcopy(modifier)
+    copied.layer_name, copied.view_name = layer_name, view_name
+    return copied
 
 
 # -- checks and conversion ----------------------------------------------------------------------
 
 
-def _matches(key: str, name: str) -> bool:
+def matches(key: str, name: str) -> bool:
+    """Return whether a key, a name or a pattern with ``*``, is for the thing called `name`."""
     first, *parts = key.split("*")
     if not parts:
         return key == name
@@ -177,7 +221,7 @@ def _prepared(
         if key in _RESERVED:
             layers = list(structure)
         else:
-            layers = [layer for layer in structure if _matches(_checked(key), layer)]
+            layers = [layer for layer in structure if matches(_checked(key), layer)]
             if not layers:
                 raise NetworkValidationError(
                     f"reference {key!r}: {unknown('layer', key, structure)}"
@@ -197,7 +241,7 @@ def _check_parameters(
 ) -> None:
     parameters = list(dict.fromkeys(name for layer in layers for name in structure[layer]))
     for name in names:
-        if name in _RESERVED or any(_matches(_checked(name), p) for p in parameters):
+        if name in _RESERVED or any(matches(_checked(name), p) for p in parameters):
             continue
         if not is_open:
             raise NetworkValidationError(
@@ -231,7 +275,7 @@ def _scopes(layer: str, references: References) -> Found:
     return [
         ((key,), value)
         for key, value in references.items()
-        if key not in _RESERVED and _matches(key, layer)
+        if key not in _RESERVED and matches(key, layer)
     ]
 
 
@@ -253,7 +297,7 @@ def _select(scopes: Found, parameter: str) -> Found:
         for name, item in value.items():
             if name == "default":
                 defaults.append(((*keys, name), item))
-            elif name != "fallback" and _matches(name, parameter):
+            elif name != "fallback" and matches(name, parameter):
                 found.append(((*keys, name), item))
     return found or defaults
 
@@ -275,7 +319,7 @@ def _fallbacks(layer: str, references: References) -> Found:
 def _is_within(keys: tuple[str, ...], others: tuple[str, ...]) -> bool:
     """Return whether all that `keys` match is matched by `others` too."""
     # In a pattern that is taken for a name, only a star matches a star.
-    return all(_matches(other, key) for key, other in zip_longest(keys, others, fillvalue="*"))
+    return all(matches(other, key) for key, other in zip_longest(keys, others, fillvalue="*"))
 
 
 def _the_only(found: Found, kind: str, layer: str, parameter: str) -> Any:

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.describable import Describable
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.randomness import RandomState, Seedable
+from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
 __all__ = [
@@ -73,7 +72,7 @@ class _Scratch:
         return _Scratch()
 
 
-class _Modifier(Traceable, Seedable, Describable):
+class _Modifier(Traceable, Seedable):
     """What both kinds of modifiers share.
 
     Attributes:
@@ -82,7 +81,7 @@ class _Modifier(Traceable, Seedable, Describable):
         rnd: Source of random numbers.
     """
 
-    __undescribed__: Any = {"rnd": None, "_scratch": None}
+    __undescribed__: Any = {"_scratch": None}
 
     layer_name: str | None = None
     view_name: str | None = None
@@ -92,7 +91,7 @@ class _Modifier(Traceable, Seedable, Describable):
         self._scratch = _Scratch()
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        self.rnd = RandomState()
+        super().__init_from_description__(description)
         self._scratch = _Scratch()
 
     def _check(self, fits: bool, what: str) -> None:

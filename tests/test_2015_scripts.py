@@ -413,6 +413,62 @@ ARCHITECTURE = """
 """
 
 
+SAVED = """
+{
+  "@type": "Network",
+  "architecture": {
+    "Input": {"@type": "Input", "out_shapes": {"default": ["T", "B", 3]},
+              "@outgoing_connections": {"default": ["Zeta.default"]}},
+    "Zeta": {"@type": "FullyConnected", "size": 2, "activation": "linear",
+             "@outgoing_connections": {"default": ["Norm.default"]}},
+    "Norm": {"@type": "BatchNorm", "decay": 0.9, "epsilon": 1e-5,
+             "@outgoing_connections": {"default": ["Alpha.default"]}},
+    "Alpha": {"@type": "FullyConnected", "size": 2, "activation": "linear",
+              "@outgoing_connections": {"default": []}}
+  },
+  "handler": {"@type": "NumpyHandler", "dtype": "float32"},
+  "initializers": {"default": {"@type": "Gaussian", "std": 0.1, "mean": 0.0}},
+  "weight_modifiers": {},
+  "gradient_modifiers": {},
+  "output_name": "Alpha.outputs.default"
+}
+"""
+
+
+def save_as_in_2015(file, parameters):
+    with h5py.File(file, "w") as out:
+        out.attrs["format"] = b"Network file v1.0"
+        out.attrs["info"] = b"Created with brainstorm 0.5"
+        out["description"] = json.dumps(json.loads(SAVED)).encode()
+        out.create_dataset("parameters", data=parameters, compression="gzip")
+
+
+def test_a_network_file_with_batch_normalization(tmp_path):
+    rnd = np.random.RandomState(0)
+    alpha, zeta, x = rnd.randn(2, 2), rnd.randn(2, 3), rnd.randn(1, 4, 3)
+    gamma, beta, mu, sigma = rnd.randn(2), rnd.randn(2), rnd.randn(2), rnd.uniform(1, 2, 2)
+    norm = [gamma, beta, mu, sigma]
+    parts = [alpha, [1.0, 2.0], *norm, zeta, [3.0, 4.0]]  # in the order of the layers' names
+    save_as_in_2015(tmp_path / "net.hdf5", np.concatenate([np.ravel(part) for part in parts]))
+    net = bs.Network.from_hdf5(tmp_path / "net.hdf5")
+    hidden = x @ zeta.T + [3.0, 4.0]
+    expected = (gamma * (hidden + mu) / sigma + beta) @ alpha.T + [1.0, 2.0]
+    np.testing.assert_allclose(net.predict(x), expected, rtol=1e-4)
+    net.save_as_hdf5(tmp_path / "again.hdf5")
+    again = bs.Network.from_hdf5(tmp_path / "again.hdf5")
+    assert np.array_equal(again.predict(x), net.predict(x))
+
+
+def test_a_network_file_that_has_lost_parameters(tmp_path):
+    save_as_in_2015(tmp_path / "net.hdf5", np.zeros(21))
+    with pytest.raises(
+        bs.errors.FileFormatError,
+        match=r"net.hdf5' is of 2015: expected 22 parameters for its layers, got an array of shape "
+        r"\(21,\)\.$",
+    ):
+        bs.Network.from_hdf5(tmp_path / "net.hdf5")
+
+
 def test_an_architecture_read_from_json(tmp_path):
     architecture = json.loads(ARCHITECTURE)
     net = bs.Network.from_architecture(architecture, handler=NumpyHandler(np.float64))

@@ -334,3 +334,15 @@ def test_shapes_that_cannot_be_served(initializer, shape, expected):
 def test_arguments_are_checked_at_once(make, match):
     with pytest.raises(ValidationError, match=match):
         make()
+
+
+def test_initializers_of_2015_refuse_vectors():
+    class Rows(initializers.Initializer):
+        def __call__(self, shape):
+            self._assert_atleast2d(shape)
+            return np.ones(shape)
+
+    assert evaluate_initializer(Rows(), (2, 3)).sum() == 6
+    assert evaluate_initializer(Rows(), (3,), fallback=2).sum() == 6
+    with pytest.raises(InitializationError, match="Rows: expected a shape with at least 2 dimens"):
+        Rows()((3,))

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
+from brainstorm import optional
 from brainstorm.errors import MissingDependencyError
-from brainstorm.optional import has, require
+from brainstorm.optional import MissingDependencyMock, has, require
 
 
 def test_require_returns_the_module():
@@ -39,3 +40,16 @@ def test_has_does_not_import(tmp_path, monkeypatch):
     assert has("quiet_library.part")
     assert "quiet_library" not in sys.modules
     assert not has("no_such_library")
+
+
+@pytest.mark.parametrize("library", ["pycuda", "bokeh"])
+def test_the_names_of_2015_say_what_is_there_and_stand_for_what_is_not(library):
+    assert getattr(optional, f"has_{library}") == has(library)
+    mock = getattr(optional, f"{library}_mock")
+    assert isinstance(mock, MissingDependencyMock)
+    text = rf"^this needs {library}\. Install it with: pip install {library}$"
+    for use in (lambda: mock.autoinit, mock, lambda: mock(1, a=2)):
+        with pytest.raises(MissingDependencyError, match=text):
+            use()
+    with pytest.raises(AttributeError, match="'brainstorm.optional' has no attribute 'has_x'"):
+        _ = optional.has_x

@@ -45,7 +45,12 @@ RE_EXPORTED = {
     "brainstorm.initializers": {"InitializationError"},
     "brainstorm.optree": {"OPERATORS"},
     "brainstorm.randomness": {"global_rnd"},
-    "brainstorm.structure": {"Network"},
+    "brainstorm.structure": {
+        "Network",
+        "copy_modifier_for",
+        "order_and_copy_modifiers",
+        "resolve_references",
+    },
     "brainstorm.testing": {
         "HANDLER_LAWS",
         "LAYER_LAWS",
@@ -136,7 +141,7 @@ brainstorm.data_iterators   DataIterator AddGaussianNoise AddSaltNPepper Flip On
 brainstorm.data_iterators   RandomCrop Undivided Minibatches Online
 brainstorm.tools            draw_network evaluate extract extract_and_save print_network_info
 brainstorm.tools            get_in_out_layers create_net_from_spec get_network_info shuffle_data
-brainstorm.tools            split run_network
+brainstorm.tools            split run_network create_layer
 brainstorm.describable      Describable get_description create_from_description
 brainstorm.randomness       RandomState Seedable global_rnd
 brainstorm.utils            ValidationError NetworkValidationError LayerValidationError
@@ -158,13 +163,28 @@ brainstorm.structure.buffer_structure   StructureTemplate BufferStructure
 brainstorm.structure.buffer_structure   combine_buffer_structures
 brainstorm.structure.layout             Hub create_layout create_layout_stub gather_array_nodes
 brainstorm.structure.layout             get_layout_stub_for_layer get_connections
-brainstorm.structure.layout             get_backward_connection
+brainstorm.structure.layout             get_backward_connection layout_hubs get_all_sources
+brainstorm.structure.layout             get_forced_orders get_order get_parameter_order
+brainstorm.structure.layout             get_gradient_order merge_connections group_into_hubs
+brainstorm.structure.layout             get_forward_closure
 brainstorm.structure.buffers            BufferManager create_buffer_views_from_layout BufferView
 brainstorm.structure.buffers            get_total_size_slices_and_shapes
 brainstorm.structure.buffer_views       BufferView
+brainstorm.structure.view_references    resolve_references get_regex_for_reference
+brainstorm.structure.view_references    get_key_to_references_mapping prune_view_references
+brainstorm.structure.view_references    order_and_copy_modifiers copy_modifier_for
+brainstorm.optional         has_pycuda pycuda_mock has_bokeh bokeh_mock MissingDependencyMock
 """
 
 ROWS = [(row.split()[0], name) for row in TABLE.strip().splitlines() for name in row.split()[1:]]
+
+
+INNER = sorted({name for module, name in ROWS if module.startswith("brainstorm.structure.")})
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_a_public_package_has_the_names_of_its_modules(name):
+    assert hasattr(importlib.import_module("brainstorm.structure"), name)
 
 
 @pytest.mark.parametrize(("module", "name"), ROWS, ids=lambda value: value)

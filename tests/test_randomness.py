@@ -1,6 +1,7 @@
 """Random states: seeds, resetting, and the tree of streams that are found by name."""
 
 import copy
+import json
 import pickle
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.errors import ValidationError
+from brainstorm.data_iterators import Undivided
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import DescriptionError, ValidationError
 from brainstorm.randomness import RandomState, Seedable, global_rnd
 
 
@@ -159,3 +162,41 @@ def test_names_mean_the_same_in_every_process():
     )
     seed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(seed.stdout) == RandomState(1).child("x").generate_seed()
+
+
+# -- descriptions ---------------------------------------------------------------------------------
+
+
+class Shaker(Seedable):
+    def __init__(self, strength, seed=None):
+        super().__init__(seed)
+        self.strength = strength
+
+
+def test_a_generator_comes_back_from_its_description_at_its_beginning():
+    for rnd in (RandomState(5), RandomState(5).child("a").child("b")):
+        numbers = draw(rnd)
+        description = json.loads(json.dumps(get_description(rnd)))
+        assert description["@type"] == "RandomState"
+        assert draw(create_from_description(description)) == numbers
+    with pytest.raises(ValidationError, match="seed: expected an integer >= 0 or None, got -1"):
+        create_from_description({"@type": "RandomState", "seed": -1, "path": []})
+    for broken in ({"seed": 1}, {"seed": 1, "path": [-1]}, {"seed": 1, "path": 3}):
+        with pytest.raises(DescriptionError, match="a RandomState cannot be made of"):
+            create_from_description({"@type": "RandomState", **broken})
+
+
+def test_what_is_seedable_has_a_description_without_its_numbers():
+    description = get_description(Shaker(3, seed=1))
+    assert description == {"@type": "Shaker", "strength": 3}
+    again = create_from_description(description)
+    assert (again.strength, draw(again.rnd) == draw(Shaker(3, seed=1).rnd)) == (3, False)
+
+
+def test_data_are_no_part_of_a_description():
+    data = Undivided(default=np.zeros((1, 2, 3)))
+    text = (
+        r"a Undivided has no description: its data are no part of one\. Name the attribute in __u"
+    )
+    with pytest.raises(DescriptionError, match=text):
+        get_description({"data": data})

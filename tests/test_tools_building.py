@@ -12,7 +12,7 @@ from brainstorm.errors import (
     UnknownPathError,
     ValidationError,
 )
-from brainstorm.tools import create_net_from_spec, get_in_out_layers
+from brainstorm.tools import create_layer, create_net_from_spec, get_in_out_layers
 
 
 def net_from(spec, task="classification", in_shape=(8, 8, 1), out_shape=10, **kwargs):
@@ -241,3 +241,14 @@ def test_initialization():
 def test_a_letter_in_place_of_a_probability(spec):
     with pytest.raises(NetworkValidationError, match="expected (a number|no more after)"):
         create_net_from_spec("regression", 3, 2, spec)
+
+
+def test_a_layer_from_its_letter():
+    inp, projection = get_in_out_layers("classification", (8, 8, 1), 3)
+    inp >> create_layer("C4:3p1") >> create_layer(" Pm2s2 ") >> projection
+    net = bs.Network.from_layer(inp)
+    assert net.layers["Convolution2D"].kwargs["num_filters"] == 4
+    assert net.layers["Pooling2D"].out_shapes["default"].feature_shape == (4, 4, 4)
+    for spec in ("", "F4 F5"):
+        with pytest.raises(NetworkValidationError, match=f"spec '{spec}': expected one layer, got"):
+            create_layer(spec)

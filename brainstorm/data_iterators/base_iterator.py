@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from brainstorm.errors import IteratorValidationError, unknown
+from brainstorm.errors import DescriptionError, IteratorValidationError, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
@@ -62,6 +62,12 @@ class DataIterator(Seedable):
         super().__init__()
         self.data_shapes = dict(data_shapes)
         self.length = length
+
+    def __describe__(self) -> dict[str, Any]:
+        raise DescriptionError(
+            f": a {type(self).__name__} has no description: its data are no part of one. Name the "
+            f"attribute in __undescribed__."
+        )
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         """Yield the batches of one epoch.

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from brainstorm.describable import Describable
 from brainstorm.errors import InitializationError, UnknownTypeError, ValidationError
 from brainstorm.randomness import RandomState, Seedable
 from brainstorm.utils import Array
@@ -17,10 +16,8 @@ __all__ = ["ArrayInitializer", "Initializer", "Shape", "as_initializer", "evalua
 Shape: TypeAlias = tuple[int, ...]
 
 
-class Initializer(Seedable, Describable):
+class Initializer(Seedable):
     """Base of all initializers; a subclass overrides ``__call__`` and draws from ``self.rnd``."""
-
-    __undescribed__: Any = {"rnd": None}
 
     def __call__(self, shape: Shape) -> Array:
         """Return new values.
@@ -36,15 +33,19 @@ class Initializer(Seedable, Describable):
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
 
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        self.rnd = RandomState()
-
-    def _check(self, fits: bool, expected: str, shape: Shape) -> None:
+    @classmethod
+    def _check(cls, fits: bool, expected: str, shape: Shape) -> None:
         if not fits:
             raise InitializationError(
-                f"{type(self).__name__}: expected {expected}, got {shape}. "
+                f"{cls.__name__}: expected {expected}, got {shape}. "
                 f"Use another initializer for this parameter, or give a fallback."
             )
+
+    @classmethod
+    def _assert_atleast2d(cls, shape: Shape) -> None:
+        """Raise an `InitializationError` for a vector; initializers of 2015 call it so."""
+        fits = len(shape) >= 2 and 0 not in shape
+        cls._check(fits, "a shape with at least 2 dimensions, none of size 0", shape)
 
     def _check_matrix(self, shape: Shape) -> None:
         self._check(len(shape) == 2, "a shape with 2 dimensions", shape)

@@ -56,8 +56,7 @@ class _DenseSqrt(Initializer):
 
     def __call__(self, shape: Shape) -> Array:
         """Return uniformly distributed values; the shape needs two dimensions or more."""
-        fits = len(shape) >= 2 and product(shape) > 0
-        self._check(fits, "a shape with at least 2 dimensions, none of size 0", shape)
+        self._assert_atleast2d(shape)
         bound = self._factor() / math.sqrt(self._connections(shape))
         return self.rnd.uniform(-bound, bound, shape)
 

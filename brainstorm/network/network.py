@@ -19,6 +19,7 @@ from brainstorm.files import NetworkFile, PathLike, intact, read_network_file, w
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
+from brainstorm.network.files_2015 import arrays_of_2015
 from brainstorm.network.memory import check_handler
 from brainstorm.network.passes import Data, NetworkPasses
 from brainstorm.randomness import RandomState
@@ -221,7 +222,7 @@ class Network(NetworkPasses, Describable):
 
     @classmethod
     def from_hdf5(cls, filename: PathLike, handler: Handler | None = None) -> Network:
-        """Return the network in a file that `save_as_hdf5` wrote, or in a run file.
+        """Return the network in a file of `save_as_hdf5`, that of 2015 too, or in a run file.
 
         Args:
             filename: The file.
@@ -243,7 +244,11 @@ class Network(NetworkPasses, Describable):
         held = sum(array.size for array in arrays.values())
         with intact(repr(filename), "network"):
             net = cls._from_description(content.description, handler, held)
-        expected = {"parameters", *net.persistent_paths}
+        if content.is_of_2015:
+            with intact(repr(filename), "network of 2015"):
+                arrays = arrays_of_2015(net.layers, content.parameters, filename)
+        names = net.parameter_slices if content.is_of_2015 else ["parameters"]
+        expected = {*names, *net.persistent_paths}
         if set(arrays) != expected:
             raise FileFormatError(
                 f"{filename!r}: expected the arrays {sorted(expected)}, got {sorted(arrays)}."

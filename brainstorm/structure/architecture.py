@@ -135,8 +135,8 @@ def collect_all_connections(architecture: Architecture) -> list[Connection]:
 # -- checks -------------------------------------------------------------------------------------
 
 
-def validate_architecture(architecture: Architecture) -> None:
-    """Check everything that can be known without knowing the layer types.
+def validate_architecture(architecture: Architecture) -> bool:
+    """Check everything that can be known without knowing the layer types; return True.
 
     Raises:
         NetworkValidationError: Names, types, connections or the Input layer are not in order,
@@ -168,6 +168,7 @@ def validate_architecture(architecture: Architecture) -> None:
             f"Input(out_shapes={{'default': ..., 'targets': ...}})."
         )
     get_canonical_layer_order(architecture)
+    return True
 
 
 def _validate_entry(name: Any, layer: Any) -> None:

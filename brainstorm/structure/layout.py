@@ -16,7 +16,7 @@ number ``@hub``. Marks of array nodes:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,17 @@ from brainstorm.structure.aliases import find_aliases
 from brainstorm.structure.architecture import Connection
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.hubs import Hub, arrange_sources, group_into_hubs
-from brainstorm.utils import get_normalized_path, sort_by_index_key
+from brainstorm.structure.orders import (
+    gather_array_nodes,
+    get_all_sources,
+    get_forced_orders,
+    get_forward_closure,
+    get_gradient_order,
+    get_order,
+    get_parameter_order,
+    merge_connections,
+)
+from brainstorm.utils import get_normalized_path
 
 __all__ = [
     "Hub",
@@ -33,9 +43,18 @@ __all__ = [
     "create_layout_stub",
     "find_needed_deltas",
     "gather_array_nodes",
+    "get_all_sources",
     "get_backward_connection",
     "get_connections",
+    "get_forced_orders",
+    "get_forward_closure",
+    "get_gradient_order",
     "get_layout_stub_for_layer",
+    "get_order",
+    "get_parameter_order",
+    "group_into_hubs",
+    "layout_hubs",
+    "merge_connections",
 ]
 
 Layers = Mapping[str, Any]
@@ -96,17 +115,6 @@ def create_layout_stub(layers: Layers) -> Node:
         root[name] = get_layout_stub_for_layer(layer)
         root[name]["@index"] = index
     return root
-
-
-def gather_array_nodes(layout: Node, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Yield (path, node) of all arrays in the order of the layout."""
-    children = {k: v for k, v in layout.items() if not k.startswith("@")}
-    for name, child in sorted(children.items(), key=sort_by_index_key):
-        path = f"{prefix}{name}"
-        if child["@type"] == "array":
-            yield path, child
-        else:
-            yield from gather_array_nodes(child, f"{path}.")
 
 
 # -- connections --------------------------------------------------------------------------------
@@ -369,10 +377,7 @@ def _write_slices(
 ) -> None:
     for path in ("parameters", "gradients"):
         nodes[path]["@slice"] = (0, 0)
-    for number, hub in enumerate(hubs):
-        for path, feature_slice in hub.slices.items():
-            nodes[path]["@hub"] = number
-            nodes[path]["@slice"] = feature_slice
+    layout_hubs(hubs, layout)
     for path in ("parameters", "gradients"):
         nodes[path]["@shape"] = (nodes[path]["@slice"][1],)
     for sink, sources in shared.items():
@@ -386,11 +391,17 @@ def _write_slices(
                 _write_view_slice(view)
 
 
+def layout_hubs(hubs: list[Hub], layout: Node) -> None:
+    """Write into the layout in which hub each array lies, and where."""
+    nodes = dict(gather_array_nodes(layout))
+    for number, hub in enumerate(hubs):
+        for path, feature_slice in hub.slices.items():
+            nodes[path].update({"@hub": number, "@slice": feature_slice})
+
+
 def _write_view_slice(view: Node) -> None:
-    children = sorted(
-        ((k, v) for k, v in view.items() if not k.startswith("@")), key=sort_by_index_key
-    )
-    slices = [(node.get("@hub"), *node.get("@slice", (0, 0))) for _, node in children]
+    children = [view[name] for name in get_order(view)]
+    slices = [(node.get("@hub"), *node.get("@slice", (0, 0))) for node in children]
     contiguous = all(
         hub is not None and hub == next_hub and stop == next_start
         for (hub, _, stop), (next_hub, next_start, _) in itertools.pairwise(slices)

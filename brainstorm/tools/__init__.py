@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brainstorm.tools.building import create_net_from_spec, get_in_out_layers
+from brainstorm.tools.building import create_layer, create_net_from_spec, get_in_out_layers
 from brainstorm.tools.drawing import draw_network, network_as_dot, network_as_svg
 from brainstorm.tools.evaluation import (
     evaluate,
@@ -23,6 +23,7 @@ from brainstorm.tools.plotting import (
 )
 
 __all__ = [
+    "create_layer",
     "create_net_from_spec",
     "draw_network",
     "evaluate",

@@ -27,7 +27,7 @@ from brainstorm.layers import (
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
 
-__all__ = ["create_net_from_spec", "get_in_out_layers"]
+__all__ = ["create_layer", "create_net_from_spec", "get_in_out_layers"]
 
 Shape = int | Sequence[int]
 
@@ -173,6 +173,22 @@ def _parse(spec: str) -> Iterator[_LayerSpec]:
         )
     for start, stop in itertools.pairwise([*starts, len(tokens)]):
         yield _LayerSpec(tokens[start], tokens[start + 1 : stop])
+
+
+def create_layer(spec: str) -> ConstructionWrapper:
+    """Return the layer of one letter and its arguments, for wiring: ``create_layer("C32:5p2")``.
+
+    Args:
+        spec: The text, see `create_net_from_spec`.
+
+    Raises:
+        NetworkValidationError: The text cannot be understood, or is that of no or several layers.
+        UnknownPathError: The letter stands for no layer.
+    """
+    parts = list(_parse(spec))
+    if len(parts) != 1:
+        raise NetworkValidationError(f"spec {spec!r}: expected one layer, got {len(parts)}.")
+    return _make_layer(parts[0])
 
 
 def _make_layer(spec: _LayerSpec) -> ConstructionWrapper:

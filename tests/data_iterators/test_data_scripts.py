@@ -10,6 +10,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -55,10 +56,25 @@ def check_splits(file, images, targets, test_images, test_targets):
     data = load_data(file, "test")
     assert np.array_equal(data["default"][0], test_images)
     assert data["targets"].ravel().tolist() == test_targets.tolist()
+    check_normalized(file, data["targets"].shape[1], targets)
     training = Minibatches(100, **load_data(file, "training"))
     (batch,) = Normalize(training, load_data(file, "statistics"))()
     np.testing.assert_allclose(batch["default"].mean(axis=(0, 1, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(batch["default"].std(axis=(0, 1, 2, 3)), 1, rtol=1e-5)
+
+
+def check_normalized(file, tests, targets):
+    """Check what scripts of 2015 read, as they do."""
+    with h5py.File(file, "r") as content:
+        split, full = content["normalized_split"], content["normalized_full"]
+        x = split["training"]["default"][:]
+        assert x.dtype == np.float32
+        np.testing.assert_allclose(x.mean(axis=(0, 1, 2, 3)), 0, atol=1e-5)
+        np.testing.assert_allclose(x.std(axis=(0, 1, 2, 3)), 1, rtol=1e-5)
+        assert np.array_equal(split["validation"]["default"], full["training"]["default"][:, -3:])
+        assert full["training"]["targets"][:].ravel().tolist() == targets.tolist()
+        for group in (split, full):
+            assert group["test"]["default"].shape[:2] == (1, tests)
 
 
 # -- MNIST ----------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ ARCHITECTURE = {
 
 
 def test_the_printed_architecture_becomes_a_network():
-    validate_architecture(ARCHITECTURE)
+    assert validate_architecture(ARCHITECTURE) is True
     net = Network.from_architecture(ARCHITECTURE)
     assert list(net.layers) == [
         "Input",

@@ -1,0 +1,75 @@
+"""Orders and closures: what of 2015 planned the memory agrees with the plan that is made here."""
+
+import pytest
+
+from brainstorm.structure import (
+    create_layout,
+    create_layout_stub,
+    get_all_sources,
+    get_forced_orders,
+    get_forward_closure,
+    get_gradient_order,
+    get_order,
+    get_parameter_order,
+    layout_hubs,
+    merge_connections,
+)
+from brainstorm.structure.layout import gather_array_nodes
+from tests.networks import build
+
+
+@pytest.fixture
+def layers():
+    return build("joined").layers
+
+
+def path_pairs(layers):
+    """Return connections as pairs of paths, with those of the parameters to the flat array."""
+    pairs = [
+        (f"{c.start_layer}.outputs.{c.output_name}", f"{c.end_layer}.inputs.{c.input_name}")
+        for layer in layers.values()
+        for c in layer.incoming
+    ]
+    nodes = [path for path, _ in gather_array_nodes(create_layout_stub(layers))]
+    categories = [(path, path.split(".")[1]) for path in nodes if "." in path]
+    return pairs + [
+        (path, kind) for path, kind in categories if kind in ("parameters", "gradients")
+    ]
+
+
+def test_parameters_and_gradients_are_groups_in_the_order_of_their_declaration(layers):
+    assert get_parameter_order("A", layers["A"]) == ("A.parameters.W", "A.parameters.bias")
+    assert get_gradient_order("A", layers["A"]) == ("A.gradients.W", "A.gradients.bias")
+    orders = get_forced_orders(layers)
+    assert len(orders) == 8
+    assert get_parameter_order("D", layers["D"]) in orders
+    stub = create_layout_stub(layers)
+    assert get_order(stub)[:3] == ("parameters", "gradients", "Input")
+    assert get_order(stub["A"]["parameters"]) == ("W", "bias")
+
+
+def test_sources_and_their_closures_are_those_of_the_hubs(layers):
+    orders = get_forced_orders(layers)
+    links = merge_connections(path_pairs(layers), orders)
+    sources = get_all_sources(orders, links, create_layout_stub(layers))
+    assert get_parameter_order("A", layers["A"]) in sources
+    assert "Input.outputs.default" in sources
+    assert "C.inputs.default" not in sources
+    hubs, layout = create_layout(layers)
+    for hub in hubs:
+        if hub.is_backward_only or hub.sources[0] not in sources:
+            continue
+        found, sinks = get_forward_closure(hub.sources[0], links)
+        assert found == set(hub.sources)
+        assert sinks == set(hub.sinks)
+    parameters = get_parameter_order("A", layers["A"])
+    found, sinks = get_forward_closure(parameters, links)
+    assert len(found) == 4
+    assert sinks == {"parameters"}
+    stub = create_layout_stub(layers)
+    layout_hubs(hubs, stub)
+    for (path, node), (_, planned) in zip(
+        gather_array_nodes(stub), gather_array_nodes(layout), strict=True
+    ):
+        if "." in path and "@hub" in planned:
+            assert (node["@hub"], node["@slice"]) == (planned["@hub"], planned["@slice"])
