@@ -27,7 +27,7 @@ from brainstorm.initializers import (
     as_initializer,
     evaluate_initializer,
 )
-from brainstorm.randomness import global_rnd
+from brainstorm.randomness import RandomState, global_rnd
 
 EXAMPLES = [
     (ArrayInitializer([[1, 2], [3, 4]]), (2, 2)),
@@ -103,6 +103,61 @@ def test_gaussian_statistics():
     values = evaluate_initializer(Gaussian(0.5, mean=2.0), (200, 200), seed=0)
     assert values.mean() == pytest.approx(2.0, abs=0.01)
     assert values.std() == pytest.approx(0.5, abs=0.01)
+
+
+#: Initializer, shape, and what each element has as mean and deviation.
+STATISTICS = [
+    (Gaussian(0.5, mean=2.0), (2, 3), 2.0, 0.5),
+    (Uniform(-1, 3), (2, 3), 1.0, 4 / 12**0.5),
+    (DenseSqrtFanIn("linear"), (2, 3), 0.0, 1 / 3),
+    (DenseSqrtFanIn("rel"), (2, 3, 2), 0.0, (2 / 6) ** 0.5),
+    (DenseSqrtFanInOut("linear"), (2, 3), 0.0, 1 / 15**0.5),
+    (Orthogonal(), (2, 2), 0.0, 2**-0.5),
+    (Orthogonal(), (2, 3), 0.0, 3**-0.5),
+    (Orthogonal(2.0), (3, 2), 0.0, 2 * 3**-0.5),
+    (Orthogonal(), (2, 2, 2), 0.0, 0.5),
+    (Identity(2.0, 0.1), (2, 2), 2 * np.eye(2), 0.1),
+    (RandomWalk(), (3, 3), 0.0, np.exp(1 / 6) / 3),
+    (EchoState(), (3, 3), 0.0, None),
+    (SparseInputs(Gaussian(0.5), 1), (3, 2), 0.0, 0.5 * 3**-0.5),
+    (SparseOutputs(Gaussian(0.5), 1), (3, 2), 0.0, 0.5 * 2**-0.5),
+]
+
+
+@pytest.mark.parametrize(("initializer", "shape", "mean", "deviation"), STATISTICS)
+def test_every_element_has_the_mean_and_deviation_of_its_distribution(
+    initializer, shape, mean, deviation
+):
+    initializer.rnd = RandomState(3)
+    drawn = np.array([initializer(shape) for _ in range(4000)]) - mean
+    # Of this many elements none is further off than 4 standard errors, whatever the shape is.
+    assert_zero(drawn)
+    if deviation is not None:
+        assert_zero(drawn**2 - deviation**2)
+
+
+def assert_zero(samples):
+    errors = samples.std(axis=0) / len(samples) ** 0.5
+    assert (np.abs(samples.mean(axis=0)) < 4 * errors).all()
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_orthogonal_matrices_are_uniform(n):
+    initializer = Orthogonal()
+    initializer.rnd = RandomState(1)
+    drawn = np.array([initializer((n, n)) for _ in range(4000)])
+    assert_zero(np.linalg.det(drawn))  # reflections are as probable as rotations
+    traces = np.trace(drawn, axis1=1, axis2=2)  # Diaconis and Shahshahani, 1994: moments 0, 1, 0
+    for moment, expected in ((1, 0), (2, 1), (3, 0)):
+        assert_zero(traces**moment - expected)
+    turned = np.linalg.qr(np.arange(n * n).reshape(n, n) ** 2.0 + 1)[0] @ drawn
+    assert_zero(turned)
+    assert_zero(turned**2 - 1 / n)
+
+
+def test_orthogonal_filters_are_orthonormal():
+    filters = evaluate_initializer(Orthogonal(2.0), (4, 3, 3, 2), seed=1).reshape(4, -1)
+    np.testing.assert_allclose(filters @ filters.T, 4 * np.eye(4), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +339,7 @@ def test_users_initializer_is_checked():
         (Identity(enforce_square=False), (3,), "expected a shape with 2 dimensions"),
         (LstmOptInit(), (6, 2), "LstmOptInit: expected a first dimension that is a multiple of 4"),
         (LstmOptInit(), (), "a multiple of 4"),
-        (Orthogonal(), (3, 2, 2), "Orthogonal: expected a shape with 2 dimensions"),
+        (Orthogonal(), (3,), "Orthogonal: expected a shape with at least 2 dimensions"),
         (RandomWalk(), (3, 2), "RandomWalk: expected a square shape (n, n)"),
         (RandomWalk(), (0, 0), "RandomWalk: expected a square shape (n, n) with n > 0"),
         (SparseInputs(1, 3), (2, 9), "SparseInputs: expected at least 3 on dimension 0"),

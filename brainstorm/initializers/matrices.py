@@ -8,7 +8,7 @@ import numpy as np
 
 from brainstorm.errors import ValidationError, unknown
 from brainstorm.initializers.base_initializer import Initializer, Shape
-from brainstorm.utils import Array
+from brainstorm.utils import Array, product
 
 __all__ = ["EchoState", "Identity", "Orthogonal", "RandomWalk"]
 
@@ -67,8 +67,10 @@ class Identity(Initializer):
 class Orthogonal(Initializer):
     """A random matrix whose rows or columns, whichever are fewer, are orthonormal.
 
-    Source: Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear
-    neural networks", 2014.
+    It is uniform: any rotation of it is as probable. Of more than two dimensions, as the weights of
+    convolutions have, all but the first are taken as one. Sources: Saxe et al., "Exact solutions to
+    the nonlinear dynamics of learning in deep linear neural networks", 2014; Mezzadri, "How to
+    Generate Random Matrices from the Classical Compact Groups", 2007 (the signs).
 
     Args:
         scale: Factor on the whole matrix, which is its only singular value.
@@ -79,10 +81,13 @@ class Orthogonal(Initializer):
         self.scale = scale
 
     def __call__(self, shape: Shape) -> Array:
-        """Return a matrix with orthonormal rows or columns."""
-        self._check_matrix(shape)
-        left, _, right = np.linalg.svd(self.rnd.standard_normal(shape), full_matrices=False)
-        return self.scale * (left if left.shape == shape else right)
+        """Return a matrix with orthonormal rows or columns; the shape needs two dimensions."""
+        self._assert_atleast2d(shape)
+        rows, columns = shape[0], product(shape[1:])
+        drawn = self.rnd.standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(drawn)
+        q *= np.where(np.diagonal(r) < 0, -1.0, 1.0)  # LAPACK's choice of signs is not random
+        return self.scale * (q if rows >= columns else q.T).reshape(shape)
 
 
 class RandomWalk(Initializer):
