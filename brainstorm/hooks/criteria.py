@@ -9,7 +9,7 @@ from brainstorm.errors import TrainingError, unknown
 from brainstorm.hooks.base import Hook
 from brainstorm.scorers import Scorer
 
-__all__ = ["CRITERIA", "find_criterion", "is_better"]
+__all__ = ["CRITERIA", "criterion_of", "find_criterion", "is_better"]
 
 CRITERIA = ("min", "max")
 
@@ -41,13 +41,18 @@ def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -
     name = log_name.rpartition(".")[2]
     if name in getattr(net, "loss_layers", ()):
         return "min"
-    for word, better in _WORDS.items():
-        if word in name.lower():
-            return better
+    if said := criterion_of(log_name):
+        return said
     expected = f"'min' or 'max', as nothing says which values of {log_name!r} are better"
     names = sorted({scorer.__name__ for scorer in scorers})
     hint = f" {unknown('scorer', name, names)}" if names and name not in names else ""
     raise TrainingError(f"{hook.fail('criterion', expected, None)}{hint}")
+
+
+def criterion_of(log_name: str) -> str | None:
+    """Return what the name of a log says, if it does."""
+    name = log_name.rpartition(".")[2].lower()
+    return next((better for word, better in _WORDS.items() if word in name), None)
 
 
 def _scorers_of(trainer: Any) -> list[Any]:

@@ -35,6 +35,7 @@ from brainstorm.layers.group_norm_layer import GroupNorm
 from brainstorm.layers.gru_layer import Gru
 from brainstorm.layers.highway_layer import Highway
 from brainstorm.layers.hinge_loss_layer import HingeLoss
+from brainstorm.layers.huber_loss_layer import HuberLoss
 from brainstorm.layers.input_layer import Input
 from brainstorm.layers.l1_decay_layer import L1Decay
 from brainstorm.layers.l2_decay_layer import L2Decay
@@ -93,6 +94,7 @@ __all__ = [
     "Gru",
     "Highway",
     "HingeLoss",
+    "HuberLoss",
     "Input",
     "L1Decay",
     "L2Decay",

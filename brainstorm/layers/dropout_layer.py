@@ -18,7 +18,10 @@ __all__ = ["Dropout", "DropoutLayerImpl"]
 
 
 def Dropout(
-    drop_prob: float = 0.5, name: str | None = None, inplace: bool = False
+    drop_prob: float = 0.5,
+    name: str | None = None,
+    inplace: bool = False,
+    shared_over_time: bool = False,
 ) -> ConstructionWrapper:
     """Add dropout (Srivastava et al. 2014), scaled so that the expectation stays the same.
 
@@ -29,12 +32,16 @@ def Dropout(
         name: Layer name; made unique within the network.
         inplace: Whether the output overwrites the memory of the input; refused where anything
             else needs the input.
+        shared_over_time: Whether all steps of a sequence leave out the same units, as between
+            recurrent layers (Gal and Ghahramani 2016).
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
-    Parameters: none                         Internals: mask, of the same shape (zeros and ones)
+    Parameters: none
+    Internals: mask (zeros and ones), of the same shape, or ('B', ...) if it is shared over time
     """
+    options = {"shared_over_time": True} if shared_over_time else {}
     return ConstructionWrapper.create(
-        DropoutLayerImpl, name=name, drop_prob=drop_prob, inplace=inplace
+        DropoutLayerImpl, name=name, drop_prob=drop_prob, inplace=inplace, **options
     )
 
 
@@ -48,7 +55,11 @@ class DropoutLayerImpl(Layer):
     """Implements `Dropout`; the backward pass belongs to a forward pass with training_pass=True."""
 
     is_traceable = True
-    expected_kwargs = {"drop_prob": number(0, 1, high_open=True), "inplace": one_of(True, False)}
+    expected_kwargs = {
+        "drop_prob": number(0, 1, high_open=True),
+        "inplace": one_of(True, False),
+        "shared_over_time": one_of(True, False),
+    }
     accepts_null_deltas = True
     needs_in_backward = ("internals",)
     depends_on_mode = True
@@ -60,7 +71,8 @@ class DropoutLayerImpl(Layer):
         self.is_inplace = kwargs.get("inplace", False)
         self.keep_prob = 1.0 - kwargs.get("drop_prob", 0.5)
         shape = in_shapes["default"].shape
-        return {"default": BufferStructure(*shape)}, {}, {"mask": BufferStructure(*shape)}
+        mask = BufferStructure(*shape[kwargs.get("shared_over_time", False) :])
+        return {"default": BufferStructure(*shape)}, {}, {"mask": mask}
 
     def set_handler(self, handler: Handler) -> None:
         super().set_handler(handler)

@@ -8,6 +8,8 @@ from brainstorm.training.adaptive_steppers import (
     AdagradStepper,
     AdamStepper,
     AdamWStepper,
+    AmsGradStepper,
+    CenteredRMSPropStepper,
     RMSPropStepper,
 )
 from brainstorm.training.base_stepper import TrainingStepper
@@ -17,10 +19,13 @@ from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import ParameterGroup
 from brainstorm.training.schedules import (
     Cosine,
+    CosineRestarts,
     DecreaseAfterEpoch,
     Exponential,
     Linear,
     MultiStep,
+    OneCycle,
+    ReduceOnPlateau,
     Schedule,
     Warmup,
 )
@@ -37,7 +42,10 @@ __all__ = [
     "AdagradStepper",
     "AdamStepper",
     "AdamWStepper",
+    "AmsGradStepper",
+    "CenteredRMSPropStepper",
     "Cosine",
+    "CosineRestarts",
     "DecreaseAfterEpoch",
     "Exponential",
     "ForwardStepper",
@@ -49,8 +57,10 @@ __all__ = [
     "MomentumStepper",
     "MultiStep",
     "NesterovStepper",
+    "OneCycle",
     "ParameterGroup",
     "RMSPropStepper",
+    "ReduceOnPlateau",
     "Schedule",
     "SgdStepper",
     "Trainer",

@@ -14,6 +14,8 @@ __all__ = [
     "AdagradStepper",
     "AdamStepper",
     "AdamWStepper",
+    "AmsGradStepper",
+    "CenteredRMSPropStepper",
     "RMSPropStepper",
 ]
 
@@ -37,7 +39,7 @@ class RMSPropStepper(TrainingStepper):
     is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "decay": FRACTION, "epsilon": NON_NEGATIVE}
     rule = rmsprop
-    state_names = ("mean_square",)
+    state_names: tuple[str, ...] = ("mean_square",)
 
     def __init__(
         self, learning_rate: float = 0.01, decay: float = 0.99, epsilon: float = 1e-8
@@ -54,6 +56,47 @@ class RMSPropStepper(TrainingStepper):
             "rest": 1.0 - self.decay,
             "epsilon": self.epsilon,
         }
+
+
+@formula
+def centered_rmsprop(
+    p: Any, g: Any, square: Any, mean: Any, velocity: Any,
+    rate: Any, decay: Any, rest: Any, epsilon: Any, momentum: Any,
+) -> list[Any]:  # fmt: skip
+    """Parameters, mean square, mean and velocity; ``rest`` is ``1 - decay``."""
+    square = decay * square + rest * fn.square(g)
+    mean = decay * mean + rest * g
+    variance = fn.maximum(square - fn.square(mean), 0.0)  # rounding may leave less than nothing
+    velocity = momentum * velocity + g / (fn.sqrt(variance) + epsilon)
+    return [p - rate * velocity, square, mean, velocity]
+
+
+class CenteredRMSPropStepper(RMSPropStepper):
+    """RMSProp with the standard deviation of the gradients, and with momentum.
+
+    ``s = decay * s + (1 - decay) * g²; m = decay * m + (1 - decay) * g;
+    v = momentum * v + g / (sqrt(s - m²) + epsilon); p -= learning_rate * v``
+    (Graves, arXiv:1308.0850, eq. 38 to 45; defaults as of `RMSPropStepper`).
+    """
+
+    is_traceable = True
+    hyperparameters = {**RMSPropStepper.hyperparameters, "momentum": FRACTION}
+    rule = centered_rmsprop
+    state_names = ("mean_square", "mean", "velocity")
+
+    def __init__(
+        self,
+        learning_rate: float = 0.01,
+        decay: float = 0.99,
+        epsilon: float = 1e-8,
+        momentum: float = 0.9,
+    ) -> None:
+        super().__init__(learning_rate, decay, epsilon)
+        self.momentum = momentum
+
+    def scalars(self) -> dict[str, float]:
+        """Return the numbers of the formula."""
+        return {**super().scalars(), "momentum": self.momentum}
 
 
 @formula
@@ -145,7 +188,7 @@ class AdamStepper(TrainingStepper):
         "epsilon": NON_NEGATIVE,
     }
     rule = adam
-    state_names = ("first_moment", "second_moment")
+    state_names: tuple[str, ...] = ("first_moment", "second_moment")
 
     def __init__(
         self,
@@ -171,6 +214,31 @@ class AdamStepper(TrainingStepper):
             "rest2": 1.0 - self.beta2,
             "epsilon": self.epsilon,
         }
+
+
+@formula
+def amsgrad(
+    p: Any, g: Any, first: Any, second: Any, largest: Any, rate: Any, correction: Any,
+    beta1: Any, rest1: Any, beta2: Any, rest2: Any, epsilon: Any,
+) -> list[Any]:  # fmt: skip
+    """Parameters, both moments and the largest second one, with the numbers of Adam."""
+    first = beta1 * first + rest1 * g
+    second = beta2 * second + rest2 * fn.square(g)
+    largest = fn.maximum(largest, second)
+    change = first / (correction * fn.sqrt(largest) + epsilon)
+    return [p - rate * change, first, second, largest]
+
+
+class AmsGradStepper(AdamStepper):
+    """Adam with the largest mean square so far in place of the present one.
+
+    So steps do not grow where large gradients are rare. (Reddi, Kale and Kumar, ICLR 2018; both
+    moments are corrected for their start, as in PyTorch.)
+    """
+
+    is_traceable = True
+    rule = amsgrad
+    state_names = (*AdamStepper.state_names, "largest_second_moment")
 
 
 @formula

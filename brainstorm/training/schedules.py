@@ -12,15 +12,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from brainstorm.describable import Describable
-from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_number, is_whole
+from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.hooks.base import find_values, is_number, is_whole
+from brainstorm.hooks.criteria import CRITERIA, criterion_of
 
 __all__ = [
     "Cosine",
+    "CosineRestarts",
     "DecreaseAfterEpoch",
     "Exponential",
     "Linear",
     "MultiStep",
+    "OneCycle",
+    "ReduceOnPlateau",
     "Schedule",
     "Warmup",
 ]
@@ -58,9 +62,9 @@ class Schedule(Describable):
             raise self._fail(name, "a finite number", value)
         return value
 
-    def _whole(self, name: str, value: Any) -> int:
-        if not is_whole(value):
-            raise self._fail(name, "an integer >= 1", value)
+    def _whole(self, name: str, value: Any, least: int = 1) -> int:
+        if not is_whole(value, least):
+            raise self._fail(name, f"an integer >= {least}", value)
         return int(value)
 
     def _fail(self, name: str, expected: str, got: Any) -> TrainingError:
@@ -100,8 +104,84 @@ class Cosine(_Transition):
 
     def on_the_way(self, k: int) -> float:
         """Return the value on the curve."""
-        share = (1.0 + math.cos(math.pi * k / self.num_changes)) / 2.0
-        return self.final_value + (self.initial_value - self.final_value) * share
+        return _half_wave(self.initial_value, self.final_value, k / self.num_changes)
+
+
+def _half_wave(start: float, end: float, share: float) -> float:
+    """Return the value after a share of half a cosine from `start` to `end`."""
+    return end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0
+
+
+class CosineRestarts(_Transition):
+    """Half a cosine, as `Cosine`, again and again from the beginning.
+
+    (Loshchilov and Hutter, "SGDR", arXiv:1608.03983.)
+
+    Args:
+        initial_value: The value at the beginning of each round.
+        final_value: What it approaches at the end.
+        num_changes: The length of the first round.
+        growth: How many times as long as the one before each round is.
+    """
+
+    __default_values__ = {"growth": 1}
+
+    def __init__(
+        self, initial_value: float, final_value: float, num_changes: int, growth: int = 1
+    ) -> None:
+        super().__init__(initial_value, final_value, num_changes)
+        self.growth = self._whole("growth", growth)
+
+    def at(self, k: int) -> float:
+        """Return the value after `k` changes."""
+        length = self.num_changes
+        if self.growth == 1:
+            k %= length
+        while k >= length:
+            k, length = k - length, length * self.growth
+        return _half_wave(self.initial_value, self.final_value, k / length)
+
+
+class OneCycle(Schedule):
+    """Half a cosine up to the largest value, and a longer one down to almost nothing.
+
+    (Smith and Topin, "Super-Convergence", arXiv:1708.07120; defaults as in PyTorch.)
+
+    Args:
+        largest_value: The value between the two.
+        num_changes: How many changes lead to the final value.
+        rise: The share of them that leads up.
+        initial_value: The value at k = 0; `None` is ``largest_value / 25``.
+        final_value: The value at the end; `None` is ``initial_value / 10000``.
+    """
+
+    __default_values__ = {"rise": 0.3, "initial_value": None, "final_value": None}
+
+    def __init__(
+        self,
+        largest_value: float,
+        num_changes: int,
+        rise: float = 0.3,
+        initial_value: float | None = None,
+        final_value: float | None = None,
+    ) -> None:
+        self.largest_value = self._number("largest_value", largest_value)
+        self.num_changes = self._whole("num_changes", num_changes)
+        self.rise = self._number("rise", rise)
+        if not 0 < rise < 1:
+            raise self._fail("rise", "a number between 0 and 1", rise)
+        first = largest_value / 25 if initial_value is None else initial_value
+        self.initial_value = self._number("initial_value", first)
+        last = self.initial_value / 10_000 if final_value is None else final_value
+        self.final_value = self._number("final_value", last)
+
+    def at(self, k: int) -> float:
+        """Return the value after `k` changes."""
+        top = self.rise * self.num_changes
+        if k < top:
+            return _half_wave(self.initial_value, self.largest_value, k / top)
+        share = min((k - top) / (self.num_changes - top), 1.0)
+        return _half_wave(self.largest_value, self.final_value, share)
 
 
 class Exponential(Schedule):
@@ -246,3 +326,85 @@ class Warmup(Schedule):
         if k >= self.num_changes:
             return goal
         return self.initial_value + (goal - self.initial_value) * k / self.num_changes
+
+
+class ReduceOnPlateau(Schedule):
+    """Multiplied by a factor whenever a log has not become better for some time.
+
+    What it returns follows from the log alone, so a resumed training goes on with the same value.
+    Give the hook that calls it the timescale of the log, and an interval of 1.
+
+    Args:
+        log_name: Dotted path of the log, e.g. ``'validation.total_loss'``.
+        initial_value: The value at the beginning.
+        factor: Between 0 and 1.
+        patience: Reduce when more than this many values in a row are no better than the best one.
+        threshold: By which share of the best value another one must be better to count.
+        cooldown: How many values after a reduction do not count as bad ones.
+        minimum: Lower limit.
+        criterion: ``'min'`` or ``'max'``: which values are better; `None` is what the name says.
+    """
+
+    __default_values__ = {"threshold": 1e-4, "cooldown": 0, "minimum": 0.0, "criterion": None}
+
+    def __init__(
+        self,
+        log_name: str,
+        initial_value: float,
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        cooldown: int = 0,
+        minimum: float = 0.0,
+        criterion: str | None = None,
+    ) -> None:
+        self.log_name = log_name
+        self.initial_value = self._number("initial_value", initial_value)
+        self.factor = self._number("factor", factor)
+        if not 0 < factor < 1:
+            raise self._fail("factor", "a number between 0 and 1", factor)
+        self.patience = self._whole("patience", patience, 0)
+        self.threshold = self._number("threshold", threshold)
+        self.cooldown = self._whole("cooldown", cooldown, 0)
+        self.minimum = self._number("minimum", minimum)
+        if criterion not in (None, *CRITERIA) or (criterion or criterion_of(log_name)) is None:
+            raise self._fail("criterion", f"'min' or 'max' for {log_name!r}", criterion)
+        self.criterion = criterion
+
+    def __call__(
+        self,
+        epoch_nr: int,
+        update_nr: int,
+        timescale: str,
+        interval: int,
+        net: Any = None,
+        stepper: Any = None,
+        logs: Any = None,
+    ) -> float:
+        """Return the value after what the log holds by now.
+
+        Raises:
+            UnknownPathError: There is no such log after an epoch.
+        """
+        try:
+            return self.after(find_values(logs or {}, self.log_name))
+        except UnknownPathError:
+            if epoch_nr > 1:
+                raise
+            return self.initial_value  # what is logged at the end of epochs is not there yet
+
+    def after(self, values: Sequence[float]) -> float:
+        """Return the value after these values of the log."""
+        sign = -1.0 if (self.criterion or criterion_of(self.log_name)) == "max" else 1.0
+        best, bad, rest, result = math.inf, 0, 0, self.initial_value
+        for cost in (sign * value for value in values):
+            if cost < best - self.threshold * abs(best if math.isfinite(best) else 0.0):
+                best, bad = cost, 0
+            else:
+                bad += 1
+            if rest > 0:
+                rest, bad = rest - 1, 0
+            if bad > self.patience:
+                result = max(result * self.factor, self.minimum)
+                rest, bad = self.cooldown, 0
+        return result

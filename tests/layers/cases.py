@@ -103,6 +103,7 @@ CASES = [
     Case("FullyConnected keeps shape", lambda: bl.FullyConnected(activation="tanh"), image(2, 3)),
     *(Case(f"Elementwise {a}", lambda a=a: bl.Elementwise(a), vector()) for a in ACTIVATIONS),
     Case("Dropout", lambda: bl.Dropout(0.3), vector(5)),
+    Case("Dropout shared over time", lambda: bl.Dropout(0.3, shared_over_time=True), vector(5)),
     Case("Dropout of nothing", lambda: bl.Dropout(0.0), vector()),
     Case(
         "SoftmaxCE",
@@ -119,6 +120,8 @@ CASES = [
     Case("SigmoidCE", bl.SigmoidCE, pair_of((3,)), {"targets": probabilities}),
     Case("SigmoidCE image", bl.SigmoidCE, pair_of((2, 2)), {"targets": zeros_and_ones}),
     Case("SquaredError", bl.SquaredError, pair_of((3,))),
+    Case("HuberLoss", bl.HuberLoss, pair_of((3,))),
+    Case("HuberLoss 0.3", lambda: bl.HuberLoss(0.3), pair_of((2, 1, 2))),
     Case("SquaredError image", bl.SquaredError, pair_of((2, 1, 2))),
     Case(
         "SquaredDifference",

@@ -8,13 +8,16 @@ import math
 import pytest
 
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.training import (
     Cosine,
+    CosineRestarts,
     DecreaseAfterEpoch,
     Exponential,
     Linear,
     MultiStep,
+    OneCycle,
+    ReduceOnPlateau,
     Schedule,
     Warmup,
 )
@@ -42,6 +45,60 @@ def test_cosine_is_half_a_wave():
     expected = [3 + 4 * (1 + math.cos(math.pi * k / 4)) / 2 for k in range(5)] + [3.0]
     assert by_epochs(Cosine(7.0, 3.0, 4), range(6)) == pytest.approx(expected)
     assert by_epochs(Cosine(7.0, 3.0, 4), [0, 2, 4, 5]) == pytest.approx([7, 5, 3, 3])
+
+
+def test_cosine_restarts_begins_again_and_takes_longer_each_time():
+    even = by_epochs(CosineRestarts(7.0, 3.0, 2), range(6))
+    assert even == pytest.approx([7, 5, 7, 5, 7, 5])
+    growing = by_epochs(CosineRestarts(7.0, 3.0, 1, growth=2), range(8))
+    quarter = 3 + 4 * (1 + math.cos(math.pi / 4)) / 2
+    assert growing == pytest.approx([7, 7, 5, 7, quarter, 5, 10 - quarter, 7])
+    assert by_epochs(CosineRestarts(7.0, 3.0, 1), [10**15]) == [7.0]
+
+
+def test_one_cycle_rises_and_falls_to_almost_nothing():
+    schedule = OneCycle(1.0, 10, rise=0.4)
+    values = by_epochs(schedule, [0, 2, 4, 7, 10, 99])
+    middle = (1.0 + 1 / 250_000) / 2
+    assert values == pytest.approx([0.04, 0.52, 1.0, middle, 1 / 250_000, 1 / 250_000])
+    given = OneCycle(1.0, 10, initial_value=0.5, final_value=0.1)
+    assert by_epochs(given, [0, 3, 10]) == pytest.approx([0.5, 1.0, 0.1])
+
+
+def plateau(values, **options):
+    return ReduceOnPlateau("validation.loss", 1.0, 0.5, **options).after(values)
+
+
+def test_plateaus_reduce_when_patience_is_over():
+    falling = [5.0, 4.0, 3.0]
+    assert plateau([]) == plateau(falling, patience=0) == 1.0
+    assert plateau([*falling, 3.0, 3.5], patience=2) == 1.0
+    assert plateau([*falling, 3.0, 3.5, 3.1], patience=2) == 0.5
+    assert plateau([*falling, 3.0, 3.5, 2.0, 3.1], patience=2) == 1.0
+    assert plateau([3.0] * 7, patience=2) == 0.25
+    assert plateau([3.0] * 7, patience=2, cooldown=2) == 0.5
+    assert plateau([3.0] * 7, patience=2, minimum=0.4) == 0.4
+    assert plateau([3.0, 2.9999], patience=0) == 0.5  # better by less than the threshold
+    assert plateau([3.0, 2.9999], patience=0, threshold=0.0) == 1.0
+    assert plateau([3.0, math.nan, math.inf], patience=0) == 0.25
+    assert plateau([-1.0, -1.1, -1.2], patience=0) == 1.0
+
+
+def test_plateaus_know_which_values_are_better():
+    rising = [0.1, 0.2, 0.3]
+    assert ReduceOnPlateau("validation.Accuracy", 1.0, 0.5, 0).after(rising) == 1.0
+    assert ReduceOnPlateau("validation.loss", 1.0, 0.5, 0).after(rising) == 0.25
+    assert ReduceOnPlateau("F1", 1.0, 0.5, 0, criterion="max").after(rising) == 1.0
+
+
+def test_plateaus_are_those_of_a_log():
+    schedule = ReduceOnPlateau("validation.loss", 1.0, 0.5, patience=0)
+    logs = {"validation": {"loss": [3.0, 3.0]}}
+    assert schedule(2, 20, "epoch", 1, None, None, logs) == 0.5
+    assert schedule(0, 0, "epoch", 1, None, None, None) == 1.0
+    assert schedule(1, 10, "epoch", 1, None, None, {}) == 1.0
+    with pytest.raises(UnknownPathError, match="unknown log 'validation.loss'"):
+        schedule(2, 20, "epoch", 1, None, None, {"training": [1.0]})
 
 
 def test_exponential_is_clipped():
@@ -87,6 +144,10 @@ def test_warmup_takes_any_function():
     [
         Linear(1.0, 0.0, 3),
         Cosine(1.0, 0.0, 3),
+        CosineRestarts(1.0, 0.0, 2),
+        CosineRestarts(1.0, 0.0, 2, 3),
+        OneCycle(1.0, 5),
+        OneCycle(1.0, 5, 0.5, 0.1, 0.2),
         Exponential(1.0, 0.9),
         Exponential(1.0, 0.9, -math.inf, math.inf),
         Exponential(1.0, 0.9, minimum=0.1),
@@ -109,6 +170,22 @@ def test_description_is_strict_json_and_gives_the_same_schedule(schedule):
         (lambda: Linear("a", 1.0, 3), r"Linear.initial_value: expected a finite number, got 'a'"),
         (lambda: Linear(1.0, math.nan, 3), r"Linear.final_value: expected a finite number"),
         (lambda: Cosine(1.0, 2.0, 0), r"Cosine.num_changes: expected an integer >= 1, got 0"),
+        (
+            lambda: OneCycle(1.0, 3, rise=1.0),
+            r"OneCycle.rise: expected a number between 0 and 1, got 1.0",
+        ),
+        (
+            lambda: ReduceOnPlateau("loss", 1.0, 1.5),
+            r"ReduceOnPlateau.factor: expected a number between 0 and 1, got 1.5",
+        ),
+        (
+            lambda: ReduceOnPlateau("F1", 1.0),
+            r"ReduceOnPlateau.criterion: expected 'min' or 'max' for 'F1', got None",
+        ),
+        (
+            lambda: ReduceOnPlateau("loss", 1.0, patience=-1),
+            r"ReduceOnPlateau.patience: expected an integer >= 0, got -1",
+        ),
         (lambda: Linear(1.0, 2.0, 1.5), r"Linear.num_changes: expected an integer >= 1, got 1.5"),
         (lambda: Exponential(1.0, -2.0), r"Exponential.factor: expected a number > 0, got -2.0"),
         (

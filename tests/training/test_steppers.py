@@ -24,6 +24,8 @@ from brainstorm.training import (
     AdagradStepper,
     AdamStepper,
     AdamWStepper,
+    AmsGradStepper,
+    CenteredRMSPropStepper,
     ForwardStepper,
     MomentumStepper,
     NesterovStepper,
@@ -111,6 +113,17 @@ def rmsprop(p, grad, rates, decay=0.99, eps=1e-8):
     return p
 
 
+def centered_rmsprop(p, grad, rates, decay=0.99, eps=1e-8, m=0.9):
+    s, mean, v = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p)
+    for lr in rates:
+        g = grad(p)
+        s = decay * s + (1 - decay) * g * g
+        mean = decay * mean + (1 - decay) * g
+        v = m * v + g / (np.sqrt(s - mean**2) + eps)
+        p = p - lr * v
+    return p
+
+
 def adagrad(p, grad, rates, eps=1e-10):
     s = np.zeros_like(p)
     for lr in rates:
@@ -131,14 +144,15 @@ def adadelta(p, grad, rates, rho=0.9, eps=1e-6):
     return p
 
 
-def adam(p, grad, rates, b1=0.9, b2=0.999, eps=1e-8, decay=0.0):
-    m, v = np.zeros_like(p), np.zeros_like(p)
+def adam(p, grad, rates, b1=0.9, b2=0.999, eps=1e-8, decay=0.0, keeps_largest=False):
+    m, v, largest = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p)
     for t, lr in enumerate(rates, start=1):
         g = grad(p)
         p = p - lr * decay * p
         m = b1 * m + (1 - b1) * g
         v = b2 * v + (1 - b2) * g * g
-        p = p - lr * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
+        largest = np.maximum(largest, v) if keeps_largest else v
+        p = p - lr * (m / (1 - b1**t)) / (np.sqrt(largest / (1 - b2**t)) + eps)
     return p
 
 
@@ -184,6 +198,15 @@ FORMULAS = {
     ),
     "adamw default": (AdamWStepper, {}, adam, {"decay": 0.01}),
     "adamw": (AdamWStepper, {"weight_decay": 0.5}, adam, {"decay": 0.5}),
+    "amsgrad default": (AmsGradStepper, {}, adam, {"keeps_largest": True}),
+    "amsgrad": (AmsGradStepper, {"beta2": 0.5}, adam, {"b2": 0.5, "keeps_largest": True}),
+    "centered rmsprop default": (CenteredRMSPropStepper, {}, centered_rmsprop, {}),
+    "centered rmsprop": (
+        CenteredRMSPropStepper,
+        {"decay": 0.5, "epsilon": 0.1, "momentum": 0.3},
+        centered_rmsprop,
+        {"decay": 0.5, "eps": 0.1, "m": 0.3},
+    ),
 }
 DEFAULT_RATES = {
     SgdStepper: 0.1,
@@ -194,6 +217,8 @@ DEFAULT_RATES = {
     AdadeltaStepper: 1.0,
     AdamStepper: 0.001,
     AdamWStepper: 0.001,
+    AmsGradStepper: 0.001,
+    CenteredRMSPropStepper: 0.01,
 }
 UPDATING = list(DEFAULT_RATES)
 

@@ -1,0 +1,73 @@
+"""Huber loss: squared for small errors, absolute for large ones."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from brainstorm.layers._checks import require_shape
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.constraints import number
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["HuberLoss", "HuberLossLayerImpl"]
+
+
+def HuberLoss(delta: float = 1.0, name: str | None = None) -> ConstructionWrapper:
+    """Add a Huber loss against targets: a regression that a few wild targets do not lead astray.
+
+    With e = |x - targets|: predictions = x and loss = 0.5 * e**2 where e <= delta, else
+    delta * (e - 0.5 * delta), per element. Wire `loss` to a `Loss`. Source: Huber, "Robust
+    Estimation of a Location Parameter", Annals of Mathematical Statistics 35, 1964.
+
+    Args:
+        delta: The error from which on the loss is a straight line.
+        name: Layer name; made unique within the network.
+
+    Inputs: default and targets, both ('T', 'B', ...) of one shape
+    Outputs: predictions, loss, of that shape
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(HuberLossLayerImpl, name=name, delta=delta)
+
+
+@functools.cache
+def huber_loss(delta: float) -> Formula:
+    """Return the formula of predictions and loss."""
+
+    @formula
+    def values(x: Any, targets: Any) -> list[Any]:
+        error = fn.absolute(x - targets)
+        inner = fn.minimum(error, delta)
+        return [x, inner * (error - 0.5 * inner)]
+
+    return values
+
+
+class HuberLossLayerImpl(FormulaLayer):
+    """Implements `HuberLoss`; no delta for the targets, none from the predictions."""
+
+    is_traceable = True
+    expected_inputs = {
+        "default": StructureTemplate("T", "B", "..."),
+        "targets": StructureTemplate("T", "B", "..."),
+    }
+    expected_kwargs = {"delta": number(0, low_open=True)}
+    computes_no_input_deltas_for = ("targets",)
+    takes_no_output_deltas_from = ("predictions",)
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.delta = kwargs.get("delta", 1.0)
+        shape = in_shapes["default"].shape
+        require_shape(self, "targets", shape)
+        outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}
+        return outputs, {}, {}
+
+    def formula(self) -> Formula:
+        return huber_loss(self.delta)

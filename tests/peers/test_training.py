@@ -1,0 +1,119 @@
+"""Steppers and schedules against those of PyTorch: the same numbers, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from brainstorm import training as bt
+from tests.training.test_steppers import QuadraticNet
+
+STEPS = 30
+RATE = 0.03
+
+#: Ours, and the optimiser with the same numbers. Momentum keeps the rate in the velocity here, which
+#: makes a difference only where the rate changes.
+STEPPERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "sgd": (lambda: bt.SgdStepper(RATE), lambda p: torch.optim.SGD(p, RATE)),
+    "momentum": (
+        lambda: bt.MomentumStepper(RATE, 0.9, scale_learning_rate=False),
+        lambda p: torch.optim.SGD(p, RATE, momentum=0.9),
+    ),
+    "rmsprop": (lambda: bt.RMSPropStepper(RATE), lambda p: torch.optim.RMSprop(p, RATE)),
+    "rmsprop, centered": (
+        lambda: bt.CenteredRMSPropStepper(RATE, momentum=0.7),
+        lambda p: torch.optim.RMSprop(p, RATE, centered=True, momentum=0.7),
+    ),
+    "adagrad": (lambda: bt.AdagradStepper(RATE), lambda p: torch.optim.Adagrad(p, RATE)),
+    "adadelta": (lambda: bt.AdadeltaStepper(), lambda p: torch.optim.Adadelta(p)),
+    "adam": (lambda: bt.AdamStepper(RATE), lambda p: torch.optim.Adam(p, RATE)),
+    "amsgrad": (
+        lambda: bt.AmsGradStepper(RATE, beta2=0.7),
+        lambda p: torch.optim.Adam(p, RATE, (0.9, 0.7), amsgrad=True),
+    ),
+    "adamw": (
+        lambda: bt.AdamWStepper(RATE, weight_decay=0.1),
+        lambda p: torch.optim.AdamW(p, RATE, weight_decay=0.1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPPERS)
+def test_a_stepper_goes_the_way_of_its_peer(name: str) -> None:
+    ours, theirs = STEPPERS[name]
+    net, stepper = QuadraticNet(), ours()
+    p, goal, scale = (
+        torch.tensor(a, dtype=torch.float64) for a in (net.start, net.goal, net.scale)
+    )
+    p.requires_grad_()
+    peer = theirs([p])
+    stepper.start(net)
+    for _ in range(STEPS):
+        stepper.run()
+        peer.zero_grad()
+        (0.5 * scale * (p - goal) ** 2).sum().backward()
+        peer.step()
+        np.testing.assert_allclose(net.buffer.parameters, p.detach().numpy(), rtol=1e-9)
+    assert not np.allclose(net.buffer.parameters, net.start, atol=1e-3)
+
+
+#: Ours, and the scheduler with the same numbers. PyTorch's one cycle reaches the top one step earlier
+#: than at its share of all steps.
+SCHEDULES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "linear": (
+        bt.Linear(1.0, 0.25, 20),
+        lambda o: lr_scheduler.LinearLR(o, 1.0, 0.25, total_iters=20),
+    ),
+    "cosine": (bt.Cosine(1.0, 0.1, STEPS), lambda o: lr_scheduler.CosineAnnealingLR(o, STEPS, 0.1)),
+    "cosine, restarts": (
+        bt.CosineRestarts(1.0, 0.1, 4, growth=2),
+        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 4, 2, 0.1),
+    ),
+    "exponential": (bt.Exponential(1.0, 0.9), lambda o: lr_scheduler.ExponentialLR(o, 0.9)),
+    "steps": (
+        bt.MultiStep(1.0, [7, 20], [0.1, 0.01]),
+        lambda o: lr_scheduler.MultiStepLR(o, [7, 20]),
+    ),
+    "one cycle": (
+        bt.OneCycle(1.0, STEPS - 1, rise=(0.3 * STEPS - 1) / (STEPS - 1)),
+        lambda o: lr_scheduler.OneCycleLR(o, 1.0, total_steps=STEPS),
+    ),
+}
+
+
+def optimiser() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.zeros(1, requires_grad=True)], 1.0)
+
+
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*before")
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_gives_what_its_peer_gives(name: str) -> None:
+    ours, theirs = SCHEDULES[name]
+    peer = optimiser()
+    scheduler = theirs(peer)
+    for k in range(STEPS):
+        assert ours(k, k, "epoch", 1) == pytest.approx(peer.param_groups[0]["lr"], rel=1e-9)
+        if k < STEPS - 1:
+            scheduler.step()
+
+
+@pytest.mark.parametrize("criterion", ["min", "max"])
+@pytest.mark.parametrize(("patience", "cooldown"), [(0, 0), (2, 0), (1, 3), (3, 1)])
+def test_plateaus_are_those_of_the_peer(criterion: str, patience: int, cooldown: int) -> None:
+    ours = bt.ReduceOnPlateau(
+        "log", 1.0, 0.5, patience, cooldown=cooldown, minimum=0.01, criterion=criterion
+    )
+    peer = optimiser()
+    scheduler = lr_scheduler.ReduceLROnPlateau(
+        peer, criterion, 0.5, patience, cooldown=cooldown, min_lr=0.01, eps=0.0
+    )
+    sign = 1.0 if criterion == "min" else -1.0
+    values = sign * np.maximum(5 - np.arange(60) / 10, 2) + np.random.RandomState(1).rand(60)
+    for k, value in enumerate(values):
+        scheduler.step(value)
+        assert ours.after(values[: k + 1]) == pytest.approx(peer.param_groups[0]["lr"])
