@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from brainstorm.optree import formula
@@ -172,12 +171,24 @@ def adam(
     return [p - rate * change, first, second]
 
 
+@formula
+def adam_correction(
+    weight1: Any, weight2: Any, rate: Any, correction: Any,
+    beta1: Any, rest1: Any, beta2: Any, rest2: Any, *others: Any,
+) -> list[Any]:  # fmt: skip
+    """The weights are moments of gradients that are 1: after t updates 1 - beta^t."""
+    weight1 = beta1 * weight1 + rest1
+    weight2 = beta2 * weight2 + rest2
+    return [weight1, weight2, rate / weight1, correction / fn.sqrt(weight2)]
+
+
 class AdamStepper(TrainingStepper):
     """Adam: momentum and root mean square of the gradients, both corrected for their start.
 
     ``m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g²;
     p -= learning_rate * m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)`` at step t
-    (Kingma and Ba, arXiv:1412.6980, with its defaults).
+    (Kingma and Ba, arXiv:1412.6980, with its defaults). Steps at which parameters were frozen, or
+    that `LossScaling` has skipped, do not count in t.
     """
 
     is_traceable = True
@@ -189,6 +200,9 @@ class AdamStepper(TrainingStepper):
     }
     rule = adam
     state_names: tuple[str, ...] = ("first_moment", "second_moment")
+    correction = adam_correction
+    weight_names = ("first_weight", "second_weight")
+    corrected_names = ("rate", "correction")
 
     def __init__(
         self,
@@ -203,11 +217,10 @@ class AdamStepper(TrainingStepper):
         self.epsilon = epsilon
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of the formula; those of both corrections change with the step."""
-        step = max(self.steps, 1)
+        """Return the numbers of the formulas, before the correction."""
         return {
-            "rate": self.learning_rate / (1.0 - self.beta1**step),
-            "correction": 1.0 / math.sqrt(1.0 - self.beta2**step),
+            "rate": self.learning_rate,
+            "correction": 1.0,
             "beta1": self.beta1,
             "rest1": 1.0 - self.beta1,
             "beta2": self.beta2,

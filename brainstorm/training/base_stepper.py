@@ -83,6 +83,12 @@ class TrainingStepper(Traceable, Describable):
             ``state_names`` and the numbers of `scalars`, in their orders, and gives the new
             parameters and the new state.
         state_names: Arrays with one value per parameter that are kept from step to step.
+        correction: The formula that corrects averages for their start at 0. It takes a *weight* for
+            each of ``weight_names``, the sum of what values have counted in an average so far, and
+            the numbers of `scalars`; it gives the new weights, which are kept from update to
+            update, and what ``rule`` takes in place of the numbers called ``corrected_names``.
+        weight_names: See ``correction``.
+        corrected_names: See ``correction``.
         scratch_names: The same, but without a meaning between two steps; for `update`.
         max_gradient_norm: If the Euclidean norm of all gradients together is larger, they are
             scaled to it, after the gradient modifiers (Pascanu et al., arXiv:1211.5063); `None`
@@ -101,10 +107,13 @@ class TrainingStepper(Traceable, Describable):
         is_idle: Whether the batch that the network holds counts for nothing: its sequences are
             those of other processes.
         net: The network; set by `start`.
-        steps: How many updates were begun since `start`.
+        steps: How many updates were begun, those included that `set_state` has told of. Skipped
+            ones and those of frozen parameters count, unlike in the weights of ``correction``.
         state: The arrays of ``state_names`` on the network's handler; zero after `start`.
         scratch: The arrays of ``scratch_names``; content arbitrary.
         numbers: The values of `scalars` in memory: one-element arrays on the handler.
+        weights: The weights of ``correction``, likewise, for the parameters of this update.
+        uncorrected: The numbers before their correction.
     """
 
     __undescribed__ = {
@@ -113,6 +122,8 @@ class TrainingStepper(Traceable, Describable):
         "state": {},
         "scratch": {},
         "numbers": {},
+        "weights": {},
+        "uncorrected": {},
         "reducer": None,
         "is_idle": False,
         "_grouped": None,
@@ -140,12 +151,17 @@ class TrainingStepper(Traceable, Describable):
     rule: Formula | None = None
     state_names: tuple[str, ...] = ()
     scratch_names: tuple[str, ...] = ()
+    correction: Formula | None = None
+    weight_names: tuple[str, ...] = ()
+    corrected_names: tuple[str, ...] = ()
 
     net: Any = None
     steps: int = 0
     state: Mapping[str, Array] = _NOTHING
     scratch: Mapping[str, Array] = _NOTHING
     numbers: Mapping[str, Array] = _NOTHING
+    weights: Mapping[str, Array] = _NOTHING
+    uncorrected: Mapping[str, Array] = _NOTHING
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _limit: Array = None
     _traces: Traces = None  # type: ignore[assignment]  # made by start
@@ -212,11 +228,10 @@ class TrainingStepper(Traceable, Describable):
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
-        self._group_parameters(self.groups)
+        restored, self._restored = self._restored or {}, None
+        self._restore(restored, shape)
+        self._group_parameters(self.groups, restored)
         self._limit = self.handler.zeros((1,))
-        if self._restored is not None:
-            self._restore(self._restored, shape)
-            self._restored = None
         scaling = self.loss_scaling
         net.loss_scale = scaling and scaling.start(self.handler, self._changed())
         if self.accumulation is not None:
@@ -236,13 +251,17 @@ class TrainingStepper(Traceable, Describable):
                 f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
             )
 
-    def _group_parameters(self, groups: Sequence[ParameterGroup]) -> None:
-        self._grouped = GroupedParameters(self, groups)
+    def _group_parameters(
+        self, groups: Sequence[ParameterGroup], weights: Mapping[str, Any] | None = None
+    ) -> None:
+        if weights is None:  # in the course of a training
+            weights = self._grouped.get_weights()
+        self._grouped = GroupedParameters(self, groups, weights)
         self.numbers = self._grouped.numbers
 
     def _changed(self) -> list[Array]:
         """Return the arrays that a step changes."""
-        return [self.parameters, *self.state.values()]
+        return [self.parameters, *self.state.values(), self._grouped.memory_of_parts]
 
     def run(self) -> None:
         """Do one step on the data that the network holds: traced at first, then replayed.
@@ -315,7 +334,7 @@ class TrainingStepper(Traceable, Describable):
             function()  # a trace would not repeat what is done beside operations
             return
         interval = scaling and scaling.growth_interval
-        purpose = method, *self._grouped.revision, interval, self._is_begun
+        purpose = method, *self._grouped.purpose, interval, self._is_begun
         self.net.do_traced(self._traces, function, purpose)
 
     @property
@@ -391,6 +410,11 @@ class TrainingStepper(Traceable, Describable):
         """Change the parameters after the passes; handler operations on fixed arrays only."""
         if self.rule is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
+        if self.correction is not None:
+            weights = list(self.weights.values())
+            corrected = [self.numbers[name] for name in self.corrected_names]
+            inputs = [*weights, *self.uncorrected.values()]
+            self.handler.compute(self.correction, inputs, [*weights, *corrected])
         state = list(self.state.values())
         inputs = [self.parameters, self.gradients, *state, *self.numbers.values()]
         self.handler.compute(self.rule, inputs, [self.parameters, *state])
@@ -410,7 +434,8 @@ class TrainingStepper(Traceable, Describable):
         if self._restored is not None:  # and not started since
             return {**self._restored, **values}
         arrays = {name: self.handler.get_numpy_copy(a) for name, a in self.state.items()}
-        return {"steps": self.steps, **values, **arrays}
+        weights = self._grouped.get_weights() if self._grouped is not None else {}
+        return {"steps": self.steps, **values, **arrays, **weights}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take hyperparameters from `get_state` at once, the arrays at the next `start`.
@@ -422,8 +447,9 @@ class TrainingStepper(Traceable, Describable):
         state = dict(state)
         parts = self._kept_parts()
         states = {name: state.pop(name) for name in parts if name in state}
-        if set(state) not in (expected, expected.union(self.state_names)):
-            wanted = ", ".join(sorted(expected.union(self.state_names)))
+        whole = expected.union(self.state_names, self.weight_names)
+        if set(state) not in (expected, whole):
+            wanted = ", ".join(sorted(whole))
             raise TrainingError(
                 f"{type(self).__name__}.set_state: expected {wanted}, got "
                 f"{', '.join(sorted(state))}. Is it the state of another stepper?"
@@ -441,12 +467,16 @@ class TrainingStepper(Traceable, Describable):
         return {name: part for name, part in parts.items() if part is not None}
 
     def _restore(self, saved: Mapping[str, Any], shape: tuple[int, ...]) -> None:
-        for name in set(self.state_names).intersection(saved):
-            if np.shape(saved[name]) != shape:
+        weights = (len(self.net.parameter_slices),) if self.weight_names else ()
+        shapes = dict.fromkeys(self.state_names, shape) | dict.fromkeys(self.weight_names, weights)
+        for name in set(shapes).intersection(saved):
+            if np.shape(saved[name]) != shapes[name]:
                 raise TrainingError(
-                    f"{type(self).__name__}.start, state {name!r}: expected shape {shape} like the "
-                    f"parameters, got {np.shape(saved[name])}. Is it the state of another network?"
+                    f"{type(self).__name__}.start, state {name!r}: expected shape {shapes[name]} "
+                    f"like the parameters, got {np.shape(saved[name])}. Is it the state of another "
+                    f"network?"
                 )
+        for name in set(self.state_names).intersection(saved):
             self.handler.set_from_numpy(self.state[name], saved[name])
         self.steps = saved["steps"]
 

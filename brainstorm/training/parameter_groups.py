@@ -127,9 +127,14 @@ def checked_groups(stepper: Any, groups: Sequence[ParameterGroup]) -> list[Param
 class GroupedParameters:
     """The parameters of a stepper, group by group, and the numbers of each in memory.
 
+    Where the stepper corrects averages for their start (`TrainingStepper.correction`), a parameter
+    that was frozen for a while has made less of its start than the others. So each *part*, the
+    adjacent parameters of one group that have been updated alike, has weights of its own.
+
     Args:
         stepper: The stepper; it has a network.
         groups: Its groups.
+        weights: What `get_weights` of its groups before has returned.
 
     Raises:
         TrainingError: A path of a group fits no parameter.
@@ -137,10 +142,19 @@ class GroupedParameters:
     Attributes:
         numbers: The values of the stepper's `scalars` for what is in no group, by name: one-element
             arrays on the handler.
+        memory_of_parts: The weights of each part, and the numbers that are corrected by them.
     """
 
-    def __init__(self, stepper: Any, groups: Sequence[ParameterGroup]) -> None:
+    def __init__(
+        self,
+        stepper: Any,
+        groups: Sequence[ParameterGroup],
+        weights: Mapping[str, Array] | None = None,
+    ) -> None:
         self._groups = [*groups, _NO_GROUP]
+        self._handler = stepper.handler
+        self._weight_names = tuple(stepper.weight_names)
+        self._corrected_names = tuple(stepper.corrected_names)
         names = tuple(stepper.scalars())
         size = len(self._groups) * len(names)
         self._memory: Array = stepper.handler.zeros((size + len(groups),))
@@ -150,7 +164,11 @@ class GroupedParameters:
         ]
         self.numbers = self._numbers[-1]
         self._decays = each[size:]
-        self._slices: Mapping[str, slice] = stepper.net.parameter_slices if groups else {}
+        has_parts = bool(groups or self._weight_names)
+        self._slices: Mapping[str, slice] = stepper.net.parameter_slices if has_parts else {}
+        count = len(self._slices) * len((*self._weight_names, *self._corrected_names))
+        self.memory_of_parts: Array = stepper.handler.zeros((count,))
+        self._given_weights = weights
         self._normalizing = [
             layer for layer in stepper.net.layers.values() if hasattr(layer, "keeps_statistics")
         ]
@@ -165,12 +183,46 @@ class GroupedParameters:
             (*g.patterns, g.frozen, g.weight_decay is None, g.keep_statistics) for g in self._groups
         ]
 
+    @property
+    def purpose(self) -> tuple[Any, ...]:
+        """What changes when the operations of an update change."""
+        return (*self.revision, *((rows.start, number) for rows, number in self._find_members()))
+
     def _find_members(self) -> list[tuple[slice, int]]:
         if self._found_at != self.revision:
-            self._members = find_members(self._groups, self._slices)
+            weights = self.get_weights()
+            self._members = find_members(self._groups, self._slices, weights)
             self._found_at = self.revision
+            self._set_weights(weights)
             self._keep_statistics()
         return self._members
+
+    def get_weights(self) -> dict[str, Array]:
+        """Return the weights of each parameter, in the order in which they lie in memory."""
+        if not self._weight_names:
+            return {}
+        if self._given_weights is not None or not self._members:
+            zeros = np.zeros(len(self._slices))
+            given = self._given_weights or {}
+            return {name: np.asarray(given.get(name, zeros)) for name in self._weight_names}
+        values = self._handler.get_numpy_copy(self.memory_of_parts)
+        places = sorted(self._slices.values(), key=lambda place: place.start)
+        starts = [rows.start for rows, _ in self._members]
+        part_of = np.searchsorted(starts, [place.start for place in places], side="right") - 1
+        each = values.reshape(len(places), -1)
+        return {name: each[part_of, i] for i, name in enumerate(self._weight_names)}
+
+    def _set_weights(self, weights: Mapping[str, Array]) -> None:
+        """Write the weights of each part, which are those of its first parameter."""
+        self._given_weights = None
+        if not weights:
+            return
+        starts = sorted(place.start for place in self._slices.values())
+        each = np.zeros((len(starts), self.memory_of_parts.size // max(1, len(starts))))
+        for part, (rows, _) in enumerate(self._members):
+            first = starts.index(rows.start)
+            each[part, : len(weights)] = [values[first] for values in weights.values()]
+        self._handler.set_from_numpy(self.memory_of_parts, each.ravel())
 
     def _keep_statistics(self) -> None:
         """Say to each layer with running statistics whether it is to keep them."""
@@ -203,9 +255,16 @@ class GroupedParameters:
         """Return what updates each part of the parameters: the stepper, where all are alike."""
         if not self._slices:
             yield stepper
-        for rows, number in self._find_members():
+        for part, (rows, number) in enumerate(self._find_members()):
             if self._groups[number].frozen:
                 continue
+            names = *self._weight_names, *self._corrected_names
+            own = {
+                name: self.memory_of_parts[i : i + 1]
+                for i, name in enumerate(names, start=part * len(names))
+            }
+            numbers = self._numbers[number]
+            corrected = {name: own[name] for name in self._corrected_names}
             buffer = SimpleNamespace(
                 parameters=stepper.parameters[rows], gradients=stepper.gradients[rows]
             )
@@ -214,7 +273,9 @@ class GroupedParameters:
                 net=SimpleNamespace(handler=stepper.handler, buffer=buffer),
                 state={name: array[rows] for name, array in stepper.state.items()},
                 scratch={name: array[rows] for name, array in stepper.scratch.items()},
-                numbers=self._numbers[number],
+                weights={name: own[name] for name in self._weight_names},
+                uncorrected=numbers,
+                numbers={**numbers, **corrected},
             )
 
     def freeze(self, stepper: Any) -> None:
@@ -242,13 +303,14 @@ def _copy(stepper: Any, **changed: Any) -> Any:
 
 
 def find_members(
-    groups: Sequence[ParameterGroup], slices: Mapping[str, slice]
+    groups: Sequence[ParameterGroup], slices: Mapping[str, slice], weights: Mapping[str, Array]
 ) -> list[tuple[slice, int]]:
     """Return the parts of the flat parameters, each with the index of its group.
 
     Args:
         groups: The groups; the last one has what no other has.
         slices: Path of each parameter to its place among all.
+        weights: Values of each parameter that are the same within a part.
 
     Raises:
         TrainingError: A path of a group fits no parameter.
@@ -258,13 +320,14 @@ def find_members(
             if not any(_matches(path, pattern) for path in slices):
                 text = unknown("path of a parameter", pattern, sorted(slices))
                 raise TrainingError(f"ParameterGroup({group.paths!r}): {text}")
+    in_order = sorted(slices.items(), key=lambda item: item[1].start)
     numbered = (
-        (place, next((i for i, group in enumerate(groups) if group.has(path)), -1))
-        for path, place in sorted(slices.items(), key=lambda item: item[1].start)
+        (place, next((i for i, group in enumerate(groups) if group.has(path)), -1), *values)
+        for (path, place), *values in zip(in_order, *weights.values(), strict=True)
     )
     return [
-        (_join(place for place, _ in members), number)
-        for number, members in itertools.groupby(numbered, key=lambda item: item[1])
+        (_join(place for place, *_ in members), number)
+        for (number, *_), members in itertools.groupby(numbered, key=lambda item: item[1:])
     ]
 
 

@@ -16,7 +16,7 @@ from tests.training.test_steppers import QuadraticNet
 STEPS = 30
 RATE = 0.03
 
-#: Ours, and the optimiser with the same numbers. Momentum keeps the rate in the velocity here, which
+#: Ours, and the optimiser with the same numbers. Momentum keeps the rate in the velocity here: that
 #: makes a difference only where the rate changes.
 STEPPERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "sgd": (lambda: bt.SgdStepper(RATE), lambda p: torch.optim.SGD(p, RATE)),
@@ -62,8 +62,8 @@ def test_a_stepper_goes_the_way_of_its_peer(name: str) -> None:
     assert not np.allclose(net.buffer.parameters, net.start, atol=1e-3)
 
 
-#: Ours, and the scheduler with the same numbers. PyTorch's one cycle reaches the top one step earlier
-#: than at its share of all steps.
+#: Ours, and the scheduler with the same numbers. PyTorch's one cycle reaches the top one step
+#: earlier than at its share of all steps.
 SCHEDULES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "linear": (
         bt.Linear(1.0, 0.25, 20),

@@ -95,10 +95,27 @@ def test_a_bad_step_changes_nothing_and_halves_the_scale(monkeypatch, make, repl
             stepper.run()
         after = {"parameters": net.get("parameters"), **stepper.get_state()}
         same = {name for name in before if np.array_equal(before[name], after[name])}
-        names = {"parameters", *stepper.state_names}
+        names = {"parameters", *stepper.state_names, *stepper.weight_names}
         assert same.intersection(names) == (names if number == 4 else set())
         scales = [64, 64, 64, 64, 32, 32]
         assert stepper.loss_scaling.scale == scales[number]
+
+
+@pytest.mark.parametrize("replay", ["0", "1"])
+def test_steps_after_skipped_ones_are_as_if_there_had_been_none(monkeypatch, replay):
+    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+    stepper, plain = scaled(AdamStepper(0.01), initial=2**16), AdamStepper(0.01)
+    net, other = network(), network()
+    stepper.start(net)
+    plain.start(other)
+    for number, bad in enumerate([True, True, True, False, True, False, False]):
+        net.provide_external_data(batch(number, bad=bad))
+        with np.errstate(all="ignore"):
+            stepper.run()
+        if not bad:
+            other.provide_external_data(batch(number))
+            plain.run()
+        assert np.array_equal(net.get("parameters"), other.get("parameters")), number
 
 
 def test_the_scale_doubles_after_enough_good_steps():

@@ -176,6 +176,53 @@ def test_gradients_with_kept_statistics_are_those_of_the_pass():
     np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-6, atol=1e-9)
 
 
+ADAMS = {name: STEPPERS[name] for name in ("adam", "adamw")}
+
+
+@pytest.mark.parametrize("make", ADAMS.values(), ids=ADAMS)
+@pytest.mark.parametrize("removes", [False, True])
+@pytest.mark.parametrize("replay", ["0", "1"])
+def test_what_is_unfrozen_begins_as_in_a_training_of_its_own(make, removes, replay, monkeypatch):
+    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+    stepper = grouped(make(), ParameterGroup("Dense", frozen=True))
+    net = network()
+    train(stepper, net, count=20)
+    if removes:
+        stepper.groups = []
+    else:
+        stepper.groups[0].frozen = False
+    fresh, other = make(), net.copy()
+    fresh.start(other)
+    for number in range(3):  # then their updates differ, as those of the rest do from the first
+        others = {p: net.get(p) for p in net.parameter_slices if not p.startswith("Dense")}
+        for path, values in others.items():
+            other.handler.set_from_numpy(other.buffer[path], values)
+        for each, its_net in ((stepper, net), (fresh, other)):
+            its_net.provide_external_data(batch(number))
+            each.run()
+        for path in ("Dense.parameters.W", "Dense.parameters.bias"):
+            np.testing.assert_allclose(net.get(path), other.get(path), rtol=1e-9)
+    again = make()
+    again.set_state(stepper.get_state())
+    again.start(net)
+    for name in ("first_weight", "second_weight"):
+        values = stepper.get_state()[name]
+        assert np.unique(values).size == 2
+        assert np.array_equal(again.get_state()[name], values)
+
+
+def test_weights_of_another_network_are_refused():
+    stepper = AdamStepper()
+    train(stepper, count=1)
+    state = stepper.get_state()
+    stepper.set_state({**state, "first_weight": np.zeros(3)})
+    text = (
+        r"AdamStepper.start, state 'first_weight': expected shape \(19,\) like the parameters, got"
+    )
+    with pytest.raises(TrainingError, match=text):
+        stepper.start(network())
+
+
 def test_frozen_gradients_do_not_count_for_the_norm():
     net = network()
     stepper = grouped(SgdStepper(0.1), ParameterGroup("Dense", frozen=True))

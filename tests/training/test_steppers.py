@@ -53,7 +53,9 @@ class QuadraticNet:
         )
         self.arrays = [self.handler.create_from_numpy(a) for a in (self.goal, self.scale)]
         self.passes = []
+        self.parameter_slices = {"Only.parameters.p": slice(0, size)}
 
+    layers = {}
     loss_layers = ("Loss",)
     parameters_size = 0
     batch_size = 1
