@@ -113,17 +113,25 @@ def _lowered(trees: Sequence[Expression]) -> list[Expression]:
     return rewrite(trees, replace)
 
 
-def linearise(trees: Expression | Sequence[Expression], inputs: Sequence[Variable] = ()) -> Program:
+def linearise(
+    trees: Expression | Sequence[Expression],
+    inputs: Sequence[Variable] = (),
+    lower: bool = True,
+) -> Program:
     """Turn trees into a program, in which operators that have a lowering are taken apart.
 
     Args:
         trees: One or several.
         inputs: Variables that are to be the first inputs, in this order, also unused ones.
+        lower: False: leave them as they are, for formats that have such operators; no executor
+            has.
 
     Raises:
         ValidationError: If something else than an expression is given.
     """
-    roots = _lowered(listed(trees))
+    roots = listed(trees)
+    if lower:
+        roots = _lowered(roots)
     order = postorder(roots)
     builder = _Builder([*inputs, *order])
     for node in order:

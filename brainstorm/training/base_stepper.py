@@ -478,7 +478,7 @@ class TrainingStepper(Traceable, Describable):
                 )
         for name in set(self.state_names).intersection(saved):
             self.handler.set_from_numpy(self.state[name], saved[name])
-        self.steps = saved["steps"]
+        self.steps = saved.get("steps", 0)
 
 
 #: What `run` does by traces, and what it consists of. A class that replaces any of these is called

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ def test_softmax_cross_entropy(shape: tuple[int, ...], seed: int) -> None:
             bl.SquaredError,
             lambda x, t, reduction: functional.mse_loss(x, t, reduction=reduction) / 2,
         ),
+        (bl.HuberLoss, functional.huber_loss),
+        (lambda: bl.HuberLoss(0.3), functools.partial(functional.huber_loss, delta=0.3)),
     ],
 )
 @settings(max_examples=15, deadline=None)

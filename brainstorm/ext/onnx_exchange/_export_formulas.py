@@ -68,7 +68,7 @@ def compute(
         trees = [found]
     else:
         trees = list(found.values() if isinstance(found, dict) else found)
-    program = linearise(trees, inputs=list(operands))
+    program = linearise(trees, list(operands), lower=False)
     by_identity = {x.identity: name for x, name in zip(operands, names, strict=True)}
     values = [by_identity[x.identity] for x in program.inputs]
     for step in program.steps:

@@ -206,7 +206,7 @@ def _sigmoid(e: Exporter, layer: Any) -> None:
     e.put(e.body.op("Sigmoid", e.x()), "predictions")
 
 
-@writes("HingeLoss", "SquaredError", ports=("default",))
+@writes("HingeLoss", "HuberLoss", "SquaredError", ports=("default",))
 def _predictions(e: Exporter, layer: Any) -> None:
     e.put(e.x(), "predictions")
 
