@@ -34,9 +34,9 @@ class RandomState(np.random.RandomState, Describable):
     seed_range = (0, 1_000_000_000)
 
     def __init__(self, seed: int | None = None) -> None:
-        super().__init__(np.random.MT19937(0))
         self._path: tuple[int, ...] = ()
-        self.set_seed(seed)
+        self._seed = _checked(global_rnd.generate_seed() if seed is None else seed)
+        super().__init__(self._first())
 
     def get_seed(self) -> int:
         """Return the seed that the numbers started from."""
@@ -48,17 +48,16 @@ class RandomState(np.random.RandomState, Describable):
         Raises:
             ValidationError: `seed` is no integer, or negative.
         """
-        if seed is None:
-            seed = global_rnd.generate_seed()
-        if not isinstance(seed, Integral) or seed < 0:
-            raise ValidationError(f"seed: expected an integer >= 0 or None, got {seed!r}.")
-        self._seed: int = int(seed)
+        self._seed = _checked(global_rnd.generate_seed() if seed is None else seed)
         self.reset()
 
     def reset(self) -> None:
         """Go back to the first number of the current seed."""
-        sequence = np.random.SeedSequence(self._seed, spawn_key=self._path)
-        self.set_state(dict(np.random.MT19937(sequence).state))
+        self.set_state(dict(self._first().state))
+
+    def _first(self) -> np.random.MT19937:
+        """Return what gives the numbers, at the first of them."""
+        return np.random.MT19937(np.random.SeedSequence(self._seed, spawn_key=self._path))
 
     def generate_seed(self) -> int:
         """Draw a seed in `seed_range` for another generator."""
@@ -74,9 +73,10 @@ class RandomState(np.random.RandomState, Describable):
         It depends on this generator's seed and on the name alone: neither on how many numbers
         were drawn nor on which other children exist.
         """
-        branch = RandomState(self._seed)
+        branch = RandomState.__new__(RandomState)
+        branch._seed = self._seed
         branch._path = (*self._path, zlib.crc32(name.encode()), len(name))
-        branch.reset()
+        np.random.RandomState.__init__(branch, branch._first())
         return branch
 
     def __describe__(self) -> dict[str, Any]:
@@ -101,6 +101,12 @@ class RandomState(np.random.RandomState, Describable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (RandomState, (self._seed,), self.__getstate__())
+
+
+def _checked(seed: Any) -> int:
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ValidationError(f"seed: expected an integer >= 0 or None, got {seed!r}.")
+    return int(seed)
 
 
 class Seedable(Describable):

@@ -94,15 +94,16 @@ def resolve_initializers(
             nothing: the same one then serves networks with other parameters.
     """
     references = _prepared(structure, references, convert, is_open=True)
+    scopes = _find_scopes(structure, references)
     resolved: dict[str, dict[str, tuple[Any, Any]]] = {}
     missing = []
     for layer, parameter in _sorted_paths(structure):
-        found = _values(layer, parameter, references)
+        found = _values(scopes[layer], parameter, references)
         if not found:
             missing.append(f"'{layer}.{parameter}'")
             continue
         initializer = _the_only(found, "initializer", layer, parameter)
-        fallback = _the_only(_fallbacks(layer, references), "fallback", layer, parameter)
+        fallback = _the_only(_fallbacks(scopes[layer], references), "fallback", layer, parameter)
         resolved.setdefault(layer, {})[parameter] = (initializer, fallback)
     if missing:
         raise NetworkValidationError(
@@ -155,9 +156,12 @@ def resolve_references(
     references = _prepared(
         structure, references, lambda value: [check(item) for item in flatten([value])]
     )
+    scopes = _find_scopes(structure, references)
     resolved: dict[str, dict[str, list[Any]]] = {}
     for layer, parameter in _sorted_paths(structure):
-        values = [item for _, items in _values(layer, parameter, references) for item in items]
+        values = [
+            item for _, items in _values(scopes[layer], parameter, references) for item in items
+        ]
         if values:
             resolved.setdefault(layer, {})[parameter] = values
     return resolved
@@ -221,7 +225,7 @@ def _prepared(
         if key in _RESERVED:
             layers = list(structure)
         else:
-            layers = [layer for layer in structure if matches(_checked(key), layer)]
+            layers = _find_layers(_checked(key), structure)
             if not layers:
                 raise NetworkValidationError(
                     f"reference {key!r}: {unknown('layer', key, structure)}"
@@ -271,20 +275,28 @@ def _sorted_paths(structure: Structure) -> list[tuple[str, str]]:
     return sorted((layer, parameter) for layer in structure for parameter in structure[layer])
 
 
-def _scopes(layer: str, references: References) -> Found:
-    return [
-        ((key,), value)
-        for key, value in references.items()
-        if key not in _RESERVED and matches(key, layer)
-    ]
+def _find_layers(key: str, structure: Structure) -> list[str]:
+    """Return the layers that a key names; without a star there is nothing to be searched."""
+    if "*" not in key:
+        return [key] if key in structure else []
+    return [layer for layer in structure if matches(key, layer)]
 
 
-def _values(layer: str, parameter: str, references: References) -> Found:
+def _find_scopes(structure: Structure, references: References) -> dict[str, Found]:
+    """Return for each layer the keys that name it, with their values, in their order."""
+    scopes: dict[str, Found] = {layer: [] for layer in structure}
+    for key, value in references.items():
+        for layer in _find_layers(key, structure) if key not in _RESERVED else ():
+            scopes[layer].append(((key,), value))
+    return scopes
+
+
+def _values(scopes: Found, parameter: str, references: References) -> Found:
     """Return all values that apply to a parameter; defaults only where nothing else does."""
     outermost: Found = []
     if "default" in references:
         outermost = [(("default",), references["default"])]
-    return _select(_scopes(layer, references), parameter) or _select(outermost, parameter)
+    return _select(scopes, parameter) or _select(outermost, parameter)
 
 
 def _select(scopes: Found, parameter: str) -> Found:
@@ -302,10 +314,10 @@ def _select(scopes: Found, parameter: str) -> Found:
     return found or defaults
 
 
-def _fallbacks(layer: str, references: References) -> Found:
+def _fallbacks(own: Found, references: References) -> Found:
     """Return the fallbacks of the innermost scope that has any."""
     outer: Found = [(("default",), references.get("default"))]
-    for scopes in (_scopes(layer, references), outer, [((), references)]):
+    for scopes in (own, outer, [((), references)]):
         found: Found = [
             ((*keys, "fallback"), value["fallback"])
             for keys, value in scopes

@@ -1,5 +1,6 @@
 """Networks from a task and from a short text, and how networks are shown."""
 
+import cProfile
 import re
 
 import numpy as np
@@ -252,3 +253,16 @@ def test_a_layer_from_its_letter():
     for spec in ("", "F4 F5"):
         with pytest.raises(NetworkValidationError, match=f"spec '{spec}': expected one layer, got"):
             create_layer(spec)
+
+
+@pytest.mark.parametrize("layer", ["F4 ", "B"])
+def test_large_networks_are_built_in_linear_time(layer):
+    """Function calls are counted, not seconds, which depend on the machine."""
+
+    def calls(size):
+        profile = cProfile.Profile()
+        profile.runcall(create_net_from_spec, "classification", 4, 2, layer * size)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(1)  # what is imported and cached
+    assert calls(300) < 3.3 * calls(100)

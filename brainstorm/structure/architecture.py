@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brainstorm.describable import Registry
@@ -224,33 +224,39 @@ def get_canonical_layer_order(architecture: Architecture) -> list[str]:
         NetworkValidationError: There is a loop; its layers are named.
     """
     successors: dict[str, set[str]] = {name: set() for name in architecture}
+    predecessors: dict[str, set[str]] = {name: set() for name in architecture}
     for connection in collect_all_connections(architecture):
         successors[connection.start_layer].add(connection.end_layer)
+        predecessors[connection.end_layer].add(connection.start_layer)
     order: list[str] = []
-    placed: set[str] = set()
-    remaining = set(architecture)
-    while remaining:
-        ready = sorted((n for n in remaining if successors[n] <= placed), reverse=True)
-        if not ready:
-            loop = _find_loop(successors, remaining)
-            raise NetworkValidationError(
-                f"the connections form a loop: {' -> '.join(loop)}. A network must be acyclic; "
-                f"recurrence over time lives inside layers such as Recurrent and Lstm."
-            )
-        order.extend(ready)
-        placed.update(ready)
-        remaining.difference_update(ready)
+    waits_for = {name: len(following) for name, following in successors.items()}
+    ready = [name for name, count in waits_for.items() if count == 0]
+    while ready:
+        order.extend(sorted(ready, reverse=True))
+        waiting = [name for placed in ready for name in predecessors[placed]]
+        ready = []
+        for name in waiting:
+            waits_for[name] -= 1
+            if waits_for[name] == 0:
+                ready.append(name)
+    if len(order) < len(architecture):
+        loop = _find_loop(successors, set(architecture).difference(order))
+        raise NetworkValidationError(
+            f"the connections form a loop: {' -> '.join(loop)}. A network must be acyclic; "
+            f"recurrence over time lives inside layers such as Recurrent and Lstm."
+        )
     return order[::-1]
 
 
 def _find_loop(successors: Mapping[str, set[str]], remaining: set[str]) -> list[str]:
     # Every remaining layer has a remaining successor, so walking on must come back.
-    path = [min(remaining)]
+    path = {min(remaining): None}
     while True:
-        following = min(successors[path[-1]] & remaining)
+        following = min(successors[next(reversed(path))] & remaining)
         if following in path:
-            return [*path[path.index(following) :], following]
-        path.append(following)
+            names = list(path)
+            return [*names[names.index(following) :], following]
+        path[following] = None
 
 
 # -- layer objects ------------------------------------------------------------------------------
@@ -280,18 +286,20 @@ def instantiate_layers_from_architecture(
     """
     validate_architecture(architecture)
     rnd = RandomState() if rnd is None else rnd
-    connections = collect_all_connections(architecture)
+    incoming: dict[str, set[Connection]] = {name: set() for name in architecture}
+    outgoing: dict[str, set[Connection]] = {name: set() for name in architecture}
+    for connection in collect_all_connections(architecture):
+        incoming[connection.end_layer].add(connection)
+        outgoing[connection.start_layer].add(connection)
     classes = {name: layer_registry.get(entry["@type"]) for name, entry in architecture.items()}
     layers: OrderedDict[str, Any] = OrderedDict()
     for name in get_canonical_layer_order(architecture):
-        incoming = {c for c in connections if c.end_layer == name}
-        outgoing = {c for c in connections if c.start_layer == name}
         shared = architecture[name].get("@shared_parameters", {})
         layers[name] = classes[name](
             name,
-            {port: _joined_structure(layers, incoming, port) for port in _ports(incoming)},
-            incoming,
-            outgoing,
+            _joined_structures(layers, incoming[name]),
+            incoming[name],
+            outgoing[name],
             rnd=rnd.child(f"layers/{name}"),
             shared_structures=_shared_structures(layers, shared),
             **get_kwargs(architecture[name]),
@@ -318,14 +326,19 @@ def _shared_structures(
     }
 
 
-def _ports(incoming: set[Connection]) -> list[str]:
-    return sorted({connection.input_name for connection in incoming})
+def _joined_structures(
+    layers: Mapping[str, Any], incoming: set[Connection]
+) -> dict[str, BufferStructure]:
+    """Return input name to the structure of all outputs that lead there."""
+    ports: dict[str, list[Connection]] = {}
+    for connection in sorted(incoming):
+        ports.setdefault(connection.input_name, []).append(connection)
+    return {port: _joined_structure(layers, port, ports[port]) for port in sorted(ports)}
 
 
 def _joined_structure(
-    layers: Mapping[str, Any], incoming: set[Connection], port: str
+    layers: Mapping[str, Any], port: str, sources: Sequence[Connection]
 ) -> BufferStructure:
-    sources = sorted(c for c in incoming if c.input_name == port)
     structures = [
         layers[c.start_layer].get_shape(
             c.output_name[2:] if c.output_name.startswith("..") else f"outputs.{c.output_name}"

@@ -23,7 +23,7 @@ BUFFER_TYPE_NAMES = ("constant", "batch sized", "time sized")
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def format_shape(shape: Sequence[Any]) -> str:

@@ -21,6 +21,36 @@ IMPLEMENTATION_SUFFIX = "LayerImpl"
 _creation_ids = itertools.count()
 
 
+class _Scope(dict[str, "list[UniquelyNamed]"]):
+    """Wanted names to who wants them; and what they are called, until somebody is added."""
+
+    def __init__(self, *members: UniquelyNamed) -> None:
+        super().__init__({member._basename: [member] for member in members})
+        self.size = len(members)
+        self.names: dict[UniquelyNamed, str] = {}
+
+    def add(self, other: _Scope) -> None:
+        """Take over all members of another one."""
+        for basename, members in other.items():
+            self.setdefault(basename, []).extend(members)
+            for member in members:
+                member.scope = self
+        self.size += other.size
+        self.names = {}
+
+    def name_all(self) -> dict[UniquelyNamed, str]:
+        """Return the unique name of each member."""
+        if not self.names:
+            for basename, members in self.items():
+                # A number whose name somebody else bears alone is skipped.
+                numbered = (f"{basename}_{i}" for i in itertools.count(1))
+                free = (name for name in numbered if len(self.get(name, ())) != 1)
+                names = [basename] if len(members) == 1 else free
+                in_order = sorted(members, key=lambda member: member.creation_id)
+                self.names.update(zip(in_order, names, strict=False))
+        return self.names
+
+
 class UniquelyNamed:
     """A name that is made unique among all objects it has been connected with.
 
@@ -32,30 +62,21 @@ class UniquelyNamed:
     def __init__(self, basename: str) -> None:
         self._basename = basename
         self.creation_id = next(_creation_ids)
-        self.scope: dict[str, list[UniquelyNamed]] = {basename: [self]}
+        self.scope = _Scope(self)
 
     def merge_scopes(self, other: UniquelyNamed) -> None:
         """Let both objects, and all that share a name space with either, share one."""
         if self.scope is other.scope:
             return
         large, small = self.scope, other.scope
-        if len(small) > len(large):
+        if small.size > large.size:
             large, small = small, large
-        for basename, members in small.items():
-            large.setdefault(basename, []).extend(members)
-            for member in members:
-                member.scope = large
+        large.add(small)
 
     @property
     def name(self) -> str:
         """The unique name; final only when everything is connected."""
-        namesakes = sorted(self.scope[self._basename], key=lambda o: o.creation_id)
-        if len(namesakes) == 1:
-            return self._basename
-        # A number whose name somebody else bears alone is skipped.
-        numbered = (f"{self._basename}_{i}" for i in itertools.count(1))
-        free = (name for name in numbered if len(self.scope.get(name, ())) != 1)
-        return next(itertools.islice(free, namesakes.index(self), None))
+        return self.scope.name_all()[self]
 
 
 class LayerDetails(UniquelyNamed):

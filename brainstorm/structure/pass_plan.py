@@ -8,6 +8,7 @@ nobody writes, is cleared just before it is needed.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,12 +49,14 @@ class _Coverage:
     """The ranges of all hubs that hold this pass's values already."""
 
     def __init__(self) -> None:
-        self.covered: dict[int, list[tuple[int, int]]] = {}
+        self.covered: dict[int, list[tuple[int, int]]] = {}  # apart from each other, in order
 
     def missing(self, wanted: Range) -> list[Range]:
         hub, start, stop = wanted
         gaps = []
-        for begin, end in sorted(self.covered.get(hub, ())):
+        covered = self.covered.get(hub, [])
+        for place in range(_first_that_ends(covered, start), len(covered)):
+            begin, end = covered[place]
             if begin > start:
                 gaps.append((hub, start, min(begin, stop)))
             start = max(start, end)
@@ -65,7 +68,12 @@ class _Coverage:
 
     def add(self, wanted: Range) -> None:
         hub, start, stop = wanted
-        self.covered.setdefault(hub, []).append((start, stop))
+        covered = self.covered.setdefault(hub, [])
+        first = _first_that_ends(covered, start)
+        last = bisect_right(covered, stop, key=lambda part: part[0])
+        if first < last:  # what touches it becomes one
+            start, stop = min(start, covered[first][0]), max(stop, covered[last - 1][1])
+        covered[first:last] = [(start, stop)]
 
     def claim(self, wanted: Range, can_overwrite: bool, clear: list[Range]) -> bool:
         """Cover a range; return whether its writer overwrites (else what is missing is cleared)."""
@@ -75,6 +83,11 @@ class _Coverage:
             clear.extend(gaps)
         self.add(wanted)
         return overwrites
+
+
+def _first_that_ends(covered: list[tuple[int, int]], start: int) -> int:
+    """Return the place of the first range that ends at `start` or behind it."""
+    return bisect_left(covered, start, key=lambda part: part[1])
 
 
 def plan_backward_pass(

@@ -60,6 +60,8 @@ class PQTree:
         wanted = 0
         for element in elements:
             wanted |= 1 << element
+        if wanted & (wanted - 1) == 0:  # at most one
+            return True
         # Walk down to the deepest node that has all of them below.
         path: list[tuple[_Node, int]] = []
         node = self._root
