@@ -15,7 +15,7 @@ from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
-from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.hooks.base import LOG, Hook, find_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.network import Network
@@ -70,10 +70,12 @@ class Saver(Hook):
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)):
             expected = "a file in a folder that exists and can be written"
             raise self.fail("filename", expected, self.filename)
-        if path.exists():
-            check_regular(path, path.lstat())
         try:
+            if path.exists():
+                check_regular(path, path.lstat())
             self._hold = FileHold(path)
+        except FileFormatError:
+            raise
         except BlockingIOError as error:
             raise self.fail(
                 "filename",
@@ -81,6 +83,10 @@ class Saver(Hook):
                 f"another file)",
                 self.filename,
             ) from None
+        except (OSError, ValueError) as error:  # the name is too long, or is none
+            raise self.fail(
+                "filename", f"a file that can be written ({error})", self.filename
+            ) from error
 
     def _attempt(self, write: Callable[[], None]) -> bool:
         """Write, and return whether that was possible."""
@@ -129,6 +135,14 @@ class FileSaver(Saver):
         interval: int = 1,
     ) -> None:
         super().__init__(filename, name, timescale, interval)
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Check now, and not hours later, where the file is to be; see `Saver.start`."""
+        if self.filename is None:
+            raise self.fail("filename", "a path", None)
+        super().start(net, stepper, verbose, named_data_iters)
 
 
 class SaveNetwork(FileSaver):

@@ -48,13 +48,15 @@ class Counts:
     resumes: int = 0
     files: int = 0
     short: int = 0
+    told: int = 0
     losses: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
         return (
             f"{self.kills} kills ({self.while_writing} of them inside of a call that writes), "
             f"{self.signals} runs ended by SIGTERM or SIGINT, {self.short} runs with a full disk, "
-            f"a limit or a read-only folder; {self.files} files read, {self.resumes} resumes, "
+            f"a limit or a read-only folder; {self.told} second runs were told of the first; "
+            f"{self.files} files read, {self.resumes} resumes, "
             f"{self.runs} runs compared at their ends; losses: {len(self.losses)}"
         )
 
@@ -158,8 +160,10 @@ class Victim:
         return Process(lambda: self.work(deadly_moment))
 
     def _disturb(self, span: float) -> Ended:
-        kind = self.dice.choice(["time", "time", "time", "write", "write", "signal"])
-        if kind == "write":
+        kind = self.dice.choice(["time", "time", "time", "write", "write", "signal", "two"])
+        if kind == "two" and self.shortage is None:
+            ended = self._begin_two(span)
+        elif kind == "write":
             moment = self.dice.randrange(1, 120)
             ended = self._begin(moment).wait()
             self.counts.while_writing += ended.killed_by == signal.SIGKILL
@@ -171,6 +175,22 @@ class Victim:
                 os.kill(process.pid, number if kind == "signal" else signal.SIGKILL)
             ended = process.wait()
         self.counts.kills += ended.killed_by == signal.SIGKILL
+        return ended
+
+    def _begin_two(self, span: float) -> Ended:
+        """Begin a second run with the same path while the first one trains, and kill that."""
+        first = self._begin()
+        time.sleep(self.dice.uniform(0, span))
+        second = self._begin().wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(first.pid, signal.SIGKILL)
+        ended = first.wait()
+        if second.says is None or second.says[0] != trainee.TOLD:  # it was the only one
+            self.known, trainee.SAVED[:8] = 0, bytes(8)
+            return second
+        self.counts.told += 1
+        if f"process {first.pid} on" not in second.says[2]:
+            self._lost(f"a run was told of another one than {first.pid}: {second.says[2]}")
         return ended
 
     def _compare(self, ended: Ended, expected: tuple) -> None:

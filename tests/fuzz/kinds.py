@@ -32,6 +32,7 @@ from brainstorm.scorers import Accuracy
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import AdamStepper, Exponential, Logs
 from brainstorm.value_modifiers import ClipValues, L2Decay, MaskValues
+from tests.fuzz import places
 from tests.fuzz.mutations import changed_bytes, changed_text, changed_tree
 
 SPECS = ["D0.2 C8:5p2 Pm2s2 F10 D", "F10", "Lt5 B Rs4", "C4:3s2/Pa2|Fs3 B D.5", "R3"]
@@ -261,7 +262,7 @@ def read_network(path):
 
 
 def read_run(path):
-    """Read a run."""
+    """Read a run, which is not continued: see `places`."""
     trainer = bs.Trainer.resume(path)
     bs.get_description(trainer)
 
@@ -300,6 +301,7 @@ KINDS = {
         lambda rnd: changed_text(rnd, rnd.choice(SPECS), "FRLBDCPlrstmap0123456789.: /|é\n"),
         build_from_spec,
     ),
+    **places.KINDS,
 }
 
 

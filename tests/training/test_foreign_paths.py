@@ -120,8 +120,9 @@ def test_a_script_may_name_any_place_even_the_stored_one(folder):
         go_on()
     go_on(SaveNetwork=path)
     assert os.listdir("../mine") == ["letter"]
-    with pytest.raises(TrainingError, match=re.escape("filename: expected a path, got 5.")):
-        go_on(SaveNetwork=5)
+    for bad in (5, None, ["net.hdf5"]):
+        with pytest.raises(TrainingError, match=re.escape(f"filename: expected a path, got {bad}")):
+            go_on(SaveNetwork=bad)
 
 
 def test_whoever_goes_on_from_elsewhere_names_the_same_folder(folder, monkeypatch):
@@ -214,3 +215,10 @@ def test_what_is_no_file_is_refused_before_the_first_update(folder):
     os.mkfifo("net.hdf5")
     with pytest.raises(OSError, match="net.hdf5': expected a file, got a FIFO"):
         run(SaveNetwork("net.hdf5"))
+
+
+@pytest.mark.parametrize(("name", "why"), [("x" * 300, "File name too long"), ("a\0b", "null")])
+def test_names_that_no_file_can_have_are_refused_before_the_first_update(folder, name, why):
+    with pytest.raises(TrainingError, match=f"filename: expected a file that can be wr.*{why}"):
+        run(SaveNetwork(name))
+    assert os.listdir() == []
