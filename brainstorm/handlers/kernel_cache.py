@@ -2,7 +2,8 @@
 
 What lies there is run. So the folder and its files must belong to this user, and what leads to it
 to this user or the system; and nobody else may write any of it, but for folders like ``/tmp``,
-where nobody can replace what belongs to others. Then what was checked is what is loaded. Where it
+where nobody can replace what belongs to others. (A group in which nobody is but the user, as many
+systems make one for each, is nobody else.) Then what was checked is what is loaded. Where it
 is otherwise, a folder of this process stands in, which is removed when the process ends.
 """
 
@@ -19,6 +20,12 @@ import tempfile
 from pathlib import Path
 
 from brainstorm.disk import open_regular
+
+try:
+    import grp
+    import pwd
+except ImportError:  # Windows
+    grp = pwd = None  # type: ignore[assignment]
 
 __all__ = ["cache_directory", "read_trusted", "trusted_directory"]
 
@@ -92,9 +99,23 @@ def _others(found: os.stat_result, is_above: bool = False) -> str:
     if found.st_uid != os.geteuid() and not (is_above and found.st_uid == 0):
         return f"belongs to user {found.st_uid}"
     keeps = stat.S_ISLNK(found.st_mode) or (is_above and found.st_mode & stat.S_ISVTX)
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not keeps:
+    writers = found.st_mode & stat.S_IWOTH
+    if found.st_mode & stat.S_IWGRP and not _is_alone_in(found.st_gid):
+        writers = True
+    if writers and not keeps:
         return f"can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
     return ""
+
+
+@functools.cache
+def _is_alone_in(group: int) -> bool:
+    """Return whether nobody else is in a group: it is the user's own, and has the user's name."""
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    own = group == user.pw_gid != 0 and found.gr_name == user.pw_name
+    return own and set(found.gr_mem) <= {user.pw_name}
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
 from tests.handlers.test_compiler import ask, needs_compiler, probe
 
 NOBODY = 65534
+IS_ALONE_IN = kernel_cache._is_alone_in
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: FOREIGN FILES ARE NOT TESTED")
 
 
@@ -26,6 +28,7 @@ def cache(tmp_path, monkeypatch):
     folder = tmp_path / "above" / "cache"
     folder.mkdir(parents=True)
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(folder))
+    monkeypatch.setattr(kernel_cache, "_is_alone_in", lambda group: False)
     kernel_cache._warn.cache_clear()
     return folder
 
@@ -85,6 +88,18 @@ def test_folders_that_only_we_can_write_are_used(cache, tmp_path, monkeypatch, c
     assert not caplog.records
 
 
+@pytest.mark.parametrize("members", [[], ["somebody"]])
+def test_a_group_of_this_user_alone_is_nobody_else(cache, monkeypatch, members):
+    group = SimpleNamespace(gr_name="user", gr_mem=members)
+    monkeypatch.setattr(kernel_cache.grp, "getgrgid", lambda gid: group)
+    user = SimpleNamespace(pw_name="user", pw_gid=cache.stat().st_gid or 1)
+    monkeypatch.setattr(kernel_cache.pwd, "getpwuid", lambda uid: user)
+    monkeypatch.setattr(kernel_cache, "_is_alone_in", IS_ALONE_IN.__wrapped__)
+    os.chown(cache, -1, user.pw_gid)
+    cache.chmod(0o770)
+    assert (trusted_directory() == cache) == (not members)
+
+
 @pytest.mark.parametrize(
     "kind",
     ["others write", "a group writes", "a link", "a FIFO", pytest.param("foreign", marks=as_root)],
@@ -115,7 +130,8 @@ def test_code_that_somebody_else_has_put_there_is_not_run(cache, place):
     _, here = compiler._compiler_here()
     shutil.rmtree(cache)
     cache.mkdir()
-    evil = compiler._build(here.command, here.flags, probe(66)(seal), seal, cache)
+    sealed = f'{probe(66)}const char *probe_seal(void) {{ return "{seal}"; }}\n'
+    evil = compiler._build(here.command, here.flags, sealed, seal, cache)
     (cache if place == "folder" else evil).chmod(0o777)
     assert ask(compiler.load(probe(5), "probe")) == 5
 
