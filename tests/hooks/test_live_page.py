@@ -137,7 +137,7 @@ def test_however_many_look_the_content_is_renewed_once_in_two_seconds(look, monk
 
 
 def test_logs_may_hold_what_is_no_text_and_no_float(look):
-    class Odd(Hook):
+    class OddNames(Hook):
         def __call__(self, epoch_nr, update_nr, net, stepper, logs):
             return {"\ud800<b>": 1.0, "huge": 10**400, "was huge": 10**400 if not epoch_nr else 1.0}
 
@@ -146,7 +146,7 @@ def test_logs_may_hold_what_is_no_text_and_no_float(look):
         page(1, 8, page.trainer.net, None, page.trainer.logs)
         return ask(page, "content")
 
-    status, _, text = look(look_again, Odd("odd"))
+    status, _, text = look(look_again, OddNames("odd"))
     assert status == 200
     assert "<b>?&lt;b&gt;</b>" in text
     assert "was huge" in text

@@ -298,7 +298,7 @@ def replace(name, value):
         ),
         (replace("parameters", np.zeros(3)), FileFormatError, "parameters: expected shape (50,)"),
         (
-            replace("trainer", b'{"@type": "SgdStepper"}'),
+            replace("trainer", b'{"@type": "SgdStepper", "learning_rate": 0.1}'),
             FileFormatError,
             "run.hdf5': expected a Trainer, got a SgdStepper.",
         ),
