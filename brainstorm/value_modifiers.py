@@ -104,6 +104,9 @@ class _Modifier(Traceable, Seedable):
 class ValueModifier(_Modifier):
     """Base of modifiers of one array; a subclass overrides ``__call__``."""
 
+    def start(self, handler: Handler, view: Array) -> None:
+        """Look at a parameter before the first update of a training."""
+
     def __call__(self, handler: Handler, view: Array) -> None:
         """Change `view` in place, with operations of `handler`."""
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
@@ -251,14 +254,14 @@ class MaskValues(ValueModifier):
 
 
 class FreezeValues(ValueModifier):
-    """Set the values back to given ones, or to those of the first call.
+    """Set the values back to given ones, or to those before the training.
 
     Args:
         weights: An array (or nested list) of the shape of the parameter; `None` takes the values
-            that it has at the first call.
+            that it has when a training starts, or at the first call by hand.
 
     Attributes:
-        weights: The values, `None` before the first call.
+        weights: The values, `None` before that.
     """
 
     def __init__(self, weights: Array | None = None) -> None:
@@ -277,16 +280,20 @@ class FreezeValues(ValueModifier):
         """Whether there are values: without them the first call reads them."""
         return self.weights is not None
 
-    def __call__(self, handler: Handler, view: Array) -> None:
-        """Set `view` to the values."""
+    def start(self, handler: Handler, view: Array) -> None:
+        """Take the values, unless there are some."""
         if self.weights is None:
             self.weights = handler.get_numpy_copy(view)
+
+    def __call__(self, handler: Handler, view: Array) -> None:
+        """Set `view` to the values."""
+        self.start(handler, view)
+        values = np.asarray(self.weights)
         self._check(
-            self.weights.shape == tuple(view.shape),
-            f"expected weights of shape {tuple(view.shape)}, got {self.weights.shape}",
+            values.shape == tuple(view.shape),
+            f"expected weights of shape {tuple(view.shape)}, got {values.shape}",
         )
-        weights = self._scratch.get(handler, "weights", self.weights.shape, self.weights)
-        handler.copy_to(weights, view)
+        handler.copy_to(self._scratch.get(handler, "weights", values.shape, values), view)
 
 
 def _numbers(what: str, values: Any) -> np.ndarray:

@@ -9,9 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm import value_modifiers
+from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.hooks import StopAfterEpoch
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import FullyConnected
+from brainstorm.network import Network
+from brainstorm.training import SgdStepper, Trainer
 from brainstorm.value_modifiers import (
     ClipValues,
     ConstrainL2Norm,
@@ -25,6 +31,7 @@ from brainstorm.value_modifiers import (
     check_gradient_modifier,
     check_weight_modifier,
 )
+from tests.networks import classifier, data_for
 
 
 @pytest.fixture(params=["numpy32", "numpy64", "debug"])
@@ -241,6 +248,19 @@ def test_description_is_strict_json_and_comes_back(name):
         apply_to_gradient(each, handler, start.copy(), gradients)
         results.append(gradients)
     assert np.array_equal(*results)
+
+
+def test_frozen_values_are_those_before_the_first_update():
+    net = Network.from_layer(classifier(FullyConnected(3, name="Hidden")), seed=1)
+    net.initialize(Gaussian(0.5), seed=1)
+    net.set_weight_modifiers({"Hidden": {"W": FreezeValues()}})
+    before = net.get("Hidden.parameters.W"), net.get("Hidden.parameters.bias")
+    trainer = Trainer(SgdStepper(0.1), verbose=False)
+    trainer.add_hook(StopAfterEpoch(2))
+    data = data_for(net)
+    trainer.train(net, Minibatches(1, **data))
+    assert np.array_equal(net.get("Hidden.parameters.W"), before[0])
+    assert not np.array_equal(net.get("Hidden.parameters.bias"), before[1])
 
 
 def test_freeze_values_remembers_in_its_description():

@@ -123,11 +123,16 @@ class Hook(Describable):
         if not isinstance(path, (str, os.PathLike, type(None))):
             raise self.fail(attribute, "a path", path)
 
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether the hook fires after so many epochs or updates, as the timescale says."""
+        return self.timescale == timescale and count % self.interval == 0
+
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Do the work; return what is to be logged, or `None`.
 
         Args:
-            epoch_nr: Epochs so far, the current one included.
+            epoch_nr: Epochs so far, the current one included: a hook that runs by updates is
+                told of epoch 1 from its first update on.
             update_nr: Updates so far.
             net: The network.
             stepper: The stepper.

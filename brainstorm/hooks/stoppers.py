@@ -45,8 +45,9 @@ class StopAfterEpoch(_Stopper):
     Args:
         max_epochs: The number of epochs, over all calls of ``train``.
         name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Look every so many epochs or updates.
+        timescale: ``'epoch'`` or ``'update'``; no epoch is done before its end, so that by updates
+            the hook looks at the end of every epoch.
+        interval: Look every so many epochs.
         verbose: Whether the hook prints; `None` does as the trainer does.
     """
 
@@ -62,6 +63,11 @@ class StopAfterEpoch(_Stopper):
         if not is_number(max_epochs) or not max_epochs >= 0:
             raise self.fail("max_epochs", "a number >= 0", max_epochs)
         self.max_epochs = max_epochs
+
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether an epoch has ended: within one there is nothing to look at."""
+        is_each = self.timescale == "update" and timescale == "epoch"
+        return is_each or (timescale == "epoch" and super().is_turn(timescale, count))
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if it is time."""
@@ -186,13 +192,14 @@ class StopOnNan(_Stopper):
     Args:
         logs_to_check: Dotted path or paths of logs whose last value is checked.
         check_parameters: Whether to check all parameters.
-        check_training_loss: Whether to check the training loss: of the last batch where the
-            hook runs by updates, else the average over the epoch.
+        check_training_loss: Whether to check the training loss of every batch.
         name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Look every so many epochs or updates.
         verbose: Whether the hook prints; `None` does as the trainer does.
     """
+
+    __undescribed__ = {"_looked_at": (0, 0)}  # an epoch, and how many of its batches
 
     def __init__(
         self,
@@ -209,6 +216,7 @@ class StopOnNan(_Stopper):
         self.logs_to_check: list[str] = paths
         self.check_parameters = check_parameters
         self.check_training_loss = check_training_loss
+        self._looked_at = (0, 0)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if something is not finite."""
@@ -221,17 +229,23 @@ class StopOnNan(_Stopper):
         if self.check_parameters and not net.handler.is_fully_finite(net.buffer.parameters):
             return "parameters are not finite"
         if self.check_training_loss and update_nr > 0:
-            if self.timescale == "update":
-                loss = net.get_loss_values()["total_loss"]
-            else:
-                loss = find_values(logs, "rolling_training.total_loss")[-1]
-            if not math.isfinite(loss):
-                return f"the training loss is {loss}"
+            for loss in self._new_losses(net):
+                if not math.isfinite(loss):
+                    return f"the training loss is {loss}"
         for path in self.logs_to_check:
             for value in self.read(logs, path, update_nr)[-1:]:
                 if not math.isfinite(value):
                     return f"{path} is {value}"
         return None
+
+    def _new_losses(self, net: Any) -> Sequence[float]:
+        """Return the losses of the batches since the last look; that of the last one by hand."""
+        if self.trainer is None:
+            return [net.get_loss_values()["total_loss"]]
+        losses, epoch = self.trainer.batch_losses, self.trainer.current_epoch_nr
+        start = self._looked_at[1] if self._looked_at[0] == epoch else 0
+        self._looked_at = epoch, len(losses)
+        return losses[start:]
 
 
 class StopOnSigQuit(_Stopper):

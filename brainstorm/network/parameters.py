@@ -115,6 +115,11 @@ class NetworkParameters(NetworkMemory):
             modifier.rnd = self.rnd.child(f"modifiers/{layer}.{parameter}")
         return modifiers
 
+    def start_weight_modifiers(self) -> None:
+        """Let the weight modifiers see the parameters before the first update of a training."""
+        for layer, parameter, modifier in each_modifier(self.weight_modifiers):
+            modifier.start(self.handler, self.buffer[layer].parameters[parameter])
+
     def apply_weight_modifiers(self) -> None:
         """Apply the weight modifiers to the parameters."""
         for layer, parameter, modifier in each_modifier(self.weight_modifiers):

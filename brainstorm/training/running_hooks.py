@@ -88,9 +88,7 @@ class RunningHooks:
         due = [
             hook
             for hook in self._others
-            if hook.timescale == timescale
-            and count % hook.interval == 0
-            and (hook.idempotent or not goes_on)
+            if hook.is_turn(timescale, count) and (hook.idempotent or not goes_on)
         ]
         stops = [self.fire(hook) for hook in due]
         return any(stops)

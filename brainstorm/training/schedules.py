@@ -264,7 +264,11 @@ class MultiStep(Schedule):
 
 
 class DecreaseAfterEpoch(Schedule):
-    """Constant for `T` epochs, then falling: ``initial * T / max(epoch_nr + 1, T)``."""
+    """Constant for `T` epochs, then falling: ``initial * T / max(epoch_nr + 1, T)``.
+
+    As everywhere, ``epoch_nr`` counts the epoch that runs: by updates the value falls one epoch
+    earlier, so that T is to be one more.
+    """
 
     def __init__(self, initial_value: float, T: float) -> None:
         self.initial_value = self._number("initial_value", initial_value)

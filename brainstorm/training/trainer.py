@@ -171,6 +171,7 @@ class Trainer(Describable):
                 part = self.team.own_part(self._pending, self.stepper)
                 progress.set_state(part["data"])
             self.stepper.start(net)
+            net.start_weight_modifiers()
             self.team.start(net, part)
             self.net, self._progress = net, progress
             with StopSignals() as self._signals, hooks.started(iters):
@@ -260,6 +261,14 @@ class Trainer(Describable):
         if signal:
             hooks.record(INTERRUPTED, f"received {signal}", self.verbose)
         return bool(signal)
+
+    @property
+    def batch_losses(self) -> list[float]:
+        """The total loss of each batch of the epoch that runs, or that has ended just now."""
+        if self._progress is None:
+            return []
+        pairs = self._progress.scores.get("total_loss", ())
+        return [value / max(weight, 1) for weight, value in pairs]
 
     def restart_sequences(self) -> None:
         """Let recurrent layers begin anew where the next batch goes on with long sequences."""

@@ -163,6 +163,41 @@ def test_nan_in_the_training_loss(train, net, timescale, updates):
     assert trainer.logs["StopOnNan"] == ["the training loss is nan"]
 
 
+class Infinite(Hook):
+    """Makes the loss of one update infinite, and of that alone."""
+
+    def __init__(self, update):
+        super().__init__(timescale="update")
+        self.update = update
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == self.update - 1:
+            self.kept = net.get("parameters")
+            bias = np.zeros(2)
+            bias[0] = np.inf
+            net.handler.set_from_numpy(net.buffer.Projection.parameters.bias, bias)
+        if update_nr == self.update:
+            net.handler.set_from_numpy(net.buffer.parameters, self.kept)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("timescale", "interval", "updates"), [("update", 1, 2), ("update", 3, 3)])
+def test_no_batch_is_missed_whatever_else_runs(train, timescale, interval, updates):
+    trainer = train(
+        Infinite(2),
+        MonitorLoss("valid", timescale="update"),  # which leaves other data in the network
+        StopOnNan(check_parameters=False, timescale=timescale, interval=interval),
+        epochs=5,
+    )
+    assert trainer.current_update_nr == updates
+    assert trainer.logs["StopOnNan"] == ["the training loss is nan"]
+
+
+def test_epochs_are_over_at_their_end_on_every_timescale(train):
+    trainer = train(StopAfterEpoch(2, timescale="update", interval=3), epochs=10)
+    assert (trainer.current_epoch_nr, trainer.current_update_nr) == (2, 8)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_training_that_explodes_is_stopped(train, net):
     trainer = train(StopOnNan(timescale="update"), stepper=SgdStepper(1e200), epochs=100)
