@@ -127,6 +127,7 @@ class TrainingStepper(Traceable, Describable):
         "reducer": None,
         "is_idle": False,
         "_grouped": None,
+        "_holder": None,
         "_restored": None,
         "_traces": None,
         "_limit": None,
@@ -163,6 +164,7 @@ class TrainingStepper(Traceable, Describable):
     weights: Mapping[str, Array] = _NOTHING
     uncorrected: Mapping[str, Array] = _NOTHING
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
+    _holder: Any = None  # the handler of the state
     _limit: Array = None
     _traces: Traces = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
@@ -222,7 +224,7 @@ class TrainingStepper(Traceable, Describable):
         """
         if self.learns:
             self._check_can_learn(net)
-        self.net = net
+        self.net, self._holder = net, net.handler
         self._traces = Traces()
         self.steps, self._is_begun = 0, False
         shape = tuple(self.parameters.shape)
@@ -433,7 +435,7 @@ class TrainingStepper(Traceable, Describable):
         values.update((name, part.get_state()) for name, part in self._kept_parts().items())
         if self._restored is not None:  # and not started since
             return {**self._restored, **values}
-        arrays = {name: self.handler.get_numpy_copy(a) for name, a in self.state.items()}
+        arrays = {name: self._holder.get_numpy_copy(a) for name, a in self.state.items()}
         weights = self._grouped.get_weights() if self._grouped is not None else {}
         return {"steps": self.steps, **values, **arrays, **weights}
 

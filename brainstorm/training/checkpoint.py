@@ -56,6 +56,8 @@ class DataProgress:
         self.in_epoch = False
         self.given = 0
         self.is_idle = False
+        self._handler = net.handler
+        self._has_failed = False  # the iterator, in this epoch
         self._scores: dict[str, Any] = OrderedDict()
         self._late = LateLosses(net)
         self._carried: list[Array | None] = []
@@ -71,7 +73,12 @@ class DataProgress:
         self._batches = iter(iterator(handler=self.net.handler))
         self._carried, self._ahead = [], []
         self.given, self._scores = 0, OrderedDict()
-        self.in_epoch = True
+        self.in_epoch, self._has_failed = True, False
+
+    def can_go_on_with(self, iterator: Any) -> bool:
+        """Return whether the rest of an epoch can be had from an iterator: it is the same one."""
+        is_same = iterator is self.iters[TRAINING] and self.net.handler is self._handler
+        return is_same and self.given > 0 and not self._has_failed
 
     def batches(self) -> Iterator[int]:
         """Load the remaining batches of the epoch into the network, one after the other."""
@@ -86,7 +93,9 @@ class DataProgress:
 
     def _has_more(self) -> bool:
         if not self._ahead:
+            self._has_failed = True  # unless the next line says something else
             self._ahead.extend(itertools.islice(self._batches, 1))
+            self._has_failed = False
         return bool(self._ahead)
 
     def score(self, scorers: Sequence[Any]) -> None:

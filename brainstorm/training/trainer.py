@@ -71,6 +71,7 @@ class Trainer(Describable):
         "_progress": None,
         "_parts": None,
         "_pending": None,
+        "_unfinished": None,
         "_signals": None,
     }
     __default_values__ = {"verbose": True}
@@ -94,6 +95,7 @@ class Trainer(Describable):
         self._progress: DataProgress | None = None  # while training
         self._parts: list[dict[str, Any]] | None = None  # while saving, of all processes
         self._pending: dict[str, Any] | None = None  # what `train` has to restore
+        self._unfinished: DataProgress | None = None  # in an epoch that was interrupted
         self._signals = StopSignals()
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
@@ -132,9 +134,12 @@ class Trainer(Describable):
     def train(self, net: Any, training_data_iter: Any, **named_data_iters: Any) -> None:
         """Train until a hook stops; without a stopping hook that is never.
 
-        All hooks run once before the first update. A later call continues: the counts go on,
-        and only those hooks run before its first update that log nothing. What `resume` has read
-        continues exactly where it was saved.
+        All hooks run once before the first update. A later call with the same network continues:
+        counts, logs and the stepper's state go on, a pending accumulation too, and only those hooks
+        run before its first update that log nothing. An epoch that an error or a signal has
+        interrupted is finished first, or begun again where the data iterator is another one. What
+        `resume` has read continues exactly where it was saved. Another network, or a new stepper,
+        begins without a state.
 
         The first SIGINT (Ctrl-C) or SIGTERM ends the training after the present update, without
         what belongs to the end of an epoch; `SaveCheckpoint` hooks save the run, and
@@ -164,12 +169,14 @@ class Trainer(Describable):
                 f"Trainer.train: expected the network that was read with the run (trainer.net), "
                 f"got another one of {len(net.layers)} layers."
             )
-        progress, part = DataProgress(net, iters), None
+        progress, part = self._begin_progress(net, iters), None
         hooks = RunningHooks(self, self.ordered_hooks(), net, self.logs)
         try:
             if self._pending is not None:
                 part = self.team.own_part(self._pending, self.stepper)
                 progress.set_state(part["data"])
+            elif self.stepper.net is net:
+                self.stepper.set_state(self.stepper.get_state())
             self.stepper.start(net)
             net.start_weight_modifiers()
             self.team.start(net, part)
@@ -182,9 +189,21 @@ class Trainer(Describable):
                 while not stop:
                     stop = self._run_epoch(progress, hooks)
         finally:
+            self._unfinished = progress if progress.in_epoch else None
             self._progress = self._parts = None
             if self._pending is not None:  # nothing was done yet: the next call needs it again
                 self.stepper.set_state(self.stepper.get_state())
+
+    def _begin_progress(self, net: Any, iters: dict[str, Any]) -> DataProgress:
+        """Return the place in the data from which a training goes on."""
+        old, self._unfinished = self._unfinished, None
+        if old is None or old.net is not net or self._pending is not None:
+            return DataProgress(net, iters)
+        if old.can_go_on_with(iters["training_data_iter"]):
+            old.iters = iters
+            return old
+        self.current_epoch_nr -= 1  # it is begun again
+        return DataProgress(net, iters)
 
     def _run_epoch(self, progress: DataProgress, hooks: RunningHooks) -> bool:
         """Run an epoch, or the rest of it; return whether the training ends."""

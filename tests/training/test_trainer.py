@@ -28,8 +28,10 @@ from brainstorm.scorers import Accuracy
 from brainstorm.training import (
     AdamStepper,
     ForwardStepper,
+    GradientAccumulation,
     Linear,
     Logs,
+    MomentumStepper,
     SgdStepper,
     Trainer,
 )
@@ -387,6 +389,95 @@ def test_a_hook_may_speak_in_a_silent_training_and_be_silent_in_a_loud_one(net, 
 
 
 # -- continuing ----------------------------------------------------------------------------------
+
+
+class Interrupt(Hook):
+    """Ends the training with an error after one update, once."""
+
+    __undescribed__ = {"is_done": False}
+
+    def __init__(self, update):
+        super().__init__("interrupt", timescale="update")
+        self.update, self.is_done = update, False
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == self.update and not self.is_done:
+            self.is_done = True
+            raise RuntimeError("lost")
+
+
+def make_data():
+    return Minibatches(3, default=X, targets=Y)
+
+
+def run_in_parts(net, stepper, parts, interrupted=None, other_data=False):
+    """Train for epochs of 4 updates, in parts or with an interruption; return all there is."""
+    bs.global_rnd.set_seed(1)
+    net = net.copy()
+    trainer, data = Trainer(stepper, verbose=False), make_data()
+    end = StopAfterEpoch(3)
+    trainer.add_hook(end)
+    if interrupted is not None:
+        trainer.add_hook(Interrupt(interrupted))
+        with pytest.raises(RuntimeError, match="lost"):
+            trainer.train(net, data)
+    for epochs in parts:
+        end.max_epochs = epochs
+        trainer.train(net, make_data() if other_data else data)
+    return trainer, net
+
+
+def accumulating():
+    stepper = AdamStepper(0.01)
+    stepper.accumulation = GradientAccumulation(3)
+    return stepper
+
+
+@pytest.mark.parametrize("make", [lambda: MomentumStepper(0.05, 0.9), AdamStepper, accumulating])
+@pytest.mark.parametrize(("parts", "interrupted"), [([1, 2, 3], None), ([3], 1), ([2, 3], 4)])
+def test_a_training_in_parts_is_that_in_one(net, make, parts, interrupted):
+    whole, in_parts = (run_in_parts(net, make(), *run) for run in (([3],), (parts, interrupted)))
+    assert in_parts[0].current_update_nr == whole[0].current_update_nr
+    assert in_parts[0].current_epoch_nr == 3
+    assert np.array_equal(in_parts[1].get("parameters"), whole[1].get("parameters"))
+    losses = [run[0].logs["rolling_training.total_loss"] for run in (whole, in_parts)]
+    assert losses[0] == losses[1]
+
+
+def test_an_interrupted_epoch_is_begun_again_with_other_data(net):
+    run = run_in_parts(net, MomentumStepper(0.05, 0.9), [3], interrupted=1, other_data=True)
+    assert (run[0].current_epoch_nr, run[0].current_update_nr) == (3, 13)
+
+
+def test_a_new_stepper_and_another_network_begin_without_a_state(net):
+    trainer, trained = run_in_parts(net, AdamStepper(0.01), [1])
+    trainer.hooks["StopAfterEpoch"].max_epochs = 2
+    trainer.stepper = AdamStepper(0.01)
+    trainer.train(trained, make_data())
+    assert trainer.stepper.steps == 4
+    trainer.hooks["StopAfterEpoch"].max_epochs = 3
+    trainer.train(net, make_data())
+    assert trainer.stepper.steps == 4
+
+
+def test_an_epoch_whose_data_failed_is_begun_again(net):
+    class Flaky(Minibatches):
+        fails = True
+
+        def __call__(self, handler=None):
+            for number, batch in enumerate(super().__call__(handler)):
+                if number == 2 and self.fails:
+                    raise OSError("no file")
+                yield batch
+
+    trainer = Trainer(SgdStepper(0.1), verbose=False)
+    trainer.add_hook(StopAfterEpoch(1))
+    data = Flaky(3, default=X, targets=Y)
+    with pytest.raises(OSError, match="no file"):
+        trainer.train(net, data)
+    data.fails = False
+    trainer.train(net, data)
+    assert (trainer.current_epoch_nr, trainer.current_update_nr) == (1, 2 + 4)
 
 
 def test_counts_and_logs_go_on_and_nothing_is_logged_twice(net, batches):
