@@ -94,7 +94,7 @@ class Accuracy(Scorer):
     """Fraction of rows whose predicted class is the true one.
 
     The class is the index of the largest value in a row, or the value itself where a row has
-    just one.
+    just one: probabilities are refused then, see `Hamming`.
     """
 
     criterion = "max"
@@ -103,6 +103,12 @@ class Accuracy(Scorer):
         """Return the number (or, with a mask, the total weight) of rows that are right."""
         if true_labels.shape[1] > 1:
             self._check_columns(true_labels, predicted)
+        elif predicted.shape[1] == 1 and (predicted != np.floor(predicted)).any():
+            raise ValidationError(
+                f"scorer {self.__name__!r}: expected predictions with a column for each class, or "
+                f"classes, got one column of numbers such as {predicted.max():.3g}. For the output "
+                f"of one sigmoid there is Hamming(threshold=0.5)."
+            )
         return _masked_sum(_classes(true_labels) == _classes(predicted), mask)
 
 

@@ -316,3 +316,13 @@ def test_scores_of_several_processes_are_those_of_one():
     merged = merge_scores(parts)
     assert merged == {"loss": [(2, 3.0), (1, 1.0)], "Accuracy": [(4, 2.0)]}
     assert parts[0] == {"loss": [(2, 3.0)]}
+
+
+def test_one_column_of_probabilities_has_no_classes():
+    text = (
+        r"scorer 'Accuracy': expected predictions with a column for each class, or classes, got "
+        r"one column of numbers such as 0\.9\. For the output of one sigmoid there is Hamming"
+    )
+    with pytest.raises(ValidationError, match=text):
+        Accuracy()(np.array([[0], [1]]), np.array([[0.1], [0.9]]))
+    assert Accuracy()(np.array([[0], [1]]), np.array([[0.0], [1.0]])) == 2

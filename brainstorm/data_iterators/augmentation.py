@@ -58,7 +58,7 @@ class AddGaussianNoise(Wrapper):
 
 
 class AddSaltNPepper(Wrapper):
-    """Set some elements to 1 (salt) or 0 (pepper).
+    """Set some elements to 1 (salt) or 0 (pepper); in images of bytes, salt is 255.
 
     Args:
         iter: The iterator to wrap.
@@ -88,7 +88,8 @@ class AddSaltNPepper(Wrapper):
         prob = self.prob_dict[name]
         changed = array.copy()
         changed[draws < prob] = 0
-        changed[draws < prob * self.ratio_dict.get(name, 0.5)] = 1
+        salt = 255 if array.dtype == np.uint8 else 1
+        changed[draws < prob * self.ratio_dict.get(name, 0.5)] = salt
         return changed
 
 

@@ -97,7 +97,10 @@ class AverageWeights(Hook):
             raise self.fail("average", expected, f"{np.size(state['average'])} of another network")
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Move the averages towards the parameters."""
+        """Move the averages towards the parameters, if these were updated."""
+        accumulation = getattr(stepper, "accumulation", None)
+        if update_nr == 0 or (accumulation is not None and accumulation.given > 0):
+            return
         decay = min(self.decay, (1 + self._count) / (10 + self._count))
         net.handler.set_from_numpy(self._share, np.array([1.0 - decay]))
         inputs = [self.average, net.buffer.parameters, self._share]

@@ -43,6 +43,23 @@ def require_class_indices(
         )
 
 
+def require_probabilities(layer: Layer, port: str, array: np.ndarray) -> None:
+    """Check that external data for the input `port` are in [0, 1].
+
+    Raises:
+        LayerValidationError: Some are not; the message names the first.
+    """
+    with np.errstate(invalid="ignore"):
+        wrong = ~((array >= 0) & (array <= 1))
+    if wrong.any():
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise layer.fail(
+            f"expected probabilities in [0, 1], got {array[index]} at index {index}. Give 0 and 1 "
+            f"for no and yes.",
+            port,
+        )
+
+
 def window_output_size(
     layer: Layer,
     kernel_size: Sequence[int],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_shape
+import numpy as np
+
+from brainstorm.layers._checks import require_probabilities, require_shape
 from brainstorm.layers._formula import FormulaLayer, in_shape, summed_features
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Structures
@@ -64,6 +66,15 @@ class BinomialCrossEntropyLayerImpl(FormulaLayer):
         shape = in_shapes["default"].shape
         require_shape(self, "targets", shape)
         return {"default": BufferStructure("T", "B", 1)}, {}, {}
+
+    def validate_data(self, input_name: str, array: np.ndarray) -> None:
+        """Check that targets are in [0, 1].
+
+        Raises:
+            LayerValidationError: They are not; the message names the first.
+        """
+        if input_name == "targets":
+            require_probabilities(self, "targets", array)
 
     def formula(self) -> Formula:
         return binomial_ce

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_shape
+import numpy as np
+
+from brainstorm.layers._checks import require_probabilities, require_shape
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Structures
@@ -66,6 +68,15 @@ class SigmoidCELayerImpl(FormulaLayer):
         require_shape(self, "targets", shape)
         outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}
         return outputs, {}, {}
+
+    def validate_data(self, input_name: str, array: np.ndarray) -> None:
+        """Check that targets are in [0, 1].
+
+        Raises:
+            LayerValidationError: They are not; the message names the first.
+        """
+        if input_name == "targets":
+            require_probabilities(self, "targets", array)
 
     def formula(self) -> Formula:
         return sigmoid_ce

@@ -191,6 +191,13 @@ def test_gaussian_noise_dtypes(dtype, result):
     assert 0.08 < noisy.std() < 0.12
 
 
+def test_salt_in_images_of_bytes_is_white():
+    data = Undivided(default=np.full((1, 4, 3), 100, np.uint8))
+    salted = next(iter(AddSaltNPepper(data, {"default": 1.0}, {"default": 1.0})()))["default"]
+    assert salted.dtype == np.uint8
+    assert set(salted.ravel()) == {255}
+
+
 @pytest.mark.parametrize(("ratio_dict", "ratio"), [(None, 0.5), ({"default": 0.9}, 0.9)])
 def test_salt_and_pepper_statistics(ratio_dict, ratio):
     data = np.full((1, 100, 400), 0.3, np.float32)

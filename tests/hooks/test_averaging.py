@@ -27,7 +27,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected
 from brainstorm.network import Network
 from brainstorm.tools import evaluate
-from brainstorm.training import MomentumStepper
+from brainstorm.training import GradientAccumulation, MomentumStepper, SgdStepper
 from tests.networks import classifier
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
 
@@ -70,7 +70,7 @@ def test_formula(decay):
     remember, averages = Remember(), AverageWeights(decay)
     _, net = train(remember, averages)
     expected = remember.seen[0]
-    for n, parameters in enumerate(remember.seen):
+    for n, parameters in enumerate(remember.seen[1:]):  # the first are those before the training
         d = min(decay, (1 + n) / (10 + n))
         expected = d * expected + (1 - d) * parameters
     assert len(remember.seen) == 13
@@ -126,11 +126,11 @@ def test_a_second_training_goes_on():
     first = np.array(averages.average)
     trainer.hooks["StopAfterEpoch"].max_epochs = 3
     trainer.train(net, Minibatches(4, shuffle=False, **DATA), valid=Minibatches(8, **DATA))
-    expected, n = first, 13
+    expected, n = first, 12
     for parameters in remember.seen[13:]:
         d = min(0.9, (1 + n) / (10 + n))
         expected, n = d * expected + (1 - d) * parameters, n + 1
-    assert n == 19
+    assert n == 18
     np.testing.assert_allclose(averages.average, expected, rtol=1e-9)
 
 
@@ -192,3 +192,14 @@ def test_errors():
         TrainingError, match=r"expected averages of \d+ parameters, got '3 of anoth"
     ):
         train(other)
+
+
+def test_updates_are_counted_and_neither_batches_nor_the_call_before_them():
+    hook, stepper = AverageWeights(0.5), SgdStepper(0.1)
+    stepper.accumulation = GradientAccumulation(2)
+    trainer = Trainer(stepper, verbose=False)
+    trainer.add_hook(hook)
+    trainer.add_hook(StopAfterEpoch(2))
+    trainer.train(network(), Minibatches(4, **DATA))
+    assert trainer.current_update_nr == 12
+    assert hook.get_state()["count"] == 6

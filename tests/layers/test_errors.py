@@ -11,6 +11,7 @@ import pytest
 from brainstorm import layers as bl
 from brainstorm.errors import LayerValidationError
 from brainstorm.layers.base_layer import Layer
+from brainstorm.network import Network
 from brainstorm.structure.architecture import Connection
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
@@ -201,3 +202,17 @@ def test_what_setup_declares(declared: Any, match: str) -> None:
     layer = ConstructionWrapper.create(DeclaresTestLayerImpl, declared=declared)
     with pytest.raises(LayerValidationError, match=rf"layer 'DeclaresTest' \(.*\): {match}"):
         build_layer(layer, VECTOR)
+
+
+@pytest.mark.parametrize("layer", ["SigmoidCE", "BinomialCrossEntropy"])
+@pytest.mark.parametrize("bad", [2.0, -1.0, np.nan])
+def test_targets_that_are_no_probabilities(layer, bad):
+    inp = bl.Input({"default": ("T", "B", 2), "targets": ("T", "B", 2)})
+    out = getattr(bl, layer)(name="Out")
+    inp >> out
+    inp - "targets" >> "targets" - out
+    net = Network.from_layer(inp)
+    targets = np.array([[[0.0, 1.0], [0.5, bad]]])
+    text = r"layer 'Out' .*input 'targets': expected probabilities in \[0, 1\], got .* at index \(0"
+    with pytest.raises(LayerValidationError, match=text):
+        net.provide_external_data({"default": np.zeros((1, 2, 2)), "targets": targets})
