@@ -69,12 +69,16 @@ def test_formulas_of_steppers(name: str) -> None:
     arrays = (handler.create_from_numpy(rnd.normal(size=50).astype("f")) for _ in range(2))
     buffer = SimpleNamespace(**dict(zip(("parameters", "gradients"), arrays, strict=True)))
     stepper = getattr(training, name)()
-    net = SimpleNamespace(handler=handler, buffer=buffer, loss_layers=["Loss"], parameters_size=0)
+    net = SimpleNamespace(
+        handler=handler, buffer=buffer, loss_layers=["Loss"], parameters_size=0, layers={},
+        parameter_slices={"A.W": slice(0, 30), "A.bias": slice(30, 50)},
+    )  # fmt: skip
     stepper.start(net)
     for stepper.steps in (1, 2, 3):
         stepper.refresh()
-        stepper.look_ahead()
-        stepper.update()
+        for part in stepper._grouped.parts(stepper):
+            part.look_ahead()
+            part.update()
     assert handler.count >= 3
 
 
