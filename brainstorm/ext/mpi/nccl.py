@@ -12,6 +12,7 @@ import numpy as np
 
 from brainstorm.errors import TrainingError
 from brainstorm.ext.mpi.world import World
+from brainstorm.handlers.pycuda.libraries import load_library
 
 __all__ = ["Nccl", "find_nccl"]
 
@@ -30,7 +31,7 @@ class UniqueId(ctypes.Structure):
 def find_nccl() -> Any:
     """Return ``libnccl.so.2``, or `None` where it is not."""
     try:
-        return ctypes.CDLL("libnccl.so.2")
+        return load_library("nccl", (2,))
     except OSError:
         return None
 

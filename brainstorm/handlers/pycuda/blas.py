@@ -6,26 +6,26 @@ The numbers in this module are those of cublas_api.h and library_types.h.
 from __future__ import annotations
 
 import ctypes
-import glob
 import importlib
 import importlib.util
-import os
 import sys
 import types
 from ctypes import byref, c_float, c_int, c_longlong, c_size_t, c_void_p
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
 from brainstorm.handlers.pycuda.driver import Device, Memory, destroy_with
+from brainstorm.handlers.pycuda.libraries import load_library
 
-__all__ = ["PROVIDERS", "CtypesBlas", "Product", "SkcudaBlas", "find_library"]
+__all__ = ["PROVIDERS", "CtypesBlas", "Product", "SkcudaBlas"]
 
 #: Bytes that cuBLAS may use between the steps of a product; it must not allocate while a graph is
 #: captured, and results depend on them.
 WORKSPACE = 32 << 20
+
+_VERSIONS = (13, 12)
 
 #: math modes: products of exact float32, and in TensorFloat32.
 _DEFAULT_MATH, _TF32_MATH = 0, 3
@@ -71,42 +71,14 @@ class Product(NamedTuple):
     half: bool = False
 
 
-def find_library(name: str, versions: tuple[int, ...]) -> str | None:
-    """Return a shared library of CUDA by its path, or by a name that the loader knows.
-
-    Looked for are, in this order, LD_LIBRARY_PATH, the wheels of NVIDIA, the toolkit, and what the
-    system's loader finds.
-
-    Args:
-        name: E.g. ``'cublas'``.
-        versions: Major versions, the best first.
-    """
-    folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    spec = importlib.util.find_spec("nvidia")
-    for place in spec.submodule_search_locations or () if spec else ():
-        folders += sorted(glob.glob(f"{place}/*/lib"))
-    folders += ["/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"]
-    for version in versions:
-        file = f"lib{name}.so.{version}"
-        for folder in filter(None, folders):
-            if Path(folder, file).exists():
-                return str(Path(folder, file))
-        try:
-            ctypes.CDLL(file)
-        except OSError:
-            continue
-        return file
-    return None
-
-
 def _load_cublas() -> ctypes.CDLL:
-    file = find_library("cublas", (13, 12))
-    if file is None:
+    try:
+        return load_library("cublas", _VERSIONS)
+    except OSError as error:
         raise MissingDependencyError(
-            "PyCudaHandler needs cuBLAS, which was not found (libcublas.so.13 or .12). Install the "
-            "CUDA toolkit, or: pip install nvidia-cublas"
-        )
-    return ctypes.CDLL(file, ctypes.RTLD_GLOBAL)
+            f"PyCudaHandler needs cuBLAS, which cannot be loaded ({error}). Install the CUDA "
+            f"toolkit, or: pip install nvidia-cublas"
+        ) from error
 
 
 class CtypesBlas:
@@ -254,10 +226,9 @@ def _load_skcuda() -> Any:
     load = ctypes.cdll.LoadLibrary
 
     def load_found(name: str) -> Any:
-        for library, versions in (("cublas", (13, 12)), ("cudart", (13, 12)), ("cuda", (1,))):
+        for library, versions in (("cublas", _VERSIONS), ("cudart", _VERSIONS), ("cuda", (1,))):
             if name == f"lib{library}.so":
-                file = find_library(library, versions)
-                return load(file or name)
+                return load_library(library, versions)
         return load(name)
 
     ctypes.cdll.LoadLibrary = load_found  # type: ignore[method-assign]

@@ -9,9 +9,10 @@ The numbers in this module are those of cudnn_ops.h and cudnn_cnn.h, versions 8 
 
 from __future__ import annotations
 
-import ctypes
 import functools
+import logging
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
 from typing import Any, NamedTuple
@@ -20,12 +21,14 @@ import numpy as np
 
 from brainstorm.errors import DeviceError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
-from brainstorm.handlers.pycuda.blas import find_library
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.driver import Device, destroy_with
 from brainstorm.handlers.pycuda.launches import Launch
+from brainstorm.handlers.pycuda.libraries import load_library
 
 __all__ = ["Cudnn", "Geometry"]
+
+LOG = logging.getLogger("brainstorm")
 
 _FLOAT, _NHWC, _CROSS_CORRELATION = 0, 1, 1
 #: Math types: exact products, and those in TensorFloat32.
@@ -70,20 +73,17 @@ class _Descriptor:
     """A description for cuDNN, which is destroyed with this object."""
 
     def __init__(self, library: Any, kind: str) -> None:
-        self._library, self._kind = library, kind
-        self.handle = c_void_p()
+        self._library, self.handle = library, c_void_p()
         if getattr(library, f"cudnnCreate{kind}Descriptor")(byref(self.handle)):
             raise _UnsupportedError
+        destroy = getattr(library, f"cudnnDestroy{kind}Descriptor")
+        weakref.finalize(self, destroy, self.handle).atexit = False
 
     def set(self, function: str, *arguments: Any) -> _Descriptor:
         """Call a function that describes it."""
         if getattr(self._library, function)(self.handle, *arguments):
             raise _UnsupportedError
         return self
-
-    def __del__(self) -> None:
-        if self.handle:
-            getattr(self._library, f"cudnnDestroy{self._kind}Descriptor")(self.handle)
 
 
 def _ints(values: Sequence[int]) -> Any:
@@ -111,18 +111,25 @@ class Cudnn:
         status = library.cudnnCreate(byref(self._handle))
         status = status or library.cudnnSetStream(self._handle, c_void_p(device.stream.handle))
         if status:
-            raise DeviceError(
-                f"cuDNN {self.version} cannot be used (status {status}). Is it made for this "
-                f"version of CUDA? BRAINSTORM_CUDNN=off computes without it."
-            )
+            raise DeviceError(f"cuDNN {self.version} answers with status {status}")
         destroy_with(self, device, library.cudnnDestroy, self._handle)
 
     @classmethod
     def found(cls, device: Device, compute: str) -> Cudnn | None:
-        """Return cuDNN if it is there, and has the precision."""
-        wanted = compute in _MATH and os.environ.get("BRAINSTORM_CUDNN") != "off"
-        file = find_library("cudnn", (9, 8)) if wanted else None
-        return None if file is None else cls(ctypes.CDLL(file), device, compute)
+        """Return cuDNN if it is there and works, and has the precision; warns if it fails."""
+        if compute not in _MATH or os.environ.get("BRAINSTORM_CUDNN") == "off":
+            return None
+        try:
+            return cls(load_library("cudnn", (9, 8)), device, compute)
+        except FileNotFoundError:
+            return None
+        except (OSError, AttributeError, DeviceError) as error:
+            LOG.warning(
+                "convolutions are computed without cuDNN, which is slower: %s. Is it made for this "
+                "version of CUDA and this driver? BRAINSTORM_CUDNN=off computes without it.",
+                error,
+            )
+            return None
 
     def convolve(
         self, build: Building, which: _Pass, images: DeviceArray, filters: DeviceArray,

@@ -194,19 +194,19 @@ def test_arrays_of_the_host_need_nothing():
     assert type(choose_transport(FakeWorld(0, 2), NumpyHandler())) is HostTransport
 
 
-def test_libraries_are_found_where_they_are(monkeypatch):
-    opened = []
+def test_nccl_is_looked_for_where_other_libraries_are(monkeypatch):
+    monkeypatch.setattr(nccl, "load_library", lambda *arguments: arguments)
+    assert find_nccl() == ("nccl", (2,))
 
-    def load(name):
-        opened.append(name)
-        if name == "libnccl.so.2":
-            raise OSError
-        return SimpleNamespace(MPIX_Query_cuda_support=lambda: 1)
+    def missing(name, versions):
+        raise FileNotFoundError
 
-    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(nccl, "load_library", missing)
     assert find_nccl() is None
-    assert transports.is_cuda_aware()
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(is_library=True))
-    assert find_nccl().is_library
-    assert not transports.is_cuda_aware()
-    assert opened == ["libnccl.so.2", None]
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_mpi_says_whether_it_knows_gpus(answer, monkeypatch):
+    library = SimpleNamespace(MPIX_Query_cuda_support=lambda: 1) if answer else SimpleNamespace()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    assert transports.is_cuda_aware() == answer

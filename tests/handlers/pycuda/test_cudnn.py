@@ -177,14 +177,43 @@ def test_failures(shim):
     library.cudnnConvolutionForward = lambda *arguments: next(statuses)
     with pytest.raises(DeviceError, match="cudnnConvolutionForward failed with status 5000"):
         handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
+
+
+def _no_library():
+    raise OSError("libcublasLt.so.13: undefined symbol: x")
+
+
+def _old():
+    library = StandIn()
     library.cudnnCreate = lambda handle: 1001
-    with pytest.raises(DeviceError, match=r"cuDNN 9.10 cannot be used \(status 1001\)"):
-        Cudnn(library, handler._device, "f32")
+    return library
+
+
+@pytest.mark.parametrize(
+    ("load", "reason"),
+    [
+        (_no_library, "libcublasLt.so.13: undefined symbol: x"),
+        (_old, "cuDNN 9.10 answers with status 1001"),
+        (object, "'object' object has no attribute 'cudnnGetVersion'"),
+    ],
+)
+def test_a_library_that_fails_is_a_warning_and_cublas_convolves(load, reason, monkeypatch, caplog):
+    monkeypatch.setattr(cudnn, "load_library", lambda name, versions: load())
+    handler = PyCudaHandler(seed=1)
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith(f"convolutions are computed without cuDNN, which is slower: {reason}")
+    assert "cuDNN" not in handler.info()["convolutions"]
+    check_handler(handler, CONVOLUTIONS[:1], laws=LAWS)
 
 
 def test_it_is_looked_for_where_it_is_of_use(handler, monkeypatch):
     asked = []
-    monkeypatch.setattr(cudnn, "find_library", lambda *a: asked.append(a))
+
+    def missing(*arguments):
+        asked.append(arguments)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(cudnn, "load_library", missing)
     assert Cudnn.found(handler._device, "bf16") is None
     assert not asked  # it has no products of bfloat16 that are summed up in float32
     assert Cudnn.found(handler._device, "tf32") is None
