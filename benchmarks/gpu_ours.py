@@ -12,6 +12,7 @@ from benchmarks.contestants import BFLOAT16, FLOAT32
 from benchmarks.gpu_timing import Timed
 from benchmarks.workloads import Workload
 from brainstorm.handlers.pycuda import PyCudaHandler
+from brainstorm.handlers.pycuda.driver import pushed
 
 __all__ = ["EAGER", "PRECISIONS", "TF32", "TRACED", "DeviceClock", "contestants", "product"]
 
@@ -31,8 +32,8 @@ class DeviceClock:
 
     def record(self) -> Any:
         """Return an event at the end of what is in the stream."""
-        self._device.enter()
-        return self._event().record(self._device.stream)
+        with pushed(self._device.context):
+            return self._event().record(self._device.stream)
 
     def milliseconds(self, start: Any, end: Any) -> float:
         """Return the time between two events, when both are over."""

@@ -7,14 +7,17 @@ one of the GPU, which PyTorch, CuPy and the libraries of CUDA use too.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import functools
 import gc
 import importlib
 import importlib.util
 import threading
+import warnings
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -35,10 +38,12 @@ __all__ = [
     "Device",
     "Memory",
     "destroy_with",
+    "driver_library",
     "failure",
     "guarded",
     "leave_with",
     "load_driver",
+    "pushed",
 ]
 
 #: Lowest compute capability that the kernels and CUDA 13 support.
@@ -81,6 +86,12 @@ def load_driver() -> ModuleType:
     return driver
 
 
+@functools.cache
+def driver_library() -> ctypes.CDLL:
+    """Return the driver itself, for what PyCUDA does not have."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
 def failure(error: Exception, what: str) -> BrainstormError:
     """Return the error of this library for one of PyCUDA's.
 
@@ -111,25 +122,20 @@ def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise failure(error, what) from error
 
 
-class _Pushed:
-    """Makes a context current until it is given up: at the latest when the thread ends."""
-
-    def __init__(self, context: Any) -> None:
-        self.context = context
-        context.push()
-
-    def __del__(self) -> None:
-        self.context.pop()
+def _current_handle() -> int | None:
+    """Return the driver's handle of the context that is current in this thread."""
+    found = ctypes.c_void_p()
+    driver_library().cuCtxGetCurrent(ctypes.byref(found))
+    return found.value
 
 
-class _Current(threading.local):
-    """What is current in a thread."""
+def _make_current(handle: int | None) -> None:
+    """Make a context current, where another library has made another one so, or none.
 
-    pushed: _Pushed | None = None
-    context: Any = None
-
-
-_current = _Current()
+    PyCUDA, which knows of its own contexts alone, takes for granted that nobody does.
+    """
+    if _current_handle() != handle:
+        driver_library().cuCtxSetCurrent(ctypes.c_void_p(handle))
 
 
 @functools.cache
@@ -138,26 +144,39 @@ def _primary_context(index: int) -> Any:
 
 
 @atexit.register
-def _leave() -> None:
-    _current.pushed = None
-    _primary_context.cache_clear()
+def _say_nothing() -> None:
+    """Let memory go with the process: PyCUDA warns of what it cannot free in the main thread."""
+    warnings.filterwarnings("ignore", ".*context could not be cleaned up")
+
+
+@contextlib.contextmanager
+def pushed(context: Any) -> Iterator[None]:
+    """Let PyCUDA know which context is current: where it makes or destroys something it has to.
+
+    What is current is left as it was. A context that PyCUDA believed current when a thread ended,
+    or Python, would end the process.
+    """
+    before = _current_handle()
+    _make_current(context.handle)
+    context.push()
+    try:
+        yield
+    finally:
+        context.pop()
+        _make_current(before)
 
 
 def _within(context: Any, function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function while a context is current."""
-    context.push()
-    try:
+    with pushed(context):
         function(*arguments)
-    finally:
-        context.pop()
 
 
-def destroy_with(owner: Any, device: Device, function: Callable[..., Any], handle: Any) -> None:
-    """Let a library destroy a handle when the object that owns it is collected.
+def destroy_with(owner: Any, device: Device, function: Callable[..., Any], *handle: Any) -> None:
+    """Let a library destroy a handle when the object that owns it is collected, in any thread.
 
     Not when Python ends: by then the library may have been closed before its handles.
     """
-    weakref.finalize(owner, _within, device.context, function, handle).atexit = False
+    weakref.finalize(owner, _within, device.context, function, *handle).atexit = False
 
 
 #: What its owners have left behind, by the number of the GPU.
@@ -193,21 +212,18 @@ class Memory:
         address: Where it begins, a multiple of 256.
     """
 
-    __slots__ = ("__weakref__", "_allocation", "_context", "address", "size")
+    __slots__ = ("__weakref__", "address", "size")
 
     def __init__(self, device: Device, size: int) -> None:
         device.enter()
-        _left[device.index].clear()
-        self.size, self.address, self._context = size, 0, device.context
-        what = f"{format_bytes(size)} of memory on {device.name}"
-        self._allocation: Any = guarded(what, _allocated, size) if size else 0
-        self.address = int(self._allocation)
-
-    def __del__(self) -> None:
-        # The garbage collector comes upon it in any thread; PyCUDA frees nothing in others than
-        # that which made the context. When Python ends, this module may be gone before.
-        if self.address and _current and _current.context is not self._context:
-            _within(self._context, self._allocation.free)
+        self.size, self.address = size, 0
+        with pushed(device.context):
+            _left[device.index].clear()
+            if size:
+                what = f"{format_bytes(size)} of memory on {device.name}"
+                allocation = guarded(what, _allocated, size)
+                self.address = int(allocation)
+                destroy_with(self, device, allocation.free)
 
 
 class Device:
@@ -256,9 +272,10 @@ class Device:
         attribute = driver.device_attribute.MULTIPROCESSOR_COUNT
         self.multiprocessors: int = gpu.get_attribute(attribute)
         self.context = guarded(f"the context of {self.name}", _primary_context, index)
-        self.enter()
-        # Streams that do not wait for the default stream, where others may be at work.
-        self.stream, self.copies = (driver.Stream(1) for _ in range(2))
+        self._handle: int = self.context.handle
+        with pushed(self.context):
+            # Streams that do not wait for the default stream, where others may be at work.
+            self.stream, self.copies = (driver.Stream(1) for _ in range(2))
         leave_with(self, self, self.stream, self.copies)
         self.lock = threading.RLock()
         self._scratch: dict[str, Memory] = {}
@@ -270,10 +287,7 @@ class Device:
 
     def enter(self) -> None:
         """Make the context of the GPU current in this thread."""
-        if _current.context is not self.context:
-            _current.pushed = None
-            _current.pushed = _Pushed(self.context)
-            _current.context = self.context
+        _make_current(self._handle)
 
     def scratch(self, slot: str, size: int) -> Memory:
         """Return memory of at least `size` bytes for what is needed within one operation.

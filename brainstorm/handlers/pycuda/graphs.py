@@ -5,16 +5,14 @@ PyCUDA has none, so these are functions of the driver, called by ctypes on PyCUD
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import gc
+import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_int, c_ulonglong, c_void_p
-from typing import Any
 
 from brainstorm.errors import DeviceError
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.handlers.pycuda.driver import Device, guarded
+from brainstorm.handlers.pycuda.driver import Device, driver_library, guarded
 
 __all__ = ["Graph"]
 
@@ -22,15 +20,10 @@ __all__ = ["Graph"]
 _RELAXED = 2
 
 
-@functools.cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
-
-
 def _check(what: str, status: int) -> None:
     if status:
         text = c_char_p()
-        _driver().cuGetErrorString(c_int(status), byref(text))
+        driver_library().cuGetErrorString(c_int(status), byref(text))
         raise DeviceError(
             f"{what} failed: {(text.value or b'').decode()} (error {status} of CUDA). Set "
             f"BRAINSTORM_REPLAY=0 to run the operations one by one, which says which one fails."
@@ -52,12 +45,12 @@ class Graph:
         self._device, self._operations = device, operations
         self._executable = c_void_p()
         device.enter()
-        self._stream, self._launch = c_void_p(device.stream.handle), _driver().cuGraphLaunch
+        self._stream, self._launch = c_void_p(device.stream.handle), driver_library().cuGraphLaunch
         with device.lock:
             self._capture()
 
     def _capture(self) -> None:
-        library, graph = _driver(), c_void_p()
+        library, graph = driver_library(), c_void_p()
         _check(
             "capturing a CUDA graph",
             library.cuStreamBeginCapture_v2(self._stream, c_int(_RELAXED)),
@@ -76,6 +69,7 @@ class Graph:
         status = library.cuGraphInstantiateWithFlags(byref(self._executable), graph, c_ulonglong(0))
         library.cuGraphDestroy(graph)
         _check("instantiating a CUDA graph", status)
+        weakref.finalize(self, library.cuGraphExecDestroy, self._executable).atexit = False
 
     def __call__(self) -> None:
         """Put all launches into the stream.
@@ -88,8 +82,3 @@ class Graph:
             status = self._launch(self._executable, self._stream)
         if status:
             _check("launching a CUDA graph", status)
-
-    def __del__(self) -> None:
-        destroy: Any = _driver().cuGraphExecDestroy
-        if self._executable:
-            destroy(self._executable)

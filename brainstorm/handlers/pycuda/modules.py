@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from brainstorm.errors import DeviceError, KernelError, MissingDependencyError
 from brainstorm.handlers import kernel_cache
-from brainstorm.handlers.pycuda.driver import Device, load_driver
+from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
 
@@ -121,9 +121,9 @@ class Modules:
 
 def _loaded(text: str, device: Device) -> Any:
     driver, image = load_driver(), _cached(text, device.arch)
-    device.enter()
     try:
-        return driver.module_from_buffer(image)
+        with pushed(device.context):
+            return driver.module_from_buffer(image)
     except driver.Error as error:
         raise DeviceError(
             f"kernels for {device.arch} cannot be loaded on {device.name} ({error}). Is the driver "

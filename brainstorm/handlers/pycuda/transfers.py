@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.pycuda.arrays import DeviceArray
-from brainstorm.handlers.pycuda.driver import Device, Memory, guarded, leave_with, load_driver
+from brainstorm.handlers.pycuda.driver import (
+    Device,
+    Memory,
+    guarded,
+    leave_with,
+    load_driver,
+    pushed,
+)
 
 __all__ = ["Uploads"]
 
@@ -27,24 +34,26 @@ SMALL, RING, MOST_PINNED = 16 << 10, 256 << 10, 64 << 20
 _SENT = frozenset(map(np.dtype, ("bool", "uint8", "int8", "uint16", "int16", "float32")))
 
 
-def _pinned(size: int) -> np.ndarray:
-    memory: np.ndarray = guarded(
-        "pinned memory", load_driver().pagelocked_empty, size, np.dtype(np.uint8)
-    )
+def _pinned(size: int, device: Device) -> np.ndarray:
+    with pushed(device.context):
+        memory: np.ndarray = guarded(
+            "pinned memory", load_driver().pagelocked_empty, size, np.dtype(np.uint8)
+        )
     return memory
 
 
-def _event() -> Any:
+def _event(device: Device) -> Any:
     driver = load_driver()
-    return driver.Event(driver.event_flags.DISABLE_TIMING)
+    with pushed(device.context):
+        return driver.Event(driver.event_flags.DISABLE_TIMING)
 
 
 class _Ring:
     """Two halves of pinned memory, which are filled in turn."""
 
-    def __init__(self) -> None:
-        self._halves = [_pinned(RING // 2), _pinned(RING // 2)]
-        self._sent = [_event(), _event()]
+    def __init__(self, device: Device) -> None:
+        self._halves = [_pinned(RING // 2, device) for _ in range(2)]
+        self._sent = [_event(device) for _ in range(2)]
         self._start = 0
 
     def filled(self, values: np.ndarray, stream: Any) -> np.ndarray:
@@ -64,8 +73,8 @@ class _Ring:
 class _Staging:
     """Memory on both sides, and events that say when it can be used again."""
 
-    def __init__(self) -> None:
-        self.sent, self.used = _event(), _event()
+    def __init__(self, device: Device) -> None:
+        self.sent, self.used = _event(device), _event(device)
         self.host = np.empty(0, np.uint8)
         self.memory: Memory | None = None
 
@@ -73,7 +82,7 @@ class _Staging:
         """Return the part on the host that holds the values, when the last ones have been sent."""
         guarded("waiting for a copy to the GPU", self.sent.synchronize)
         if self.host.size < values.nbytes:
-            self.host = _pinned(values.nbytes)
+            self.host = _pinned(values.nbytes, device)
             self.memory = Memory(device, values.nbytes)
         part = self.host[: values.nbytes]
         np.copyto(part, values.reshape(-1).view(np.uint8))
@@ -90,9 +99,8 @@ class Uploads:
 
     def __init__(self, device: Device, copy: Callable[[DeviceArray, DeviceArray], None]) -> None:
         self._device, self._copy = device, copy
-        device.enter()
         self._send = load_driver().memcpy_htod_async
-        self._ring, self._staging = _Ring(), [_Staging(), _Staging()]
+        self._ring, self._staging = _Ring(device), [_Staging(device) for _ in range(2)]
         leave_with(self, device, self._ring, *self._staging)
 
     def __call__(self, values: np.ndarray, array: DeviceArray) -> None:
