@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import gpu, gpu_workloads
 from benchmarks.contestants import FLOAT32
+from brainstorm.handlers.pycuda.compilers import RefusedError
 from tests import cudashim
 from tools import gpu_compile
+
+ROOT = Path(__file__).parents[1]
 
 needs_cuda = pytest.mark.skipif(bool(cudashim.available()), reason=cudashim.available())
 
@@ -89,8 +95,62 @@ def test_what_nvcc_says(script, fine, text, tmp_path):
     assert gpu_compile.compile_one(str(nvcc), tmp_path / "a.cu", "sm_90") == (fine, text)
 
 
-def test_without_nvcc_it_is_said(capsys, monkeypatch):
-    monkeypatch.setattr(gpu_compile, "find_nvcc", lambda: None)
+class SmallNvrtc:
+    def compile(self, text, arch, *options):
+        if text != "fine":
+            raise RefusedError("a.cu(3): error: wrong")
+        said = "    40 bytes stack frame, 24 bytes spill stores, 8 bytes spill loads"
+        return b"", f"ptxas info    : Function properties for big\nptxas        .{said}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("fine", "big spills 24 bytes of registers"), ("wrong", "a.cu(3): error: wrong")],
+)
+def test_what_nvrtc_says(text, said, tmp_path):
+    path = tmp_path / "a.cu"
+    path.write_text(text)
+    assert gpu_compile.compile_one(SmallNvrtc(), path, "sm_90") == (False, said)
+
+
+def test_a_compiler_that_is_not_here_is_named(capsys, monkeypatch):
+    for find in ("find_nvcc", "find_nvrtc"):
+        monkeypatch.setattr(gpu_compile, find, lambda: None)
     monkeypatch.setattr(sys, "argv", ["gpu_compile"])
-    gpu_compile.main()
-    assert "NO NVCC HERE" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        gpu_compile.main()
+    assert not ended.value.code
+    said = capsys.readouterr().out
+    assert "NO NVRTC HERE" in said
+    assert "NO nvcc HERE" in said
+
+
+def test_a_kernel_that_fails_fails_the_program(capsys, monkeypatch):
+    monkeypatch.setattr(gpu_compile, "kernel_sources", lambda: {"a": "fine", "b": "wrong"})
+    monkeypatch.setattr(gpu_compile, "find_nvrtc", SmallNvrtc)
+    monkeypatch.setattr(gpu_compile, "find_nvcc", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["gpu_compile", "sm_90"])
+    with pytest.raises(SystemExit) as ended:
+        gpu_compile.main()
+    assert ended.value.code == 1
+    assert "NVRTC: 2 sources for 1 GPUs: 2 failures" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="NO NVIDIA WHEELS HERE")
+def test_every_kernel_that_is_written_by_hand_compiles_with_the_real_nvrtc():
+    """In a process of its own: in this one the tests' library has the name."""
+    script = (
+        "from brainstorm.handlers.pycuda.compilers import Nvrtc\n"
+        "from tools.gpu_sources import kernel_sources\n"
+        "try: nvrtc = Nvrtc()\n"
+        "except OSError: print('no NVRTC'); raise SystemExit\n"
+        "for name, text in kernel_sources().items():\n"
+        "    if 'op_trees' not in name: nvrtc.compile(text, 'sm_90')\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    if "no NVRTC" in done.stdout:
+        pytest.skip(
+            "NO NVRTC HERE (pip install nvidia-cuda-nvrtc): KERNELS WERE NOT COMPILED BY IT"
+        )

@@ -1,10 +1,10 @@
-"""Compiles every kernel of the PyCudaHandler with NVIDIA's nvcc, for all GPUs it knows.
+"""Compiles every kernel of the PyCudaHandler with NVIDIA's NVRTC and nvcc, for all GPUs they know.
 
     python -m tools.gpu_compile [--nvcc PROGRAM] [ARCHITECTURE ...]
 
-No GPU is needed. What nvcc remarks is shown; the program fails if a kernel does not compile or
-needs more registers than there are (it spills them into memory). Without an nvcc it says so and
-does nothing.
+No GPU is needed. What the compilers remark is shown; the program fails if a kernel does not compile
+or needs more registers than there are (it spills them into memory). It says which of them is not
+here (`pip install nvidia-cuda-nvrtc`; the CUDA toolkit).
 """
 
 import argparse
@@ -14,14 +14,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from brainstorm.handlers.pycuda.compilers import Nvrtc, RefusedError
 from tools.gpu_sources import kernel_sources
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-#: As the handler has them; no remarks about what is not used: op-trees name all they get.
-OPTIONS = ("-O3", "--std=c++17", "-Xptxas", "-v", "-diag-suppress", "177,550")
+#: No remarks about what is not used: op-trees name all they get.
+OPTIONS = ("--ptxas-options=-v", "-diag-suppress=177,550")
+#: An NVRTC, or the path of an nvcc.
+Compiler = Nvrtc | str
 PROCESSES = 2
 
 
@@ -38,46 +42,77 @@ def find_nvcc() -> str | None:
     return None
 
 
-def compile_one(nvcc: str, path: Path, architecture: str) -> tuple[bool, str]:
+def find_nvrtc() -> Nvrtc | None:
+    """NVIDIA's NVRTC, of its wheels or of a toolkit."""
+    try:
+        return Nvrtc()
+    except OSError:
+        return None
+
+
+def compile_one(compiler: Compiler, path: Path, architecture: str) -> tuple[bool, str]:
     """Compile a file for an architecture.
 
     Returns:
         Whether it compiles without spilling, and what there is to say about it.
     """
-    out = path.with_name(f"{path.stem}.{architecture}.cubin")
-    command = [nvcc, "-cubin", f"-arch={architecture}", *OPTIONS, "-o", str(out), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    said = done.stdout + done.stderr
+    run = _by_nvcc if isinstance(compiler, str) else _by_nvrtc
+    fine, said = run(compiler, path, architecture)
     spilled = re.findall(r"Function properties for (\w+)\n.*?([1-9]\d*) bytes spill stores", said)
     remarks = [
-        line for line in said.splitlines() if not re.match(r"ptxas info|    \d+ bytes", line)
+        line for line in said.splitlines() if not re.match(r"ptxas  |ptxas info|    \d+ ", line)
     ]
     remarks += [f"{kernel} spills {count} bytes of registers" for kernel, count in spilled]
-    return done.returncode == 0 and not spilled, "\n".join(filter(None, remarks))
+    return fine and not spilled, "\n".join(filter(None, remarks))
 
 
-def main() -> None:
-    """Compile everything."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("architectures", nargs="*", default=ARCHITECTURES, metavar="ARCHITECTURE")
-    parser.add_argument("--nvcc", default=find_nvcc(), help="which one (%(default)s)")
-    arguments = parser.parse_args()
-    if arguments.nvcc is None:
-        print("NO NVCC HERE: THE CUDA KERNELS WERE NOT COMPILED BY NVIDIA'S COMPILER")
-        return
+def _by_nvcc(nvcc: str, path: Path, architecture: str) -> tuple[bool, str]:
+    out = path.with_name(f"{path.stem}.{architecture}.cubin")
+    words = ["-cubin", f"-arch={architecture}", "-O3", "--std=c++17", *OPTIONS]
+    done = subprocess.run([nvcc, *words, "-o", str(out), str(path)], capture_output=True, text=True)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def _by_nvrtc(nvrtc: Nvrtc, path: Path, architecture: str) -> tuple[bool, str]:
+    try:
+        return True, nvrtc.compile(path.read_text(), architecture, *OPTIONS)[1]
+    except RefusedError as error:
+        return False, str(error)
+
+
+def compile_all(name: str, compiler: Compiler, architectures: Sequence[str]) -> int:
+    """Compile everything with one compiler, and print what there is to say.
+
+    Returns:
+        How much of it failed.
+    """
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
         paths = []
-        for name, source in kernel_sources().items():
-            paths.append(Path(folder) / f"{name}.cu")
+        for stem, source in kernel_sources().items():
+            paths.append(Path(folder) / f"{stem}.cu")
             paths[-1].write_text(source)
-        pairs = list(itertools.product(paths, arguments.architectures))
-        results = list(pool.map(lambda pair: compile_one(arguments.nvcc, *pair), pairs))
+        pairs = list(itertools.product(paths, architectures))
+        results = list(pool.map(lambda pair: compile_one(compiler, *pair), pairs))
     for (path, architecture), (fine, text) in zip(pairs, results, strict=True):
         if text or not fine:
             print(f"{path.stem} for {architecture}: {'' if fine else 'FAILED'}\n{text}")
     failures = sum(not fine for fine, _ in results)
-    count = len(arguments.architectures)
-    print(f"{len(paths)} sources for {count} architectures: {failures} failures")
+    print(f"{name}: {len(paths)} sources for {len(architectures)} GPUs: {failures} failures")
+    return failures
+
+
+def main() -> None:
+    """Compile everything with both."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("architectures", nargs="*", default=ARCHITECTURES, metavar="ARCHITECTURE")
+    parser.add_argument("--nvcc", default=find_nvcc(), help="which one (%(default)s)")
+    arguments = parser.parse_args()
+    failures = 0
+    for name, compiler in (("NVRTC", find_nvrtc()), ("nvcc", arguments.nvcc)):
+        if compiler is None:
+            print(f"NO {name} HERE: THE CUDA KERNELS WERE NOT COMPILED BY IT", flush=True)
+        else:
+            failures += compile_all(name, compiler, arguments.architectures)
     sys.exit(bool(failures))
 
 

@@ -1,8 +1,8 @@
 """A CUDA device for machines without one: PyCUDA, its kernels and cuBLAS run on the CPU.
 
-`install()` loads a `libcuda.so.1` and a `libcublas.so.13` of the tests (README.md) into the running
-process before PyCUDA is imported and puts a stand-in for nvcc first on PATH. Where a real device
-is, it does nothing, and the same tests run there.
+`install()` loads a `libcuda.so.1`, a `libcublas.so.13` and a `libnvrtc.so.13` of the tests
+(README.md) into the running process before PyCUDA is imported and puts a stand-in for nvcc first
+on PATH. Where a real device is, it does nothing, and the same tests run there.
 """
 
 import ctypes
@@ -78,7 +78,8 @@ def install() -> bool:
     folder = built()
     # Libraries that are loaded are found by their names, whatever LD_LIBRARY_PATH says.
     _driver = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
-    ctypes.CDLL(str(folder / "libcublas.so.13"), mode=ctypes.RTLD_GLOBAL)
+    for library in ("libcublas.so.13", "libnvrtc.so.13"):
+        ctypes.CDLL(str(folder / library), mode=ctypes.RTLD_GLOBAL)
     _driver.cudashim_counter_names.restype = ctypes.c_char_p
     _driver.cudashim_message.restype = ctypes.c_char_p
     _driver.cudashim_set.argtypes = [ctypes.c_char_p, ctypes.c_longlong]

@@ -96,14 +96,16 @@ def compile_into(folder: Path) -> None:
     shutil.copy(HERE / "src/device.h", folder)
     header = str(folder / "device.h")
     as_header = ["c++-header" if word == "c++" else word for word in options.COMPILE]
-    blas = str(folder / "cublas.o")
+    blas, nvrtc = str(folder / "cublas.o"), str(folder / "nvrtc.o")
     compiled.append(["g++", *FLAGS, "-O3", "-c", str(HERE / "src/cublas.cpp"), "-o", blas])
+    compiled.append(["g++", *FLAGS, "-c", str(HERE / "src/nvrtc.cpp"), "-o", nvrtc])
     run(*compiled, ["g++", *as_header, header, "-o", header + ".gch"])
     (folder / "no_driver.c").write_text(refusing(driver_names(include) - defined(objects), 801))
     (folder / "no_blas.c").write_text(refusing(blas_names() - defined([blas]), 15))
     for name, parts in (
         ("libcuda.so.1", [*objects, str(folder / "no_driver.c")]),
         ("libcublas.so.13", [blas, str(folder / "no_blas.c"), str(folder / "libcuda.so.1")]),
+        ("libnvrtc.so.13", [nvrtc]),
     ):
         shared = ["gcc", "-w", "-fPIC", "-shared", "-pthread", f"-Wl,-soname,{name}"]
         run([*shared, "-o", str(folder / name), *parts, "-lstdc++", "-lm", "-ldl"])

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 import os
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from brainstorm.errors import DeviceError, KernelError, MissingDependencyError
+from brainstorm.errors import DeviceError, KernelError
 from brainstorm.handlers import kernel_cache
+from brainstorm.handlers.pycuda.compilers import OPTIONS, RefusedError, find_compiler
 from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
@@ -29,9 +28,6 @@ __all__ = [
     "hand_written",
     "loop_kernel",
 ]
-
-#: Of nvcc. Products and sums are fused as on the CPU; division and roots are exact.
-OPTIONS = ["--std=c++17"]
 
 #: The files beside this one with kernels that are written by hand.
 FILES = ("images", "sequences", "alignment", "random", "arithmetic")
@@ -127,21 +123,15 @@ def _loaded(text: str, device: Device) -> Any:
     except driver.Error as error:
         raise DeviceError(
             f"kernels for {device.arch} cannot be loaded on {device.name} ({error}). Is the driver "
-            f"older than the CUDA toolkit? Compare `nvidia-smi` and `nvcc --version`, and delete "
+            f"older than {find_compiler(device.arch).name}? Look at nvidia-smi, and delete "
             f"{kernel_cache.cache_directory()}."
         ) from error
 
 
 def _cached(text: str, arch: str) -> bytes:
     """Return compiled text, from the cache on disk if it is there."""
-    try:
-        version = _nvcc().get_nvcc_version("nvcc")
-    except Exception as error:  # pytools' ExecError, of which there are two
-        raise MissingDependencyError(
-            f"PyCudaHandler compiles kernels with nvcc, which cannot be run ({error}). Install the "
-            f"CUDA toolkit and put the folder of nvcc on PATH."
-        ) from error
-    seal = hashlib.sha256("\n".join([version, arch, *OPTIONS, text]).encode()).hexdigest()
+    compiler_name = find_compiler(arch).name
+    seal = hashlib.sha256("\n".join([compiler_name, arch, *OPTIONS, text]).encode()).hexdigest()
     with contextlib.suppress(OSError):
         path = kernel_cache.trusted_directory() / f"{seal[:32]}.cubin"
         if (known := kernel_cache.read_trusted(path)) is not None:
@@ -155,28 +145,21 @@ def _cached(text: str, arch: str) -> bytes:
     return image
 
 
-def _nvcc() -> Any:
-    return importlib.import_module("pycuda.compiler")
-
-
 def compile_text(text: str, arch: str) -> bytes:
-    """Return what nvcc makes of CUDA C.
+    """Return what the compiler makes of CUDA C.
 
     Raises:
         KernelError: It does not accept it.
+        MissingDependencyError: There is no compiler.
     """
+    found = find_compiler(arch)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what the compiler remarks about unused variables
-            image: bytes = _nvcc().compile(
-                text, options=list(OPTIONS), no_extern_c=True, arch=arch, cache_dir=False
-            )
-    except load_driver().CompileError as error:
+        return found.compile(text, arch)[0]
+    except RefusedError as error:
         raise KernelError(
-            f"a kernel for {arch} does not compile. nvcc says:\n{error.stderr or error}\nIf it "
-            f"does not know {arch}, install a newer CUDA toolkit. The source:\n{_numbered(text)}"
+            f"a kernel for {arch} does not compile. {found.name} says:\n{error}\nIf it does not "
+            f"know {arch}, install a newer CUDA toolkit. The source:\n{_numbered(text)}"
         ) from error
-    return image
 
 
 def _numbered(text: str) -> str:

@@ -19,6 +19,7 @@ from brainstorm.handlers.pycuda import builders, images, streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
 from brainstorm.handlers.pycuda.building import Building
+from brainstorm.handlers.pycuda.compilers import find_compiler
 from brainstorm.handlers.pycuda.composed import ComposedProgram, is_composed
 from brainstorm.handlers.pycuda.cudnn import Cudnn
 from brainstorm.handlers.pycuda.driver import Device, Memory, load_driver
@@ -124,7 +125,8 @@ class PyCudaHandler(Lowering):
         from importlib.metadata import version  # takes longer than the rest of this module
 
         driver, device = load_driver(), self._device
-        own = "own kernels, compiled by nvcc"
+        compiler = find_compiler(device.arch).name.splitlines()[-1]
+        own = f"own kernels, compiled by {compiler}"
         return {
             "handler": type(self).__name__,
             "dtype": self.dtype.name,
@@ -136,7 +138,7 @@ class PyCudaHandler(Lowering):
             "convolutions": (f"cuDNN {self._cudnn.version}, or " if self._cudnn else "")
             + f"{self._blas.name} on columns of {own}",
             "pooling": own,
-            "op-trees": "CUDA C, compiled by nvcc",
+            "op-trees": f"CUDA C, compiled by {compiler}",
             "random numbers": own,
         }
 

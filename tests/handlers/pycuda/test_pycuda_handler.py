@@ -191,7 +191,7 @@ def test_info_says_what_computes(handler):
     assert info["handler"] == "PyCudaHandler"
     assert info["compute"] == "f32"
     assert "cuBLAS" in info["products"]
-    assert "nvcc" in info["op-trees"]
+    assert "NVRTC" in info["op-trees"]
     assert set(info) >= {"device", "driver", "pycuda", "convolutions", "pooling", "random numbers"}
 
 

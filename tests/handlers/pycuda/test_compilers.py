@@ -1,0 +1,69 @@
+"""Who compiles kernels: NVRTC, or nvcc where that is missing or of no use."""
+
+from __future__ import annotations
+
+import pytest
+
+from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers import PyCudaHandler
+from brainstorm.handlers.pycuda import compilers
+from brainstorm.handlers.pycuda.compilers import Nvcc, Nvrtc, RefusedError, find_compiler
+
+KERNEL = 'extern "C" __global__ void kernel(float *x) { *x = 1.0f; }'
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Forget who compiles, before and after."""
+    find_compiler.cache_clear()
+    yield monkeypatch
+    find_compiler.cache_clear()
+
+
+def _missing(*arguments):
+    raise FileNotFoundError("libnvrtc.so.13 or libnvrtc.so.12 was not found")
+
+
+def test_nvrtc_comes_first(fresh, handler):
+    fresh.setattr(compilers, "Nvcc", None)
+    assert isinstance(find_compiler(handler._device.arch), Nvrtc)
+
+
+@pytest.mark.parametrize("compiler", [Nvrtc, Nvcc])
+def test_both_compile_and_say_what_is_wrong(compiler, handler):
+    made = compiler()
+    assert made.compile(KERNEL, handler._device.arch)[0]
+    with pytest.raises(RefusedError, match="(?s)oops.*error|error.*oops"):
+        made.compile("oops", handler._device.arch)
+
+
+def test_what_nvrtc_refuses_without_a_word_is_named(handler):
+    with pytest.raises(RefusedError, match="INVALID_OPTION"):
+        Nvrtc().compile(KERNEL, "sm_none")
+    with pytest.raises(RefusedError, match="error: .*header"):
+        Nvrtc().compile(f"#include <cstddef>\n{KERNEL}", handler._device.arch)
+
+
+def test_without_nvrtc_nvcc_compiles(fresh, handler):
+    fresh.setattr(compilers, "load_library", _missing)
+    assert isinstance(find_compiler(handler._device.arch), Nvcc)
+    assert "nvcc" in PyCudaHandler(seed=1).info()["op-trees"]
+
+
+def test_an_nvrtc_that_cannot_work_is_passed_over(fresh, handler):
+    def fail(*arguments):
+        raise RefusedError("failed to open libnvrtc-builtins.so.13.0")
+
+    fresh.setattr(Nvrtc, "compile", fail)
+    assert isinstance(find_compiler(handler._device.arch), Nvcc)
+
+
+def test_with_neither_both_are_named(fresh, handler):
+    def no_nvcc(nvcc):
+        raise OSError(f"error invoking '{nvcc} --version': No such file or directory")
+
+    fresh.setattr(compilers, "load_library", _missing)
+    fresh.setattr("pycuda.compiler.get_nvcc_version", no_nvcc)
+    expected = "libnvrtc.so.12 was not found.*error invoking 'nvcc.*pip install nvidia-cuda-nvrtc"
+    with pytest.raises(MissingDependencyError, match=expected):
+        find_compiler(handler._device.arch)
