@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test lint types rooms pytest pycuda test-numpy test-peers test-crash test-long fuzz
-.PHONY: test-installed gpu-compile test-gpu bench-gpu docs status measure bench bench-report clean
+.PHONY: test-installed gpu-compile gpu-hour docs status measure bench bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -51,30 +51,24 @@ test-long: $(VENV)/.test
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m tests.fuzz
 
-# Every kernel with the real nvcc, for all architectures; needs nvcc, and no GPU.
+# Every kernel with NVIDIA's NVRTC and nvcc, for all architectures; needs no GPU.
 gpu-compile: $(VENV)/.test pycuda
 	$(BIN)/python -m tools.gpu_compile
 
-# On a machine with a GPU, offline: from a folder of wheels that tools/gpu_bundle.sh makes.
+# The first hour on a machine with a GPU, offline, in parts of under ten minutes: docs/gpu.md. What
+# its Python lacks comes from the folder that tools/gpu_bundle.sh makes.
 WHEELS ?= gpu-bundle
 GPU := .gpu
-ON_GPU := PYTHONPATH=$(GPU):. $(PYTHON)
+PART ?= 1
+RESULTS ?= output/gpu
+BUDGET ?= 540
 
-$(WHEELS):
-	PYTHON=$(PYTHON) tools/gpu_bundle.sh $(WHEELS)
-
-$(GPU)/.installed: | $(WHEELS)
-	rm -rf $(GPU)
-	$(PYTHON) -m pip install --quiet --no-index --no-deps --target $(GPU) $(WHEELS)/*.whl
+$(GPU)/.installed:
+	$(PYTHON) -m tools.gpu_install $(WHEELS) $(GPU)
 	@touch $@
 
-test-gpu: $(GPU)/.installed
-	$(ON_GPU) -m pytest tests/handlers tests/layers
-	PYTHONPATH=$(GPU):. PYTHON=$(PYTHON) tools/gpu_sanitize.sh
-
-bench-gpu: $(GPU)/.installed
-	@mkdir -p output/bench
-	$(ON_GPU) -m benchmarks.gpu --json output/bench/gpu.json
+gpu-hour: $(GPU)/.installed
+	PYTHONPATH=$(GPU):. $(PYTHON) -m tools.gpu_hour $(PART) --results $(RESULTS) --budget $(BUDGET) $(HOUR)
 
 # Pages, reference and gallery as a site in output/docs; all code in them is run.
 docs: $(VENV)/.docs
@@ -101,7 +95,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.layout_time
 	$(BIN)/python -m benchmarks.optrees
 
-# The tables and plots of docs/performance.md, from what `make bench` measured.
+# The tables and plots of docs/performance*.md, from what `make bench` and `make gpu-hour` measured.
 bench-report: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.report
 

@@ -1,40 +1,57 @@
 """Training steps on a GPU, beside PyTorch: eager, compiled, and as a CUDA graph.
 
-    python -m benchmarks.gpu [--json FILE] [--seconds S] [--only KEY ...] [--smoke]
+    python -m benchmarks.gpu PART FILE [--seconds S] [--budget S] [--only KEY ...] [--smoke]
 
-Everybody computes in the same precision: float32; TF32 products (PyTorch's flags for products and
-for convolutions are set alike); bfloat16 products. Times are milliseconds between CUDA events, the
-minimum and, in brackets, the median. With ``--smoke`` tiny workloads run once each, on the tests'
-CPU driver where no GPU is; otherwise the tables of docs/performance-gpu.md are written too.
+Part 2 is float32 beside PyTorch's eager step and its CUDA graph, part 3 float32 beside
+torch.compile, then everybody in bfloat16 and in TF32 (PyTorch's flags for products and for
+convolutions are set alike). Times are milliseconds between CUDA events, the minimum and, in
+brackets, the median. Each row is added to FILE when it is known; rows that FILE has are not
+measured again. What fails ends the program, since the GPU may have failed with it: another one goes
+on. With ``--smoke`` tiny workloads run once each, on the tests' CPU driver where no GPU is.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks import ours
-from benchmarks.contestants import PYTORCH
+from benchmarks.contestants import BFLOAT16, FLOAT32, PYTORCH
+from benchmarks.gpu_ours import COMPILED, EAGER, GRAPH, TF32, TRACED
+from benchmarks.gpu_report import gpu_rows
 from benchmarks.gpu_timing import take_turns_on_gpu
 from benchmarks.gpu_workloads import GPU_WORKLOADS, shrunk
-from benchmarks.tables import Row, as_markdown, as_text, replace_section
-from benchmarks.timing import Times
+from benchmarks.tables import as_text
 from benchmarks.workloads import Workload
 from brainstorm.handlers import NumpyHandler
+from tools.gpu_results import Results
 
-__all__ = ["gpu_rows", "main", "measure", "render_page"]
+__all__ = ["main", "measure"]
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance-gpu.md"
 #: Rows and columns of the matrices whose product is the limit.
 LIMIT_SIZE = 8192
+_EVERYBODY = (TRACED, EAGER, PYTORCH, GRAPH, COMPILED)
+#: Precisions of a part, in order, with those who take part.
+PARTS = {
+    2: {FLOAT32: (TRACED, EAGER, PYTORCH, GRAPH)},
+    3: {FLOAT32: (TRACED, COMPILED), BFLOAT16: _EVERYBODY, TF32: _EVERYBODY},
+}
+
+
+class Sizes(NamedTuple):
+    """How much is measured: the workloads, the seconds of a row, the matrices of the limit."""
+
+    workloads: Sequence[Workload]
+    seconds: float
+    limit: int
 
 
 def find_torch() -> ModuleType | None:
@@ -51,39 +68,66 @@ def find_torch() -> ModuleType | None:
     return None
 
 
-def measure(workloads: Sequence[Workload], seconds: float, limit_size: int) -> dict[str, Any]:
-    """Return the device, its rate of products, and the times of all workloads."""
-    from benchmarks import gpu_ours
+def measure(part: int, sizes: Sizes, results: Results, end: float) -> None:
+    """Add all rows of a part that are not known, as long as there is time."""
+    peer = find_torch()
+    for what, row in _rows(part, sizes, peer):
+        if what in results:
+            continue
+        if time.monotonic() > end:
+            print("THE TIME IS OVER: the same command goes on from here")
+            return
+        print(f"measuring {what}", file=sys.stderr)
+        try:
+            results.add(what, **row())
+        except Exception as error:
+            results.add(what, error=f"{type(error).__name__}: {error}")
+            raise
 
-    peer, limits = find_torch(), {}
-    timed = [{"key": w.key, "name": w.name, "flop": _flop(w), "times": {}} for w in workloads]
-    for precision in gpu_ours.PRECISIONS:
+
+def _rows(part: int, sizes: Sizes, peer: ModuleType | None) -> Iterator[tuple[str, Any]]:
+    """Yield what each row is about, and what measures it."""
+    yield "machine", lambda: {"device": device(peer)}
+    for precision, names in PARTS[part].items():
         if peer is not None:
             peer.set_precision(precision)
-        limits[precision] = _product_rate(peer, precision, limit_size, seconds)
-        for workload, found in zip(workloads, timed, strict=True):
-            print(f"timing {workload.name}, {precision}", file=sys.stderr)
-            calls = gpu_ours.contestants(workload, precision)
-            if peer is not None:
-                numbers = ours.parameters(ours.build(workload, NumpyHandler()))
-                calls |= peer.contestants(workload, numbers, precision)
-            times = take_turns_on_gpu(calls, seconds)
-            found["times"][precision] = {name: t._asdict() for name, t in times.items()}
-    return {"device": device(peer), "limits": limits, "workloads": timed}
+        yield f"limit {precision}", lambda p=precision: _limit(peer, p, sizes)
+        for workload in sizes.workloads:
+            yield (
+                f"{workload.key}, {precision}, part {part}",
+                lambda w=workload, p=precision, n=names: _times(peer, w, p, n, sizes.seconds),
+            )
 
 
-def _flop(workload: Workload) -> float:
-    return ours.count_flop(workload, ours.build(workload, NumpyHandler()))
+def _times(
+    peer: ModuleType | None, workload: Workload, precision: str, names: Sequence[str],
+    seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    from benchmarks import gpu_ours
+
+    net = ours.build(workload, NumpyHandler())
+    calls = gpu_ours.contestants(workload, precision, names)
+    if peer is not None:
+        calls |= peer.contestants(workload, ours.parameters(net), precision, names)
+    times = take_turns_on_gpu(calls, seconds)
+    return {
+        "workload": workload.name,
+        "precision": precision,
+        "flop": ours.count_flop(workload, net),
+        "times": {name: found._asdict() for name, found in times.items()},
+    }
 
 
-def _product_rate(peer: ModuleType | None, precision: str, size: int, seconds: float) -> float:
+def _limit(peer: ModuleType | None, precision: str, sizes: Sizes) -> dict[str, Any]:
     """Return the highest rate of a large product that anybody reaches: FLOP/s."""
     from benchmarks import gpu_ours
 
+    size = sizes.limit
     a, b = np.random.RandomState(0).standard_normal((2, size, size)).astype(np.float32)
     makers = {"ours": gpu_ours.product, **({"torch": peer.product} if peer else {})}
-    times = take_turns_on_gpu({k: f(a, b, precision) for k, f in makers.items()}, seconds)
-    return 2.0 * size**3 / (1e-3 * min(t.minimum for t in times.values()))
+    times = take_turns_on_gpu({k: f(a, b, precision) for k, f in makers.items()}, sizes.seconds)
+    fastest = min(t.minimum for t in times.values())
+    return {"precision": precision, "limit": 2.0 * size**3 / (1e-3 * fastest)}
 
 
 def device(peer: ModuleType | None) -> str:
@@ -96,61 +140,30 @@ def device(peer: ModuleType | None) -> str:
     return f"{info['device']}, CUDA driver {info['driver']}; {', '.join(versions)}"
 
 
-def gpu_rows(result: Mapping[str, Any]) -> list[Row]:
-    """Return a row per workload and precision.
-
-    How many times faster than PyTorch, and than its CUDA graph, our traced step is; and the share
-    of the device's rate of products that the products of our step alone reach.
-    """
-    from benchmarks.gpu_ours import EAGER, TRACED
-
-    peers = (PYTORCH, "torch.compile", "PyTorch, CUDA graph")
-    columns = (TRACED, EAGER, *peers)
-    rows = [["workload", "precision", *columns, "/ PyTorch", "/ CUDA graph", "limit"]]
-    for workload in result["workloads"]:
-        for precision, times in workload["times"].items():
-            best = times[TRACED]["minimum"]
-            ratios = (
-                f"{times[name]['minimum'] / best:.2f}" if name in times else ""
-                for name in (peers[0], peers[2])
-            )
-            rate = workload["flop"] / (1e-3 * best)
-            cells = (str(Times(**times[name])) if name in times else "" for name in columns)
-            share = f"{100 * rate / result['limits'][precision]:.0f} %"
-            rows.append([workload["name"], precision, *cells, *ratios, share])
-    return rows
-
-
-def render_page(page: str, result: Mapping[str, Any]) -> str:
-    """Return the page with what was measured."""
-    limits = [f"{rate / 1e12:,.1f} TFLOP/s {name}" for name, rate in result["limits"].items()]
-    machine = f"{result['device']}. Rate of products: {', '.join(limits)}."
-    page = replace_section(page, "machine", machine)
-    return replace_section(page, "steps", as_markdown(gpu_rows(result)))
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print, and write to files."""
+    """Measure what is not known, and print all that is."""
     keys = [workload.key for workload in GPU_WORKLOADS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
-    parser.add_argument("--seconds", type=float, default=3.0, help="per row (%(default)s)")
+    parser.add_argument("part", type=int, choices=PARTS)
+    parser.add_argument("file", type=Path, help="lines of JSON")
+    parser.add_argument("--seconds", type=float, default=2.0, help="per row (%(default)s)")
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds, to begin rows in")
     parser.add_argument("--only", nargs="+", choices=keys, default=keys, metavar="KEY")
-    parser.add_argument("--smoke", action="store_true", help="tiny workloads, no page")
+    parser.add_argument("--smoke", action="store_true", help="tiny workloads")
     arguments = parser.parse_args(argv)
+    end = time.monotonic() + arguments.budget
     workloads = [workload for workload in GPU_WORKLOADS if workload.key in arguments.only]
+    sizes = Sizes(workloads, arguments.seconds, LIMIT_SIZE)
     if arguments.smoke:
         from tests import cudashim
 
         cudashim.install()
-        result = measure([shrunk(workload) for workload in workloads], 0.0, limit_size=32)
-    else:
-        result = measure(workloads, arguments.seconds, LIMIT_SIZE)
-        PAGE.write_text(render_page(PAGE.read_text(encoding="utf-8"), result), encoding="utf-8")
-    print(result["device"])
-    print(as_text(gpu_rows(result)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        sizes = Sizes([shrunk(workload) for workload in workloads], 0.0, 32)
+    results = Results(arguments.file)
+    try:
+        measure(arguments.part, sizes, results, end)
+    finally:
+        print(as_text(gpu_rows(list(results.lines.values()))))
 
 
 if __name__ == "__main__":

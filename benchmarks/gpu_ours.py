@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,24 @@ from benchmarks.workloads import Workload
 from brainstorm.handlers.pycuda import PyCudaHandler
 from brainstorm.handlers.pycuda.driver import pushed
 
-__all__ = ["EAGER", "PRECISIONS", "TF32", "TRACED", "DeviceClock", "contestants", "product"]
+__all__ = [
+    "COMPILED",
+    "EAGER",
+    "GRAPH",
+    "PRECISIONS",
+    "TF32",
+    "TRACED",
+    "DeviceClock",
+    "contestants",
+    "product",
+]
 
 TF32 = "TF32"
 #: What the factors of products are rounded to, and our name for it.
 PRECISIONS = {FLOAT32: "f32", TF32: "tf32", BFLOAT16: "bf16"}
 TRACED, EAGER = "ours, traced", "ours, eager"
+#: PyTorch's, besides its eager step.
+COMPILED, GRAPH = "torch.compile", "PyTorch, CUDA graph"
 
 
 class DeviceClock:
@@ -41,10 +53,14 @@ class DeviceClock:
         return end.time_since(start)
 
 
-def contestants(workload: Workload, precision: str) -> dict[str, Timed]:
-    """Return training steps in both ways."""
+def contestants(
+    workload: Workload, precision: str, wanted: Container[str] = (TRACED, EAGER)
+) -> dict[str, Timed]:
+    """Return training steps in those ways that are wanted."""
     found = {}
     for name, is_traced in ((TRACED, True), (EAGER, False)):
+        if name not in wanted:
+            continue
         handler = PyCudaHandler(compute=PRECISIONS[precision])
         handler.replays = is_traced
         step = ours.contestant(workload, handler).run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,12 @@ import torch
 
 from benchmarks import torch_peer
 from benchmarks.contestants import BFLOAT16, PYTORCH
-from benchmarks.gpu_ours import TF32
+from benchmarks.gpu_ours import COMPILED, GRAPH, TF32
 from benchmarks.gpu_timing import Timed
 from benchmarks.workloads import Numbers, Workload
 
-__all__ = ["COMPILED", "GRAPH", "contestants", "is_usable", "product", "set_precision", "versions"]
+__all__ = ["contestants", "is_usable", "product", "set_precision", "versions"]
 
-COMPILED, GRAPH = "torch.compile", "PyTorch, CUDA graph"
 _WARM_UP = 3
 
 
@@ -47,8 +46,10 @@ class _StreamClock:
         return start.elapsed_time(end)
 
 
-def contestants(workload: Workload, numbers: Numbers, precision: str) -> dict[str, Timed]:
-    """Return training steps in three ways, of those that PyTorch can do."""
+def contestants(
+    workload: Workload, numbers: Numbers, precision: str, wanted: Container[str]
+) -> dict[str, Timed]:
+    """Return training steps in those ways that are wanted, and that PyTorch can do."""
     options: dict[str, Any] = {"device": "cuda", "is_half": precision == BFLOAT16}
 
     def step(**more: Any) -> Callable[[], object]:
@@ -61,6 +62,8 @@ def contestants(workload: Workload, numbers: Numbers, precision: str) -> dict[st
     }
     found = {}
     for name, make in ways.items():
+        if name not in wanted:
+            continue
         try:
             found[name] = Timed(make(), _StreamClock())
         except Exception as error:

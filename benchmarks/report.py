@@ -1,10 +1,11 @@
-"""Writes what was measured into docs/performance.md, and draws its pictures.
+"""Writes what was measured into docs/performance.md and docs/performance-gpu.md, with pictures.
 
-    python -m benchmarks.report [DIRECTORY]
+    python -m benchmarks.report [DIRECTORY] [--gpu DIRECTORY]
 
 takes the files that `make bench` left in the directory (output/bench), each with the name of its
-benchmark. In the page, it replaces what is between the lines ``<!-- begin NAME -->`` and ``<!-- end
-NAME -->``; the words around are written by hand.
+benchmark, and those that came back from a GPU (output/gpu); what is not there is left out. In a
+page, it replaces what is between the lines ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; the
+words around are written by hand.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks import gpu_report
 from benchmarks.first_step import start_rows
 from benchmarks.long_sequences import long_rows
 from benchmarks.memory import memory_rows, peak_ratios
@@ -28,10 +30,10 @@ from benchmarks.tables import (
 from benchmarks.together import together_rows
 from benchmarks.varying import varying_rows
 
-__all__ = ["PAGE", "main"]
+__all__ = ["PAGE", "main", "write_page"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-RESULTS = Path("output/bench")
+RESULTS, GPU_RESULTS = Path("output/bench"), Path("output/gpu")
 
 #: Benchmark to what makes its table.
 TABLES = {
@@ -49,10 +51,24 @@ def _load(path: Path) -> Any:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", nargs="?", type=Path, default=RESULTS, help="of the figures")
-    directory = parser.parse_args().directory
+    parser.add_argument("--gpu", type=Path, default=GPU_RESULTS, help="of those of a GPU")
+    arguments = parser.parse_args()
+    files = sorted(arguments.gpu.glob("part[23].jsonl"))
+    if files:
+        page = gpu_report.PAGE.read_text(encoding="utf-8")
+        page = gpu_report.render_page(page, gpu_report.read_lines(files))
+        gpu_report.PAGE.write_text(page, encoding="utf-8")
+    if (arguments.directory / "steps.json").exists():
+        write_page(arguments.directory)
+    elif not files:
+        raise SystemExit(f"nothing was measured: {arguments.directory} and {arguments.gpu}")
+
+
+def write_page(directory: Path) -> None:
+    """Write docs/performance.md."""
     found = {name: _load(directory / f"{name}.json") for name in ("steps", *TABLES)}
     steps = found["steps"]
     sections = {

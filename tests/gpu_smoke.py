@@ -5,6 +5,7 @@ copy cost? Every part stands alone: one that fails says why, and the next one go
 GPU it runs on the CPU driver of the tests, which shows that it works and nothing else.
 """
 
+import importlib.util
 import platform
 import sys
 import time
@@ -12,7 +13,9 @@ import traceback
 
 import numpy as np
 
+from brainstorm.ext.mpi.nccl import find_nccl
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
+from brainstorm.handlers.pycuda.libraries import path_of
 from brainstorm.handlers.pycuda.modules import compile_text
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Dropout, FullyConnected, Lstm
@@ -85,6 +88,11 @@ def main():
         print("  ", platform.python_version(), "NumPy", np.__version__)
         for name, value in handler.info().items():
             print(f"   {name}: {value}")
+        find_nccl()
+        for name in ("cuda", "cublas", "cublasLt", "cudnn", "nvrtc", "nvrtc-builtins", "nccl"):
+            print(f"   lib{name}: {path_of(name) or 'NOT FOUND'}")
+        for name in ("torch", "triton", "nvidia"):
+            print(f"   {name}: {'there' if importlib.util.find_spec(name) else 'NOT FOUND'}")
 
     @part
     def all_kernels_compile():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu, gpu_workloads
+from benchmarks import gpu, gpu_report, gpu_workloads, report
 from benchmarks.contestants import FLOAT32
 from brainstorm.handlers.pycuda.compilers import RefusedError
 from tests import cudashim
 from tools import gpu_compile
+from tools.gpu_results import Results
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,41 +33,96 @@ def test_workloads_run_traced_and_eagerly(workload):
         assert timed.clock.milliseconds(start, timed.clock.record()) > 0
 
 
-@needs_cuda
-def test_the_program(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def alone(monkeypatch):
+    """Without PyTorch."""
     monkeypatch.setattr("benchmarks.gpu_timing.SAMPLE", 0.01)
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "benchmarks.gpu_torch", raising=False)
     monkeypatch.delitem(sys.modules, "benchmarks.torch_peer", raising=False)
-    gpu.main(["--smoke", "--only", "tiny_mlp", "--json", str(tmp_path / "gpu.json")])
+
+
+@needs_cuda
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("part", "rows"), [("2", 1), ("3", 3)])
+def test_rows_are_on_disk_when_they_are_measured_and_known_afterwards(
+    part, rows, tmp_path, capsys, monkeypatch
+):
+    command = [part, str(tmp_path / "part.jsonl"), "--smoke", "--only", "tiny_mlp"]
+    gpu.main(command)
     said = capsys.readouterr()
     assert "NO PYTORCH WITH CUDA HERE" in said.err
-    assert said.out.count("MLP 784-32-32-10") == 3
-    assert (tmp_path / "gpu.json").exists()
+    assert said.out.count("MLP 784-32-32-10") == rows
+    content = (tmp_path / "part.jsonl").read_text()
+    assert len(content.splitlines()) == 1 + 2 * rows  # the machine; limits and rows
+    gpu.main(command)
+    assert "measuring" not in capsys.readouterr().err
+    assert (tmp_path / "part.jsonl").read_text() == content
 
 
-def test_the_page_gets_the_table():
-    times = {"ours, traced": 2.0, "ours, eager": 3.0, "PyTorch": 5.0, "PyTorch, CUDA graph": 2.5}
-    result = {
-        "device": "a GPU",
-        "limits": {"float32": 50e12},
-        "workloads": [
-            {
-                "name": "MLP",
-                "flop": 80e9,
-                "times": {
-                    "float32": {name: {"minimum": t, "median": t} for name, t in times.items()}
-                },
-            }
+@needs_cuda
+@pytest.mark.usefixtures("alone")
+def test_a_row_that_fails_is_noted_and_ends_the_program(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("an illegal memory access")
+
+    monkeypatch.setattr(gpu, "take_turns_on_gpu", fail)
+    file = tmp_path / "part.jsonl"
+    with pytest.raises(RuntimeError, match="illegal"):
+        gpu.main(["2", str(file), "--smoke", "--only", "tiny_mlp"])
+    error = "RuntimeError: an illegal memory access"
+    assert Results(file).lines["limit float32"] == {"what": "limit float32", "error": error}
+
+
+@needs_cuda
+@pytest.mark.usefixtures("alone")
+def test_no_row_begins_after_the_budget(tmp_path, capsys):
+    gpu.main(["2", str(tmp_path / "part.jsonl"), "--smoke", "--budget", "0"])
+    assert "THE TIME IS OVER" in capsys.readouterr().out
+    assert not Results(tmp_path / "part.jsonl").lines
+
+
+def _line(part, **times):
+    values = {name.replace("_", " "): {"minimum": t, "median": t} for name, t in times.items()}
+    ways = {"traced": "ours, traced", "graph": "PyTorch, CUDA graph", "compiled": "torch.compile"}
+    times = {ways.get(name, name): value for name, value in values.items()}
+    what = {"what": part, "workload": "MLP", "precision": "float32", "flop": 80e9}
+    return {**what, "times": times}
+
+
+def test_the_page_gets_the_tables_of_both_parts(tmp_path, monkeypatch):
+    lines = {
+        "part2": [
+            {"what": "machine", "device": "a GPU"},
+            {"what": "limit float32", "precision": "float32", "limit": 50e12},
+            {"what": "other", "error": "failed"},
+            _line("part2", traced=2.0, PyTorch=5.0, graph=2.5),
         ],
+        "part3": [{"what": "machine", "device": "a GPU"}, _line("3", traced=4.0, compiled=6.0)],
     }
-    page = gpu.render_page(gpu.PAGE.read_text(), result)
-    assert "a GPU. Rate of products: 50.0 TFLOP/s float32." in page
-    row = next(line for line in page.splitlines() if line.startswith("| MLP |"))
-    cells = (
-        "float32 | 2.00 (2.00) | 3.00 (3.00) | 5.00 (5.00) |  | 2.50 (2.50) | 2.50 | 1.25 | 80 %"
-    )
-    assert row == f"| MLP | {cells} |"
+    for part, content in lines.items():
+        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in content))
+    page = tmp_path / "page.md"
+    page.write_text(gpu_report.PAGE.read_text())
+    monkeypatch.setattr(gpu_report, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path / "none"), "--gpu", str(tmp_path)])
+    report.main()
+    assert "a GPU. Rate of products: 50.0 TFLOP/s float32." in page.read_text()
+    row = next(line for line in page.read_text().splitlines() if line.startswith("| MLP |"))
+    cells = "float32 | 2.00 (2.00) |  | 5.00 (5.00) | 2.50 (2.50) | 6.00 (6.00) | 2.50 | 1.25"
+    assert row == f"| MLP | {cells} | 1.50 | 80 % |"
+
+
+def test_times_of_the_tests_driver_are_no_times_of_a_gpu(tmp_path):
+    (tmp_path / "a").write_text('{"what": "machine", "device": "cudashim 0 (CPU)"}\n')
+    with pytest.raises(ValueError, match="expected times of a GPU, got those of cudashim"):
+        gpu_report.read_lines([tmp_path / "a"])
+
+
+def test_without_figures_there_is_nothing_to_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path), "--gpu", str(tmp_path)])
+    with pytest.raises(SystemExit, match="nothing was measured"):
+        report.main()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""Every kernel of ours, once: for NVIDIA's sanitizers, which slow kernels down a hundredfold.
+
+    python -m tests.gpu_kernels [--smoke]
+
+All operations of the handler, and tiny training steps of all kinds, as graphs and one by one. With
+``--smoke`` a few operations, and steps of one kind.
+"""
+
+import argparse
+
+from benchmarks import gpu_ours
+from benchmarks.gpu_workloads import GPU_WORKLOADS, shrunk
+from brainstorm.handlers import PyCudaHandler
+from brainstorm.testing import check_handler
+from tests import cudashim
+
+
+def main() -> None:
+    """Run them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--smoke", action="store_true", help="a few of them")
+    is_smoke = parser.parse_args().smoke
+    missing = cudashim.available()
+    if missing:
+        raise SystemExit(missing)
+    operations = ["add_tt", "dot_mm"] if is_smoke else None
+    check_handler(PyCudaHandler(seed=1), operations, laws=["results equal the reference"])
+    for workload in GPU_WORKLOADS[: 1 if is_smoke else None]:
+        for precision in gpu_ours.PRECISIONS:
+            for timed in gpu_ours.contestants(shrunk(workload), precision).values():
+                timed.call()
+    print("all kernels ran")
+
+
+if __name__ == "__main__":
+    main()

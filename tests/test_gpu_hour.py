@@ -1,0 +1,141 @@
+"""The first hour on a GPU, on the tests' CUDA driver: what is known stays, the rest is repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests import cudashim
+from tools import gpu_hour
+from tools.gpu_results import Results
+
+ROOT = Path(__file__).parents[1]
+needs_cuda = pytest.mark.skipif(bool(cudashim.available()), reason=cudashim.available())
+
+
+def test_results_are_on_disk_when_they_are_known_and_a_line_that_was_cut_off_is_dropped(tmp_path):
+    file = tmp_path / "made" / "part1.jsonl"
+    results = Results(file)
+    results.add("a", seconds=1.0)
+    results.add("b", error="failed")
+    assert [json.loads(line)["what"] for line in file.read_text().splitlines()] == ["a", "b"]
+    file.write_text(file.read_text() + '{"what": "c", "sec')
+    results = Results(file)
+    assert "a" in results
+    assert "c" not in results
+    results.forget_failures()
+    assert list(Results(file).lines) == ["a"]
+
+
+TESTS = """
+    import pytest
+    from tests import cudashim
+    cudashim.available()
+
+    def test_passes():
+        pass
+
+    def test_kills_the_gpu():
+        import pycuda.driver as driver
+        driver.init()
+        context = driver.Device(0).retain_primary_context()
+        context.push()
+        cudashim.lose_device()
+        raise RuntimeError("the GPU is lost")
+
+    def test_comes_next():
+        pass
+
+    def test_comes_last():
+        pass
+"""
+
+
+@needs_cuda
+@pytest.mark.skipif(not cudashim.installed_here(), reason="THIS NEEDS THE TESTS' DRIVER")
+def test_a_lost_gpu_costs_two_tests_which_run_again(tmp_path):
+    (tmp_path / "test_gpu.py").write_text(textwrap.dedent(TESTS))
+    file = tmp_path / "part1.jsonl"
+    options = ["-n", "1", "-p", "no:cacheprovider", "-p", "tools.gpu_laws", "--rootdir", tmp_path]
+    command = [sys.executable, "-m", "pytest", *options, "--gpu-results", file, tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    for passed in (["test_comes_last", "test_passes"], ["test_comes_next"]):
+        subprocess.run([*map(str, command)], cwd=tmp_path, env=environment, capture_output=True)
+        results = Results(file)
+        found = [what for what, line in results.lines.items() if line["outcome"] == "passed"]
+        new = {what.partition("::")[2] for what in found}
+        assert new >= set(passed)
+        assert "the GPU is lost" in results.lines["test_gpu.py::test_kills_the_gpu"]["error"]
+        results.forget_failures()
+        assert set(results.lines) == set(found)
+
+
+def run_part(part, folder, *options):
+    """Run a part in this process; what it says at its end."""
+    with pytest.raises(SystemExit) as ended:
+        gpu_hour.main([str(part), "--results", str(folder), "--smoke", *options])
+    return ended.value.code
+
+
+@needs_cuda
+def test_rows_go_on_where_they_were(tmp_path, capfd):
+    file = tmp_path / "part2.jsonl"
+    Results(file).add("tiny_mlp, float32, part 2", error="the GPU failed")
+    assert run_part(2, tmp_path, "--budget", "0") == 0
+    said = capfd.readouterr().out
+    assert "part 2: 0 results, 0 failed" in said
+
+
+SANITIZER = """#!/bin/sh
+echo "$@" >> {log}
+[ "$2" = racecheck ] && echo "RACE" && exit 9
+exit 0
+"""
+
+
+def test_sanitizers_look_at_our_kernels_one_after_the_other(tmp_path, monkeypatch, capsys):
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(SANITIZER.format(log=tmp_path / "log"))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    for expected in (["memcheck", "racecheck", "synccheck"], ["racecheck"]):
+        assert run_part(4, tmp_path) == 1
+        commands = (tmp_path / "log").read_text().splitlines()
+        (tmp_path / "log").unlink()
+        assert [command.split()[1] for command in commands] == expected
+        for kernel in ("loop_", "random_normal", "to_bfloat16", "align"):
+            assert f"--kernel-name=kns={kernel}" in commands[0]
+        assert "FAILED racecheck" in capsys.readouterr().out
+    assert "RACE" in Results(tmp_path / "part4.jsonl").lines["racecheck"]["error"]
+
+
+def test_without_the_sanitizer_it_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert run_part(4, tmp_path) == 0
+    assert "NO compute-sanitizer HERE" in capsys.readouterr().out
+
+
+def test_what_runs_when_the_time_is_over_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(f"#!/bin/sh\n(sleep 3; touch {tmp_path}/lives) & wait\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert run_part(4, tmp_path, "--budget", "0.3") == 0
+    assert not Results(tmp_path / "part4.jsonl").lines
+    subprocess.run(["sleep", "3.2"])
+    assert not (tmp_path / "lives").exists()
+
+
+@needs_cuda
+def test_all_kernels_run():
+    """What the sanitizers look at; a few of them here."""
+    command = [sys.executable, "-m", "tests.gpu_kernels", "--smoke"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "all kernels ran\n", done.stderr
