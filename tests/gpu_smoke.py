@@ -21,7 +21,6 @@ from brainstorm.initializers import Gaussian
 from brainstorm.layers import Dropout, FullyConnected, Lstm
 from brainstorm.network import Network
 from brainstorm.randomness import global_rnd
-from brainstorm.testing import HANDLER_LAWS, check_handler
 from brainstorm.training import SgdStepper
 from tests import cudashim
 from tests.networks import classifier
@@ -98,11 +97,6 @@ def main():
     def all_kernels_compile():
         for text in kernel_sources().values():
             compile_text(text, handler._device.arch)
-
-    @part
-    def operations_obey_their_laws():
-        for law in HANDLER_LAWS:
-            check_handler(handler, laws=[law])
 
     @part
     def networks_train_as_on_numpy():

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -122,14 +123,24 @@ def test_without_the_sanitizer_it_is_said(tmp_path, monkeypatch, capsys):
     assert "NO compute-sanitizer HERE" in capsys.readouterr().out
 
 
-def test_what_runs_when_the_time_is_over_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ends", ["the time is over", "it is terminated"])
+def test_a_part_that_ends_ends_what_it_started(ends, tmp_path):
     program = tmp_path / "compute-sanitizer"
-    program.write_text(f"#!/bin/sh\n(sleep 3; touch {tmp_path}/lives) & wait\n")
+    program.write_text(
+        f"#!/bin/sh\n(sleep 4; touch {tmp_path}/lives) & touch {tmp_path}/on; wait\n"
+    )
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert run_part(4, tmp_path, "--budget", "0.3") == 0
+    command = [sys.executable, "-m", "tools.gpu_hour", "4", "--results", str(tmp_path)]
+    command += ["--budget", "1" if "time" in ends else "99"]
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    while not (tmp_path / "on").exists():
+        time.sleep(0.05)
+    if "terminated" in ends:
+        process.terminate()
+    assert process.wait() == (143 if "terminated" in ends else 0)
     assert not Results(tmp_path / "part4.jsonl").lines
-    subprocess.run(["sleep", "3.2"])
+    time.sleep(4.2)
     assert not (tmp_path / "lives").exists()
 
 

@@ -29,7 +29,7 @@ rm -f "$folder"/*.whl "$folder"/*.tar.gz
 target=
 for candidate in "$python" "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do
   if "$candidate" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null
-  then target=$candidate; fi
+  then target=$candidate && break; fi
 done
 if [ -n "$target" ]; then
   "$target" "$root/tools/build_pycuda.py" --wheels "$folder"

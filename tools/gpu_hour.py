@@ -12,6 +12,7 @@ the tests.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -30,7 +31,7 @@ __all__ = ["main"]
 
 #: Of compute-sanitizer.
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
-LAWS = ("tests/handlers/pycuda",)
+LAWS = ("tests/handlers", "-k", "pycuda")
 #: What is small enough for the tests' driver, which is a thousand times slower.
 SMALL_LAWS = ("tests/handlers/pycuda/test_compilers.py", "tests/handlers/pycuda/test_transfers.py")
 
@@ -61,14 +62,16 @@ class Hour:
         with self.log.open("a") as log:
             print("$", " ".join(command), file=log, flush=True)
             process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
             )
             try:
                 status = process.wait(max(0.0, self.end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
                 status = None
-            process.wait()
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         self.said = self.log.read_bytes()[where:].decode(errors="replace")
         return status
 
@@ -141,6 +144,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--smoke", action="store_true", help="everything tiny")
     arguments = parser.parse_args(argv)
     hour = Hour(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what it has started, too
     if arguments.part == 1:
         check(hour)
     elif arguments.part == 4:

@@ -38,9 +38,9 @@ def test_both_compile_and_say_what_is_wrong(compiler, handler):
 
 
 def test_what_nvrtc_refuses_without_a_word_is_named(handler):
-    with pytest.raises(RefusedError, match="INVALID_OPTION"):
+    with pytest.raises(RefusedError, match="INVALID_OPTION|invalid value"):
         Nvrtc().compile(KERNEL, "sm_none")
-    with pytest.raises(RefusedError, match="error: .*header"):
+    with pytest.raises(RefusedError, match="error: .*(header|could not open source)"):
         Nvrtc().compile(f"#include <cstddef>\n{KERNEL}", handler._device.arch)
 
 

@@ -103,7 +103,7 @@ def test_out_of_memory_in_a_network_lists_the_largest_buffers(shim):
 
 
 def test_a_kernel_that_does_not_compile(handler):
-    expected = r"(?s)NVRTC 13.0 says:.*error.*The source:\n +1 \n +2 oops"
+    expected = r"(?s)(NVRTC|nvcc).* says:.*error.*The source:\n +1 \n +2 oops"
     with pytest.raises(KernelError, match=expected):
         compile_text("\noops", handler._device.arch)
 
@@ -126,7 +126,7 @@ def test_without_a_cache_kernels_are_compiled_again(handler, tmp_path, monkeypat
 
 def test_a_damaged_kernel(handler, monkeypatch):
     monkeypatch.setattr(modules, "_cached", lambda text, arch: b"\0" * 100)
-    with pytest.raises(DeviceError, match="cannot be loaded on .*driver older than NVRTC 13"):
+    with pytest.raises(DeviceError, match="cannot be loaded on .*driver older than "):
         handler._modules.load(handler._device, [Kernel("damaged", "")])
 
 

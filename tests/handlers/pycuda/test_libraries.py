@@ -33,6 +33,8 @@ def make(folder: Path, name: str, number: int, needs: str = "") -> None:
 
 def said(folder: Path, script: str) -> str:
     """What a script prints in a process that finds libraries in a folder alone."""
+    (folder / "nvidia").mkdir(exist_ok=True)
+    (folder / "nvidia/__init__.py").touch()  # so that other folders of this name do not count
     head = (
         "import ctypes, os\n"
         "from brainstorm.handlers.pycuda.libraries import load_library, path_of\n"
