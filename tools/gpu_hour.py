@@ -126,11 +126,12 @@ def sanitize(hour: Hour) -> None:
         print("NO compute-sanitizer HERE: NOBODY LOOKED FOR RACES AND ILLEGAL ACCESSES")
         return
     names = [name for file in FILES for name in re.findall(r"void (\w+)\(", file_source(file))]
-    kernels = [f"--kernel-name=kns={name}" for name in ("loop_", *names)]
+    ours = f"--kernel-name=regex=^(loop_[0-9a-f]+|{'|'.join(names)})$"
+    alone = ("--target-processes", "application-only")
     for tool in SANITIZERS:
-        sanitizer = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *kernels)
+        sanitizer = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", ours)
         smoke = ("--smoke",) if hour.is_smoke else ()
-        hour.step(tool, *sanitizer, sys.executable, "-m", "tests.gpu_kernels", *smoke)
+        hour.step(tool, *sanitizer, *alone, sys.executable, "-m", "tests.gpu_kernels", *smoke)
         print(tool, json.dumps(hour.results.lines.get(tool, {})), flush=True)
 
 
