@@ -66,7 +66,8 @@ def test_a_lost_gpu_costs_two_tests_which_run_again(tmp_path):
     file = tmp_path / "part1.jsonl"
     options = ["-n", "1", "-p", "no:cacheprovider", "-p", "tools.gpu_laws", "--rootdir", tmp_path]
     command = [sys.executable, "-m", "pytest", *options, "--gpu-results", file, tmp_path]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("PYTEST_XDIST_WORKER", None)
     for passed in (["test_comes_last", "test_passes"], ["test_comes_next"]):
         subprocess.run([*map(str, command)], cwd=tmp_path, env=environment, capture_output=True)

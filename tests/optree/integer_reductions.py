@@ -20,6 +20,12 @@ def extremes(dtype):
     return int(info.min), int(info.max)
 
 
+def mostly_highest(rnd, shape, dtype):
+    """Return an array of the highest number of a type, and here and there of the lowest."""
+    low, high = np.array(extremes(dtype), dtype)
+    return np.where(rnd.random(shape) < 0.7, high, low)
+
+
 @st.composite
 def arrays(draw, dtypes=tuple(DTYPES)):
     """Draw an array of one to four axes, in any order of memory, and axes to reduce."""

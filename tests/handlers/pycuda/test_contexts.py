@@ -150,7 +150,8 @@ def compute(times=10**9):
 def test_nothing_complains_when_python_ends(ending):
     in_thread = "maker = threading.Thread(target=make); maker.start(); maker.join()"
     script = SCRIPT.replace("{make}", in_thread if "made in a thread" in ending else "make()")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-c", script + ENDINGS[ending]]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
