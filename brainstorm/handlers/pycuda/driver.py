@@ -158,7 +158,7 @@ def pushed(context: Any) -> Iterator[None]:
     """
     before = _current_handle()
     _make_current(context.handle)
-    context.push()
+    guarded("making the context of the GPU current", context.push)
     try:
         yield
     finally:

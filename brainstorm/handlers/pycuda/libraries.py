@@ -59,8 +59,9 @@ def load_library(name: str, versions: tuple[int, ...]) -> ctypes.CDLL:
 
 
 def _load_needed(name: str, version: int, folder: Path) -> None:
-    for file in sorted(folder.glob(_NEEDS.get(name, "").format(version) or " ")):
-        ctypes.CDLL(str(file))
+    if name in _NEEDS:
+        for file in folder.glob(_NEEDS[name].format(version)):
+            ctypes.CDLL(str(file))
 
 
 def _folders(name: str) -> Iterator[Path]:
