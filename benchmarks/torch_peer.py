@@ -221,6 +221,8 @@ def _steps(
     loss_of = _compiled(get_loss, x, targets) if is_compiled else get_loss
 
     def step() -> torch.Tensor:
+        if is_compiled and x.is_cuda:  # its CUDA graphs have to know where a step begins
+            torch.compiler.cudagraph_mark_step_begin()
         optimizer.zero_grad(set_to_none=True)
         loss = loss_of(x, targets)
         loss.backward()
