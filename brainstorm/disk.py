@@ -14,7 +14,6 @@ import secrets
 import shutil
 import socket
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -112,9 +111,6 @@ def atomic_file(
     try:
         yield temporary
         os.fsync(handle)
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
         for copy in copies:
             _copy(temporary, target, Path(copy))
         temporary.replace(target)
@@ -128,7 +124,7 @@ def atomic_file(
 
 def _copy(source: Path, target: Path, copy: Path) -> None:
     """Make `copy` hold what `source` does, at once, and without taking space where possible."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = _temporary_path(target)
     try:
         try:
             os.link(source, temporary)
@@ -137,6 +133,10 @@ def _copy(source: Path, target: Path, copy: Path) -> None:
         temporary.replace(copy)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporary_path(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -150,13 +150,18 @@ def _sync_folder(folder: Path) -> None:
 
 def _locked_temporary(target: Path) -> tuple[int, Path]:
     """Return a new temporary file, open, that is locked while its process lives."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK | AT_ONCE
     while True:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        path = _temporary_path(target)
+        try:
+            handle = os.open(path, flags, 0o666)  # less what the user's umask takes from it
+        except FileExistsError:
+            continue
         with contextlib.suppress(OSError):  # a file system without locks
             # Shared, as readers that ask for a lock of their own may come before it is closed.
             _flock(handle, exclusive=False)
-        if os.path.exists(name):  # nobody took it for abandoned before it was locked
-            return handle, Path(name)
+        if path.exists():  # nobody took it for abandoned before it was locked
+            return handle, path
         os.close(handle)
 
 

@@ -273,3 +273,16 @@ def test_where_nothing_can_be_locked_everybody_may_write(tmp_path, monkeypatch, 
     for _ in range(2):
         FileHold(tmp_path / "file").release()
     assert not other.exists()
+
+
+def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path, monkeypatch):
+    """It is never asked for by setting another one: files of other threads would get that."""
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", None)
+        with atomic_file(tmp_path / "new") as temporary:
+            temporary.write_text("x")
+        monkeypatch.undo()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640

@@ -28,6 +28,7 @@ from brainstorm.handlers.numpy_memory import out_of_memory
 from brainstorm.handlers.traces import State, Trace
 from brainstorm.optree import Formula, Program
 from brainstorm.optree import functions as fn
+from brainstorm.optree.program import signed
 from brainstorm.utils import Array, Arrays
 
 __all__ = ["Handler"]
@@ -282,7 +283,7 @@ class Handler(
         if isinstance(value, self.array_type):
             array: Any = value
             return array.reshape(())
-        return self._constant(value, lambda: np.array(value, self.dtype))
+        return self._constant(signed(value), lambda: np.array(value, self.dtype))
 
     def _counting(self, length: int) -> Array:
         """Return the row 0, 1, 2, ..."""

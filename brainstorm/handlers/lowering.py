@@ -164,7 +164,8 @@ def _instead(handler: Lowering, name: str, values: Sequence[Any]) -> Callable[[]
 def _place_of(value: Any) -> Hashable:
     """Return what calls depend on of an argument: where an array lies, and how."""
     if isinstance(value, np.ndarray):
-        return address_of(value), value.shape, value.strides, value.dtype.num
+        place = address_of(value), value.shape, value.strides, value.dtype.num
+        return place if value.flags.writeable else (*place, "read only")
     if isinstance(address := getattr(value, "address", None), int):
         return address, value.shape, value.strides, value.dtype.num
     return tuple(value) if type(value) is list else value

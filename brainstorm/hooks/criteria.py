@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from brainstorm.errors import TrainingError, unknown
@@ -13,15 +14,16 @@ __all__ = ["CRITERIA", "criterion_of", "find_criterion", "is_better"]
 
 CRITERIA = ("min", "max")
 
-#: What in the name of a log says it.
+#: What the last word in the name of a log says, unless another one turns it round.
 _WORDS = {"loss": "min", "error": "min", "accuracy": "max"}
+_TURNING = {"free", "inverse", "neg", "negative", "non", "one", "minus"}
 
 
 def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -> str:
     """Return a criterion: what a hook was told, or else what the log says.
 
     A log says it by its scorer (`Scorer.criterion`), or by being that of a Loss layer, or by a name
-    with ``loss``, ``error`` or ``accuracy`` in it.
+    whose last word is ``loss``, ``error`` (or ``error rate``) or ``accuracy``.
 
     Args:
         hook: Who asks; the scorers are those of its trainer.
@@ -51,8 +53,10 @@ def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -
 
 def criterion_of(log_name: str) -> str | None:
     """Return what the name of a log says, if it does."""
-    name = log_name.rpartition(".")[2].lower()
-    return next((better for word, better in _WORDS.items() if word in name), None)
+    words = [w.lower() for w in re.findall(r"[A-Z]?[a-z]+", log_name.rpartition(".")[2])]
+    if words[-2:] == ["error", "rate"]:
+        words.pop()
+    return None if not words or _TURNING.intersection(words) else _WORDS.get(words[-1])
 
 
 def _scorers_of(trainer: Any) -> list[Any]:

@@ -108,7 +108,8 @@ def index_of(function: Callable[..., Array]) -> Callable[..., None]:
 
     def write(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
         rest = [i for i in range(x.ndim) if i not in axis]
-        flat = x.transpose(*rest, *axis).reshape(*(x.shape[i] for i in rest), -1)
+        length = math.prod(x.shape[i] for i in axis)
+        flat = x.transpose(*rest, *axis).reshape(*(x.shape[i] for i in rest), length)
         np.copyto(out, function(flat, axis=-1).reshape(out.shape), casting="unsafe")
 
     return write

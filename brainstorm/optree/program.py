@@ -9,6 +9,7 @@ that an executor can reuse their memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -20,13 +21,25 @@ from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape
 
-__all__ = ["Constant", "Program", "Step", "linearise"]
+__all__ = ["Constant", "Program", "Step", "linearise", "signed"]
 
 
 class Constant(NamedTuple):
     """A number as operand of an element-wise step; it takes the step's type."""
 
     value: float
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is the same number, of the same sign if it is zero."""
+        return isinstance(other, Constant) and signed(self.value) == signed(other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+def signed(value: float) -> tuple[float, float]:
+    """Return what tells a number from all others: Python takes 0.0 and -0.0 for equal."""
+    return value, math.copysign(1.0, value)
 
 
 #: The number of a value, or a constant.
@@ -192,7 +205,8 @@ class _Builder:
         shape: Shape,
         dtype: Any,
     ) -> int:
-        key = (operator.name, operands, tuple(params.items()), shape, dtype)
+        options = signed(params["value"]) if operator.name == "full" else tuple(params.items())
+        key = (operator.name, operands, options, shape, dtype)
         if key not in self.known:
             result = len(self.inputs) + len(self.steps)
             self.steps.append(Step(operator, operands, params, shape, dtype, result))

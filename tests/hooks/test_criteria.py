@@ -14,6 +14,7 @@ from brainstorm.hooks import (
     StopAfterThresholdReached,
     WithAverages,
 )
+from brainstorm.hooks.criteria import criterion_of
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.scorers import Accuracy, Hamming, MeanSquaredError, Scorer
 
@@ -127,3 +128,16 @@ def test_a_misspelled_name_is_compared_with_those_of_the_scorers(train):
     text = r"got None\. unknown scorer 'Acuracy'. Choices are: Accuracy. Did you mean 'Accuracy'\?"
     with pytest.raises(TrainingError, match=text):
         train(MonitorScores("valid", [Accuracy()], name="a"), EarlyStopper("a.Acuracy"))
+
+
+@pytest.mark.parametrize(
+    ("name", "criterion"),
+    [
+        *(("validation.total_loss", "min"), ("MeanSquaredError", "min"), ("error_rate", "min")),
+        *(("validation.Accuracy", "max"), ("top5_accuracy", "max"), ("trainingLoss", "min")),
+        *((name, None) for name in ("inaccuracy", "neg_loss", "error_free_rate", "glossary_size")),
+        *((name, None) for name in ("loss_scale", "perplexity", "", "one_minus_accuracy")),
+    ],
+)
+def test_what_the_name_of_a_log_says(name, criterion):
+    assert criterion_of(name) == criterion

@@ -145,3 +145,13 @@ def test_same_program_with_other_values():
     program = linearise(x * x)
     for a in (2.0, 3.0):
         assert evaluate(program, {x: np.full(2, a)})[0].tolist() == [a * a] * 2
+
+
+def test_zeros_of_either_sign_are_two_numbers():
+    x = Variable((2,))
+    ones = {x: np.ones(2, np.float32)}
+    assert [v[0] for v in evaluate([x / 0.0, x / -0.0], ones)] == [np.inf, -np.inf]
+    signs = [np.signbit(v[0]) for v in evaluate([x * -0.0, x * 0.0, x * -0.0], ones)]
+    assert signs == [True, False, True]
+    full = [fn.full((2,), zero) for zero in (0.0, -0.0)]
+    assert [np.signbit(v[0]) for v in evaluate(full, {})] == [False, True]

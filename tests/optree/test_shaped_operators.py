@@ -280,3 +280,10 @@ def test_every_shaped_operator_is_tested_here():
         "concatenate",
         "full",
     }
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "sum"])
+def test_reductions_of_arrays_that_are_empty_on_another_axis(name):
+    x = Variable((0, 5))
+    tree = getattr(fn, name)(x, 1)
+    assert value(tree, {x: np.zeros((0, 5), np.float32)}).shape == (0, 1)

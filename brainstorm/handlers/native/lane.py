@@ -8,7 +8,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from brainstorm.errors import MissingDependencyError
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError, MissingDependencyError
 from brainstorm.handlers.lowering import Memo
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
@@ -18,7 +20,7 @@ from brainstorm.optree import Formula, Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
-__all__ = ["Lane"]
+__all__ = ["Lane", "check_writable"]
 
 _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 
@@ -97,6 +99,8 @@ class Lane(Primitives):
             return None
 
     def _build(self, executor: CompiledProgram, *given: Any) -> list[Any] | None:
+        for out in given[1]:
+            check_writable("run_program(program, inputs, outputs, accumulate)", out)
         try:
             with out_of_memory("run_program"):
                 return [executor.kernel(*given)]
@@ -107,6 +111,19 @@ class Lane(Primitives):
     def _refuse(self, error: Exception) -> None:
         if str(error) not in self.refusals:
             self.refusals.append(str(error))
+
+
+def check_writable(where: str, array: Any) -> None:
+    """Refuse to write to what NumPy says must not be written: C would.
+
+    Raises:
+        HandlerValidationError: The array is read-only.
+    """
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise HandlerValidationError(
+            f"{where}: expected arrays that can be written, got a read-only one of shape "
+            f"{array.shape}. Copy it first."
+        )
 
 
 def _after_fork() -> None:

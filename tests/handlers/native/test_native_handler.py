@@ -479,3 +479,34 @@ def test_numpy_without_memory(monkeypatch):
         with pytest.raises(OutOfMemoryError, match="^dot_mm: .*on purpose"):
             handler.dot_mm(x, x, np.zeros_like(x))
     handler.dot_mm(x, x, np.zeros_like(x))
+
+
+def test_what_must_not_be_written_is_refused(native):
+    ones, read_only = native.ones((3,)), np.ones(3, np.float32)
+    mapped = native.ones((3, 3))
+    native.mult_st(2.0, read_only, read_only)  # the calls that are remembered are of this place
+    native.dot_mm(ones.reshape(1, 3), mapped, read_only.reshape(1, 3))
+    expected = read_only.copy()
+    read_only.flags.writeable = False
+    text = "expected arrays that can be written, got a read-only one of shape"
+    for write in (
+        lambda: native.mult_st(2.0, ones, read_only),
+        lambda: native.mult_st(2.0, read_only, read_only),
+        lambda: native.fill(read_only, 1.0),
+        lambda: native.clear([read_only]),
+        lambda: native.copy_to(ones, read_only),
+        lambda: native.dot_mm(ones.reshape(1, 3), mapped, read_only.reshape(1, 3)),
+        lambda: native.fill(np.broadcast_to(ones[:1], (3,)), 2.0),
+    ):
+        with pytest.raises(HandlerValidationError, match=text):
+            write()
+    np.testing.assert_array_equal(read_only, expected)
+    native.mult_st(2.0, read_only, ones)
+    np.testing.assert_array_equal(ones, 2 * expected)
+
+
+def test_zeros_of_either_sign_are_two_numbers(native):
+    out = native.zeros((3,))
+    for zero in (0.0, -0.0, 0.0):
+        native.fill(out, zero)
+        assert np.signbit(out).all() == np.signbit(zero)
