@@ -29,8 +29,6 @@ MOST_SHARED = 20
 #: What C has and CUDA C++ lacks without its headers.
 CUDA_HEAD = """
 #ifdef __CUDACC_RTC__
-typedef long long ptrdiff_t;
-typedef unsigned long long size_t;
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
 #endif

@@ -22,12 +22,6 @@ __all__ = ["Nvcc", "Nvrtc", "RefusedError", "find_compiler"]
 
 #: Of both. Products and sums are fused as on the CPU; division and roots are exact.
 OPTIONS = ("--std=c++17",)
-#: Before the text for NVRTC: what it lacks. It has the types that a head for it would declare.
-_HEAD = """#undef __CUDACC_RTC__
-#define INFINITY __int_as_float(0x7f800000)
-#define NAN __int_as_float(0x7fffffff)
-#line 1
-"""
 _EMPTY = 'extern "C" __global__ void empty() {}'
 
 
@@ -68,7 +62,7 @@ class Nvrtc:
         """
         library, program = self._library, c_void_p()
         words = [f"--gpu-architecture={arch}".encode(), *map(str.encode, (*OPTIONS, *options))]
-        source, name = c_char_p((_HEAD + text).encode()), c_char_p(b"kernels.cu")
+        source, name = c_char_p(text.encode()), c_char_p(b"kernels.cu")
         status = library.nvrtcCreateProgram(byref(program), source, name, c_int(0), None, None)
         try:
             status = status or library.nvrtcCompileProgram(
