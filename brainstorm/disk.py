@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import os
 import secrets
 import shutil
@@ -37,6 +38,8 @@ SPECIAL = {
 #: Opening neither waits for somebody else nor takes a terminal over.
 AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+#: Bytes of a file name from which on names for what belongs to it might be too long (255).
+LONG = 200
 
 
 def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> None:
@@ -136,7 +139,13 @@ def _copy(source: Path, target: Path, copy: Path) -> None:
 
 
 def _temporary_path(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    return target.with_name(f"{_hidden(target)}.{secrets.token_hex(4)}.tmp")
+
+
+def _hidden(target: Path) -> str:
+    """Return a hidden name for what belongs to a file; a long one has no room for an ending."""
+    name = os.fsencode(target.name)
+    return f".{target.name if len(name) <= LONG else hashlib.sha256(name).hexdigest()}"
 
 
 def _sync_folder(folder: Path) -> None:
@@ -167,7 +176,7 @@ def _locked_temporary(target: Path) -> tuple[int, Path]:
 
 def _remove_abandoned(target: Path) -> None:
     """Remove the temporary files of `target` whose processes have ended."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
+    for path in target.parent.glob(f"{glob.escape(_hidden(target))}.????????.tmp"):
         with contextlib.suppress(OSError):  # it is locked, or gone
             check_regular(path, path.lstat())
             with path.open("rb+") as file:  # some network drives lock only what can be written
@@ -213,9 +222,9 @@ class FileHold:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         target = Path(path).absolute()
-        self._lock = target.with_name(f".{target.name}.lock")
+        self._lock = target.with_name(f"{_hidden(target)}.lock")
         self._handle: int | None = None
-        about = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
+        about = f"{_this_process()}, since {time.ctime()}"
         try:
             while self._handle is None:
                 self._handle = self._acquire()
@@ -240,6 +249,8 @@ class FileHold:
         except BlockingIOError:
             holder = os.pread(handle, 200, 0).decode(errors="replace")
             _close(handle)
+            if holder.startswith(f"{_this_process()},"):
+                holder = "another hook or training of this process"
             raise BlockingIOError(holder) from None
         except BaseException:
             _close(handle)
@@ -254,6 +265,10 @@ class FileHold:
                 self._lock.unlink()
             _close(self._handle)
         self._handle = None
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _close(handle: int) -> None:

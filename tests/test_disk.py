@@ -211,17 +211,32 @@ def test_copies_get_the_content_before_the_file_does(tmp_path, monkeypatch, has_
 
 
 def test_a_file_is_held_by_one_until_it_lets_go(tmp_path):
-    path, whole = tmp_path / "file", f"process {os.getpid()} on {socket.gethostname()}, since "
+    path, own = tmp_path / "file", "another hook or training of this process"
     first = FileHold(path)
-    with pytest.raises(BlockingIOError, match=f"^{re.escape(whole)}.*20..$"):
+    whole = re.escape(f"process {os.getpid()} on {socket.gethostname()}, since ")
+    assert re.fullmatch(f"{whole}.*20..", (tmp_path / ".file.lock").read_text())
+    with pytest.raises(BlockingIOError, match=f"^{own}$"):
         FileHold(path)
     first.release()
     assert os.listdir(tmp_path) == []
     second = FileHold(path)
     first.release()  # once is enough: it is not his any more
-    with pytest.raises(BlockingIOError, match=re.escape(whole)):
+    with pytest.raises(BlockingIOError, match=own):
         FileHold(path)
     second.release()
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
+def test_a_name_may_be_as_long_as_the_file_system_lets_it(tmp_path, name):
+    path = tmp_path / name
+    hold = FileHold(path)
+    with pytest.raises(BlockingIOError):
+        FileHold(path)
+    for _ in range(2):
+        with atomic_file(path) as temporary:
+            temporary.write_text("x")
+    hold.release()
+    assert os.listdir(tmp_path) == [name]
 
 
 def test_a_process_that_is_killed_holds_nothing_and_its_children_neither(tmp_path):

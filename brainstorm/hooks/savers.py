@@ -79,8 +79,7 @@ class Saver(Hook):
         except BlockingIOError as error:
             raise self.fail(
                 "filename",
-                f"a file that no other training writes (end that of {str(error)!r}, or name "
-                f"another file)",
+                f"a file that no other training writes (end that of {error}, or name another file)",
                 self.filename,
             ) from None
         except (OSError, ValueError) as error:  # the name is too long, or is none
