@@ -215,7 +215,6 @@ class NetworkPasses(NetworkParameters):
             return 0
         with manager.turn, handler.tracing(runs=False):
             there = BufferManager(manager.layout, manager.hubs, handler, handler.reserve)
-            there.lane.only_measure()
             there.resize(T, B)
             passes = Passes(self.layers, there, self._keep_input_deltas)
             with there.turn:

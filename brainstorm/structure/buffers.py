@@ -66,6 +66,8 @@ class BufferManager:
         self.position: int | None = None
         self.turn = _Turn(self)
         self.lane = self.handler.new_lane()
+        if allocate is not None:  # memory that nobody writes to
+            self.lane.only_measure()
         self._moves = 0
         #: What is cleared when memory moves, since it holds the memory that there was.
         self.traces: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -74,7 +76,8 @@ class BufferManager:
         self._viewed: list[Array] | None = None
         self.release()
         self._place(0, 0)
-        self._fill_persistent()
+        with self.turn:
+            self._fill_persistent()
 
     # -- size -----------------------------------------------------------------------------------
 

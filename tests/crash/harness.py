@@ -69,6 +69,10 @@ class Ended:
     says: tuple | None
 
 
+#: What a process says that an error has ended, before the text of that.
+FAILED = "failed"
+
+
 class Process:
     """A forked process that calls a function and tells what it returns.
 
@@ -88,7 +92,7 @@ class Process:
             except KeyboardInterrupt:
                 os.kill(os.getpid(), signal.SIGKILL)  # as if it had never begun
             except BaseException:
-                os.write(begin, repr(("failed", traceback.format_exc())).encode())
+                os.write(begin, repr((FAILED, traceback.format_exc())).encode())
             finally:
                 os._exit(0)
         os.close(begin)
@@ -99,8 +103,6 @@ class Process:
             text = pipe.read().decode()
         _, status = os.waitpid(self.pid, 0)
         says = eval(text) if text else None  # a tuple of texts and numbers
-        if says is not None and says[0] == "failed":
-            raise AssertionError(says[1])
         return Ended(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, says)
 
 
@@ -137,6 +139,8 @@ class Victim:
             os.chown(self.folder, NOBODY, NOBODY)
         begin = time.monotonic()
         expected = Process(lambda: trainee.run(None, self.case)).wait().says
+        if expected[0] == FAILED:
+            raise AssertionError(expected[1])
         span = 2.5 * (time.monotonic() - begin)  # saving takes time, too
         trainee.SAVED[:8] = bytes(8)
         for _ in range(kills):
@@ -203,6 +207,8 @@ class Victim:
     # -- files ------------------------------------------------------------------------------------
 
     def _look_at_files(self, ended: Ended) -> None:
+        if ended.says is not None and ended.says[0] == FAILED:
+            self._lost(f"a process could not do its work: {ended.says[1]}")
         os.chmod(self.folder, 0o755)
         (self.folder / "filler").unlink(missing_ok=True)
         for path in sorted(self.folder.glob("[!.]*")):

@@ -10,7 +10,7 @@ from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandl
 
 #: Public methods of handlers that are not operations.
 OTHERS = {
-    *("operations", "info", "run_program", "compute", "repeated_dot_add"),
+    *("operations", "info", "run_program", "clear", "compute", "repeated_dot_add"),
     *("call", "compile", "execute", "loop", "new_lane", "reserve", "trace", "tracing"),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from brainstorm.optree import Formula, Program
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
-__all__ = ["Lane", "check_writable"]
+__all__ = ["Lane"]
 
 _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 
@@ -48,6 +48,19 @@ class Lane(Primitives):
     def only_measure(self) -> None:
         """Build calls that nobody executes, and hold no memory for them."""
         self.allocate = reserved
+
+    def check_writable(self, where: str, arrays: Iterable[Any]) -> None:
+        """Refuse to write to what NumPy says must not be written: C would.
+
+        Raises:
+            HandlerValidationError: An array is read-only.
+        """
+        for array in arrays if self.allocate is not reserved else ():
+            if isinstance(array, np.ndarray) and not array.flags.writeable:
+                raise HandlerValidationError(
+                    f"{where}: expected arrays that can be written, got a read-only one of shape "
+                    f"{array.shape}. Copy it first."
+                )
 
     @property
     def nbytes(self) -> int:
@@ -99,8 +112,7 @@ class Lane(Primitives):
             return None
 
     def _build(self, executor: CompiledProgram, *given: Any) -> list[Any] | None:
-        for out in given[1]:
-            check_writable("run_program(program, inputs, outputs, accumulate)", out)
+        self.check_writable("run_program(program, inputs, outputs, accumulate)", given[1])
         try:
             with out_of_memory("run_program"):
                 return [executor.kernel(*given)]
@@ -111,19 +123,6 @@ class Lane(Primitives):
     def _refuse(self, error: Exception) -> None:
         if str(error) not in self.refusals:
             self.refusals.append(str(error))
-
-
-def check_writable(where: str, array: Any) -> None:
-    """Refuse to write to what NumPy says must not be written: C would.
-
-    Raises:
-        HandlerValidationError: The array is read-only.
-    """
-    if isinstance(array, np.ndarray) and not array.flags.writeable:
-        raise HandlerValidationError(
-            f"{where}: expected arrays that can be written, got a read-only one of shape "
-            f"{array.shape}. Copy it first."
-        )
 
 
 def _after_fork() -> None:

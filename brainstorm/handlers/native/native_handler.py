@@ -17,7 +17,7 @@ from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.native import convolutions, pooling, products, rows
 from brainstorm.handlers.native.activated import affine, with_activation
 from brainstorm.handlers.native.calls import Call, Replay, as_loop
-from brainstorm.handlers.native.lane import Lane, check_writable
+from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import UnsupportedError, load
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.numpy_memory import out_of_memory, reserved
@@ -169,14 +169,15 @@ class NativeHandler(Lowering, NumpyHandler):
     def _build_calls(
         self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> list[Any] | None:
-        contract = Handler.operations()[name]
-        for argument in contract.arguments:
-            check_writable(contract.call, argument.written and arguments[argument.name])
+        lane, contract = self.lane, Handler.operations()[name]
         try:
             with out_of_memory(name):
-                calls: list[Any] = builder(self.lane, **arguments)
+                calls: list[Any] = builder(lane, **arguments)
         except UnsupportedError:
             return None
+        lane.check_writable(
+            contract.call, (arguments[a.name] for a in contract.arguments if a.written)
+        )
         for call in calls:
             call.name = name
         return calls
