@@ -18,6 +18,21 @@ from brainstorm.disk import FileHold, atomic_file, open_regular
 from brainstorm.errors import FileFormatError
 
 
+@pytest.fixture
+def removed(tmp_path, monkeypatch):
+    """What somebody else removes before it is locked: the first file."""
+    real, removed = disk._flock, []
+
+    def remove_first(handle, exclusive):
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].unlink()
+        real(handle, exclusive)
+
+    monkeypatch.setattr(disk, "_flock", remove_first)
+    return removed
+
+
 def test_an_atomic_file_replaces_the_old_one_with_ordinary_permissions(tmp_path):
     target = tmp_path / "file.txt"
     for text in ("old", "new"):
@@ -98,16 +113,7 @@ def test_what_killed_processes_left_behind_is_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == [other.name, "file.txt"]
 
 
-def test_a_temporary_that_is_taken_for_abandoned_is_made_anew(tmp_path, monkeypatch):
-    real, removed = disk._flock, []
-
-    def remove_first(handle, exclusive):
-        if not removed:
-            removed.extend(tmp_path.iterdir())
-            removed[0].unlink()
-        real(handle, exclusive)
-
-    monkeypatch.setattr(disk, "_flock", remove_first)
+def test_a_temporary_that_is_taken_for_abandoned_is_made_anew(tmp_path, removed):
     with atomic_file(tmp_path / "file.txt") as temporary:
         temporary.write_text("new")
     assert removed != [temporary]
@@ -259,16 +265,7 @@ def test_a_process_that_is_killed_holds_nothing_and_its_children_neither(tmp_pat
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_lock_that_was_just_removed_is_made_anew(tmp_path, monkeypatch):
-    real, removed = disk._flock, []
-
-    def remove_first(handle, exclusive):
-        if not removed:
-            removed.extend(tmp_path.iterdir())
-            removed[0].unlink()
-        real(handle, exclusive)
-
-    monkeypatch.setattr(disk, "_flock", remove_first)
+def test_a_lock_that_was_just_removed_is_made_anew(tmp_path, removed):
     hold = FileHold(tmp_path / "file")
     with pytest.raises(BlockingIOError):
         FileHold(tmp_path / "file")

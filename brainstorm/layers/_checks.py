@@ -33,14 +33,9 @@ def require_class_indices(
         LayerValidationError: Some are not; the message names the first, and ends in `remedy`.
     """
     with np.errstate(invalid="ignore"):  # NaN compares as wrong, which is what is wanted
-        wrong = ~((array >= 0) & (array < classes) & (array == np.floor(array)))
-    if wrong.any():
-        index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise layer.fail(
-            f"expected class indices, whole numbers in [0, {classes}), got {array[index]} at "
-            f"index {index}. {remedy}",
-            port,
-        )
+        right = (array >= 0) & (array < classes) & (array == np.floor(array))
+    expected = f"class indices, whole numbers in [0, {classes})"
+    _require(layer, port, array, right, expected, remedy)
 
 
 def require_probabilities(layer: Layer, port: str, array: np.ndarray) -> None:
@@ -50,13 +45,18 @@ def require_probabilities(layer: Layer, port: str, array: np.ndarray) -> None:
         LayerValidationError: Some are not; the message names the first.
     """
     with np.errstate(invalid="ignore"):
-        wrong = ~((array >= 0) & (array <= 1))
-    if wrong.any():
-        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        right = (array >= 0) & (array <= 1)
+    remedy = "Give 0 and 1 for no and yes."
+    _require(layer, port, array, right, "probabilities in [0, 1]", remedy)
+
+
+def _require(
+    layer: Layer, port: str, array: np.ndarray, right: np.ndarray, expected: str, remedy: str
+) -> None:
+    if not right.all():
+        index = tuple(int(i) for i in np.argwhere(~right)[0])
         raise layer.fail(
-            f"expected probabilities in [0, 1], got {array[index]} at index {index}. Give 0 and 1 "
-            f"for no and yes.",
-            port,
+            f"expected {expected}, got {array[index]} at index {index}. {remedy}", port
         )
 
 
