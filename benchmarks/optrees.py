@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from benchmarks import THREADS
 from benchmarks.timing import seconds_of_others, take_turns
 from brainstorm.handlers.native.programs import CompiledProgram
-from brainstorm.optree import Expression, Variable, gradients, linearise
+from brainstorm.optree import Expression, Program, Variable, gradients, linearise
 from brainstorm.optree import functions as fn
 
 SIZE = 1_000_000
@@ -50,11 +51,16 @@ def runner(trees: list[Expression], seed: int = 0) -> Callable[[], None]:
     """Return a call of the trees' kernel on random arrays; the kernel has run once."""
     rnd = np.random.RandomState(seed)
     program = linearise(trees)
-    run = CompiledProgram(program, threads=THREADS)
     inputs = [rnd.uniform(-1, 1, v.shape).astype(v.dtype) for v in program.inputs]
     outputs = [np.zeros(program.shape_of(v), program.dtype_of(v)) for v in program.outputs]
-    run(inputs, outputs)
-    return lambda: run(inputs, outputs)
+    return _call(program, inputs, outputs)
+
+
+def _call(program: Program, inputs: list[Any], outputs: list[Any]) -> Callable[[], None]:
+    executor = CompiledProgram(program, threads=THREADS)
+    (kernel,) = executor.calls(inputs, outputs, (False,) * len(outputs))
+    kernel()
+    return kernel
 
 
 def lstm_slices() -> Callable[[], None]:
@@ -62,7 +68,6 @@ def lstm_slices() -> Callable[[], None]:
     rnd = np.random.RandomState(0)
     _, outputs = lstm_cell()
     program = linearise(outputs)
-    run = CompiledProgram(program, threads=THREADS)
     joint = rnd.uniform(-1, 1, (BATCH, 4 * CELLS)).astype(np.float32)
     split = {name: joint[:, k * CELLS : (k + 1) * CELLS] for k, name in enumerate("zifo")}
     inputs = [
@@ -70,8 +75,7 @@ def lstm_slices() -> Callable[[], None]:
         for v in program.inputs
     ]
     results = [np.zeros((BATCH, CELLS), np.float32) for _ in program.outputs]
-    run(inputs, results)
-    return lambda: run(inputs, results)
+    return _call(program, inputs, results)
 
 
 def chain_seconds() -> float:

@@ -44,7 +44,9 @@ class TwinHandler(NumpyHandler):
         expected = [out.copy() for out in outputs]
         for out, old in zip(outputs, before, strict=True):
             out[...] = old
-        CompiledProgram(program, threads=1)(inputs, outputs, accumulate)
+        executor = CompiledProgram(program, threads=1)
+        for call in executor.calls(inputs, outputs, tuple(accumulate)):
+            call()
         for out, value in zip(outputs, expected, strict=True):
             np.testing.assert_allclose(out, value, rtol=2e-5, atol=2e-6, err_msg=str(program))
         self.count += 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
-from brainstorm.handlers.compiled_layout import Layout
+from brainstorm.handlers.compiled_layout import Layout, Loops
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
@@ -66,8 +66,13 @@ def _loops() -> Iterator[Loop]:
             program = its_formula.program(x)
             outputs: list[Any] = [np.zeros(program.shape_of(v), dtype) for v in program.outputs]
             for accumulate in (False, True):
-                yield from Layout(schedule(program), [x], outputs, [accumulate], 1).loops
+                yield from _loops_of(Layout(schedule(program), [x], outputs, [accumulate], 1))
     for kind in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64"):
         x = np.zeros(_SHAPE, kind)
         program = formula(lambda x: x).program(x)
-        yield from Layout(schedule(program), [x], [np.zeros(_SHAPE, "f4")], [False], 1).loops
+        yield from _loops_of(Layout(schedule(program), [x], [np.zeros(_SHAPE, "f4")], [False], 1))
+
+
+def _loops_of(layout: Layout) -> Iterator[Loop]:
+    for part in layout.parts:
+        yield from part.loops if isinstance(part, Loops) else ()

@@ -30,7 +30,7 @@ def _formulas(row: Activation) -> tuple[Formula, Formula]:
     def deltas(x: Any, dy: Any) -> Any:
         return gradients(row(x), [x], dy) if row.needs_input else dy * row.slope(None, x)
 
-    return Formula(row), Formula(deltas)
+    return Formula(row, row.name), Formula(deltas, f"{row.name}_deriv")
 
 
 def activation_formula(name: str) -> Formula:
@@ -45,35 +45,6 @@ def _forward(handler: Any, name: str, x: Array, y: Array) -> None:
 def _backward(handler: Any, name: str, x: Array, y: Array, dy: Array, dx: Array) -> None:
     row = activation(name)
     handler.compute(_formulas(row)[1], (x if row.needs_input else y, dy), (dx,))
-
-
-#: Names of the activation functions that are operations of the handler.
-_declared: set[str] = set()
-
-
-def _operations(name: str, value: str, deltas: str) -> tuple[Function, Function]:
-    """Declare the operations ``name(x, y)`` and ``name_deriv(x, y, dy, dx)``, given their texts."""
-    row = activation(name)
-    y_of, dx_of = _formulas(row)
-
-    def forward(self: Any, x: Array, y: Array) -> None:
-        self.compute(y_of, (x,), (y,))
-
-    def backward(self: Any, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        self.compute(dx_of, (x if row.needs_input else y, dy), (dx,))
-
-    used = "x(*S) y(*S)?" if row.needs_input else "x(*S)? y(*S)"
-    _declared.add(name)
-    return (
-        _operation(forward, name, value, "x(*S) ~> y(*S)"),
-        _operation(backward, f"{name}_deriv", deltas, f"{used} dy(*S) ~> dx(*S)"),
-    )
-
-
-def _operation(function: Function, name: str, doc: str, contract: str) -> Function:
-    function.__name__, function.__doc__ = name, doc
-    function.__qualname__ = f"ActivationOperations.{name}"
-    return operation(contract, derived=True)(function)
 
 
 class _Listed:
@@ -96,42 +67,34 @@ class ActivationOperations(abc.ABC):
         lambda: frozenset(name for name, row in ACTIVATIONS.items() if row.needs_input)
     )
 
-    sigmoid, sigmoid_deriv = _operations(
-        "sigmoid", "y = 1 / (1 + exp(-x)).", "dx = dy * y * (1 - y)."
-    )
-    tanh, tanh_deriv = _operations("tanh", "y = tanh(x).", "dx = dy * (1 - y * y).")
-    rel, rel_deriv = _operations("rel", "y = max(x, 0).", "dx = dy if y > 0 else 0.")
-    el, el_deriv = _operations(
-        "el", "y = x if x >= 0 else exp(x) - 1.", "dx = dy if y >= 0 else dy * (y + 1)."
-    )
-    softplus, softplus_deriv = _operations(
-        "softplus", "y = log(1 + exp(x)).", "dx = dy * (1 - exp(-y))."
-    )
-    leaky_rel, leaky_rel_deriv = _operations(
-        "leaky_rel", "y = x if x > 0 else 0.01 * x.", "dx = dy if y > 0 else 0.01 * dy."
-    )
-    gelu, gelu_deriv = _operations(
-        "gelu",
-        "y = x * (1 + erf(x / sqrt(2))) / 2: x times the normal distribution function of x.",
-        "dx = dy * ((1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * pi)).",
-    )
-    silu, silu_deriv = _operations(
-        "silu", "y = x * sigmoid(x).", "dx = dy * sigmoid(x) * (1 + x * (1 - sigmoid(x)))."
-    )
-    hard_sigmoid, hard_sigmoid_deriv = _operations(
-        "hard_sigmoid",
-        "y = min(max(x / 6 + 1 / 2, 0), 1).",
-        "dx = dy / 6 if 0 < y < 1 else 0.",
-    )
-    exp, exp_deriv = _operations(
-        "exp",
-        "y = exp(x), or about the largest number of the dtype where that would be infinite.",
-        "dx = dy * y.",
-    )
-
     @operation("m(M,N) ~> out(M,N)", formula=lambda m: fn.softmax(m, axis=1))
     def softmax_m(self, m: Array, out: Array) -> None:
         """out = exp(m) / sum(exp(m)), row by row."""
+
+
+def _declare(row: Activation) -> None:
+    """Declare the operations ``name(x, y)`` and ``name_deriv(x, y, dy, dx)``."""
+
+    def forward(self: Any, x: Array, y: Array) -> None:
+        _forward(self, row.name, x, y)
+
+    def backward(self: Any, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        _backward(self, row.name, x, y, dy, dx)
+
+    used = "x(*S) y(*S)?" if row.needs_input else "x(*S)? y(*S)"
+    functions: tuple[tuple[Any, str, str, str], ...] = (
+        (forward, row.name, f"y = {row.value}.", "x(*S) ~> y(*S)"),
+        (backward, f"{row.name}_deriv", f"dx = {row.deltas}.", f"{used} dy(*S) ~> dx(*S)"),
+    )
+    for function, name, doc, contract in functions:
+        function.__name__, function.__doc__ = name, doc
+        function.__qualname__ = f"ActivationOperations.{name}"
+        setattr(ActivationOperations, name, operation(contract, derived=True)(function))
+
+
+for _row in dict.fromkeys(ACTIVATIONS.values()):
+    if _row.value:
+        _declare(_row)
 
 
 class ActivationTable(dict[str, Function]):
@@ -158,14 +121,13 @@ def activation_tables(handler: Any) -> tuple[ActivationTable, ...]:
 
 
 def _function(handler: Any, name: str) -> Function:
-    own = activation(name).name
-    return getattr(handler, own) if own in _declared else partial(_forward, handler, own)
+    row = activation(name)
+    return getattr(handler, row.name) if row.value else partial(_forward, handler, name)
 
 
 def _derivative(handler: Any, name: str) -> Function:
-    own = activation(name).name
-    declared = own in _declared
-    return getattr(handler, f"{own}_deriv") if declared else partial(_backward, handler, own)
+    row = activation(name)
+    return getattr(handler, f"{row.name}_deriv") if row.value else partial(_backward, handler, name)
 
 
 def _function_in_place(handler: Any, name: str) -> Function:

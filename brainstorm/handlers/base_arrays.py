@@ -15,7 +15,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.contracts import operation
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
@@ -24,15 +24,19 @@ __all__ = ["ArrayOperations"]
 #: A vector that is stretched over a matrix (M, N).
 _V = "v(1,N)|(M,1)|(M,N)"
 
-_copied = formula(lambda source: source)
-_classes = formula(lambda row, column: fn.equal(row, column))
-_picked = formula(lambda m, row, column: fn.sum(fn.where(fn.equal(row, column), m, 0.0), axis=1))
-_parts = formula(lambda x, left: (x[..., : left.shape[-1]], x[..., left.shape[-1] :]))
+_copied = Formula(lambda source: source, "copy_to")
+_classes = Formula(lambda row, column: fn.equal(row, column), "binarize_v")
+_picked = Formula(
+    lambda m, row, column: fn.sum(fn.where(fn.equal(row, column), m, 0.0), axis=1), "index_m_by_v"
+)
+_parts = Formula(
+    lambda x, left: (x[..., : left.shape[-1]], x[..., left.shape[-1] :]), "split_add_tt"
+)
 
 
 @functools.cache
 def _summed(axis: int | None, keepdims: bool) -> Formula:
-    return formula(lambda a: fn.sum(a, axis, keepdims))
+    return Formula(lambda a: fn.sum(a, axis, keepdims), "sum_t")
 
 
 class ArrayOperations(abc.ABC):
@@ -147,7 +151,7 @@ class ArrayOperations(abc.ABC):
     def divide_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a / b."""
 
-    @operation("a(*S) b(*S) ~> out(*S)")
+    @operation("a(*S) b(*S) ~> out(*S)", formula=lambda a, b: fn.fmod(a, b))
     def modulo_tt(self, a: Array, b: Array, out: Array) -> None:
         """out = a - trunc(a / b) * b, the remainder with the sign of a (C's fmod)."""
 

@@ -39,7 +39,7 @@ MOST_CONSTANTS, MOST_CLEARED = 1000, 16
 
 @functools.lru_cache(1024)
 def _zeros(form: tuple[tuple[tuple[int, ...], str], ...]) -> Formula:
-    return Formula(lambda: [fn.full(shape, 0.0, dtype) for shape, dtype in form])
+    return Formula(lambda: [fn.full(shape, 0.0, dtype) for shape, dtype in form], "clear")
 
 
 class Handler(
@@ -315,16 +315,16 @@ def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[
 
     @functools.wraps(function)
     def run(self: Handler, *args: Any, **kwargs: Any) -> Any:
-        trace = self.running.trace
+        trace, called = self.running.trace, args[0].name if args and name == "run_program" else name
         if trace is None or returns:
-            with out_of_memory(name):
+            with out_of_memory(called):
                 if trace is None:
                     return function(self, *args, **kwargs)
-                trace.reads.append(name)
+                trace.reads.append(called)
                 with self._traced_by(None):  # what it allocates is no part of the trace
                     return function(self, *args, **kwargs)
         call = functools.partial(function, self, *map(_fixed, args), **kwargs)
-        self.execute((call,), name, _flat((*args, *kwargs.values())))
+        self.execute((call,), called, _flat((*args, *kwargs.values())))
         return None
 
     run.executes = True  # type: ignore[attr-defined]

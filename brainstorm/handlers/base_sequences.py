@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.contracts import operation
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
@@ -33,7 +33,7 @@ def _attention(causal: bool, lowest: float) -> Formula:
         terms = fn.exp(scores - largest)
         return terms / fn.maximum(fn.sum(terms, axis=2), 1.0)  # one is exp(0), if there are any
 
-    return formula(weights)
+    return Formula(weights, "attention_softmax")
 
 
 def _sinusoids(steps: int, size: int, dtype: Any) -> np.ndarray:
@@ -43,7 +43,7 @@ def _sinusoids(steps: int, size: int, dtype: Any) -> np.ndarray:
     return np.sin(angles).astype(dtype)
 
 
-_repeated = formula(lambda target, source: fn.broadcast_to(source, target.shape))
+_repeated = Formula(lambda target, source: fn.broadcast_to(source, target.shape), "fill_sinusoids")
 
 
 class SequenceOperations(abc.ABC):

@@ -1,43 +1,25 @@
-"""How a schedule of stages meets arrays: loops, and the numbers and addresses that they take."""
+"""How a schedule meets arrays: loops and operations, and the numbers and addresses they take."""
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from brainstorm.handlers.binding import Alone, Bound, Place, bind
 from brainstorm.handlers.numpy_memory import (
     ALIGNMENT,
     address_of,
     aligned_zeros,
+    array_at,
     overlap,
-    steps_of,
 )
-from brainstorm.optree.collapse import Axes, collapse
-from brainstorm.optree.loops import (
-    C_TYPES,
-    COMBINED,
-    Line,
-    Loop,
-    Read,
-    Write,
-    line_of,
-    source_of,
-)
-from brainstorm.optree.program import Step
-from brainstorm.optree.render_c import TILE
-from brainstorm.optree.shapes import region
-from brainstorm.optree.stages import NotRenderableError, Root, Schedule, Stage
+from brainstorm.optree.stages import Schedule
 from brainstorm.utils import Array
 
-__all__ = ["Layout", "find_overlaps"]
-
-#: Work, in additions of float32, below which threads cost more than they save; what an operator
-#: like exp costs.
-PARALLEL_WORK, EXPENSIVE = 200_000, 10
+__all__ = ["Layout", "Loops", "Operation", "find_overlaps"]
 
 
 def find_overlaps(
@@ -73,31 +55,56 @@ def find_overlaps(
     return tuple(found)
 
 
-class _Place(NamedTuple):
-    """A view, and which of the layout's arrays it is a view of."""
+class _Part:
+    """What is done with views of the layout's arrays: each at a distance from an array's beginning.
 
-    base: int
-    view: Array
+    Args:
+        places: The views.
+        arrays: The arrays.
+    """
+
+    def __init__(self, places: Sequence[Place], arrays: Sequence[Array]) -> None:
+        self._bases = np.array([place.base for place in places], np.intp)
+        distances = [address_of(p.view) - address_of(arrays[p.base]) for p in places]
+        self._distances = np.array(distances, np.intp)
+
+    def pointers(self, addresses: np.ndarray) -> np.ndarray:
+        """Return the addresses of the views, given those that `Layout.addresses` returns."""
+        return addresses[self._bases] + self._distances
 
 
-@dataclass
-class _Bound:
-    """A stage with arrays."""
+class Loops(_Part):
+    """Loops that follow each other, as one kernel may do them.
 
-    loop: Loop
-    axes: Axes
-    reads: list[_Place]
-    writes: list[_Place]
-    threads: int
-    chunks: int
-    constants: Sequence[float] = ()
+    Attributes:
+        loops: The loops.
+        numbers: What they take besides pointers.
+    """
 
-    @property
-    def numbers(self) -> list[int]:
-        """What the C function takes besides addresses."""
-        flat = [n for strides in self.axes.strides for n in strides]
-        bits = np.array(self.constants, np.float64).view(np.int64).tolist()
-        return [self.threads, self.chunks, *self.axes.sizes, *flat, *bits]
+    def __init__(self, stages: Sequence[Bound], arrays: Sequence[Array]) -> None:
+        views = [place for stage in stages for place in (*stage.reads, *stage.writes)]
+        super().__init__(views, arrays)
+        self.loops = tuple(stage.loop for stage in stages)
+        self.numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
+
+
+class Operation(_Part):
+    """A step that is no loop: a product, or an indexing.
+
+    Attributes:
+        step: The step.
+    """
+
+    def __init__(self, bound: Alone, arrays: Sequence[Array]) -> None:
+        places = [*bound.reads, *bound.writes]
+        super().__init__(places, arrays)
+        self.step = bound.step
+        self._forms = [(p.view.shape, p.view.dtype, p.view.strides) for p in places]
+
+    def views(self, addresses: np.ndarray) -> list[np.ndarray]:
+        """Return its operands and its result, given what `Layout.addresses` returns."""
+        pointers = self.pointers(addresses).tolist()
+        return [array_at(at, *form) for at, form in zip(pointers, self._forms, strict=True)]
 
 
 class Layout:
@@ -116,7 +123,7 @@ class Layout:
         NotRenderableError: If there is no C type for an array's elements.
 
     Attributes:
-        loops: The loops.
+        parts: What is done, in order.
         buffers: What lies between the stages, which must not go before calls do.
         nbytes: How much of that is memory of its own.
     """
@@ -131,30 +138,22 @@ class Layout:
         new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
         workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
-        protected: set[int] = set()
-        while True:
-            binder = _Binder(schedule, inputs, outputs, accumulate, threads, new, protected)
-            stages = binder.run()
-            found = binder.conflicts(stages) - protected
-            if not found:
-                break
-            protected |= found
-        self.loops = tuple(stage.loop for stage in stages)
-        places = [place for stage in stages for place in (*stage.reads, *stage.writes)]
-        self._bases = np.array([place.base for place in places], np.intp)
-        self._offsets = np.array(
-            [address_of(p.view) - address_of(binder.arrays[p.base]) for p in places], np.intp
-        )
-        self._numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
-        self.buffers = binder.arrays[len(inputs) + len(outputs) :]
+        bound = bind(schedule, inputs, outputs, accumulate, threads, new)
+        self.parts: list[Loops | Operation] = []
+        for alone, group in itertools.groupby(bound.stages, lambda s: isinstance(s, Alone)):
+            stages: Any = list(group)
+            if alone:
+                self.parts += [Operation(stage, bound.arrays) for stage in stages]
+            else:
+                self.parts.append(Loops(stages, bound.arrays))
+        self.buffers = bound.arrays[len(inputs) + len(outputs) :]
         self.nbytes = sum(array.nbytes for array in self.buffers)
-        if workspace is not None and self.buffers and not binder.keeps_zeros:
+        if workspace is not None and self.buffers and not bound.keeps_zeros:
             self.buffers, self.nbytes = _placed(self.buffers, workspace), 0
 
-    def arguments(self, addresses: Sequence[int]) -> tuple[Array, Array]:
-        """Return the pointers and the numbers for inputs and outputs of this layout."""
-        places = np.array([*addresses, *map(address_of, self.buffers)], np.intp)
-        return places[self._bases] + self._offsets, self._numbers
+    def addresses(self, given: Sequence[int]) -> np.ndarray:
+        """Return the addresses of all arrays, given those of the inputs and outputs."""
+        return np.array([*given, *map(address_of, self.buffers)], np.intp)
 
 
 def _placed(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:
@@ -165,244 +164,3 @@ def _placed(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> 
         memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
         for start, array in zip([0, *stops], arrays, strict=False)
     ]
-
-
-class _Binder:
-    def __init__(
-        self,
-        schedule: Schedule,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
-        threads: int,
-        new_array: Callable[[tuple[int, ...], Any], Array],
-        protected: set[int],
-    ) -> None:
-        self.schedule, self.program = schedule, schedule.program
-        self.new_array = new_array
-        self.accumulate, self.threads, self.protected = accumulate, threads, protected
-        self.inputs, self.outputs = list(inputs), list(outputs)
-        self.arrays = [*inputs, *outputs]
-        self.places = {i: _Place(i, array) for i, array in enumerate(inputs)}
-        self.targets = [_Place(len(inputs) + k, out) for k, out in enumerate(outputs)]
-        self.stages: list[_Bound] = []
-        for k in sorted(protected):
-            self.targets[k] = self.new(outputs[k].shape, self.dtype(self.program.outputs[k]))
-        self.home: dict[int, int] = {}
-        self.keeps_zeros = False
-        for value in schedule.buffers:
-            self.give_memory(value)
-
-    def dtype(self, value: int) -> Any:
-        return self.program.dtype_of(value)
-
-    def step(self, value: int) -> Step:
-        return self.program.steps[value - len(self.program.inputs)]
-
-    def new(self, shape: tuple[int, ...], dtype: Any) -> _Place:
-        self.arrays.append(self.new_array(shape, dtype))
-        return _Place(len(self.arrays) - 1, self.arrays[-1])
-
-    def give_memory(self, value: int) -> None:
-        """Let a value live in an output that it is written to anyway, or in new memory."""
-        if self.step(value).operator.name == "embed":  # its zeros are written only once
-            self.keeps_zeros = True
-        else:
-            for k, output in enumerate(self.program.outputs):
-                target = self.targets[k]
-                plain = k in self.protected or not self.accumulate[k]
-                if output == value and plain and target.view.dtype == self.dtype(value):
-                    self.places[value], self.home[value] = target, k
-                    return
-        self.places[value] = self.new(self.program.shape_of(value), self.dtype(value))
-
-    def run(self) -> list[_Bound]:
-        for stage in self.schedule.stages:
-            roots = [root for root in stage.roots if self.is_needed(root)]
-            if roots:
-                self.stages.append(self.bind(stage, roots))
-        for k in sorted(self.protected):
-            target = _Place(len(self.inputs) + k, self.outputs[k])
-            self.copy(self.targets[k], target, self.accumulate[k])
-        return self.stages
-
-    def is_needed(self, root: Root) -> bool:
-        if root.kind == "value":
-            return root.value in self.places and root.value not in self.home
-        if root.kind == "output" and self.home.get(root.value) == root.place:
-            step = self.step(root.value)
-            return step.operator.name != "concatenate"  # its parts were written there
-        return True
-
-    # -- views -------------------------------------------------------------------------------
-
-    def place(self, value: int) -> _Place:
-        """Return where a value that is read lies; views of stored values are made here."""
-        if value not in self.places:
-            step = self.step(value)
-            (operand,) = step.operands
-            assert isinstance(operand, int)
-            base, array = self.place(operand)
-            if step.operator.name == "reshape" and self.moves(array, step.shape):
-                copied = self.new(array.shape, array.dtype)
-                self.copy(_Place(base, array), copied, False)
-                base, array = copied
-            self.places[value] = _Place(base, step.view(array))
-        return self.places[value]
-
-    @staticmethod
-    def moves(array: Array, shape: tuple[int, ...]) -> bool:
-        """Whether NumPy would have to copy in order to reshape."""
-        try:
-            array.reshape(shape, copy=False)
-        except ValueError:
-            return True
-        return False
-
-    def target(self, root: Root, stage: Stage) -> tuple[_Place, bool]:
-        """Return where a root is stored, with the rank of the domain, and whether it is added."""
-        if root.kind == "part":
-            return self.part(root), False
-        if root.kind == "output":
-            place = self.targets[root.place]
-            add = self.accumulate[root.place] and root.place not in self.protected
-        else:
-            place, add = self.places[root.value], False
-        if not self.is_reduced(root):
-            return place, add
-        assert stage.axes is not None
-        view = place.view
-        if not self.step(root.value).params["keepdims"]:
-            view = np.expand_dims(view, stage.axes)
-        return _Place(place.base, view), add
-
-    def is_reduced(self, root: Root) -> bool:
-        if root.kind == "part" or root.value < len(self.program.inputs):
-            return False
-        return self.step(root.value).operator.kind == "reduction"
-
-    def part(self, root: Root) -> _Place:
-        step = self.step(root.owner)
-        base, array = self.places[root.owner]
-        shape = self.program.shape_of(root.value)
-        if step.operator.name == "embed":
-            return _Place(base, array[region(step.params["start"], step.params["step"], shape)])
-        axis = step.params["axis"]
-        before = [self.program.shape_of(x)[axis] for x in step.operands[: root.place]]  # type: ignore[arg-type]
-        start = sum(before)
-        return _Place(base, array[(slice(None),) * axis + (slice(start, start + shape[axis]),)])
-
-    # -- loops -------------------------------------------------------------------------------
-
-    def bind(self, stage: Stage, roots: list[Root]) -> _Bound:
-        names: dict[int, tuple[str, str]] = {}
-        reads = []
-        for i, leaf in enumerate(stage.leaves):
-            place = self.place(leaf)
-            view = np.broadcast_to(place.view, stage.domain)
-            reads.append(_Place(place.base, view))
-            names[leaf] = (f"r{i}", c_type(view))
-        body: list[Line] = []
-        constants: list[tuple[str, float]] = []
-        for i, value in enumerate(stage.body):
-            body.append(line_of(self.step(value), f"v{i}", names, constants))
-            names[value] = (f"v{i}", body[-1].type)
-        mapped = [root for root in roots if not self.is_reduced(root)]
-        ordered = mapped + [root for root in roots if self.is_reduced(root)]
-        stores = [(root, *self.target(root, stage)) for root in ordered]
-        work = 1 + sum(1 if self.step(v).operator.cheap else EXPENSIVE for v in stage.body)
-        return self.finish(stage, reads, body, stores, names, work, constants)
-
-    def finish(self, stage: Stage, reads: list[_Place], body: list[Line], stores: Any,
-               names: Any, work: int, constants: list[tuple[str, float]]) -> _Bound:  # fmt: skip
-        reduced = [stage.axes is not None and i in stage.axes for i in range(len(stage.domain))]
-        writes = [place for _, place, _ in stores]
-        strides = [steps(place.view) for place in reads]
-        for root, place, _ in stores:
-            gone = reduced if self.is_reduced(root) else [False] * len(reduced)
-            strides.append(
-                tuple(0 if g else s for g, s in zip(gone, steps(place.view), strict=True))
-            )
-        reductions = [self.step(r.value).operator.name for r, *_ in stores if self.is_reduced(r)]
-        keep_order = any(name not in COMBINED for name in reductions)
-        axes = collapse(stage.domain, reduced, strides, keep_order, bool(reductions))
-        form = [Read(c_type(place.view), axes.inner(k)) for k, place in enumerate(reads)]
-        written = []
-        for k, (root, place, add) in enumerate(stores, len(reads)):
-            extra = ("", "", "")
-            if self.is_reduced(root):
-                step = self.step(root.value)
-                source = source_of(step, names[step.operands[0]])
-                extra = (step.operator.name, step.operator.c, step.operator.initial)
-            else:
-                source = names[root.value]
-            written.append(Write(c_type(place.view), axes.inner(k), source, add, *extra))
-        types = tuple(type_ for type_, _ in constants)
-        loop = Loop(axes.reduced, tuple(form), tuple(body), tuple(written), types)
-        total = work * math.prod(stage.domain)
-        threads = self.threads if total >= PARALLEL_WORK else 1
-        values = [value for _, value in constants]
-        return _Bound(loop, axes, reads, writes, threads, chunks_of(loop, axes, threads), values)
-
-    def copy(self, source: _Place, target: _Place, add: bool) -> None:
-        strides = [steps(source.view), steps(target.view)]
-        shape = source.view.shape
-        axes = collapse(shape, [False] * len(shape), strides)
-        read = Read(c_type(source.view), axes.inner(0))
-        write = Write(c_type(target.view), axes.inner(1), ("r0", read.type), add)
-        threads = self.threads if source.view.size >= PARALLEL_WORK else 1
-        loop = Loop(axes.reduced, (read,), (), (write,))
-        self.stages.append(_Bound(loop, axes, [source], [target], threads, 1))
-
-    def conflicts(self, stages: list[_Bound]) -> set[int]:
-        """Return the outputs that would be written before something else has been read."""
-        first = len(self.inputs)
-        found = {
-            k
-            for k, out in enumerate(self.outputs)
-            if any(overlap(out, other) for other in self.outputs[:k])
-        }
-        for s, stage in enumerate(stages):
-            for write, form in zip(stage.writes, stage.loop.writes, strict=True):
-                if not first <= write.base < first + len(self.outputs):
-                    continue
-                for later, other in enumerate(stages[s:]):
-                    for read in other.reads:
-                        shared = read.base < first and overlap(write.view, read.view)
-                        if shared and (later or form.reduction or shared != "same"):
-                            found.add(write.base - first)
-        return found
-
-
-def c_type(array: Array) -> str:
-    """Return the C type of an array's elements."""
-    found = C_TYPES.get(array.dtype)
-    if found is None:
-        raise NotRenderableError(
-            f"op-tree: there is no type in C for arrays of {array.dtype}. Run on NumPy."
-        )
-    return found
-
-
-def steps(array: Array) -> tuple[int, ...]:
-    """Return an array's strides, counted in elements."""
-    size, strides = array.dtype.itemsize, steps_of(array)
-    if any(stride % size for stride in strides):
-        raise NotRenderableError(
-            "op-tree: expected strides of whole elements. Copy the array, or run on NumPy."
-        )
-    return tuple(stride // size for stride in strides)
-
-
-def chunks_of(loop: Loop, axes: Axes, threads: int) -> int:
-    """Return into how many chunks the outermost reduced axis is cut."""
-    if threads == 1 or not loop.can_chunk:
-        return 1
-    kept = [n for n, r in zip(axes.sizes, axes.reduced, strict=True) if not r]
-    if loop.kind == "columns":
-        kept[-1] = -(-kept[-1] // TILE)
-    items = math.prod(kept)
-    if items >= 2 * threads:
-        return 1
-    length = next(n for n, r in zip(axes.sizes, axes.reduced, strict=True) if r)
-    return min(2 * threads, -(-8 * threads // items), length)  # enough for all to be busy

@@ -299,7 +299,7 @@ def _computed(contract: Contract, formula: Callable[..., Any], declared: F) -> F
     reads = [(names.index(name), named[name].kind == "scalar") for name in given]
     (written,) = (argument for argument in contract.arguments if argument.written)
     place, adds = names.index(written.name), bool(written.kept) and written.name not in given
-    its_formula, count = Formula(formula), len(names)
+    its_formula, count = Formula(formula, contract.name), len(names)
 
     @functools.wraps(declared)
     def run(self: Any, *args: Any, **kwargs: Any) -> None:

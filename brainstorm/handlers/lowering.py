@@ -124,7 +124,7 @@ class Lowering(Handler):
         if calls is None:
             given = program, tuple(inputs), tuple(outputs), tuple(accumulate)
             calls = [_instead(self, "run_program", given)]
-        self.execute(calls, "run_program", (*inputs, *outputs))
+        self.execute(calls, program.name, (*inputs, *outputs))
 
     run_program.executes = True  # type: ignore[attr-defined]
 

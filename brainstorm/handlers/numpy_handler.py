@@ -78,20 +78,11 @@ class NumpyHandler(NumpyImages, NumpySequences):
     def zeros(self, shape: int | tuple[int, ...]) -> Array:
         return aligned_zeros(shape, self.dtype)
 
-    # -- copy and fill -----------------------------------------------------------------------
-
-    def copy_to(self, src: Array, dest: Array) -> None:
-        self._check_copy(src, dest)
-        np.copyto(dest, src)
-
     def create_from_numpy(self, arr: Any) -> Array:
         self._check_host(arr)
         array = aligned_zeros(arr.shape, arr.dtype)
         array[...] = arr
         return array
-
-    def fill(self, mem: Array, val: Any) -> None:
-        np.copyto(mem, _scalar(val))
 
     def get_numpy_copy(self, mem: Array) -> Any:
         self._check_own(mem)
@@ -100,39 +91,8 @@ class NumpyHandler(NumpyImages, NumpySequences):
     def set_from_numpy(self, mem: Array, arr: Any) -> None:
         np.copyto(mem, self._fitting(mem, arr), casting="unsafe")
 
-    # -- check -------------------------------------------------------------------------------
-
     def is_fully_finite(self, a: Array) -> bool:
         return bool(np.isfinite(a, out=self._scratch("mask", a.shape, bool)).all())
-
-    # -- element-wise: what layers do at every step (for the rest their formulas will do) -------
-
-    def add_st(self, s: Any, t: Array, out: Array) -> None:
-        np.add(t, _scalar(s), out=out)
-
-    def add_tt(self, a: Array, b: Array, out: Array) -> None:
-        np.add(a, b, out=out)
-
-    def mult_st(self, s: Any, t: Array, out: Array) -> None:
-        np.multiply(t, _scalar(s), out=out)
-
-    def mult_tt(self, a: Array, b: Array, out: Array) -> None:
-        np.multiply(a, b, out=out)
-
-    def mult_add_st(self, s: Any, t: Array, out: Array) -> None:
-        np.add(out, np.multiply(t, _scalar(s), out=self._scratch("float", t.shape)), out=out)
-
-    def modulo_tt(self, a: Array, b: Array, out: Array) -> None:
-        np.fmod(a, b, out=out)
-
-    def add_mv(self, m: Array, v: Array, out: Array) -> None:
-        np.add(m, v, out=out)
-
-    def mult_mv(self, m: Array, v: Array, out: Array) -> None:
-        np.multiply(m, v, out=out)
-
-    def mult_add_mv(self, m: Array, v: Array, out: Array) -> None:
-        np.add(out, np.multiply(m, v, out=self._scratch("float", m.shape)), out=out)
 
     # -- products ----------------------------------------------------------------------------
 
@@ -147,34 +107,6 @@ class NumpyHandler(NumpyImages, NumpySequences):
         result = self._scratch("float", out.shape)
         np.matmul(a.T if transa else a, b.T if transb else b, out=result)
         np.add(out, result, out=out)
-
-    # -- reductions and indexing -------------------------------------------------------------
-
-    def sum_t(self, a: Array, axis: int | None, out: Array) -> None:
-        np.copyto(out, self._total(a, axis, out), casting="unsafe")
-
-    def sum_add_t(self, a: Array, axis: int | None, out: Array) -> None:
-        np.add(out, self._total(a, axis, out), out=out, casting="unsafe")
-
-    def _total(self, a: Array, axis: int | None, out: Array) -> Array:
-        """Return the sum in float64: many numbers are added in it without losing small ones."""
-        if axis is None:
-            return np.add.reduce(a, axis=None, dtype=np.float64)
-        total = self._scratch("total", out.shape, np.float64)
-        return np.add.reduce(a, axis=axis, out=total, keepdims=out.ndim == a.ndim)
-
-    def broadcast_t(self, a: Array, axis: int, out: Array) -> None:
-        np.copyto(out, a)
-
-    # -- concatenation -----------------------------------------------------------------------
-
-    def merge_tt(self, a: Array, b: Array, out: Array) -> None:
-        np.copyto(out[..., : a.shape[-1]], a)
-        np.copyto(out[..., a.shape[-1] :], b)
-
-    def split_add_tt(self, x: Array, out_a: Array, out_b: Array) -> None:
-        np.add(out_a, x[..., : out_a.shape[-1]], out=out_a)
-        np.add(out_b, x[..., out_a.shape[-1] :], out=out_b)
 
     # -- random numbers ----------------------------------------------------------------------
 

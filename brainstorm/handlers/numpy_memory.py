@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import threading
+import types
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "Scratch",
     "address_of",
     "aligned_zeros",
+    "array_at",
     "out_of_memory",
     "overlap",
     "reserved",
@@ -55,6 +57,28 @@ def reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     except (OSError, OverflowError, ValueError) as error:
         raise MemoryError(str(error)) from error
     return np.frombuffer(memory, dtype, count).reshape(shape)
+
+
+def array_at(
+    address: int, shape: tuple[int, ...], dtype: Any, strides: Any = None, owner: Any = None
+) -> np.ndarray:
+    """Return what NumPy takes for an array at an address, wherever that is.
+
+    Args:
+        address: Of its first element.
+        shape: Its shape.
+        dtype: Of its elements.
+        strides: Its strides; None: those of contiguous memory.
+        owner: What it keeps.
+    """
+    described = {
+        "version": 3,
+        "data": (address, False),
+        "shape": shape,
+        "typestr": np.dtype(dtype).str,
+        "strides": strides,
+    }
+    return np.asarray(types.SimpleNamespace(__array_interface__=described, owner=owner))
 
 
 def address_of(array: np.ndarray) -> int:

@@ -49,13 +49,6 @@ class NumpySequences(Handler):
         first, second = (x.T if turned else x for x, turned in ((a, transa), (b, transb)))
         np.matmul(first.swapaxes(0, 1), second.swapaxes(0, 1), out=out.swapaxes(0, 1))
 
-    def softmax_deriv_m(self, y: Array, dy: Array, dx: Array) -> None:
-        products = self._scratch("column", (len(y), 1))
-        np.einsum("ij,ij->i", y, dy, out=products[:, 0])
-        rest = self._scratch("float", dx.shape) if np.may_share_memory(dx, y) else dx
-        np.subtract(dy, products, out=rest)
-        np.multiply(rest, y, out=dx)
-
     def reverse_time(self, x: Array, mask: Array | None, out: Array, add: bool = False) -> None:
         if mask is None or not mask.size:
             _write(x[::-1], out, add)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.optree import formula
+from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
@@ -29,7 +29,7 @@ def Argmax(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(ArgmaxLayerImpl, name=name)
 
 
-argmax = formula(lambda x: fn.argmax(x, -1))
+argmax = Formula(lambda x: fn.argmax(x, -1), "argmax")
 
 
 class ArgmaxLayerImpl(Layer):

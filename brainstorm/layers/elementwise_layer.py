@@ -9,7 +9,7 @@ from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import one_of
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import Formula
 from brainstorm.optree.activations import activation as activation_of
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
@@ -41,7 +41,8 @@ def Elementwise(
 def _formulas(name: str) -> tuple[Formula, Formula]:
     """Return the formulas x -> y and (x or y, whichever is needed, dy) -> dx."""
     act = activation_of(name)
-    return formula(lambda x: act(x)), formula(lambda known, dy: dy * act.slope(known, known))
+    deltas = Formula(lambda known, dy: dy * act.slope(known, known), f"{name}_deriv")
+    return Formula(lambda x: act(x), name), deltas
 
 
 class ElementwiseLayerImpl(Layer):

@@ -40,11 +40,15 @@ class Activation:
         name: Its first name; the table may have it under others too.
         formula: From x to y.
         slope_from_output: From y to the derivative; None: it has to be derived, and needs x.
+        value: What y is, as text, of those that are operations of every handler.
+        deltas: Likewise what dx is, given dy.
     """
 
     name: str
     formula: Function
     slope_from_output: Function | None = None
+    value: str = ""
+    deltas: str = ""
 
     def __call__(self, x: Any) -> Any:
         """Build the tree of y."""
@@ -73,21 +77,30 @@ def _gelu(x: Expression) -> Any:
 
 
 _ROWS = (
-    Activation("sigmoid", fn.sig, lambda y: y * (1 - y)),
-    Activation("rel", fn.relu, lambda y: y > 0),
-    Activation("tanh", fn.tanh, lambda y: 1 - y * y),
+    Activation("sigmoid", fn.sig, lambda y: y * (1 - y),
+               "1 / (1 + exp(-x))", "dy * y * (1 - y)"),
+    Activation("rel", fn.relu, lambda y: y > 0, "max(x, 0)", "dy if y > 0 else 0"),
+    Activation("tanh", fn.tanh, lambda y: 1 - y * y, "tanh(x)", "dy * (1 - y * y)"),
     Activation("linear", lambda x: x, lambda y: fn.full(y.shape, 1.0, y.dtype)),
     Activation("el", lambda x: fn.relu(x) + fn.expm1(fn.minimum(x, 0)),
-               lambda y: 1 + fn.minimum(y, 0)),
-    Activation("softplus", fn.softplus, lambda y: -fn.expm1(-y)),
+               lambda y: 1 + fn.minimum(y, 0),
+               "x if x >= 0 else exp(x) - 1", "dy if y >= 0 else dy * (y + 1)"),
+    Activation("softplus", fn.softplus, lambda y: -fn.expm1(-y),
+               "log(1 + exp(x))", "dy * (1 - exp(-y))"),
     Activation("leaky_rel", lambda x: fn.relu(x) + LEAK * fn.minimum(x, 0),
-               lambda y: (y > 0) * (1 - LEAK) + LEAK),
-    Activation("gelu", _gelu),
-    Activation("silu", lambda x: x * fn.sig(x)),
-    # min(max(x / 6 + 1 / 2, 0), 1), with slope 0 at both ends
+               lambda y: (y > 0) * (1 - LEAK) + LEAK,
+               "x if x > 0 else 0.01 * x", "dy if y > 0 else 0.01 * dy"),
+    Activation("gelu", _gelu, None,
+               "x * (1 + erf(x / sqrt(2))) / 2: x times the normal distribution function of x",
+               "dy * ((1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * pi))"),
+    Activation("silu", lambda x: x * fn.sig(x), None,
+               "x * sigmoid(x)", "dy * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
     Activation("hard_sigmoid", lambda x: 1 - fn.relu(1 - fn.relu(x * (1 / 6) + 0.5)),
-               lambda y: (y > 0) * (y < 1) * (1 / 6)),
-    Activation("exp", _exp, lambda y: y),
+               lambda y: (y > 0) * (y < 1) * (1 / 6),
+               "min(max(x / 6 + 1 / 2, 0), 1)", "dy / 6 if 0 < y < 1 else 0"),
+    Activation("exp", _exp, lambda y: y,
+               "exp(x), or about the largest number of the dtype where that would be infinite",
+               "dy * y"),
 )  # fmt: skip
 _SYNONYMS = {"rel": "relu", "el": "elu", "leaky_rel": "leaky_relu", "silu": "swish"}
 

@@ -13,7 +13,8 @@ from brainstorm.optree.loops import C_TYPES
 __all__ = ["C_MATH"]
 
 _TYPE_GENERIC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh")
-_LIBRARY = ("pow", "erf", "sqrt", "fabs", "rint")
+_LIBRARY = ("erf", "sin", "cos", "sqrt", "fabs", "rint", "floor")
+_OF_TWO = ("pow", "fmod")
 
 _FLOAT = r"""
 static inline float bs_bits_to_float(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
@@ -145,8 +146,9 @@ _REDUCTIONS = "".join(
 
 
 def _vector_library() -> str:
-    lines = [f"double {name}(double);" for name in (*_TYPE_GENERIC, "erf")]
-    lines += ["float erff(float);", "double pow(double, double);", "float powf(float, float);"]
+    lines = [f"double {name}(double);" for name in (*_TYPE_GENERIC, "erf", "sin", "cos")]
+    lines += [f"float {name}f(float);" for name in ("erf", "sin", "cos")]
+    lines += ["double pow(double, double);", "float powf(float, float);"]
     declared = "".join(f"#pragma omp declare simd notinbranch\n{line}\n" for line in lines)
     return f"#ifdef BS_VECTOR_LIBRARY\n{declared}#endif\n"
 
@@ -157,11 +159,12 @@ def _macros() -> str:
         for name in _TYPE_GENERIC
     ]
     lines += [
-        f"#define {name}(x) _Generic((x), float: {name}f, default: {name})(x)"
-        for name in _LIBRARY
-        if name != "pow"
+        f"#define {name}(x) _Generic((x), float: {name}f, default: {name})(x)" for name in _LIBRARY
     ]
-    lines.append("#define pow(x, y) _Generic((x), float: powf, default: pow)(x, y)")
+    lines += [
+        f"#define {name}(x, y) _Generic((x), float: {name}f, default: {name})(x, y)"
+        for name in _OF_TWO
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -38,11 +38,13 @@ class Formula:
         function: Takes expressions or numbers, one per positional argument. Numbers that change
             from call to call have to be arguments: those that the function holds are kept with
             the program.
+        name: What it is called in traces and messages; None: as the function, or as the one that
+            this was made in.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
         self.function = function
-        self.__name__ = getattr(function, "__name__", "formula")
+        self.__name__ = name or _name_of(function)
         self.__doc__ = function.__doc__
         self._programs: dict[Any, Program] = {}
         self._names: dict[int, Sequence[str]] = {}
@@ -68,7 +70,7 @@ class Formula:
         variables = [Variable(s, d, name) for (s, d), name in zip(key, names, strict=True)]
         trees = self.function(*variables)
         trees = list(trees) if type(trees) in (list, tuple) else [trees]
-        program = linearise(trees, variables)
+        program = linearise(trees, variables, name=self.__name__)
         if len(self._programs) >= MOST_PROGRAMS:
             del self._programs[next(iter(self._programs))]
         self._programs[key] = program
@@ -89,6 +91,12 @@ class Formula:
 
     def __repr__(self) -> str:
         return f"<formula {self.__name__}>"
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    parts = getattr(function, "__qualname__", "").split(".")
+    names = [part for part in parts if part.isidentifier()]
+    return names[-1].lstrip("_") if names else Program.name
 
 
 def formula(function: Callable[..., Any]) -> Formula:

@@ -17,12 +17,13 @@ from brainstorm.optree.nodes import Expression, Operand, build
 
 __all__ = [
     "abs", "absolute", "add", "argmax", "argmin", "binarize", "broadcast_to", "clip", "concatenate",
-    "cross_entropy_with_logits", "divide", "dot", "equal", "erf", "erfc", "exp", "exp2", "expm1",
-    "fabs", "finite", "full", "gather", "greater", "greater_equal", "less", "less_equal", "log",
-    "log1p", "log2", "log_softmax", "logsumexp", "max", "maximum", "mean", "min", "minimum",
-    "multiply", "negative", "not_equal", "onehot", "power", "reciprocal", "relu", "reshape", "rint",
-    "safelog", "sgn", "sig", "sig2", "softmax", "softplus", "sqrt", "square", "std", "subtract",
-    "sum", "take", "tanh", "tanh2", "transpose", "true_divide", "var", "where",
+    "cos", "cross_entropy_with_logits", "divide", "dot", "equal", "erf", "erfc", "exp", "exp2",
+    "expm1", "fabs", "finite", "floor", "fmod", "full", "gather", "greater", "greater_equal",
+    "less", "less_equal", "log", "log1p", "log2", "log_softmax", "logsumexp", "max", "maximum",
+    "mean", "min", "minimum", "multiply", "negative", "not_equal", "onehot", "power", "reciprocal",
+    "relu", "reshape", "rint", "safelog", "sgn", "sig", "sig2", "sin", "softmax", "softplus",
+    "sqrt", "square", "std", "subtract", "sum", "take", "tanh", "tanh2", "transpose",
+    "true_divide", "var", "where",
 ]  # fmt: skip
 
 Axis = int | tuple[int, ...] | None
@@ -62,6 +63,7 @@ def reciprocal(x: Operand) -> Any:
 
 negative = _unary("negative", "-x.", "neg")
 absolute = _unary("absolute", "abs(x); gradient 0 at 0.", "abs")
+fmod = _binary("fmod", "x - trunc(x / y) * y: the remainder with the sign of x.")
 sgn = _unary("sgn", "-1, 0 or 1; gradient 0.")
 sqrt = _unary("sqrt", "The square root.")
 square = _unary("square", "The square x * x.", "sqr")
@@ -80,6 +82,9 @@ erf = _unary("erf", "The error function.")
 erfc = _unary("erfc", "1 - erf(x), exact also where that is almost 0.")
 relu = _unary("relu", "max(x, 0), with gradient 0 at 0 (unlike that of `maximum`).")
 softplus = _unary("softplus", "ln(1 + e^x) without overflow.")
+sin = _unary("sin", "The sine.")
+cos = _unary("cos", "The cosine.")
+floor = _unary("floor", "The largest integer that is not above x; gradient 0.")
 rint = _unary("rint", "The nearest integer, halves to even; gradient 0.")
 binarize = _unary("binarize", "1 where x >= 0, -1 where x < 0; gradient 0.")
 maximum = _binary("maximum", "The larger of two; where they are equal both get the whole gradient.")

@@ -15,6 +15,7 @@ import numpy as np
 from brainstorm.optree import numpy_functions as nf
 from brainstorm.optree.functions import (
     absolute,
+    cos,
     equal,
     exp,
     exp2,
@@ -22,8 +23,10 @@ from brainstorm.optree.functions import (
     log1p,
     maximum,
     minimum,
+    rint,
     sgn,
     sig,
+    sin,
     tanh,
     where,
 )
@@ -74,6 +77,9 @@ _row("div", np.divide, "{0} / {1}",
      symbol="/", domain=(REAL, POSITIVE))  # fmt: skip
 _row("pow", np.power, "pow({0}, {1})", _pow_base, _pow_exponent,
      symbol="**", cheap=False, domain=(POSITIVE, REAL))  # fmt: skip
+_row("fmod", np.fmod, "fmod({0}, {1})",
+     lambda dz, z, x, y: dz, lambda dz, z, x, y: dz * rint((z - x) / y),
+     domain=((2.2, 2.4), (0.5, 0.54)))  # fmt: skip
 _row("maximum", np.maximum, "({0} >= {1} || {0} != {0}) ? {0} : {1}",
      lambda dz, z, x, y: where(x >= y, dz, 0),
      lambda dz, z, x, y: where(y >= x, dz, 0))  # fmt: skip
@@ -100,6 +106,7 @@ _row("neg", np.negative, "-{0}", lambda dz, z, x: -dz, symbol="-")
 _row("abs", np.absolute, "fabs({0})", lambda dz, z, x: dz * sgn(x))
 _row("sgn", np.sign, "{0} != {0} ? {0} : (T)(({0} > 0) - ({0} < 0))", None)
 _row("rint", np.rint, "rint({0})", None)
+_row("floor", np.floor, "floor({0})", None)
 _row("binarize", nf.binarize, "{0} != {0} ? {0} : ({0} >= 0 ? (T)1 : (T)-1)", None)
 _row("sqr", np.square, "{0} * {0}", lambda dz, z, x: dz * (2 * x))
 _row("sqrt", np.sqrt, "sqrt({0})", lambda dz, z, x: 0.5 * dz / z, domain=(POSITIVE,))
@@ -122,6 +129,8 @@ _transcendental("log", np.log, "log({0})", lambda dz, z, x: dz / x, POSITIVE)
 _transcendental("log2", np.log2, "log2({0})", lambda dz, z, x: dz / (x * LN2), POSITIVE)
 _transcendental("log1p", np.log1p, "log1p({0})", lambda dz, z, x: dz / (1 + x), (-0.7, 3.0))
 _transcendental("tanh", np.tanh, "tanh({0})", lambda dz, z, x: dz * (1 - z * z))
+_transcendental("sin", np.sin, "sin({0})", lambda dz, z, x: dz * cos(x))
+_transcendental("cos", np.cos, "cos({0})", lambda dz, z, x: -dz * sin(x))
 _transcendental(
     "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
 )

@@ -82,11 +82,13 @@ class Program:
         inputs: The variables; input i is value i. One per identity.
         steps: In order of execution.
         outputs: For each tree the number of its value; this may be an input, or occur twice.
+        name: What computes it is called so in traces and messages.
     """
 
     inputs: tuple[Variable, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
+    name: str = "run_program"
 
     def shape_of(self, value: int) -> Shape:
         """Return the shape of a value."""
@@ -130,6 +132,7 @@ def linearise(
     trees: Expression | Sequence[Expression],
     inputs: Sequence[Variable] = (),
     lower: bool = True,
+    name: str = Program.name,
 ) -> Program:
     """Turn trees into a program, in which operators that have a lowering are taken apart.
 
@@ -138,6 +141,7 @@ def linearise(
         inputs: Variables that are to be the first inputs, in this order, also unused ones.
         lower: False: leave them as they are, for formats that have such operators; no executor
             has.
+        name: Of the program.
 
     Raises:
         ValidationError: If something else than an expression is given.
@@ -151,9 +155,8 @@ def linearise(
         if isinstance(node, OpTreeNode):
             builder.add(node)
     outputs = tuple(builder.value_of(root) for root in roots)
-    return Program(
-        builder.inputs, _with_frees(builder.steps, len(builder.inputs), outputs), outputs
-    )
+    steps = _with_frees(builder.steps, len(builder.inputs), outputs)
+    return Program(builder.inputs, steps, outputs, name)
 
 
 @dataclass

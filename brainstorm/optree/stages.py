@@ -4,7 +4,9 @@ A stage works through a *domain*, a shape. At each place it evaluates element-wi
 elements of arrays that exist already, stores some of the results, and may reduce others over one
 set of axes. Element-wise values that several stages need are computed again in each, unless they
 are expensive or compared with what was computed from them; those are stored. Operators that only
-move elements are views of stored values, except that joined parts are stored side by side.
+move elements are views of stored values, except that joined parts are stored side by side. Products
+and indexing are no loops: such a step stands between the stages as it is, from stored values to a
+stored value, and executors have a way of their own to do it.
 """
 
 from __future__ import annotations
@@ -13,19 +15,25 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from brainstorm.errors import ValidationError
 from brainstorm.optree.loops import C_TYPES, FLOATING
 from brainstorm.optree.program import Program, Step
 from brainstorm.optree.shapes import Shape
 
-__all__ = ["NotRenderableError", "Root", "Schedule", "Stage", "schedule"]
+__all__ = ["OPERATIONS", "NotRenderableError", "Root", "Schedule", "Stage", "schedule"]
 
 #: Operators whose operands are stored into regions of a new array.
 ASSEMBLIES = ("concatenate", "embed")
+#: Kinds of operators that are no loops.
+OPERATIONS = ("product", "indexing")
 #: Steps in one loop; compilers take more than linear time.
 MOST_STEPS = 1000
+
+
+#: The axes that a stage reduces; None: it does not reduce.
+Axes: TypeAlias = tuple[int, ...] | None
 
 
 class NotRenderableError(ValidationError):
@@ -62,7 +70,7 @@ class Stage:
     """
 
     domain: Shape
-    axes: tuple[int, ...] | None
+    axes: Axes
     roots: tuple[Root, ...]
     body: tuple[int, ...]
     leaves: tuple[int, ...]
@@ -70,10 +78,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Stages in order, and the values between them that need memory of their own."""
+    """Stages, and steps that are no loops, in order, and the values that they leave in memory."""
 
     program: Program
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage | Step, ...]
     buffers: tuple[int, ...]
 
 
@@ -81,7 +89,7 @@ def schedule(program: Program) -> Schedule:
     """Arrange a program in stages.
 
     Raises:
-        NotRenderableError: If an operator is a product, an indexing, or has no form in C.
+        NotRenderableError: If an operator has no form in C.
     """
     for step in program.steps:
         _check(step)
@@ -89,7 +97,7 @@ def schedule(program: Program) -> Schedule:
     scheduler.arrange()
     scheduler.stored |= scheduler.worth_storing()
     stages = scheduler.arrange()
-    if any(len(stage.body) > MOST_STEPS for stage in stages):
+    if any(len(stage.body) > MOST_STEPS for stage in scheduler.loops(stages)):
         raise NotRenderableError(
             f"op-tree: expected at most {MOST_STEPS} steps in one loop. Store some values in "
             "between."
@@ -99,7 +107,7 @@ def schedule(program: Program) -> Schedule:
 
 def _check(step: Step) -> None:
     operator = step.operator
-    moves = operator.kind == "view" or operator.name in (*ASSEMBLIES, "full")
+    moves = operator.kind in ("view", *OPERATIONS) or operator.name in (*ASSEMBLIES, "full")
     computes = bool(operator.c) and (operator.is_elementwise or operator.kind == "reduction")
     if not (moves or computes) or C_TYPES.get(step.dtype) not in FLOATING:
         raise NotRenderableError(
@@ -137,10 +145,10 @@ class _Scheduler:
         return step.operator.is_elementwise or step.operator.name == "full"
 
     def must_store(self, step: Step) -> Iterable[int]:
-        name = step.operator.name
-        if step.operator.kind == "view" and not self.is_inline(step.result):
+        name, kind = step.operator.name, step.operator.kind
+        if kind in OPERATIONS or (kind == "view" and not self.is_inline(step.result)):
             return [x for x in self.operands(step) if self.is_inline(x)]
-        if step.operator.kind == "reduction" and name != "sum":
+        if kind == "reduction" and name != "sum":
             # The compiler rounds an expression in different ways in different loops, and what is
             # compared with its maximum has to be the same number.
             return [x for x in self.operands(step) if self.is_inline(x) and len(self.users[x]) > 1]
@@ -179,51 +187,58 @@ class _Scheduler:
         known = [self.level[x] for x in body if x != value and x in self.stored]
         return max([0, *known, *(self.base_level(x) for x in leaves)])
 
-    def roots(self) -> Iterable[tuple[Root, int, Shape, tuple[int, ...] | None]]:
-        """Yield (root, the value that is evaluated, domain, reduced axes) in order."""
-        outputs: dict[int, list[int]] = defaultdict(list)
-        for index, value in enumerate(self.program.outputs):
-            outputs[value].append(index)
-        for value in range(self.first + len(self.program.steps)):
-            step = self.step(value)
-            roots = [Root(value, "output", index) for index in outputs[value]]
-            source, domain, axes = value, self.program.shape_of(value), None
-            if step is not None and step.operator.name in ASSEMBLIES:
-                for index, part in enumerate(self.operands(step)):
-                    shape = self.program.shape_of(part)
-                    yield Root(part, "part", index, value), part, shape, None
-            elif step is not None and step.operator.kind == "reduction":
-                (source,) = self.operands(step)
-                domain, axes = self.program.shape_of(source), step.params["axis"]
-                roots.append(Root(value, "value"))
-            elif value in self.stored:
-                roots.append(Root(value, "value"))
-            for root in roots:
-                yield root, source, domain, axes
+    def roots(self, value: int) -> Iterable[tuple[Root, int, Shape, Axes]]:
+        """Yield (root, the value that is evaluated, domain, reduced axes) for a value."""
+        step = self.step(value)
+        roots = [Root(value, "output", k) for k, x in enumerate(self.program.outputs) if x == value]
+        source, domain, axes = value, self.program.shape_of(value), None
+        if step is not None and step.operator.name in ASSEMBLIES:
+            for index, part in enumerate(self.operands(step)):
+                shape = self.program.shape_of(part)
+                yield Root(part, "part", index, value), part, shape, None
+        elif step is not None and step.operator.kind == "reduction":
+            (source,) = self.operands(step)
+            domain, axes = self.program.shape_of(source), step.params["axis"]
+            roots.append(Root(value, "value"))
+        elif value in self.stored:
+            roots.append(Root(value, "value"))
+        for root in roots:
+            yield root, source, domain, axes
 
-    def arrange(self) -> list[Stage]:
-        """Group all roots by level, domain and reduction."""
+    def arrange(self) -> list[Stage | Step]:
+        """Group all roots by level, domain and reduction, with the steps that are no loops."""
         self.level.clear()
         self.done.clear()
-        groups: dict[tuple[int, Shape], dict[tuple[int, ...] | None, list[Root]]] = {}
-        for root, source, domain, axes in self.roots():
-            level = self.level_of(source, domain)
-            if root.kind != "output":
-                owner = root.owner if root.kind == "part" else root.value
-                self.level[owner] = max(self.level.get(owner, 0), level)
-            groups.setdefault((level, domain), {}).setdefault(axes, []).append(root)
-        stages = []
-        for level, domain in sorted(groups, key=lambda key: key[0]):
-            group = groups[level, domain]
-            if None in group and len(group) > 1:  # what is only stored needs no loop of its own
-                first = next(axes for axes in group if axes is not None)
-                group[first] = group.pop(None) + group[first]
-            for axes, roots in group.items():
-                stages.append(self.stage(domain, axes, roots))
-                self.done.update(root.value for root in roots if root.kind == "value")
+        groups: dict[int, dict[Shape, dict[Axes, list[Root]]]] = defaultdict(dict)
+        alone: dict[int, list[Step]] = defaultdict(list)
+        for value in range(self.first + len(self.program.steps)):
+            step = self.step(value)
+            if step is not None and step.operator.kind in OPERATIONS:
+                self.level[value] = max(map(self.base_level, self.operands(step)))
+                alone[self.level[value]].append(step)
+            for root, source, domain, axes in self.roots(value):
+                level = self.level_of(source, domain)
+                if root.kind != "output":
+                    owner = root.owner if root.kind == "part" else root.value
+                    self.level[owner] = max(self.level.get(owner, 0), level)
+                groups[level].setdefault(domain, {}).setdefault(axes, []).append(root)
+        stages: list[Stage | Step] = []
+        for level in sorted({*groups, *alone}):
+            stages += alone[level]
+            for domain, group in groups[level].items():
+                stages += self.stages(domain, group)
         return stages
 
-    def stage(self, domain: Shape, axes: tuple[int, ...] | None, roots: list[Root]) -> Stage:
+    def stages(self, domain: Shape, group: dict[Axes, list[Root]]) -> Iterable[Stage]:
+        """Yield what computes a group of roots: a loop nest per set of axes."""
+        if None in group and len(group) > 1:  # what is only stored needs no loop of its own
+            first = next(axes for axes in group if axes is not None)
+            group[first] = group.pop(None) + group[first]
+        for axes, roots in group.items():
+            yield self.stage(domain, axes, roots)
+            self.done.update(root.value for root in roots if root.kind == "value")
+
+    def stage(self, domain: Shape, axes: Axes, roots: list[Root]) -> Stage:
         bodies: set[int] = set()
         leaves: set[int] = set()
         for root in roots:
@@ -243,7 +258,7 @@ class _Scheduler:
     def worth_storing(self) -> set[int]:
         """Return expensive values that several stages, or many places of one, would compute."""
         times: dict[int, float] = defaultdict(float)
-        for stage in self.arrange():
+        for stage in self.loops(self.arrange()):
             for value in stage.body:
                 step = self.step(value)
                 if step is not None and not step.operator.cheap:
@@ -257,9 +272,16 @@ class _Scheduler:
             if value in outputs or any(user.result not in often for user in self.users[value])
         }
 
-    def buffers(self, stages: list[Stage]) -> tuple[int, ...]:
-        """Return the values that a later stage, or a view, reads."""
-        read = {leaf for stage in stages for leaf in stage.leaves}
+    @staticmethod
+    def loops(stages: Iterable[Stage | Step]) -> list[Stage]:
+        return [stage for stage in stages if isinstance(stage, Stage)]
+
+    def buffers(self, stages: list[Stage | Step]) -> tuple[int, ...]:
+        """Return the values that a later stage, an operation or a view reads, or one writes."""
+        read = {leaf for stage in self.loops(stages) for leaf in stage.leaves}
+        for stage in stages:
+            if isinstance(stage, Step):
+                read |= {stage.result, *self.operands(stage)}
         for value in sorted(read | set(self.program.outputs), reverse=True):
             at = value
             step = self.step(at)

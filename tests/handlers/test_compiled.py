@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm.backend import Backend
-from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import NativeHandler, compiled_layout, compiler
+from brainstorm.errors import HandlerValidationError, ValidationError
+from brainstorm.handlers import NativeHandler, binding, compiler
 from brainstorm.handlers.compiled_layout import Layout
 from brainstorm.handlers.native import programs
 from brainstorm.handlers.native.programs import CompiledProgram
-from brainstorm.handlers.numpy_memory import address_of, overlap
+from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import (
     OPERATORS,
@@ -30,7 +30,7 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import NotRenderableError, schedule
-from tests.optree import integer_reductions, nan_cases
+from tests.optree import integer_reductions, nan_cases, operation_cases
 
 pytestmark = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: COMPILED OP-TREES ARE NOT TESTED"
@@ -63,6 +63,15 @@ def strided(rnd, shape, dtype, scale=2.0):
     return wide[..., ::2]
 
 
+class compiled(CompiledProgram):
+    """Computes a program with C."""
+
+    def __call__(self, inputs, outputs, accumulate=()):
+        flags = tuple(accumulate) or (False,) * len(outputs)
+        for call in self.calls(inputs, outputs, flags):
+            call()
+
+
 def compare(trees, bindings, accumulate=False, rtol=None, threads=2, rnd=None):
     """Run compiled and reference; also with strided outputs that are added to."""
     rnd = rnd or np.random.RandomState(0)
@@ -75,7 +84,7 @@ def compare(trees, bindings, accumulate=False, rtol=None, threads=2, rnd=None):
         before.append(out.copy())
         outputs.append(out)
     flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
-    CompiledProgram(program, threads)(inputs, outputs, flags)
+    compiled(program, threads)(inputs, outputs, flags)
     for out, old, add, expected in zip(
         outputs, before, flags, evaluate(trees, bindings), strict=True
     ):
@@ -105,7 +114,7 @@ def test_every_elementwise_operator_and_special_numbers():
         program = linearise(trees)
         inputs = [bindings[v] for v in program.inputs]
         outputs = [np.zeros(t.shape, t.dtype) for t in trees]
-        CompiledProgram(program)(inputs, outputs)
+        compiled(program)(inputs, outputs)
         tolerance = 2e-6 if dtype == np.float32 else 1e-13
         for name, out, expected in zip(
             ELEMENTWISE, outputs, evaluate(trees, bindings), strict=True
@@ -145,7 +154,7 @@ def into(threads):
     def compute(trees, bindings, dtypes):
         program = linearise(trees)
         outputs = [np.zeros(tree.shape, dtype) for tree, dtype in zip(trees, dtypes, strict=True)]
-        CompiledProgram(program, threads)([bindings[v] for v in program.inputs], outputs)
+        compiled(program, threads)([bindings[v] for v in program.inputs], outputs)
         return outputs
 
     return compute
@@ -155,7 +164,7 @@ def into(threads):
 @given(integer_reductions.arrays(), st.sampled_from([1, 2]))
 def test_reductions_of_integers_are_those_of_numpy(drawn, threads):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_layout, "PARALLEL_WORK", 1)
+        patch.setattr(binding, "PARALLEL_WORK", 1)
         integer_reductions.check(*drawn, into(threads))
 
 
@@ -232,7 +241,7 @@ def test_without_memory_for_chunks_there_is_one(monkeypatch):
 
     monkeypatch.setattr(programs, "render_kernel", without_memory)
     monkeypatch.setattr(programs, "_functions", {})
-    monkeypatch.setattr(compiled_layout, "PARALLEL_WORK", 1)
+    monkeypatch.setattr(binding, "PARALLEL_WORK", 1)
     a = np.random.RandomState(0).uniform(0, 2, (300, 70)).astype(np.float32)
     x = Variable(a.shape)
     compare([fn.sum(x), fn.sum(x, 0), fn.max(x), fn.max(x, 0)], {x: a}, rtol=1e-5)
@@ -264,9 +273,8 @@ def test_chunks_keep_all_threads_busy_and_no_more():
     found = {}
     for threads in (1, 2, 32, 64):
         layout = Layout(schedule(linearise(fn.sum(x, 0))), *arrays, [False], threads)
-        found[threads] = layout.arguments([address_of(a) for a in (*arrays[0], *arrays[1])])[1][
-            :2
-        ].tolist()
+        (part,) = layout.parts
+        found[threads] = part.numbers[:2].tolist()
     assert found == {1: [1, 1], 2: [2, 1], 32: [32, 7], 64: [64, 13]}
 
 
@@ -355,12 +363,56 @@ def test_random_trees_agree_with_the_reference(seed, dtype, accumulate):
     compare(trees, bindings, accumulate=[accumulate, False], rnd=rnd)
 
 
+# -- products and indexing, which are no loops -----------------------------------------------
+
+
+@pytest.mark.parametrize("name", operation_cases.CASES)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_products_and_indexing_stand_between_loops(name, accumulate):
+    trees, bindings = operation_cases.CASES[name](np.random.default_rng(1))
+    compare(trees, bindings, accumulate)
+    native, program = NativeHandler(seed=1), linearise(trees)
+    outputs = [np.ones(tree.shape, tree.dtype) for tree in trees]
+    native.run_program(
+        program, [bindings[v] for v in program.inputs], outputs, [accumulate] * len(trees)
+    )
+    for got, expected in zip(outputs, evaluate(trees, bindings), strict=True):
+        np.testing.assert_allclose(got, expected + accumulate, 2e-4, 2e-4)
+    assert native.memo.executors
+
+
+@pytest.mark.parametrize("name", operation_cases.IN_PLACE)
+def test_products_and_indexing_into_what_they_read(name):
+    x, function = Variable((6, 6)), operation_cases.IN_PLACE[name]
+    a = np.random.default_rng(1).normal(size=(6, 6)).astype(np.float32)
+    (expected,) = evaluate(function(x), {x: a})
+    compiled(linearise(function(x)))([a], [a])
+    np.testing.assert_allclose(a, expected, 1e-5)
+
+
+def test_products_of_integers_alone_are_left_to_numpy_which_is_exact():
+    x, a = Variable((1, 3), np.int64), np.full((1, 3), 2**30 + 1)
+    program, out = linearise(fn.dot(x, fn.transpose(x))), np.zeros((1, 1), np.int64)
+    with pytest.raises(NotRenderableError, match="no 'dot' in C of integers alone"):
+        compiled(program)([a], [out])
+    NativeHandler(seed=1).run_program(program, [a], [out], [False])
+    assert out == 3 * (2**30 + 1) ** 2
+
+
+def test_what_is_no_index_is_refused_there_too():
+    x, at = Variable((4, 3)), Variable((2,), np.int64)
+    with pytest.raises(ValidationError, match="expected indices from 0 to 3, got 1 to 4"):
+        compiled(linearise(fn.take(x, at)))(
+            [np.zeros((4, 3), np.float32), np.array([1, 4])], [np.zeros((2, 3), np.float32)]
+        )
+
+
 # -- memory ----------------------------------------------------------------------------------
 
 
 def test_in_place():
     x, y = Variable((40,)), Variable((40,))
-    run = CompiledProgram(linearise([x * 2 + y, x - y]))
+    run = compiled(linearise([x * 2 + y, x - y]))
     a, b = np.arange(40, dtype=np.float32), np.ones(40, np.float32)
     expected = a * 2 + b, a - b
     run([a, b], [a, b])
@@ -370,7 +422,7 @@ def test_in_place():
 @pytest.mark.parametrize("shift", [1, 3])
 def test_outputs_that_overlap_inputs_are_written_last(shift):
     x = Variable((3000,))
-    run = CompiledProgram(linearise([x + 1]))
+    run = compiled(linearise([x + 1]))
     memory = np.arange(3000 + shift, dtype=np.float32)
     expected = memory[:3000] + 1
     run([memory[:3000]], [memory[shift:]])
@@ -381,21 +433,21 @@ def test_transposed_and_reduced_into_itself():
     x = Variable((5, 5))
     a = np.arange(25, dtype=np.float32).reshape(5, 5)
     expected = a.T + 10
-    CompiledProgram(linearise([fn.transpose(x) + 10]))([a], [a])
+    compiled(linearise([fn.transpose(x) + 10]))([a], [a])
     np.testing.assert_array_equal(a, expected)
     expected = a / a.sum(0)
-    CompiledProgram(linearise([x / fn.sum(x, 0)]))([a], [a])
+    compiled(linearise([x / fn.sum(x, 0)]))([a], [a])
     np.testing.assert_allclose(a, expected, 1e-6)
     row = a[:1]
     expected = a.sum(0, keepdims=True) + row
-    CompiledProgram(linearise([fn.sum(x, 0)]))([a], [row], [True])
+    compiled(linearise([fn.sum(x, 0)]))([a], [row], [True])
     np.testing.assert_allclose(row, expected, 1e-6)
 
 
 def test_two_outputs_in_the_same_memory_are_written_in_order():
     x = Variable((4,))
     a, out = np.ones(4, np.float32), np.zeros(4, np.float32)
-    CompiledProgram(linearise([x + 1, x * 5]))([a], [out, out], accumulate=[False, True])
+    compiled(linearise([x + 1, x * 5]))([a], [out, out], accumulate=[False, True])
     np.testing.assert_array_equal(out, np.full(4, 7))
 
 
@@ -422,15 +474,15 @@ def test_work_in_place_on_one_step_of_a_sequence_needs_no_temporary(stride):
     assert overlap(a, out) == "same"
     program = linearise(trees)
     layout = Layout(schedule(program), [a, b], [out, other], [False, True], threads=1)
-    assert len(layout.loops) == 1
-    CompiledProgram(program)([a, b], [out, other], [False, True])
+    assert [len(part.loops) for part in layout.parts] == [1]
+    compiled(program)([a, b], [out, other], [False, True])
     np.testing.assert_allclose(memory[0], 3)
     np.testing.assert_allclose(memory[1], 1 + np.tanh(1), 1e-6)
 
 
 def test_strides_that_lead_nowhere_make_no_layout_of_their_own():
     x = Variable((1, 5))
-    run = CompiledProgram(linearise([x + 1]))
+    run = compiled(linearise([x + 1]))
     a, out = np.zeros(5, np.float32), np.zeros((1, 5), np.float32)
     for stride in (0, 3, 20, 96):  # 3 is no whole element
         run([with_stride(a, stride)], [out])
@@ -440,7 +492,7 @@ def test_strides_that_lead_nowhere_make_no_layout_of_their_own():
 
 def test_arrays_may_die_and_others_take_their_place():
     x = Variable((16,))
-    run = CompiledProgram(linearise([x * 3]))
+    run = compiled(linearise([x * 3]))
     for k in range(300):
         a, out = np.full(16, k, np.float32), np.zeros(16, np.float32)
         run([a], [out])
@@ -502,7 +554,7 @@ def test_a_forked_process_uses_one_thread():
 
 def test_wrong_shapes():
     x = Variable((3,))
-    run = CompiledProgram(linearise([x + 1]))
+    run = compiled(linearise([x + 1]))
     with pytest.raises(
         HandlerValidationError, match=r"inputs of shapes \[\(3,\)\], got \[\(4,\)\]"
     ):
@@ -512,16 +564,16 @@ def test_wrong_shapes():
 @pytest.mark.parametrize("dtype", ["float16", ">f4", ">i8"])
 def test_types_that_c_does_not_have(dtype):
     x = Variable((3,))
-    run = CompiledProgram(linearise([x + 1]))
+    run = compiled(linearise([x + 1]))
     with pytest.raises(NotRenderableError, match=f"no type in C for arrays of {dtype}"):
         run([np.zeros(3, dtype)], [np.zeros(3, np.float32)])
 
 
 def test_source_can_be_printed():
     x = Variable((3,))
-    run = CompiledProgram(linearise([x + 1]))
     arrays = [np.zeros(3, np.float32)], [np.zeros(3, np.float32)]
-    assert "const float v0 = (float)(r0 + ((float)1.0));" in run.source(*arrays)
+    text = CompiledProgram(linearise([x + 1])).source(*arrays)
+    assert "const float v0 = (float)(r0 + ((float)1.0));" in text
 
 
 # -- numbers ---------------------------------------------------------------------------------

@@ -387,9 +387,9 @@ def test_steps_of_a_loop_must_do_the_same_operations():
             handler.mult_st(2.0, x[t], y[t])
 
     text = (
-        "loop(steps, body): expected the same operations at every step, got mult_st (2,) (2,) at "
-        "step 1 and copy_to (2,) (2,) at step 3. A handler may do all steps as it does the first "
-        "ones: write a loop of Python."
+        "loop(steps, body): expected the same operations at every step, got mult_st () (2,) (2,) "
+        "at step 1 and copy_to (2,) (2,) at step 3. A handler may do all steps as it does the "
+        "first ones: write a loop of Python."
     )
     with pytest.raises(HandlerValidationError, match=f"^{re.escape(text)}$"):
         handler.loop(range(1, 6), body)

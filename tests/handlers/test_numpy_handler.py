@@ -232,7 +232,7 @@ def test_float32_stays_float32():
     handler = NumpyHandler(np.float32)
     [getattr(handler, name)(*arguments) for name, arguments in heavy_calls(handler)]
     held = handler._scratch._slots
-    assert {name for name, array in held.items() if array.dtype == np.float64} == {"total"}  # sums
+    assert not [name for name, array in held.items() if array.dtype == np.float64]
 
 
 @pytest.mark.parametrize(

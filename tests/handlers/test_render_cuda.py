@@ -83,9 +83,11 @@ def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
     flags = [accumulate] * len(outputs)
     layout = Layout(schedule(program), inputs, outputs, flags, threads=1)
-    pointers, numbers = layout.arguments([address_of(a) for a in (*inputs, *outputs)])
+    (part,) = layout.parts
+    addresses = layout.addresses([address_of(a) for a in (*inputs, *outputs)])
+    pointers, numbers = part.pointers(addresses), part.numbers
     p = n = 0
-    for loop, launch in zip(layout.loops, compiled(layout.loops, folder, index), strict=True):
+    for loop, launch in zip(part.loops, compiled(part.loops, folder, index), strict=True):
         launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
         p, n = p + loop.arrays, n + 2 + loop.extents + len(loop.constants)
     return outputs
@@ -158,7 +160,7 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
     for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
         program = linearise(tree)
         layout = Layout(schedule(program), [zeros], [zeros.copy()], [False], threads=1)
-        assert len(layout.loops) == count
+        assert [len(part.loops) for part in layout.parts] == [count]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +181,7 @@ def test_how_many_threads_there_are(axis, shape, expected):
     program = linearise(tree)
     arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
     layout = Layout(schedule(program), arrays[:1], arrays[1:], [False], threads=1)
-    (loop,) = layout.loops
-    sizes = layout.arguments([address_of(a) for a in arrays])[1][2 : 2 + loop.rank]
+    (part,) = layout.parts
+    (loop,) = part.loops
+    sizes = part.numbers[2 : 2 + loop.rank]
     assert blocks_of(loop, sizes.tolist()) == expected

@@ -1,11 +1,13 @@
 """Formulas: programs by shapes and types, through handlers."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
-from brainstorm.optree import formula, gradients
+from brainstorm.optree import Formula, formula, gradients
 from brainstorm.optree import functions as fn
 
 
@@ -79,3 +81,17 @@ def test_it_keeps_name_and_docstring():
 def test_a_wrong_number_of_arrays_names_the_formula():
     with pytest.raises(ValidationError, match=r"formula 'gated': missing .* 'gate'; got 1 arrays"):
         gated.program(np.zeros(2))
+
+
+def test_programs_are_called_as_their_formulas():
+    def _twice(x):
+        return formula(lambda x: x * 2)
+
+    x = np.zeros(3, np.float32)
+    names = [
+        formula(lambda x: x), Formula(lambda x: x, "copied"), formula(_twice), _twice(x),
+        formula(functools.partial(fn.sum, axis=0)),
+    ]  # fmt: skip
+    own = "test_programs_are_called_as_their_formulas"
+    assert [f.__name__ for f in names] == [own, "copied", "twice", "twice", "run_program"]
+    assert names[1].program(x).name == "copied"

@@ -197,6 +197,7 @@ def _at(function, axis=1):
 #: Operators in plain NumPy, which says what becomes of NaN.
 PLAIN = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
+    "fmod": np.fmod, "sin": np.sin, "cos": np.cos, "floor": np.floor,
     "maximum": np.maximum, "minimum": np.minimum, "eq": np.equal, "ne": np.not_equal,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "finite": np.isfinite, "neg": np.negative, "abs": np.abs, "sgn": np.sign, "rint": np.rint,

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from brainstorm.optree import Variable, gradients, linearise, register_operator, registry
+from brainstorm.optree import Step, Variable, gradients, linearise, register_operator, registry
 from brainstorm.optree import functions as fn
 from brainstorm.optree.collapse import collapse
 from brainstorm.optree.loops import Line, Loop, Read, Write, line_of, render_body
@@ -123,12 +123,11 @@ def test_what_is_compared_with_its_maximum_is_computed_once():
     assert names == ["mul"]
 
 
-@pytest.mark.parametrize(
-    "tree", [x @ fn.transpose(x), fn.take(x, Variable((2,), np.int64), 0)], ids=["dot", "take"]
-)
-def test_no_loop_for_products_and_indexing(tree):
-    with pytest.raises(NotRenderableError, match="no loop in C for the operator .* NumPy executor"):
-        schedule(linearise(tree))
+def test_products_and_indexing_stand_between_stages_and_what_surrounds_them_is_one_loop_each():
+    x, at = Variable((4, 3)), Variable((2,), np.int64)
+    tree = fn.tanh(fn.take(fn.exp(x) * 2 @ fn.transpose(x), at, 0) + 1) * 3
+    names = [s.operator.name if isinstance(s, Step) else len(s.body) for s in stages(tree)]
+    assert names == [2, "dot", "take", 3]
 
 
 def test_no_loop_for_operators_without_c(monkeypatch):

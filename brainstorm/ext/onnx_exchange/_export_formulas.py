@@ -18,10 +18,11 @@ __all__ = ["activate", "compute"]
 
 #: Operators that ONNX has under another name.
 _NAMES = {
-    "abs": "Abs", "add": "Add", "div": "Div", "dot": "MatMul", "erf": "Erf", "exp": "Exp",
-    "log": "Log", "maximum": "Max", "minimum": "Min", "mul": "Mul", "neg": "Neg", "pow": "Pow",
-    "relu": "Relu", "rint": "Round", "sgn": "Sign", "sig": "Sigmoid", "softplus": "Softplus",
-    "sqrt": "Sqrt", "sub": "Sub", "tanh": "Tanh",
+    "abs": "Abs", "add": "Add", "cos": "Cos", "div": "Div", "dot": "MatMul", "erf": "Erf",
+    "exp": "Exp", "floor": "Floor", "log": "Log", "maximum": "Max", "minimum": "Min",
+    "mul": "Mul", "neg": "Neg", "pow": "Pow", "relu": "Relu", "rint": "Round", "sgn": "Sign",
+    "sig": "Sigmoid", "sin": "Sin", "softplus": "Softplus", "sqrt": "Sqrt", "sub": "Sub",
+    "tanh": "Tanh",
 }  # fmt: skip
 
 _COMPARISONS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import weakref
@@ -14,9 +15,10 @@ from brainstorm.errors import HandlerValidationError, MissingDependencyError
 from brainstorm.handlers.lowering import Memo
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
-from brainstorm.handlers.native.programs import CompiledProgram
+from brainstorm.handlers.native.products import build_stacked
+from brainstorm.handlers.native.programs import CompiledProgram, numpy_calls
 from brainstorm.handlers.numpy_memory import out_of_memory, reserved
-from brainstorm.optree import Formula, Program
+from brainstorm.optree import Formula, Program, Step
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
@@ -106,16 +108,25 @@ class Lane(Primitives):
     def _execute(self, program: Program) -> CompiledProgram | None:
         workspace = functools.partial(self.workspace, "formulas")
         try:
-            return CompiledProgram(program, self.threads, self.allocate, workspace)
+            return CompiledProgram(
+                program, self.threads, self.allocate, workspace, self._operations
+            )
         except NotRenderableError as error:
             self._refuse(error)
             return None
 
+    def _operations(self, step: Step, *arrays: Array) -> list[Any]:
+        """Return the calls of a step of a program that is no loop."""
+        if step.operator.name == "dot":
+            with contextlib.suppress(UnsupportedError):
+                return build_stacked(self, *arrays)
+        return numpy_calls(step, *arrays)
+
     def _build(self, executor: CompiledProgram, *given: Any) -> list[Any] | None:
         self.check_writable("run_program(program, inputs, outputs, accumulate)", given[1])
         try:
-            with out_of_memory("run_program"):
-                return [executor.kernel(*given)]
+            with out_of_memory(executor.program.name):
+                return executor.calls(*given)
         except (NotRenderableError, MissingDependencyError) as error:
             self._refuse(error)
             return None

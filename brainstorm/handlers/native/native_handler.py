@@ -209,8 +209,6 @@ class NativeHandler(Lowering, NumpyHandler):
         else:
             self.execute((loop,), loop.name)
 
-    zeros = NumpyHandler.zeros
-
     # -- products ----------------------------------------------------------------------------
 
     dot_mm = lowered("dot_mm", functools.partial(products.build_dot, add=False))
@@ -234,8 +232,3 @@ class NativeHandler(Lowering, NumpyHandler):
     maxpool2d_backward_batch = lowered("maxpool2d_backward_batch", pooling.build_maximum_deltas)
     avgpool2d_forward_batch = lowered("avgpool2d_forward_batch", pooling.build_average)
     avgpool2d_backward_batch = lowered("avgpool2d_backward_batch", pooling.build_average_deltas)
-
-
-# What is a formula, or a composition of others, is that here too: it is compiled.
-for _name in Handler.operations().keys() - Handler.__abstractmethods__ - vars(NativeHandler).keys():
-    setattr(NativeHandler, _name, getattr(Handler, _name))

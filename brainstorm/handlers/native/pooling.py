@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.compiled_layout import PARALLEL_WORK
+from brainstorm.handlers.binding import PARALLEL_WORK
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.kernels import kernel_call
 from brainstorm.handlers.native.library import UnsupportedError

@@ -35,6 +35,7 @@ __all__ = [
     "build_dot",
     "build_pack",
     "build_packed",
+    "build_stacked",
     "has_half_products",
 ]
 
@@ -119,6 +120,14 @@ def build_batched(
     a = a.transpose(1, 2, 0) if transa else a.transpose(1, 0, 2)
     b = b.transpose(1, 2, 0) if transb else b.transpose(1, 0, 2)
     return _build(primitives, a, b, out.transpose(1, 0, 2), None, False, None)
+
+
+def build_stacked(primitives: Primitives, a: Array, b: Array, out: Array) -> list[Call]:
+    """Return the calls for ``out = a @ b`` of matrices, or of stacks with as many each."""
+    stacks = {array.shape[:-2] for array in (a, b, out)}
+    if len(stacks) > 1 or out.ndim > 3:
+        raise UnsupportedError("these are no stacks of one length")
+    return _build(primitives, a, b, out, None, False, None)
 
 
 def _build(

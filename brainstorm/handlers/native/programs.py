@@ -1,7 +1,4 @@
-"""The compiled executor: a program as C, run on NumPy arrays.
-
-    run = CompiledProgram(linearise([loss, *gradients]))
-    run([x, w], [loss_array, dw_array], accumulate=[False, True])
+"""Programs as calls: loops in C, and between them what is no loop.
 
 Everything that depends on shapes, strides and types is worked out once per layout of the arrays.
 Kernels are shared by all programs of the same structure.
@@ -9,59 +6,109 @@ Kernels are shared by all programs of the same structure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from brainstorm.handlers import compiler
+from brainstorm.handlers.compiled_layout import Loops
 from brainstorm.handlers.native.calls import Kernel
-from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
 from brainstorm.handlers.program_layouts import ProgramLayouts
 from brainstorm.optree.loops import Loop
+from brainstorm.optree.program import Program, Step
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.utils import Array
 
-__all__ = ["CompiledProgram"]
+__all__ = ["CompiledProgram", "numpy_calls"]
 
 #: Loops to the address of their kernel.
 _functions: dict[tuple[Loop, ...], int] = {}
 
 
-class CompiledProgram(ProgramLayouts):
-    """Executes a program with compiled loops; not for several Python threads at a time.
+def numpy_calls(step: Step, *arrays: Array) -> list[Callable[[], None]]:
+    """Return the call of NumPy's function for a step that is no loop.
 
-    Results are the same bits for the same number of threads; see `ProgramLayouts`.
+    Args:
+        step: The step.
+        *arrays: Its operands, and where the result is written.
+    """
+    *operands, out = arrays
+    call = functools.partial(_quietly, step.operator.numpy, *operands, out=out, **step.params)
+    return [call]
+
+
+def _quietly(function: Any, *operands: Array, **options: Any) -> None:
+    with np.errstate(all="ignore"):
+        function(*operands, **options)
+
+
+class CompiledProgram(ProgramLayouts):
+    """Turns a program and arrays into calls; not for several Python threads at a time.
+
+    Results are the same bits for the same number of threads.
+
+    Args:
+        program: The program.
+        threads: See `ProgramLayouts`.
+        new: See `Layout`.
+        workspace: See `Layout`.
+        operation: Returns the calls for a step that is no loop, as `numpy_calls` does.
     """
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: Sequence[bool] = ()
+    def __init__(
+        self,
+        program: Program,
+        threads: int | None = None,
+        new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
+        workspace: Callable[[int], np.ndarray] | None = None,
+        operation: Callable[..., list[Any]] = numpy_calls,
     ) -> None:
-        """Compute the outputs, as if every input were read before any output is written.
+        super().__init__(program, threads, new, workspace)
+        self._operation = operation
+
+    def calls(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: tuple[bool, ...]
+    ) -> list[Any]:
+        """Return what computes the outputs, as if all inputs were read before any is written.
 
         Args:
             inputs: One array per input of the program, of its shape.
             outputs: One array per output.
-            accumulate: For each output, whether to add to what is in it; nothing: to none.
+            accumulate: For each output, whether to add to what is in it.
 
         Raises:
             HandlerValidationError: If an array has another shape.
             MissingDependencyError: If there is no compiler.
             NotRenderableError: If an array's element type is none of C's.
         """
-        self.kernel(inputs, outputs, tuple(accumulate) or (False,) * len(outputs))()
-
-    def kernel(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: tuple[bool, ...]
-    ) -> Kernel:
-        """Return the call that does that; see `layout`."""
-        addresses = [address_of(array) for array in (*inputs, *outputs)]
-        layout = self.layout(inputs, outputs, accumulate, addresses)
-        if layout.loops not in _functions:
-            source = render_kernel(layout.loops, "kernel")
-            _functions[layout.loops] = compiler.load(source, "kernel")
-        arguments = layout.arguments(addresses)
-        return Kernel(_functions[layout.loops], *arguments, layout.buffers, "run_program")
+        given = [address_of(array) for array in (*inputs, *outputs)]
+        layout = self.layout(inputs, outputs, accumulate, given)
+        addresses = layout.addresses(given)
+        calls: list[Any] = []
+        for part in layout.parts:
+            if isinstance(part, Loops):
+                function, pointers = _function(part.loops), part.pointers(addresses)
+                calls.append(
+                    Kernel(function, pointers, part.numbers, layout.buffers, self.program.name)
+                )
+            else:
+                for call in self._operation(part.step, *part.views(addresses)):
+                    call.keep = (getattr(call, "keep", ()), layout.buffers)
+                    calls.append(call)
+        return calls
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
-        """Return the C text for arrays like these."""
-        addresses = [address_of(array) for array in (*inputs, *outputs)]
-        layout = self.layout(inputs, outputs, (False,) * len(outputs), addresses)
-        return render_kernel(layout.loops, "kernel")
+        """Return the C text for arrays like these: of one kernel after the other."""
+        given = [address_of(array) for array in (*inputs, *outputs)]
+        parts = self.layout(inputs, outputs, (False,) * len(outputs), given).parts
+        kernels = [part.loops for part in parts if isinstance(part, Loops)]
+        return "\n".join(render_kernel(loops, "kernel") for loops in kernels)
+
+
+def _function(loops: tuple[Loop, ...]) -> int:
+    if loops not in _functions:
+        _functions[loops] = compiler.load(render_kernel(loops, "kernel"), "kernel")
+    return _functions[loops]

@@ -1,13 +1,8 @@
-// Element-wise arithmetic that op-trees do not have.
+// What op-trees have no type for.
 
 #define EACH(i, count) \
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
          i += gridDim.x * blockDim.x)
-
-extern "C" __global__ void modulo(const float *a, const float *b, float *out, int count)
-{
-    EACH(i, count) out[i] = fmodf(a[i], b[i]);
-}
 
 // Round floats (n0, n1, n2), whose last axis is contiguous, to bfloat16 in rows of `width`.
 extern "C" __global__ void to_bfloat16(const float *source, unsigned short *target, int n0, int n1,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any, NoReturn
 
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.numpy_memory import array_at
 from brainstorm.handlers.pycuda.dlpack import KDL_CUDA, capsule
 from brainstorm.handlers.pycuda.driver import Device, Memory
 
@@ -23,7 +23,7 @@ class DeviceArray:
 
     Args:
         device: Where it is.
-        memory: What it is a part of, which it keeps.
+        memory: What it is a part of, which it keeps; None: somebody else does.
         shadow: A NumPy array with its address, shape, strides and dtype. NumPy must not read it.
 
     Attributes:
@@ -48,8 +48,9 @@ class DeviceArray:
         "strides",
     )
 
-    def __init__(self, device: Device, memory: Memory, shadow: np.ndarray) -> None:
-        self.device, self.memory, self.shadow = device, memory, shadow
+    def __init__(self, device: Device, memory: Memory | None, shadow: np.ndarray) -> None:
+        self.device, self.shadow = device, shadow
+        self.memory: Any = memory
         self.shape, self.dtype, self.strides = shadow.shape, shadow.dtype, shadow.strides
         self.size, self.ndim = shadow.size, shadow.ndim
         self.address: int = shadow.__array_interface__["data"][0]
@@ -68,15 +69,7 @@ class DeviceArray:
     @classmethod
     def at(cls, device: Device, memory: Memory, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """Return an array at the beginning of some memory."""
-        # NumPy then counts strides, and keeps the memory; it must never read.
-        described = {
-            "data": (memory.address or 256, False),
-            "shape": shape,
-            "typestr": np.dtype(dtype).str,
-            "version": 3,
-        }
-        shadow = np.asarray(types.SimpleNamespace(__array_interface__=described, memory=memory))
-        return cls(device, memory, shadow)
+        return cls(device, memory, array_at(memory.address or 256, shape, dtype, owner=memory))
 
     # -- views -------------------------------------------------------------------------------
 

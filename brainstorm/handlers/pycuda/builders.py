@@ -1,4 +1,4 @@
-"""Products, remainders, rows of tables and sequences: arguments to launches.
+"""Products, rows of tables and sequences: arguments to launches.
 
 A function builds the operation of its name.
 """
@@ -14,11 +14,6 @@ from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.images import biased
 
 __all__ = ["add_picked"]
-
-
-def modulo_tt(build: Building, a: Any, b: Any, out: Any) -> None:
-    target = build.target(out)
-    build.kernel("modulo", out.size, build.dense(a), build.dense(b), target, out.size)
 
 
 def dot_mm(

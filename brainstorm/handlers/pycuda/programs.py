@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.handlers.compiled_layout import Loops
 from brainstorm.handlers.program_layouts import ProgramLayouts
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.indexing import build_step
 from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.optree.loops import Loop
@@ -29,8 +31,6 @@ class DeviceProgram(ProgramLayouts):
         program: The program.
         device: Where it runs.
 
-    Raises:
-        NotRenderableError: The program has products or indexing.
     """
 
     def __init__(self, program: Program, device: Device) -> None:
@@ -46,16 +46,26 @@ class DeviceProgram(ProgramLayouts):
             HandlerValidationError: An array has another shape than the program.
         """
         read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
-        addresses = [array.address for array in (*inputs, *outputs)]
-        layout = self.layout(read, written, tuple(map(bool, accumulate)), addresses)
-        pointers, numbers = layout.arguments(addresses)
+        given = [array.address for array in (*inputs, *outputs)]
+        layout = self.layout(read, written, tuple(map(bool, accumulate)), given)
+        addresses = layout.addresses(given)
+        for part in layout.parts:
+            if isinstance(part, Loops):
+                self._collect_loops(build, part, part.pointers(addresses), layout)
+            else:
+                views = part.views(addresses)
+                build.kept.append(layout.buffers)
+                arrays = (DeviceArray(self._device, None, view) for view in views)
+                build_step(build, part.step, *arrays)
+
+    def _collect_loops(self, build: Any, part: Loops, pointers: np.ndarray, keep: Any) -> None:
         p = n = 0
-        for loop in layout.loops:
+        for loop in part.loops:
             # Threads and chunks are for the CPU.
             n, end = n + 2, n + 2 + loop.extents
             stop = end + len(loop.constants)
-            given = pointers[p : p + loop.arrays], numbers[n:end], numbers[end:stop]
-            build.launches.append(self._launch(loop, *given, layout))
+            given = pointers[p : p + loop.arrays], part.numbers[n:end], part.numbers[end:stop]
+            build.launches.append(self._launch(loop, *given, keep))
             p, n = p + loop.arrays, stop
 
     def _launch(

@@ -20,7 +20,6 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.compilers import find_compiler
-from brainstorm.handlers.pycuda.composed import ComposedProgram, is_composed
 from brainstorm.handlers.pycuda.cudnn import Cudnn
 from brainstorm.handlers.pycuda.driver import Device, Memory, load_driver
 from brainstorm.handlers.pycuda.graphs import Graph
@@ -157,8 +156,10 @@ class PyCudaHandler(Lowering):
             building.finish()
         return [building]
 
-    def _build_program(self, made: DeviceProgram | ComposedProgram, *given: Any) -> list[Building]:
-        return self._build_calls("run_program", lambda building: made.collect(building, *given), {})
+    def _build_program(self, made: DeviceProgram, *given: Any) -> list[Building]:
+        return self._build_calls(
+            made.program.name, lambda building: made.collect(building, *given), {}
+        )
 
     def new_lane(self) -> Any:
         return types.SimpleNamespace(clear=self._forget, version=0)
@@ -200,11 +201,9 @@ class PyCudaHandler(Lowering):
             functions += [Graph(self._device, kept)] if is_graph else kept
         return functions
 
-    def _execute_program(self, program: Program) -> DeviceProgram | ComposedProgram:
+    def _execute_program(self, program: Program) -> DeviceProgram:
         """Return what turns a program into launches."""
         with self._device.lock:
-            if is_composed(program):
-                return ComposedProgram(program, self)
             return DeviceProgram(program, self._device)
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:

@@ -203,13 +203,13 @@ def test_op_trees_are_compiled_and_go_with_their_program():
 
 @pytest.mark.parametrize("compiler_there", [False, pytest.param(True, marks=needs_compiler)])
 def test_op_trees_that_numpy_runs(monkeypatch, tmp_path, compiler_there):
-    handler, x, y = NativeHandler(seed=1), Variable((5, 5)), Variable((5, 5))
-    tree = fn.dot(x, y)  # products are not rendered
+    handler, (x, y) = NativeHandler(seed=1), (Variable((5, 5), np.int32) for _ in range(2))
+    tree = fn.dot(x, y)  # which is exact
     if not compiler_there:
         monkeypatch.setenv("CC", "no-such-compiler-here")
         monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
         tree = x - y * 17.25
-    a, b = np.full((2, 5, 5), 3, np.float32)
+    a, b = np.full((2, 5, 5), 3, np.int32)
     out, program = run(handler, tree, a, b)
     np.testing.assert_allclose(out, a @ b if compiler_there else a - b * 17.25)
     with handler.tracing() as trace:
@@ -221,11 +221,11 @@ def test_op_trees_that_numpy_runs(monkeypatch, tmp_path, compiler_there):
 
 @needs_compiler
 def test_formulas_of_networks_that_numpy_runs_are_named_too():
-    handler, x = NativeHandler(seed=1), Variable((5, 5))
+    handler, x = NativeHandler(seed=1), Variable((5, 5), np.int32)
     handler.running.lane = handler.new_lane()  # as while a network computes
-    run(handler, fn.dot(x, x), np.ones((5, 5), np.float32))
+    run(handler, fn.dot(x, x), np.ones((5, 5), np.int32))
     handler.running.lane = None
-    assert "; others on numpy (op-tree: there is no loop in C" in handler.info()["op-trees"]
+    assert "; others on numpy (op-tree: there is no 'dot' in C" in handler.info()["op-trees"]
 
 
 # -- traces --------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_without_memory_between_the_stages_of_a_formula(native, monkeypatch):
     x, out = np.ones((4, 5), np.float32), np.zeros((4, 5), np.float32)
     with monkeypatch.context() as patch:
         patch.setattr(compiled_layout.Layout, "__init__", no_memory)
-        with pytest.raises(OutOfMemoryError, match=r"^run_program: there is no memory .* smaller"):
+        with pytest.raises(OutOfMemoryError, match=r"^softmax_m: there is no memory .* smaller"):
             native.softmax_m(x, out)
     native.softmax_m(x, out)
     np.testing.assert_allclose(out, 0.2, 1e-6)

@@ -13,7 +13,8 @@ from brainstorm.handlers import lowering
 from brainstorm.handlers.pycuda import launches, modules, programs
 from brainstorm.optree import Variable, evaluate, formula, gradients, linearise
 from brainstorm.optree import functions as fn
-from tests.optree import integer_reductions
+from tests.optree import integer_reductions, operation_cases
+from tests.optree.operation_cases import variables
 from tests.optree.test_random_trees import grown
 
 
@@ -42,11 +43,6 @@ def test_random_trees_and_their_gradients(seed, handler):
     tree, _, bindings = grown(seed)
     trees = [tree, *gradients(tree, list(bindings))]
     check(handler, trees, bindings, bool(seed % 2))
-
-
-def variables(rng, *shapes):
-    found = [Variable(shape, np.float32, f"x{i}") for i, shape in enumerate(shapes)]
-    return found, {v: rng.normal(size=v.shape).astype(np.float32) for v in found}
 
 
 REDUCTIONS = {"sum": fn.sum, "max": fn.max, "min": fn.min, "argmax": fn.argmax, "mean": fn.mean}
@@ -150,44 +146,11 @@ def test_sums_do_not_depend_on_which_block_is_the_last(sums, shim):
         assert sums() == expected
 
 
-PRODUCTS = {
-    "matrices": lambda x, y: fn.dot(fn.tanh(x[0]), fn.transpose(y[0])),
-    "stacks": lambda x, y: fn.dot(x, fn.transpose(y, (0, 2, 1))),
-    "one for all": lambda x, y: fn.dot(x, fn.transpose(y[0])) + 1.0,
-    "in a row": lambda x, y: fn.dot(fn.tanh(fn.dot(x, fn.transpose(y, (0, 2, 1)))), y * y),
-}
-
-
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_products_and_their_gradients(name, handler, rng):
-    (x, y), bindings = variables(rng, (3, 4, 5), (3, 4, 5))
-    tree = PRODUCTS[name](x, y)
-    check(handler, [tree, *gradients(tree, [x, y])], bindings)
-    check(handler, [tree, tree * 2.0, x], bindings, accumulate=True)
-
-
-def test_products_of_more_axes(handler, rng):
-    (x, y), bindings = variables(rng, (2, 3, 4, 5), (3, 5, 2))
-    check(handler, [fn.dot(x, y), *gradients(fn.dot(x, y), [x, y])], bindings)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_indexing_and_its_gradients(axis, handler, rng):
-    (x,), bindings = variables(rng, (4, 3, 5))
-    indices = Variable((2, 3), np.float32, "indices")
-    picks = Variable(tuple(2 if i == axis else n for i, n in enumerate(x.shape)), np.int64, "picks")
-    size = x.shape[axis]
-    bindings[indices] = rng.integers(0, size, indices.shape).astype(np.float32)
-    bindings[picks] = rng.integers(0, size, picks.shape)
-    taken, gathered = fn.take(x, indices, axis), fn.gather(fn.tanh(x), picks, axis)
-    trees = [taken, gathered, *gradients(fn.sum(taken) + fn.sum(gathered * 3.0), [x])]
-    check(handler, trees, bindings)
-
-
-def test_one_hot_vectors(handler, rng):
-    indices = Variable((4, 1, 3), np.float32, "indices")
-    bindings = {indices: rng.integers(0, 5, (4, 1, 3)).astype(np.float32)}
-    check(handler, [fn.onehot(indices, 1, 5) * 2.0], bindings)
+@pytest.mark.parametrize("name", operation_cases.CASES)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_products_and_indexing(name, accumulate, handler, rng):
+    trees, bindings = operation_cases.CASES[name](rng)
+    check(handler, trees, bindings, accumulate)
 
 
 def test_products_in_double_precision_are_refused(handler):
@@ -204,9 +167,10 @@ def test_outputs_may_overlap_inputs(handler, rng):
     x = handler.create_from_numpy(values)
     handler.compute(formula(lambda a: a + 1.0), [x[:5]], [x[1:]])
     np.testing.assert_array_equal(x[1:].get(), values[:5] + 1)
-    x = handler.create_from_numpy(values)
-    handler.compute(formula(lambda a: fn.dot(a, a)), [x], [x])
-    np.testing.assert_allclose(x.get(), values @ values, rtol=1e-4, atol=1e-5)
+    for function in operation_cases.IN_PLACE.values():
+        x, a = handler.create_from_numpy(values), Variable((6, 6))
+        handler.compute(formula(function), [x], [x])
+        np.testing.assert_allclose(x.get(), *evaluate(function(a), {a: values}), 1e-4, 1e-5)
 
 
 def test_wrong_shapes(handler):

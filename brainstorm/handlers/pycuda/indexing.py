@@ -1,0 +1,102 @@
+"""Products and indexing in op-trees: arguments to launches.
+
+A function builds the operator of its name.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.builders import add_picked
+from brainstorm.handlers.pycuda.building import Building
+from brainstorm.optree import Step, formula
+from brainstorm.optree import functions as fn
+
+__all__ = ["build_step"]
+
+_classes = formula(lambda indices, classes: fn.equal(indices, classes))
+
+
+def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
+    """Add a step that is no loop.
+
+    Args:
+        build: Collects launches.
+        step: The step.
+        *arrays: Its operands, and where the result is written.
+
+    Raises:
+        HandlerValidationError: It computes in float64.
+    """
+    if step.dtype != np.float32:
+        raise HandlerValidationError(
+            f"op-tree on a GPU: expected float32 for the operator {step.operator.name!r}, "
+            f"got {step.dtype}. Compute it on the CPU, or with float32 arrays."
+        )
+    _STEPS[step.operator.name](build, *arrays, **step.params)
+
+
+def _dot(build: Building, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> None:
+    ahead = out.shape[:-2]
+    stacks = [a.broadcast_to((*ahead, *a.shape[-2:])) for a in (x, y)]
+    for place in np.ndindex(*ahead[:-1]):
+        build.product(stacks[0][place], stacks[1][place], out[place])
+
+
+def _sizes(shape: tuple[int, ...], axis: int, count: int = 1) -> tuple[int, int]:
+    """Return how many elements lie before some axes, and behind them."""
+    return math.prod(shape[:axis]), math.prod(shape[axis + count :])
+
+
+def _as_indices(build: Building, indices: DeviceArray) -> DeviceArray:
+    if indices.dtype == np.float32:
+        return build.dense(indices)
+    converted = build.temporary(indices.shape)
+    build.copy(indices, converted)
+    return converted
+
+
+def _take(build: Building, x: Any, indices: Any, out: Any, axis: int, each: int = 0) -> None:
+    inner = _sizes(x.shape, axis)[1]
+    picks = out.shape[axis] if each else indices.size
+    sizes = (out.size, x.shape[axis], picks, inner, each)
+    build.kernel("take_rows", out.size, build.dense(x), _as_indices(build, indices), out, *sizes)
+
+
+def _gather(build: Building, x: Any, indices: Any, out: Any, axis: int) -> None:
+    _take(build, x, indices, out, axis, each=1)
+
+
+def _put(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
+    inner = _sizes(values.shape, axis, indices.ndim)[1]
+    build.clear(out)
+    add_picked(build, build.dense(values), _as_indices(build, indices), out, size, inner)
+
+
+def _scatter(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
+    outer, inner = _sizes(values.shape, axis)
+    build.clear(out)
+    sizes = (outer * inner, size, values.shape[axis], inner)
+    picked = _as_indices(build, indices)
+    build.kernel("scatter_each", outer * inner, build.dense(values), picked, out, *sizes)
+
+
+def _onehot(build: Building, indices: Any, out: Any, axis: int, size: int) -> None:
+    counting = build.constant(build.handler._counting(size))
+    classes = counting.reshape((size, *(1,) * (out.ndim - axis - 1)))
+    build.program(_classes, [_as_indices(build, indices), classes], [out])
+
+
+_STEPS: dict[str, Any] = {
+    "dot": _dot,
+    "take": _take,
+    "gather": _gather,
+    "put": _put,
+    "scatter": _scatter,
+    "onehot": _onehot,
+}
