@@ -10,8 +10,10 @@ import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.compiled_layout import Layout, Loops
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel
-from brainstorm.optree import Formula, formula
+from brainstorm.handlers.pycuda.rows import grouped, walks_of
+from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS
 from brainstorm.optree.loops import Loop
@@ -32,7 +34,7 @@ def kernel_sources() -> dict[str, str]:
     """
     written = {file: f"{CUDA_HEAD}\n{file_source(file)}" for file in FILES}
     for index in ("int", "ptrdiff_t"):
-        kernels = {loop_kernel(loop, index).source for loop in _loops()}
+        kernels = {loop_kernel(loops, index).source for loops in _kernels()}
         written[f"op_trees_{index}"] = "\n".join([CUDA_HEAD, *sorted(kernels)])
     return written
 
@@ -59,20 +61,25 @@ def _formulas() -> Iterator[Formula]:
     yield formula(lambda x: x)
 
 
-def _loops() -> Iterator[Loop]:
+def _kernels() -> Iterator[tuple[Loop, ...]]:
     for dtype in (np.float32, np.float64):
         x = np.zeros(_SHAPE, dtype)
         for its_formula in _formulas():
             program = its_formula.program(x)
             outputs: list[Any] = [np.zeros(program.shape_of(v), dtype) for v in program.outputs]
             for accumulate in (False, True):
-                yield from _loops_of(Layout(schedule(program), [x], outputs, [accumulate], 1))
+                yield from _kernels_of(program, x, outputs, accumulate)
     for kind in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64"):
         x = np.zeros(_SHAPE, kind)
-        program = formula(lambda x: x).program(x)
-        yield from _loops_of(Layout(schedule(program), [x], [np.zeros(_SHAPE, "f4")], [False], 1))
+        yield from _kernels_of(formula(lambda x: x).program(x), x, [np.zeros(_SHAPE, "f4")], False)
 
 
-def _loops_of(layout: Layout) -> Iterator[Loop]:
+def _kernels_of(
+    program: Program, x: np.ndarray, outputs: list[Any], accumulate: bool
+) -> Iterator[tuple[Loop, ...]]:
+    layout = Layout(schedule(program), [x], outputs, [accumulate], 1)
+    addresses = layout.addresses([address_of(array) for array in (x, *outputs)])
     for part in layout.parts:
-        yield from part.loops if isinstance(part, Loops) else ()
+        walks = walks_of(part, part.pointers(addresses)) if isinstance(part, Loops) else ()
+        for group in grouped(list(walks)):
+            yield tuple(walk.loop for walk in group)

@@ -43,7 +43,7 @@ def _sinusoids(steps: int, size: int, dtype: Any) -> np.ndarray:
     return np.sin(angles).astype(dtype)
 
 
-_repeated = Formula(lambda target, source: fn.broadcast_to(source, target.shape), "fill_sinusoids")
+_sum = Formula(lambda x, table: x + table, "add_sinusoids")
 
 
 class SequenceOperations(abc.ABC):
@@ -91,15 +91,15 @@ class SequenceOperations(abc.ABC):
 
     # -- time --------------------------------------------------------------------------------
 
-    @operation("-> out(T,B,N)", derived=True)
-    def fill_sinusoids(self: Any, out: Array) -> None:
-        """out[t, b, 2i] = sin(t / 10000 ** (2i / N)), and out[t, b, 2i + 1] = cos of the same."""
+    @operation("x(T,B,N) ~> out(T,B,N)", derived=True)
+    def add_sinusoids(self: Any, x: Array, out: Array) -> None:
+        """out[t, b, 2i] = x[t, b, 2i] + sin(t / 10000 ** (2i / N)); 2i + 1 has cos instead."""
         steps, _, size = out.shape
         most = 1 << steps.bit_length()  # few tables serve every T
         table = self._constant(
             ("sinusoids", most, size), lambda: _sinusoids(most, size, self.dtype)
         )
-        self.compute(_repeated, (out, table[:steps]), (out,))
+        self.compute(_sum, (x, table[:steps]), (out,))
 
     @operation("x(T,B,*S) mask(T,B,1)? -> out(T,B,*S)+add")
     def reverse_time(self, x: Array, mask: Array | None, out: Array, add: bool = False) -> None:

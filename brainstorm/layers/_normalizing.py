@@ -59,23 +59,17 @@ def normalization(mean: Mean, epsilon: float, centers: bool) -> Formula:
 
 
 @functools.cache
-def normalization_deltas(mean: Mean, centers: bool) -> Formula:
-    """Return the formula of the delta of x."""
-    return formula(
-        lambda dy, x_hat, sigma, gamma: uncorrelated(dy * gamma, x_hat, mean, centers) / sigma
-    )
-
-
-@functools.cache
-def normalization_gradients(centers: bool) -> Formula:
-    """Return the formula of the gradients of gamma and, if it centers, beta."""
+def normalization_deltas(mean: Mean, centers: bool, with_input: bool) -> Formula:
+    """Return the formula of the gradients of gamma and, if it centers, beta, and the delta of x."""
 
     @formula
-    def gradients(dy: Any, x_hat: Any) -> list[Any]:
+    def deltas(dy: Any, x_hat: Any, sigma: Any, gamma: Any) -> list[Any]:
         factors = [dy * x_hat, dy] if centers else [dy * x_hat]
-        return [fn.sum(factor, tuple(range(dy.ndim - 1)), keepdims=False) for factor in factors]
+        found = [fn.sum(factor, tuple(range(dy.ndim - 1)), keepdims=False) for factor in factors]
+        of_input = uncorrelated(dy * gamma, x_hat, mean, centers) / sigma
+        return [*found, of_input] if with_input else found
 
-    return gradients
+    return deltas
 
 
 class FeatureNormLayer(Layer):
@@ -118,13 +112,12 @@ class FeatureNormLayer(Layer):
 
     def backward_pass(self, buffers: BufferView) -> None:
         dy, x_hat = map(self.split, (buffers.output_deltas.default, buffers.internals.x_hat))
-        gradients = {f"gradients.{name}": _merged(g, 0) for name, g in buffers.gradients.items()}
-        compute_into(self, normalization_gradients(self.centers), [dy, x_hat], gradients)
+        gamma = _merged(buffers.parameters.gamma, 0)
+        outputs = {f"gradients.{name}": _merged(g, 0) for name, g in buffers.gradients.items()}
         if self.needs_delta("default"):
-            gamma = _merged(buffers.parameters.gamma, 0)
-            inputs = [dy, x_hat, buffers.internals.sigma, gamma]
-            outputs = {"input_deltas.default": self.split(buffers.input_deltas.default)}
-            compute_into(self, normalization_deltas(self.mean, self.centers), inputs, outputs)
+            outputs["input_deltas.default"] = self.split(buffers.input_deltas.default)
+        deltas = normalization_deltas(self.mean, self.centers, self.needs_delta("default"))
+        compute_into(self, deltas, [dy, x_hat, buffers.internals.sigma, gamma], outputs)
 
 
 def _merged(array: Array, first: int) -> Array:

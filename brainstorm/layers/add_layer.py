@@ -7,8 +7,8 @@ import operator
 from typing import Any
 
 from brainstorm.layers._joining import JoiningLayer
-from brainstorm.layers._writing import write
-from brainstorm.optree import formula
+from brainstorm.layers._writing import compute_into
+from brainstorm.optree import Formula, formula
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
 
@@ -35,6 +35,12 @@ def total(*terms: Any) -> Any:
     return functools.reduce(operator.add, terms)
 
 
+@functools.cache
+def passed_on(count: int) -> Formula:
+    """Return the formula of the deltas of so many inputs."""
+    return formula(lambda dy: [dy] * count)
+
+
 class AddLayerImpl(JoiningLayer):
     """Implements `Add`."""
 
@@ -45,6 +51,7 @@ class AddLayerImpl(JoiningLayer):
         self.handler.compute(total, list(buffers.inputs), [buffers.outputs.default])
 
     def backward_pass(self, buffers: BufferView) -> None:
-        dy = buffers.output_deltas.default
-        for port in filter(self.needs_delta, self.in_shapes):
-            write(self, f"input_deltas.{port}", dy, buffers.input_deltas[port])
+        ports = list(filter(self.needs_delta, self.in_shapes))
+        deltas = {f"input_deltas.{port}": buffers.input_deltas[port] for port in ports}
+        if deltas:
+            compute_into(self, passed_on(len(ports)), [buffers.output_deltas.default], deltas)

@@ -16,8 +16,8 @@ from brainstorm.utils import Array
 
 __all__ = ["Loss", "LossLayerImpl"]
 
-#: Shapes of deltas whose formulas are kept, where there is a loss scale.
-MOST_SHAPES = 256
+#: Formulas that are kept: one per factor, and per shape of deltas where there is a loss scale.
+MOST_FORMULAS = 256
 
 
 def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrapper:
@@ -64,8 +64,7 @@ class LossLayerImpl(Layer):
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, loss = buffers.inputs.default, buffers.outputs.loss
-        self.handler.sum_t(x, None, loss)
-        self.handler.mult_st(self._factor(x), loss, loss)
+        self.handler.compute(_weighted(self._factor(x)), [x], [loss.reshape(())])
 
     def backward_pass(self, buffers: BufferView) -> None:
         if not self.needs_delta("default"):
@@ -82,7 +81,13 @@ class LossLayerImpl(Layer):
             self.handler.add_st(factor, dx, dx)
 
 
-@functools.lru_cache(MOST_SHAPES)
+@functools.lru_cache(MOST_FORMULAS)
+def _weighted(factor: float) -> Formula:
+    """Return the formula of the loss."""
+    return Formula(lambda x: fn.sum(x * factor, None, False), "loss")
+
+
+@functools.lru_cache(MOST_FORMULAS)
 def _scaled(factor: float, shape: tuple[int, ...]) -> Formula:
     """Return the formula of deltas that are all ``scale * factor``."""
     return formula(

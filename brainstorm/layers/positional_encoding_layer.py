@@ -44,9 +44,7 @@ class PositionalEncodingLayerImpl(Layer):
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = buffers.inputs.default, buffers.outputs.default
-        self.handler.fill_sinusoids(y)
-        self.handler.add_tt(x, y, y)
+        self.handler.add_sinusoids(buffers.inputs.default, buffers.outputs.default)
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):

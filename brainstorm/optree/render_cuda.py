@@ -5,7 +5,9 @@ as many *workers* as share a reduction. They reduce every so-manieth element in 
 their results in a tree. Long reductions with few results are cut into chunks, one for each block
 along y; the block that is the last to be done reduces the results of all, in their order. So what
 comes out depends on the sizes alone: it is the same bits every time and on every GPU. Without a
-reduction there is one worker. The text includes no file.
+reduction there is one worker. Loops that go through the same rows, and read of what others write
+nothing but the same row, are one kernel: a block does all of them for some of the rows. The text
+includes no file.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from typing import NamedTuple
 from brainstorm.optree.loop_text import LoopText
 from brainstorm.optree.loops import Loop, Read
 
-__all__ = ["CUDA_HEAD", "Blocks", "blocks_of", "kernel_name", "render_cuda", "shares"]
+__all__ = [
+    "CUDA_HEAD",
+    "MOST_SHARED",
+    "Blocks",
+    "blocks_of",
+    "kernel_name",
+    "render_cuda",
+    "render_rows",
+    "row_blocks",
+    "shares",
+]
 
 #: Threads of a block at most.
 THREADS = 256
@@ -58,12 +70,44 @@ def render_cuda(loop: Loop, name: str, index: str = "int") -> str:
         name: Of the kernel.
         index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
     """
-    return _CudaText(loop, name).render(index)
+    return _CudaText(loop, name, index).render()
 
 
-def kernel_name(loop: Loop, index: str) -> str:
+def render_rows(loops: Sequence[Loop], name: str, index: str = "int") -> str:
+    """Return the CUDA C source of a kernel that does several loops, row by row.
+
+    The first axis of each loop is that of the rows, which it does not reduce. The kernel takes one
+    structure: the addresses of the arrays of all loops, ``index n[]`` of all of them, and their
+    constants; see `render_cuda`. Its blocks are what `row_blocks` returns.
+    """
+    text = LoopText(loops[0], name)
+    counts = [len(loop.constants) for loop in loops]
+    constants = [type_ for loop in loops for type_ in loop.constants]
+    text.put(f"struct {name}_arguments {{")
+    text.put(f"char *p[{sum(loop.arrays for loop in loops)}];")
+    text.put(f"{index} n[{sum(loop.extents for loop in loops)}];")
+    text.put(*(f"{type_} c{k};" for k, type_ in enumerate(constants)), "};")
+    text.put('extern "C" __global__', f"void {name}(const {name}_arguments a) {{")
+    text.put("const int worker = threadIdx.x, workers = blockDim.x;")
+    text.put("const int column = threadIdx.y, columns = blockDim.y;")
+    text.put(f"const {index} items = a.n[0];")
+    text.put(f"{index} first = ({index})blockIdx.x * columns;")
+    text.put(f"for (; first < items; first += ({index})gridDim.x * columns) {{")
+    text.put(f"const {index} item = first + column;")
+    p = n = c = 0
+    for loop, count in zip(loops, counts, strict=True):
+        part = _RowText(loop, name, index, p, n)
+        part.depth = text.depth
+        part.row_loop(c)
+        text.lines += part.lines
+        p, n, c = p + loop.arrays, n + loop.extents, c + count
+    text.put("}", "}")
+    return "\n".join(text.lines) + "\n"
+
+
+def kernel_name(loops: Sequence[Loop], index: str) -> str:
     """Return a name that only kernels of the same text have."""
-    return f"loop_{hashlib.sha256(repr((loop, index)).encode()).hexdigest()[:24]}"
+    return f"loop_{hashlib.sha256(repr((loops, index)).encode()).hexdigest()[:24]}"
 
 
 class Blocks(NamedTuple):
@@ -108,6 +152,13 @@ def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
     return Blocks(*shape, count, max(1, chunks), kept)
 
 
+def row_blocks(rows: int, most_terms: int) -> Blocks:
+    """Return the blocks of `render_rows`, for so many rows and terms of a loop in a row."""
+    workers = _power_of_two(most_terms, THREADS)
+    columns = THREADS // workers
+    return Blocks(workers, columns, -(-rows // columns), 1, rows)
+
+
 def shares(loop: Loop) -> bool:
     """Return whether workers share the reductions of a loop."""
     reductions = [write for write in loop.writes if write.reduction]
@@ -120,8 +171,14 @@ def _power_of_two(count: int, most: int) -> int:
 
 
 class _CudaText(LoopText):
-    def render(self, index: str) -> str:
-        self.index, loop = index, self.loop
+    """The text of one loop, whose arrays and extents stand in the arguments from some place on."""
+
+    def __init__(self, loop: Loop, title: str, index: str, p: int = 0, n: int = 0) -> None:
+        super().__init__(loop, title)
+        self.index, self.p, self.n = index, p, n
+
+    def render(self) -> str:
+        loop, index = self.loop, self.index
         shared = " char *parts; unsigned *tickets;" if shares(loop) else ""
         self.put(f"struct {self.title}_arguments {{")
         self.put(f"char *p[{loop.arrays}];{shared} {index} n[{loop.extents}];")
@@ -129,9 +186,7 @@ class _CudaText(LoopText):
         self.put("};")
         self.put('extern "C" __global__')
         self.put(f"void {self.title}(const {self.title}_arguments a) {{")
-        for axis in range(loop.rank):
-            self.put(f"const {index} n{axis} = a.n[{axis}];")
-        self.put(*(f"const {type_} c{k} = a.c{k};" for k, type_ in enumerate(loop.constants)))
+        self.numbers(0)
         items = " * ".join(f"n{axis}" for axis in self.kept) or "1"
         self.put(f"const {index} items = {items};")
         if shares(loop):
@@ -140,6 +195,13 @@ class _CudaText(LoopText):
             self.one_thread_each()
         self.put("}")
         return "\n".join(self.lines) + "\n"
+
+    def numbers(self, c: int) -> None:
+        """Name the lengths of the axes, and the constants, which are those from c on."""
+        for axis in range(self.loop.rank):
+            self.put(f"const {self.index} n{axis} = a.n[{self.n + axis}];")
+        for k, type_ in enumerate(self.loop.constants):
+            self.put(f"const {type_} c{k} = a.c{c + k};")
 
     def one_thread_each(self) -> None:
         """Let each thread compute one element of the result after the other."""
@@ -165,9 +227,7 @@ class _CudaText(LoopText):
         along, across = "xy" if self.loop.kind == "rows" else "yx"
         self.put(f"const int worker = threadIdx.{along}, workers = blockDim.{along};")
         self.put(f"const int column = threadIdx.{across}, columns = blockDim.{across};")
-        for i, write in self.reductions:
-            self.put(f"__shared__ {write.total_type} part{i}[{THREADS}];")
-        self.put(f"const {self.index} terms = {' * '.join(f'n{axis}' for axis in self.axes)};")
+        self.shared_parts()
         self.put(f"const {self.index} length = (terms + gridDim.y - 1) / gridDim.y;")
         self.put(f"const {self.index} low = length * blockIdx.y;")
         self.put(f"const {self.index} high = low + length < terms ? low + length : terms;")
@@ -187,6 +247,12 @@ class _CudaText(LoopText):
         self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept], self.index)
         self.finish()
         self.put("}", "__syncthreads();", "}")
+
+    def shared_parts(self) -> None:
+        for i, write in self.reductions:
+            self.put(f"__shared__ {write.total_type} part{i}[{THREADS}];")
+        terms = " * ".join(f"n{axis}" for axis in self.axes) or "1"
+        self.put(f"const {self.index} terms = {terms};")
 
     def join_chunks(self) -> None:
         """Leave results in memory, and let the last block go on with those of all."""
@@ -240,13 +306,13 @@ class _CudaText(LoopText):
             self.assign(self.at(k, self.kept), write, value)
 
     def stride(self, array: int, axis: int) -> str:
-        return f"a.n[{self.loop.rank * (1 + array) + axis}]"
+        return f"a.n[{self.n + self.loop.rank * (1 + array) + axis}]"
 
     def at(self, k: int, axes: Sequence[int]) -> str:
         array = self.arrays[k]
         const = "const " if isinstance(array, Read) else ""
         offset = " + ".join(f"i{axis} * {self.stride(k, axis)}" for axis in axes) or "0"
-        return f"(({const}{array.type} *)a.p[{k}])[{offset}]"
+        return f"(({const}{array.type} *)a.p[{self.p + k}])[{offset}]"
 
     def one_element(self) -> None:
         everywhere = range(self.loop.rank)
@@ -263,3 +329,29 @@ class _CudaText(LoopText):
                 self.put(f"total{i} = {write.source[0]};", f"place{i} = count;", "}")
             else:
                 self.put(f"total{i} = {step};")
+
+
+class _RowText(_CudaText):
+    def row_loop(self, c: int) -> None:
+        """Add the loop for one row, by all workers of a column."""
+        self.kept, self.axes = [0], list(range(1, self.loop.rank))
+        self.put("{")
+        self.numbers(c)
+        self.shared_parts()
+        self.start()
+        self.put(f"for ({self.index} term = worker; item < items && term < terms;")
+        self.put("     term += workers) {")
+        self.one_row_element()
+        self.put("}")
+        if self.reductions:
+            self.join_workers()
+            self.put("if (worker == 0 && item < items) {", f"const {self.index} i0 = item;")
+            self.finish()
+            self.put("}")
+        self.put("}", "__syncthreads();")
+
+    def one_row_element(self) -> None:
+        self.put(f"const {self.index} i0 = item;")
+        if self.axes:
+            self.decode([(f"i{axis}", f"n{axis}") for axis in self.axes], self.index, "term")
+        self.one_element()

@@ -45,13 +45,13 @@ def _added_rows(m, v, out):
     return out + np.eye(len(out))[v[:, 0].astype(int)].T @ m
 
 
-def _sinusoids(out):
+def _with_sinusoids(x, out):
     steps, _, size = out.shape
     rows = [
         [(np.sin, np.cos)[i % 2](t / 10000 ** ((i - i % 2) / size)) for i in range(size)]
         for t in range(steps)
     ]
-    return np.broadcast_to(np.array(rows)[:, None], out.shape)
+    return x + np.array(rows)[:, None]
 
 
 def _reversed_within_lengths(x, mask, out, add):
@@ -152,7 +152,7 @@ REFERENCE = {
     ),
     "take_rows_mv": lambda m, v, out: m[v[:, 0].astype(int)],
     "add_rows_mv": _added_rows,
-    "fill_sinusoids": _sinusoids,
+    "add_sinusoids": _with_sinusoids,
     "reverse_time": _reversed_within_lengths,
 }
 #: Operations that these tests do not reach: the others have tests of their own.

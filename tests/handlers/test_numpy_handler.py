@@ -177,7 +177,7 @@ def heavy_calls(h):
     yield "attention_softmax", (square, h.ones((60, 8)), True, square)
     yield "take_rows_mv", (m, h.zeros((300, 1)), out)
     yield "add_rows_mv", (m, h.zeros((300, 1)), out)
-    yield "fill_sinusoids", (cube,)
+    yield "add_sinusoids", (cube, cube)
     yield "reverse_time", (square, h.ones((60, 8, 1)), h.zeros(square.shape), True)
     labels, mask = h.zeros((60, 8, 1)), h.ones((60, 8, 1))
     yield "ctc_loss", (cube, labels, mask, h.zeros((8, 1)), h.zeros(cube.shape))

@@ -57,7 +57,7 @@ extern "C" void launch_NAME(char *const *p, const ptrdiff_t *n) {
 
 
 def compiled(loops, folder, index):
-    names = [kernel_name(loop, index) for loop in loops]
+    names = [kernel_name((loop,), index) for loop in loops]
     source = HOST + CUDA_HEAD
     for name, loop in dict(zip(names, loops, strict=True)).items():
         text = render_cuda(loop, name, index)

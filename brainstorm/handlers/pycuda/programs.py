@@ -16,9 +16,9 @@ from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.indexing import build_step
 from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
-from brainstorm.optree.loops import Loop
+from brainstorm.handlers.pycuda.rows import Walk, grouped, walks_of
 from brainstorm.optree.program import Program
-from brainstorm.optree.render_cuda import blocks_of, shares
+from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
 from brainstorm.utils import Arrays
 
 __all__ = ["DeviceProgram"]
@@ -51,50 +51,47 @@ class DeviceProgram(ProgramLayouts):
         addresses = layout.addresses(given)
         for part in layout.parts:
             if isinstance(part, Loops):
-                self._collect_loops(build, part, part.pointers(addresses), layout)
+                for group in grouped(list(walks_of(part, part.pointers(addresses)))):
+                    build.launches.append(self._launch(group, layout))
             else:
                 views = part.views(addresses)
                 build.kept.append(layout.buffers)
                 arrays = (DeviceArray(self._device, None, view) for view in views)
                 build_step(build, part.step, *arrays)
 
-    def _collect_loops(self, build: Any, part: Loops, pointers: np.ndarray, keep: Any) -> None:
-        p = n = 0
-        for loop in part.loops:
-            # Threads and chunks are for the CPU.
-            n, end = n + 2, n + 2 + loop.extents
-            stop = end + len(loop.constants)
-            given = pointers[p : p + loop.arrays], part.numbers[n:end], part.numbers[end:stop]
-            build.launches.append(self._launch(loop, *given, keep))
-            p, n = p + loop.arrays, stop
-
-    def _launch(
-        self, loop: Loop, pointers: np.ndarray, numbers: np.ndarray, constants: np.ndarray,
-        keep: Any,
-    ) -> Launch:  # fmt: skip
-        sizes = [int(size) for size in numbers[: loop.rank]]
-        strides = numbers[loop.rank :].reshape(-1, loop.rank)
-        reach = max([math.prod(sizes), *(np.abs(strides) @ np.array(sizes)).tolist()])
-        index = "int" if reach < MANY else "ptrdiff_t"
-        blocks = blocks_of(loop, sizes)
-        addresses = pointers.tolist()
-        if shares(loop):
-            parts = self._device.scratch(
-                "parts", 8 * len(loop.writes) * blocks.results * blocks.chunks
-            )
-            tickets = self._device.tickets
-            addresses += [parts.address, tickets.address]
-            keep = [keep, parts, tickets]
-        types = [np.dtype(type_[0]) for type_ in loop.constants]
+    def _launch(self, walks: list[Walk], keep: Any) -> Launch:
+        loops = tuple(walk.loop for walk in walks)
+        index = "int" if max(map(_reach, walks)) < MANY else "ptrdiff_t"
+        addresses = [address for walk in walks for address in walk.pointers]
+        if len(walks) > 1:
+            blocks = row_blocks(walks[0].sizes[0], max(walk.terms for walk in walks))
+        else:
+            blocks = blocks_of(loops[0], walks[0].sizes)
+            if shares(loops[0]):
+                size = 8 * len(loops[0].writes) * blocks.results * blocks.chunks
+                parts, tickets = self._device.scratch("parts", size), self._device.tickets
+                addresses += [parts.address, tickets.address]
+                keep = [keep, parts, tickets]
+        numbers = [n for walk in walks for row in (walk.sizes, *walk.strides) for n in row]
+        types = [np.dtype(type_[0]) for loop in loops for type_ in loop.constants]
         with np.errstate(over="ignore"):
-            values = [t.type(x) for t, x in zip(types, constants.view(np.float64), strict=True)]
+            given = [x for walk in walks for x in walk.constants]
+            values = [t.type(x) for t, x in zip(types, given, strict=True)]
         integers = f"{len(numbers)}{'i' if index == 'int' else 'q'}"
         format_ = f"{len(addresses)}P{integers}{''.join(t.char for t in types)}0P"
         return packed_launch(
             self._device,
-            loop_kernel(loop, index),
+            loop_kernel(loops, index),
             (blocks.grid, blocks.chunks),
             (blocks.x, blocks.y, 1),
-            struct.pack(format_, *addresses, *numbers.tolist(), *values),
+            struct.pack(format_, *addresses, *numbers, *values),
             keep,
         )
+
+
+def _reach(walk: Walk) -> int:
+    """Return the largest number that an index of a loop can be."""
+    distances = (
+        sum(abs(s) * n for s, n in zip(row, walk.sizes, strict=True)) for row in walk.strides
+    )
+    return max(math.prod(walk.sizes), *distances)
