@@ -25,8 +25,10 @@ __all__ = ["SequenceOperations"]
 def _attention(causal: bool, lowest: float) -> Formula:
     """Return `SequenceOperations.attention_softmax`; `lowest` is the least finite number."""
 
-    def weights(scores: Any, row: Any, column: Any, *mask: Any) -> Any:
-        allowed = [fn.less_equal(column, row)] * causal + [fn.not_equal(m, 0.0) for m in mask]
+    def weights(scores: Any, row: Any, column: Any, ahead: Any, *mask: Any) -> Any:
+        allowed = [fn.less_equal(column, row + ahead)] * causal + [
+            fn.not_equal(m, 0.0) for m in mask
+        ]
         for condition in allowed:
             scores = fn.where(condition, scores, -np.inf)
         largest = fn.maximum(fn.max(scores, axis=2), lowest)  # where there is no key at all
@@ -76,14 +78,16 @@ class SequenceOperations(abc.ABC):
     ) -> None:
         """out[m, g] = softmax of scores[m, g], over the keys k that m may attend to.
 
-        These are the k where mask[k, g] is not 0 and, if `causal`, k <= m. The others get 0.
+        These are the k where mask[k, g] is not 0 and, if `causal`, k <= m + K - M: the last m sees
+        them all. The others get 0.
         """
         steps, _, keys = scores.shape
         masks = [] if mask is None or not mask.size else [mask.T]
         rows, columns = self._counting(steps).reshape((-1, 1, 1)), self._counting(keys)
-        lowest = float(np.finfo(self.dtype).min)
-        weights = _attention(bool(causal), lowest)
-        self.compute(weights, (scores, rows, columns, *masks), (out,))
+        weights = _attention(bool(causal), float(np.finfo(self.dtype).min))
+        self.compute(
+            weights, (scores, rows, columns, self._as_number(keys - steps), *masks), (out,)
+        )
 
     @operation("y(M,N) dy(M,N) ~> dx(M,N)", formula=lambda y, dy: y * (dy - fn.sum(y * dy, axis=1)))
     def softmax_deriv_m(self, y: Array, dy: Array, dx: Array) -> None:

@@ -13,6 +13,9 @@ from brainstorm.utils import Array, flatten_all_but_last, flatten_time_and_featu
 
 __all__ = ["MultiHeadSelfAttention", "MultiHeadSelfAttentionLayerImpl"]
 
+#: Queries of a causal layer that are treated together (measured).
+BLOCK = 256
+
 
 def MultiHeadSelfAttention(
     num_heads: int, size: int | None = None, causal: bool = False, name: str | None = None
@@ -102,10 +105,24 @@ class MultiHeadSelfAttentionLayerImpl(Layer):
             self._project(buffers, kind, buffers.inputs.default, internals[kind.upper()])
         _h.mult_st(self.scale, internals.Q, internals.Q)
         Q, K, V, A, P = (_by_head(b) for b in internals[:5])
-        _h.batched_dot_mm(Q, K, P, transb=True)
-        _h.attention_softmax(P, self._keys(buffers), self.causal, P)
-        _h.batched_dot_mm(P, V, A)
+        mask = self._keys(buffers)
+        for start, stop in self._blocks(Q.shape[0]):
+            weights = P[start:stop, :, :stop]
+            _h.batched_dot_mm(Q[start:stop], K[:stop], weights, transb=True)
+            keys = None if mask is None else mask[:stop]
+            _h.attention_softmax(weights, keys, self.causal, weights)
+            if stop < Q.shape[0]:
+                _h.fill(P[start:stop, :, stop:], 0.0)
+            _h.batched_dot_mm(weights, V[:stop], A[start:stop])
         self._project(buffers, "o", internals.A, buffers.outputs.default)
+
+    def _blocks(self, steps: int) -> list[tuple[int, int]]:
+        """Return first and last of the queries that are treated together, of `steps` time steps.
+
+        In a causal layer no query of a block attends to keys behind it, which are left out.
+        """
+        size = BLOCK if self.causal else steps
+        return [(start, min(start + size, steps)) for start in range(0, steps, size)]
 
     def _keys(self, buffers: BufferView) -> Array | None:
         """Return the mask with one column per sequence and head."""
@@ -121,12 +138,18 @@ class MultiHeadSelfAttentionLayerImpl(Layer):
         dy = flatten_time_and_features(buffers.output_deltas.default)
         _h.dot_mm(dy, buffers.parameters.Wo, flatten_time_and_features(internals.dA))
         self._gradients(buffers, "o", flatten_time_and_features(internals.A), dy)
-        _h.batched_dot_mm(P, dA, dV, transa=True)
-        _h.batched_dot_mm(dA, V, dP, transb=True)
-        flat_dP = flatten_all_but_last(dP)
-        _h.softmax_deriv_m(flatten_all_but_last(P), flat_dP, flat_dP)
-        _h.batched_dot_mm(dP, Q, dK, transa=True)
-        _h.batched_dot_mm(dP, K, dQ)
+        for start, stop in self._blocks(Q.shape[0]):
+            weights, deltas = P[start:stop, :, :stop], dP[start:stop, :, :stop]
+            _h.batched_dot_mm(dA[start:stop], V[:stop], deltas, transb=True)
+            if stop < Q.shape[0]:
+                _h.fill(dP[start:stop, :, stop:], 0.0)
+            flat = flatten_all_but_last(deltas)
+            _h.softmax_deriv_m(flatten_all_but_last(weights), flat, flat)
+            _h.batched_dot_mm(deltas, K[:stop], dQ[start:stop])
+        for start, stop in self._blocks(Q.shape[0]):  # of keys, to which no earlier query attends
+            part = slice(start, stop)
+            _h.batched_dot_mm(P[start:, :, part], dA[start:], dV[part], transa=True)
+            _h.batched_dot_mm(dP[start:, :, part], Q[start:], dK[part], transa=True)
         _h.mult_st(self.scale, dQ, dQ)
         x = flatten_time_and_features(buffers.inputs.default)
         for kind in "qkv":

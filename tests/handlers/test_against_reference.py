@@ -35,7 +35,7 @@ def _softmax_to_the_past(scores, mask, causal, out):
     m, g, k = scores.shape
     wanted = np.broadcast_to(True if mask is None else mask.T[None] != 0, (m, g, k))
     if causal:
-        wanted = wanted & np.tri(m, k, dtype=bool)[:, None]
+        wanted = wanted & np.tri(m, k, k - m, dtype=bool)[:, None]
     powers = np.exp(scores) * wanted
     total = powers.sum(axis=-1, keepdims=True)
     return powers / np.where(total > 0, total, 1)

@@ -16,6 +16,7 @@ from brainstorm.layers import (
     LookupTable,
     MultiHeadSelfAttention,
     PositionalEncoding,
+    multi_head_self_attention_layer,
 )
 from brainstorm.network import Network
 from brainstorm.testing import build_layer
@@ -41,6 +42,22 @@ def test_attention_forward(causal: bool) -> None:
             heads.append(weights @ v)
         y = np.concatenate(heads, axis=1) @ p["Wo"].T + p["bo"]
         np.testing.assert_allclose(bench.get("outputs.default")[:, b], y)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 6, 7])
+def test_attention_in_blocks_is_the_same(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = {"default": RND.normal(size=(steps, 2, 5)), "mask": np.ones((steps, 2, 1))}
+    inputs["mask"][2:, 1] = 0
+    found = []
+    for block in (100, 3):
+        monkeypatch.setattr(multi_head_self_attention_layer, "BLOCK", block)
+        bench = run(MultiHeadSelfAttention(2, 6, True), inputs)
+        run_backward(bench)
+        paths = [*bench.delta_paths, *bench.gradient_paths, "outputs.default"]
+        names = [f"internals.{name}" for name in ("P", "dP", "dQ", "dK", "dV")]
+        found.append({path: bench.get(path) for path in (*paths, *names)})
+    for path, values in found[0].items():
+        np.testing.assert_allclose(found[1][path], values, 1e-9, 1e-12, err_msg=path)
 
 
 def test_attention_does_not_look_ahead() -> None:

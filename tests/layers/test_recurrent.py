@@ -173,7 +173,7 @@ def test_the_context_of_the_cell_gets_a_delta(masked: bool) -> None:
 
 
 class Listing(NumpyHandler):
-    """Keeps what it is asked to compute."""
+    """Keeps the formulas of layers that it computes."""
 
     def __init__(self) -> None:
         super().__init__(np.float64)
@@ -181,7 +181,8 @@ class Listing(NumpyHandler):
         self.products = 0
 
     def run_program(self, program: Program, *arrays: Any) -> None:
-        self.programs.append(program)
+        if program.name not in self.operations():
+            self.programs.append(program)
         super().run_program(program, *arrays)
 
     def dot_add_packed(self, *args: Any, **kwargs: Any) -> None:
