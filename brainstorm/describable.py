@@ -17,6 +17,7 @@ import contextlib
 import copy
 import inspect
 import math
+import reprlib
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -148,6 +149,35 @@ class Describable:
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         """Finish an object whose attributes have been restored; override where needed."""
+
+    def __repr__(self) -> str:
+        """Return how it is made: the first argument, and those that are not the default ones."""
+        given = []
+        for i, (name, known) in enumerate(inspect.signature(type(self)).parameters.items()):
+            value = vars(self).get(name, known.default)
+            if value is known.empty or (_equal(value, known.default) and (i or not value)):
+                continue
+            given.append(f"{name}={_SHORT.repr(value)}")
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+class _Short(reprlib.Repr):
+    """Values in messages: a few elements, and of arrays the shape."""
+
+    def repr_ndarray(self, array: np.ndarray, level: int) -> str:
+        return f"array of shape {array.shape}"
+
+    def repr_dtype(self, dtype: np.dtype[Any], level: int) -> str:
+        return dtype.name
+
+    def repr_function(self, function: Any, level: int) -> str:
+        return function.__name__
+
+    repr_Float32DType = repr_Float64DType = repr_dtype  # noqa: N815 (names of NumPy's classes)
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 def _equal(a: Any, b: Any) -> bool:

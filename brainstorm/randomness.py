@@ -38,6 +38,9 @@ class RandomState(np.random.RandomState, Describable):
         self._seed = _checked(global_rnd.generate_seed() if seed is None else seed)
         super().__init__(self._first())
 
+    def __repr__(self) -> str:
+        return f"RandomState(seed={self._seed})"
+
     def get_seed(self) -> int:
         """Return the seed that the numbers started from."""
         return self._seed

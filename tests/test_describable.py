@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import brainstorm.all as ba
 from brainstorm.describable import (
     Describable,
     Registry,
@@ -15,6 +16,7 @@ from brainstorm.describable import (
     get_description,
 )
 from brainstorm.errors import DescriptionError, UnknownTypeError
+from brainstorm.randomness import RandomState
 
 
 class Animal(Describable):
@@ -284,3 +286,36 @@ def test_a_description_without_end():
     endless["name"] = endless
     with pytest.raises(DescriptionError, match="RecursionError"):
         create_from_description(endless)
+
+
+@pytest.mark.parametrize(
+    ("this", "text"),
+    [
+        (ba.SgdStepper(0.1), "SgdStepper(learning_rate=0.1)"),
+        (ba.AdamStepper(beta1=0.5), "AdamStepper(learning_rate=0.001, beta1=0.5)"),
+        (ba.NumpyHandler(np.float64), "NumpyHandler(dtype=float64)"),
+        (ba.ArrayInitializer(np.zeros((3, 4))), "ArrayInitializer(array=array of shape (3, 4))"),
+        (ba.Accuracy(), "Accuracy()"),
+        (
+            ba.Warmup(10, ba.Cosine(0.1, 5, 7)),
+            "Warmup(num_changes=10, then=Cosine(initial_value=0.1, final_value=5, num_changes=7))",
+        ),
+        (RandomState(3), "RandomState(seed=3)"),
+        (
+            ba.Minibatches(8, default=np.zeros((2, 20, 4)), targets=np.zeros((2, 20, 1))),
+            "Minibatches: 3 batches of default (4,), targets (1,)",
+        ),
+        (ba.Trainer(ba.SgdStepper(0.5)),
+         "Trainer(SgdStepper(learning_rate=0.5)): 0 epochs trained; no hooks"),
+    ],
+)  # fmt: skip
+def test_objects_print_as_what_they_are(this, text):
+    assert repr(this) == text
+
+
+def test_layers_print_with_their_shapes():
+    net = ba.Network.from_layer(ba.Input({"default": ("T", "B", 4)}) >> ba.Lstm(3, name="L"))
+    assert (
+        repr(net.layers["L"])
+        == "L: Lstm(size=3, activation='tanh'), default ('T', 'B', 4) -> default ('T', 'B', 3)"
+    )

@@ -343,3 +343,11 @@ def unannotated(function):
             yield name
     if signature.return_annotation is signature.empty:
         yield "return"
+
+
+def test_nothing_public_prints_as_an_address():
+    classes = [getattr(brainstorm.all, name) for name in brainstorm.all.__all__]
+    plain = [
+        cls.__name__ for cls in classes if isinstance(cls, type) and cls.__repr__ is object.__repr__
+    ]
+    assert not plain

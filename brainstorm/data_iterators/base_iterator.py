@@ -63,6 +63,11 @@ class DataIterator(Seedable):
         self.data_shapes = dict(data_shapes)
         self.length = length
 
+    def __repr__(self) -> str:
+        count = "batches" if self.length is None else f"{self.length} batches"
+        data = ", ".join(f"{name} {shape}" for name, shape in self.data_shapes.items())
+        return f"{type(self).__name__}: {count} of {data}"
+
     def __describe__(self) -> dict[str, Any]:
         raise DescriptionError(
             f": a {type(self).__name__} has no description: its data are no part of one. Name the "

@@ -118,6 +118,14 @@ class Layer(Traceable):
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
         self._check_connections()
 
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.kwargs.items())
+        inputs, outputs = (
+            ", ".join(f"{port} {structure.shape}" for port, structure in shapes.items())
+            for shapes in (self.in_shapes, self.out_shapes)
+        )
+        return f"{self.name}: {self.type_name}({options}), {inputs or 'no inputs'} -> {outputs}"
+
     # -- to override ----------------------------------------------------------------------------
 
     @classmethod

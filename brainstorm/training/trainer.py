@@ -98,6 +98,10 @@ class Trainer(Describable):
         self._unfinished: DataProgress | None = None  # in an epoch that was interrupted
         self._signals = StopSignals()
 
+    def __repr__(self) -> str:
+        hooks = ", ".join(self.hooks) or "no hooks"
+        return f"Trainer({self.stepper!r}): {self.current_epoch_nr} epochs trained; {hooks}"
+
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         self._signals = StopSignals()
         self.team = Team()
