@@ -8,9 +8,10 @@ a layer does not shift the numbers of the others.
 
 from __future__ import annotations
 
+import functools
 import secrets
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -20,6 +21,23 @@ from brainstorm.describable import Describable
 from brainstorm.errors import ValidationError
 
 __all__ = ["RandomState", "Seedable", "global_rnd"]
+
+
+#: What NumPy's `SeedSequence` multiplies its pool with, for the words of a Mersenne twister.
+_FACTORS = np.multiply.accumulate(
+    np.array([0x8B51F9DD, *[0x58F38DED] * 624], np.uint32), dtype=np.uint32
+)
+
+
+class _SeedSequence(np.random.SeedSequence):
+    """NumPy's, which makes the words of a Mersenne twister at once, in a fifth of the time.
+
+    The algorithm is that of M. E. O'Neill, "Developing a seed_seq Alternative", 2015.
+    """
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        words = (self.pool ^ _FACTORS[:-1].reshape(-1, 4)) * _FACTORS[1:].reshape(-1, 4)
+        return (words ^ (words >> 16)).ravel().tolist()[:n_words]
 
 
 class RandomState(np.random.RandomState, Describable):
@@ -60,7 +78,7 @@ class RandomState(np.random.RandomState, Describable):
 
     def _first(self) -> np.random.MT19937:
         """Return what gives the numbers, at the first of them."""
-        return np.random.MT19937(np.random.SeedSequence(self._seed, spawn_key=self._path))
+        return np.random.MT19937(_SeedSequence(self._seed, spawn_key=self._path))
 
     def generate_seed(self) -> int:
         """Draw a seed in `seed_range` for another generator."""
@@ -69,6 +87,10 @@ class RandomState(np.random.RandomState, Describable):
     def create_random_state(self, seed: int | None = None) -> RandomState:
         """Return a new generator from `seed`, or from a seed drawn here."""
         return RandomState(self.generate_seed() if seed is None else seed)
+
+    def child_seed(self, name: str) -> int:
+        """Return the first seed that the child called `name` generates."""
+        return self.child(name).generate_seed()
 
     def child(self, name: str) -> RandomState:
         """Return the generator called `name` below this one.
@@ -115,19 +137,33 @@ def _checked(seed: Any) -> int:
 class Seedable(Describable):
     """Base of everything with random numbers of its own, in ``self.rnd``.
 
-    They are no part of a description: what is made of one draws a seed anew.
+    They are no part of a description: what is made of one draws a seed anew. The generator is made
+    when it is first used: many objects never draw, and making one takes as long as a hundred draws.
 
     Args:
         seed: A non-negative integer; `None` draws one from `global_rnd`.
     """
 
-    __undescribed__: Any = {"rnd": None}
+    __undescribed__: Any = {"rnd": None, "_first_seed": None}
 
     def __init__(self, seed: int | None = None) -> None:
-        self.rnd = RandomState(seed)
+        self.begin_at(seed)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        self.rnd = RandomState()
+        self.begin_at()
+
+    def begin_at(self, seed: int | Callable[[], int] | None = None) -> None:
+        """Let the numbers begin at a seed, or at what a function returns when they are needed."""
+        self.__dict__.pop("rnd", None)
+        if not callable(seed):
+            seed = _checked(global_rnd.generate_seed() if seed is None else seed)
+        self._first_seed = seed
+
+    @functools.cached_property
+    def rnd(self) -> RandomState:
+        """The generator of the object's own numbers."""
+        seed = self._first_seed
+        return RandomState(seed() if callable(seed) else seed)
 
 
 global_rnd = RandomState(secrets.randbelow(RandomState.seed_range[1]))

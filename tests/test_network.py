@@ -27,6 +27,9 @@ from brainstorm.initializers import Gaussian, Orthogonal, Uniform
 from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss, Lstm, Recurrent
 from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
+from brainstorm.randomness import RandomState
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, L2Decay
 from tests.networks import WIRINGS, build, classifier, data_for, numerical_gradients
@@ -938,3 +941,29 @@ def test_what_a_network_knows_of_itself():
     net.initialize({"same": {"W": bs.initializers.Uniform(0.2)}, "default": [[1.0]]}, fallback=0)
     assert net.initializers["same"]["W"]["@type"] == "Uniform"
     assert net.initializers["fallback"] == 0
+
+
+# -- depth ----------------------------------------------------------------------------------------
+
+
+def test_a_deep_network_makes_nothing_that_nobody_looks_for(monkeypatch):
+    def count(depth):
+        made = []
+
+        def counted(name, method):
+            return lambda *args: made.append(name) or method(*args)
+
+        with monkeypatch.context() as patch:
+            for cls, name in (
+                (RandomState, "_first"),
+                (BufferStructure, "get_shape"),
+                (BufferView, "_fill"),
+            ):
+                patch.setattr(cls, name, counted(name, getattr(cls, name)))
+            last = Input({"default": ("T", "B", 2)})
+            for _ in range(depth):
+                last >>= FullyConnected(2)
+            Network.from_layer(last, seed=1, handler=NumpyHandler(np.float32)).initialize(0)
+        return made
+
+    assert count(40) == count(3)

@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -41,6 +42,15 @@ def test_a_seed_determines_the_numbers(seed):
     rnd.set_seed(seed + 1)
     assert rnd.get_seed() == seed + 1
     assert draw(rnd) != first
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1 << 200), st.text(max_size=5))
+def test_the_numbers_are_those_of_a_seed_sequence_of_numpy(seed, name):
+    path = (zlib.crc32(name.encode()), len(name))
+    sequence = np.random.SeedSequence(seed, spawn_key=path)
+    numpys = np.random.RandomState(np.random.MT19937(sequence))
+    assert draw(RandomState(seed).child(name)) == draw(numpys)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "42"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from brainstorm.errors import InitializationError, UnknownTypeError, ValidationError
-from brainstorm.randomness import RandomState, Seedable
+from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
 __all__ = ["ArrayInitializer", "Initializer", "Shape", "as_initializer", "evaluate_initializer"]
@@ -72,7 +72,10 @@ def as_initializer(value: Any) -> Initializer:
 
 
 def evaluate_initializer(
-    initializer: Any, shape: Shape, fallback: Any = None, seed: int | None = None
+    initializer: Any,
+    shape: Shape,
+    fallback: Any = None,
+    seed: int | Callable[[], int] | None = None,
 ) -> Array:
     """Return the values that `initializer` makes for a parameter.
 
@@ -80,7 +83,8 @@ def evaluate_initializer(
         initializer: An initializer or what `as_initializer` takes for one.
         shape: Shape of the parameter.
         fallback: Used instead where `initializer` cannot serve the shape.
-        seed: Reseeds the initializer first; `None` continues its own random numbers.
+        seed: Reseeds the initializer first, where a function returns it if it draws; `None`
+            continues its own random numbers.
 
     Raises:
         InitializationError: Neither can serve the shape, or the result has another shape.
@@ -93,9 +97,11 @@ def evaluate_initializer(
         return _evaluate(as_initializer(fallback), tuple(shape), seed)
 
 
-def _evaluate(initializer: Initializer, shape: Shape, seed: int | None) -> Array:
+def _evaluate(
+    initializer: Initializer, shape: Shape, seed: int | Callable[[], int] | None
+) -> Array:
     if seed is not None:
-        initializer.rnd = RandomState(seed)
+        initializer.begin_at(seed)
     values = np.asarray(initializer(shape))
     if values.shape != shape or values.dtype.kind not in "biuf":
         raise InitializationError(

@@ -7,6 +7,7 @@ A layer is a class whose name ends in ``LayerImpl``. It declares its inputs and 
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any
@@ -38,7 +39,8 @@ class Layer(Traceable):
         in_shapes: Input name to the structure of what is connected to it.
         incoming_connections: The `Connection` tuples that end here.
         outgoing_connections: The `Connection` tuples that start here.
-        rnd: Source of the layer's random numbers; a branch of the network's seed tree.
+        rnd: Source of the layer's random numbers; a branch of the network's seed tree, or a
+            function that makes it when it is needed.
         shared_structures: Parameter to the structure of what it is shared with, for those that
             belong to a layer made before this one.
         **kwargs: The options.
@@ -93,7 +95,7 @@ class Layer(Traceable):
         in_shapes: Structures,
         incoming_connections: Iterable[Connection],
         outgoing_connections: Iterable[Connection],
-        rnd: RandomState | None = None,
+        rnd: RandomState | Callable[[], RandomState] | None = None,
         shared_structures: Structures | None = None,
         **kwargs: Any,
     ) -> None:
@@ -102,7 +104,10 @@ class Layer(Traceable):
         self.in_shapes = OrderedDict(sorted(in_shapes.items()))
         self.incoming = set(incoming_connections)
         self.outgoing = set(outgoing_connections)
-        self.rnd = RandomState() if rnd is None else rnd
+        if callable(rnd):
+            self._make_rnd = rnd
+        else:
+            self.rnd = RandomState() if rnd is None else rnd
         self.handler: Handler = None  # type: ignore[assignment]  # given by set_handler
         #: Parameter to ``'Layer.parameter'`` of the layer that owns it; set by the network.
         self.shared_parameters: Mapping[str, str] = {}
@@ -170,6 +175,11 @@ class Layer(Traceable):
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         """Look at data (on the host) that is about to be fed straight into an input."""
+
+    @functools.cached_property
+    def rnd(self) -> RandomState:
+        """The layer's random numbers."""
+        return self._make_rnd()
 
     # -- to ask in a pass -----------------------------------------------------------------------
 

@@ -80,14 +80,15 @@ class NetworkParameters(NetworkMemory):
             for parameter, (initializer, fallback) in sorted(resolved.get(name, {}).items()):
                 structure = self.layers[name].parameter_shapes[parameter]
                 path = f"{name}.parameters.{parameter}"
-                shape, own_seed = structure.feature_shape, rnd.child(path).generate_seed()
+                shape, own_seed = structure.feature_shape, partial(rnd.child_seed, path)
                 try:
                     values[path] = evaluate_initializer(initializer, shape, fallback, own_seed)
                 except InitializationError as error:
                     raise InitializationError(f"parameter {path!r}: {error}") from None
         description = get_description(given)
+        flat, slices = self.buffer.parameters, self.parameter_slices
         for path, value in values.items():
-            self.handler.set_from_numpy(self.buffer[path], value)
+            self.handler.set_from_numpy(flat[slices[path]], value.ravel())
         self.initializers = description
 
     def set_weight_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:

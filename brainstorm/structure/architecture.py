@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from brainstorm.describable import Registry
@@ -300,7 +301,7 @@ def instantiate_layers_from_architecture(
             _joined_structures(layers, incoming[name]),
             incoming[name],
             outgoing[name],
-            rnd=rnd.child(f"layers/{name}"),
+            rnd=partial(rnd.child, f"layers/{name}"),
             shared_structures=_shared_structures(layers, shared),
             **get_kwargs(architecture[name]),
         )

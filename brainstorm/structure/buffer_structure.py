@@ -48,10 +48,8 @@ class _Shape:
         self.first_feature_dim = self.buffer_type
         self.feature_shape: tuple[Any, ...] = shape[self.buffer_type :]
         self.is_square = self.buffer_type == TIME and self.feature_shape[-1:] == ("T",)
-        if shape[: self.buffer_type] != self.scaling_shape or any(
-            marker in (self.feature_shape[:-1] if self.is_square else self.feature_shape)
-            for marker in ("T", "B")
-        ):
+        features = self.feature_shape[:-1] if self.is_square else self.feature_shape
+        if shape[: self.buffer_type] != self.scaling_shape or "T" in features or "B" in features:
             raise self._invalid("expected the markers in front, as ('T', 'B', ...) or ('B', ...)")
         if not _is_int(context_size) or context_size < 0:
             raise self._invalid(f"context_size must be an int >= 0, got {context_size!r}")
@@ -147,7 +145,7 @@ class BufferStructure(_Shape):
         if not self.feature_shape:
             raise self._invalid("expected at least one feature dimension")
         fixed = self.feature_shape[:-1] if self.is_square else self.feature_shape
-        if not all(_is_int(size) and size >= 0 for size in fixed):
+        if not all(type(size) is int and size >= 0 for size in fixed):
             raise self._invalid("feature dimensions must be ints >= 0")
         if persistent and self.buffer_type != CONSTANT:
             raise self._invalid("only a constant size buffer can be persistent")

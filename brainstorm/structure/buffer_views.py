@@ -120,10 +120,23 @@ class BufferView(ShownAsTree, list[Any]):
     ) -> None:
         members = Members(list(buffers), full_buffer, joints)
         super().__init__(members.children)
-        names = tuple(buffer_names)
-        below = [child for child in members.children if isinstance(child, BufferView)]
-        self.__dict__.update(_buffer_names=names, _keys=set(names), _below=below, _origin=origin)
-        self.adjust(names, lambda: members)
+        self._name(buffer_names)
+        self.adjust(self._buffer_names, lambda: members, origin)
+
+    @classmethod
+    def planned(
+        cls, names: Sequence[str], make: Callable[[], Members], origin: Origin
+    ) -> BufferView:
+        """Return a view whose members are made when one is asked for; see `adjust`."""
+        view = cls.__new__(cls)
+        list.__init__(view, [None] * len(names))
+        view._name(names)
+        view.__dict__.update(_make=make, _origin=origin)
+        return view
+
+    def _name(self, names: Sequence[str]) -> None:
+        own = {"_buffer_names": tuple(names), "_keys": frozenset(names)}
+        self.__dict__.update(own, _below={}, _origin=None)
 
     def adjust(
         self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
@@ -150,7 +163,7 @@ class BufferView(ShownAsTree, list[Any]):
         for name in (*self._buffer_names, *_MADE):
             if name not in _FIXED:
                 attributes.pop(name, None)
-        for child in self._below:
+        for child in self._below.values():
             child.forget()
 
     def _fill(self) -> None:
@@ -160,8 +173,9 @@ class BufferView(ShownAsTree, list[Any]):
         super().__setitem__(slice(None), members)
         children = dict(zip(names, members, strict=True))
         own = {k: v for k, v in children.items() if k not in _FIXED and not hasattr(BufferView, k)}
-        made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
-        self.__dict__.update(own | made)
+        below = {k: v for k, v in children.items() if isinstance(v, BufferView)}
+        self.__dict__.update(own, _children=children, _below=below)
+        self.__dict__.update(_full_buffer=full_buffer, _joints=dict(joints or {}))
 
     def joint(self, *names: str) -> Array:
         """Return one array over several children that the layer declared as ``joint_buffers``.

@@ -36,6 +36,7 @@ class BufferManager:
         allocate: Allocates it instead, given a shape.
 
     Attributes:
+        nodes: The array nodes of the layout, by path.
         buffers: One array per hub, for the present T and B.
         time_size: Present T (0 before the first resize).
         batch_size: Present B (0 before the first resize).
@@ -60,9 +61,7 @@ class BufferManager:
         allocate: Callable[[tuple[int, ...]], Array | None] | None = None,
     ) -> None:
         self._allocate = allocate
-        self.layout = layout
-        self.hubs = list(hubs)
-        self.handler = get_default_handler() if handler is None else handler
+        self._take(get_default_handler() if handler is None else handler, layout, hubs)
         self.position: int | None = None
         self.turn = _Turn(self)
         self.lane = self.handler.new_lane()
@@ -229,8 +228,12 @@ class BufferManager:
             )
         self.position = None
 
+    def _take(self, handler: Handler, layout: Node, hubs: Sequence[Hub]) -> None:
+        self.handler, self.layout, self.hubs = handler, layout, list(hubs)
+        self.nodes = dict(gather_array_nodes(layout))
+
     def _persistent_nodes(self) -> list[tuple[str, Node]]:
-        return [(p, n) for p, n in gather_array_nodes(self.layout) if n.get("@persistent")]
+        return [(p, n) for p, n in self.nodes.items() if n.get("@persistent")]
 
     @property
     def persistent_paths(self) -> list[str]:
@@ -238,8 +241,10 @@ class BufferManager:
         return [path for path, _ in self._persistent_nodes()]
 
     def _fill_persistent(self) -> None:
-        for path, node in self._persistent_nodes():
-            self.handler.fill(self.views[path], node["@initial_value"])
+        for _, node in self._persistent_nodes():
+            array = self.part(node["@hub"], *node["@slice"])
+            values = np.full(array.shape, node["@initial_value"])
+            self.handler.set_from_numpy(array, values)
 
     def set_handler(self, handler: Handler) -> None:
         """Move to another handler; parameters and persistent buffers keep their values."""
@@ -255,7 +260,7 @@ class BufferManager:
             for path in ["parameters", *self.persistent_paths]
         }
         before = dict(self.__dict__)
-        self.handler, self.layout, self.hubs = handler, layout, list(hubs)
+        self._take(handler, layout, hubs)
         self.lane = handler.new_lane()
         self.release()
         try:

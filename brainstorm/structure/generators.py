@@ -46,7 +46,7 @@ def _generators(net: Any) -> Iterator[tuple[str, Any]]:
     yield "handler", net.handler.rnd
     yield "handler.stream", net.handler.stream
     for layer_name, layer in net.layers.items():
-        for attribute, value in vars(layer).items():
+        for attribute, value in {"rnd": layer.rnd, **vars(layer)}.items():
             is_stream = hasattr(value, "get_state") and hasattr(value, "set_state")
             if isinstance(value, RandomState) or is_stream:
                 yield f"layers.{layer_name}.{attribute}", value

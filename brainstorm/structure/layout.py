@@ -16,7 +16,7 @@ number ``@hub``. Marks of array nodes:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -246,10 +246,15 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     layout = create_layout_stub(layers)
     _mark_null_deltas(layout, layers, find_needed_deltas(layers, keep_input_deltas))
     nodes = dict(gather_array_nodes(layout))
-    structures = {path: BufferStructure.from_layout(node) for path, node in nodes.items()}
+    structures = _structures(layers)
     aliases = _living_aliases(layers, nodes)
     forward, backward, twins = _collect_sinks(layers, nodes, aliases)
-    pinned = [[p for p in group if p not in aliases] for group in _pinned_groups(layers, nodes)]
+    flat = {
+        "parameters": [p for item in layers.items() for p in get_parameter_order(*item)],
+        "gradients": [p for item in layers.items() for p in get_gradient_order(*item)],
+    }
+    groups = [*flat.values(), *_joint_internals(layers)]
+    pinned = [[p for p in group if p not in aliases] for group in groups if group]
 
     order, sharing = _arrange_forward(forward, structures, pinned)
     # The deltas of an input are joined exactly as the input is.
@@ -262,8 +267,8 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
             shared[sink] = sorted(sources, key=place.__getitem__)
         else:
             copies[sink] = sources
-    for category in ("parameters", "gradients"):
-        shared[category] = [p for p in nodes if _category(p) == category and p not in aliases]
+    for category, paths in flat.items():
+        shared[category] = [p for p in paths if p not in aliases]
     shared.update((path, [target]) for path, target in aliases.items())
 
     pinned_paths = [path for group in pinned for path in group]
@@ -271,9 +276,27 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     own = [path for path, node in nodes.items() if path not in taken and "@null" not in node]
     own.sort(key=lambda path: place.get(path, len(nodes)))
     hubs = group_into_hubs([*own, *pinned_paths], shared, pinned, structures)
+    for hub in hubs:
+        hub.is_backward_only = nodes[hub.sources[0]].get("@is_backward_only", False)
     _sort_hubs(hubs, list(nodes))
     _write_slices(layout, nodes, hubs, shared, copies)
     return hubs, layout
+
+
+def _structures(layers: Layers) -> dict[str, BufferStructure]:
+    """Return the structures of all arrays; those of deltas are those of what they are deltas of."""
+    return {
+        f"{name}.{category}.{port}": structure
+        for name, layer in layers.items()
+        for categories, structures in (
+            (("inputs", "input_deltas"), layer.in_shapes),
+            (("outputs", "output_deltas"), layer.out_shapes),
+            (("parameters", "gradients"), layer.parameter_shapes),
+            (("internals",), layer.internal_shapes),
+        )
+        for category in categories
+        for port, structure in structures.items()
+    }
 
 
 def _living_aliases(layers: Layers, nodes: Mapping[str, Node]) -> dict[str, str]:
@@ -314,12 +337,8 @@ def _category(path: str) -> str:
     return path.split(".")[1] if "." in path else ""
 
 
-def _pinned_groups(layers: Layers, nodes: Mapping[str, Node]) -> list[list[str]]:
-    """Return the groups of sources whose order is fixed: parameters, gradients, joint internals."""
-    groups = [
-        [path for path in nodes if _category(path) == category]
-        for category in ("parameters", "gradients")
-    ]
+def _joint_internals(layers: Layers) -> Iterator[list[str]]:
+    """Yield the groups of internals that must be adjacent."""
     for name, layer in layers.items():
         for members in layer.joint_buffers.get("internals", ()):
             for member in members:
@@ -328,8 +347,7 @@ def _pinned_groups(layers: Layers, nodes: Mapping[str, Node]) -> list[list[str]]
                         f"layer {name!r}, joint_buffers: "
                         f"{unknown('internal', member, layer.internal_shapes)}"
                     )
-            groups.append([f"{name}.internals.{member}" for member in members])
-    return [group for group in groups if group]
+            yield [f"{name}.internals.{member}" for member in members]
 
 
 def _arrange_forward(
@@ -377,7 +395,7 @@ def _write_slices(
 ) -> None:
     for path in ("parameters", "gradients"):
         nodes[path]["@slice"] = (0, 0)
-    layout_hubs(hubs, layout)
+    _place_hubs(hubs, nodes)
     for path in ("parameters", "gradients"):
         nodes[path]["@shape"] = (nodes[path]["@slice"][1],)
     for sink, sources in shared.items():
@@ -393,7 +411,10 @@ def _write_slices(
 
 def layout_hubs(hubs: list[Hub], layout: Node) -> None:
     """Write into the layout in which hub each array lies, and where."""
-    nodes = dict(gather_array_nodes(layout))
+    _place_hubs(hubs, dict(gather_array_nodes(layout)))
+
+
+def _place_hubs(hubs: list[Hub], nodes: Mapping[str, Node]) -> None:
     for number, hub in enumerate(hubs):
         for path, feature_slice in hub.slices.items():
             nodes[path].update({"@hub": number, "@slice": feature_slice})

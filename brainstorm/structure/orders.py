@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from brainstorm.utils import sort_by_index_key
-
 __all__ = [
     "gather_array_nodes",
     "get_all_sources",
@@ -30,8 +28,8 @@ Links = Iterable[tuple[Source, str]]
 
 def get_order(view: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the children of a node of the layout, by their index."""
-    children = {k: v for k, v in view.items() if not k.startswith("@")}
-    return tuple(name for name, _ in sorted(children.items(), key=sort_by_index_key))
+    names = [name for name in view if not name.startswith("@")]
+    return tuple(sorted(names, key=lambda name: view[name].get("@index", -1)))
 
 
 def gather_array_nodes(layout: Node, prefix: str = "") -> Iterator[tuple[str, Node]]:

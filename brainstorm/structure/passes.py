@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from brainstorm.errors import HandlerValidationError, NetworkValidationError
@@ -13,7 +13,7 @@ from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager, last_axis_slice
-from brainstorm.structure.layout import find_needed_deltas, gather_array_nodes
+from brainstorm.structure.layout import find_needed_deltas
 from brainstorm.structure.pass_plan import (
     BackwardStep,
     Interval,
@@ -58,13 +58,11 @@ class Passes(Traceable):
         #: With whether it only queues work, see `Handler.call`.
         self.followers: Mapping[str, tuple[Callable[[], None], bool]] = {}
         needed = find_needed_deltas(layers, keep_input_deltas)
-        self._backward_plans = {
-            accumulate: plan_backward_pass(layers, manager.layout, needed, accumulate)
-            for accumulate in (False, True)
-        }
+        #: The steps of a backward pass that accumulates, or not; planned at the first one.
+        self._steps = cache(partial(plan_backward_pass, layers, manager.layout, needed))
         self._copied = {
             path: node["@copy_of"]
-            for path, node in gather_array_nodes(manager.layout)
+            for path, node in manager.nodes.items()
             if "@copy_of" in node and "@null" not in node
         }
         self._bound: Any = None
@@ -126,7 +124,7 @@ class Passes(Traceable):
         gradients = self.manager.views.gradients if self.loss_scale is not None else None
         if gradients is not None and accumulate:
             self.manager.handler.compute(scaled, [gradients, self.loss_scale], [gradients])
-        for step in self._backward_plans[accumulate]:
+        for step in self._steps(accumulate):
             self._backward_step(step)
             if step.layer in self.followers:
                 self.manager.handler.call(*self.followers[step.layer])
@@ -137,7 +135,7 @@ class Passes(Traceable):
     @property
     def finished_gradients(self) -> list[tuple[str, list[Interval]]]:
         """What of the flat gradients is finished with which layer of a backward pass."""
-        return find_finished_gradients(self._backward_plans[False], self.manager.layout)
+        return find_finished_gradients(self._steps(False), self.manager.layout)
 
     def _backward_step(self, step: BackwardStep) -> None:
         handler, manager = self.manager.handler, self.manager

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeAlias
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
 from brainstorm.structure.buffer_views import BufferView, Members, NullBuffer, Origin
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node
-from brainstorm.utils import Array, sort_by_index_key
+from brainstorm.structure.orders import get_order
+from brainstorm.utils import Array
 
 __all__ = ["create_buffer_views_from_layout"]
 
@@ -26,7 +27,8 @@ def create_buffer_views_from_layout(
 ) -> BufferView:
     """Return the tree of named views over the hubs' arrays.
 
-    Views take the arrays of `buffers` when they are looked into, and again after `forget`.
+    Views, and their arrays of `buffers`, are made when somebody looks for them; the arrays again
+    after `forget`.
 
     Args:
         layout: The layout, or a view node of it.
@@ -36,41 +38,71 @@ def create_buffer_views_from_layout(
         existing: A tree from an earlier call, to be re-pointed in place.
         path: Dotted path of `layout`, with a dot at the end unless empty.
     """
-    children = sorted(
-        ((k, v) for k, v in layout.items() if not k.startswith("@")), key=sort_by_index_key
-    )
-    makers: list[_Make] = []
-    for name, node in children:
-        if node["@type"] == "array":
-            makers.append(_array(node, hubs, handler, path + name))
-        else:
-            below = create_buffer_views_from_layout(
-                node,
-                buffers,
-                hubs,
-                handler,
-                None if existing is None else existing[name],
-                f"{path}{name}.",
-            )
-            makers.append(partial(_same, below))
-    names, nodes = [name for name, _ in children], dict(children)
-    full = _joined(layout, [n for _, n in children], hubs, flat=True)
-    joints = {
-        group: _joined_group([nodes[name] for name in group], hubs)
-        for group in layout.get("@joints", ())
+    source = _Source(buffers, hubs, handler)
+    names, origin = get_order(layout), Origin(path.rstrip("."), layout, handler)
+    if existing is None:
+        return BufferView.planned(names, _Plan(source, layout, names, path), origin)
+    below = {
+        name: create_buffer_views_from_layout(
+            layout[name], buffers, hubs, handler, view, f"{path}{name}."
+        )
+        for name, view in existing._below.items()
     }
+    existing.adjust(names, _Plan(source, layout, names, path, below), origin)
+    return existing
 
-    def make() -> Members:
+
+class _Source(NamedTuple):
+    """What all views of a tree take their arrays from."""
+
+    buffers: Sequence[Array]
+    hubs: Sequence[Hub]
+    handler: Handler
+
+
+class _Plan:
+    """Makes the members of a view, as its node of the layout describes them."""
+
+    def __init__(
+        self,
+        source: _Source,
+        layout: Node,
+        names: Sequence[str],
+        path: str,
+        below: Mapping[str, BufferView] | None = None,
+    ) -> None:
+        self._about = source, layout, names, path, below or {}
+
+    def __call__(self) -> Members:
+        buffers = self._about[0].buffers
+        members, full, joints = self._makers
         return Members(
-            [make(buffers) for make in makers],
+            [make(buffers) for make in members],
             full(buffers),
             {group: make(buffers) for group, make in joints.items()},
         )
 
-    if existing is None:
-        existing = BufferView(names, *make())
-    existing.adjust(names, make, Origin(path.rstrip("."), layout, handler))
-    return existing
+    @cached_property
+    def _makers(self) -> tuple[list[_Make], _Make, dict[tuple[str, ...], _Make]]:
+        source, layout, names, path, below = self._about
+        buffers, hubs, handler = source
+        members = [
+            _array(layout[name], hubs, handler, path + name)
+            if layout[name]["@type"] == "array"
+            else partial(
+                _same,
+                below[name]
+                if name in below
+                else create_buffer_views_from_layout(
+                    layout[name], buffers, hubs, handler, None, f"{path}{name}."
+                ),
+            )
+            for name in names
+        ]
+        full = _joined(layout, [layout[name] for name in names], hubs, flat=True)
+        groups = layout.get("@joints", ())
+        joints = {g: _joined_group([layout[name] for name in g], hubs) for g in groups}
+        return members, full, joints
 
 
 #: Returns a member of a view, given the hubs' arrays.
