@@ -221,6 +221,8 @@ class FileHold:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        #: Whose right it is; a forked child does not have it.
+        self.process = os.getpid()
         target = Path(path).absolute()
         self._lock = target.with_name(f"{_hidden(target)}.lock")
         self._handle: int | None = None

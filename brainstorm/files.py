@@ -33,6 +33,7 @@ __all__ = [
     "RunFile",
     "hdf5_file",
     "intact",
+    "is_file_of",
     "opened",
     "read_file",
     "read_network_file",
@@ -222,6 +223,14 @@ def read_file(filename: PathLike, kinds: tuple[str, ...], content: Callable[[Gro
         file = open_hdf5(stream)
         _check_format(filename, file.attrs.get("format", ""), kinds)
         return content(file)
+
+
+def is_file_of(filename: PathLike, kind: str) -> bool:
+    """Return whether there is a file of this package under a name, of one kind in `VERSIONS`."""
+    try:
+        return read_file(filename, (kind,), lambda root: True)
+    except (FileFormatError, FileNotFoundError):
+        return False
 
 
 def _network_content(file: Group) -> NetworkFile:

@@ -40,6 +40,7 @@ class TensorBoardWriter(Hook):
 
     role = "reader"
     writes = "folder"
+    endings = ("",)
 
     def __init__(
         self,
@@ -70,6 +71,10 @@ class TensorBoardWriter(Hook):
                 self.check_name("buffer", pattern, net.buffer.paths())
         self._lengths = {}
         self._writer = require("tensorboardX", "tensorboard").SummaryWriter(self.folder)
+
+    def owns(self, path: str) -> bool:
+        """Return whether it is a folder: each training writes a new file into it."""
+        return os.path.isdir(path)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Write what is new."""

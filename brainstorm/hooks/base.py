@@ -18,6 +18,7 @@ __all__ = [
     "ROLES",
     "ForeignPath",
     "Hook",
+    "StoredPath",
     "check_counts",
     "find_log",
     "find_values",
@@ -34,8 +35,14 @@ LOG = logging.getLogger("brainstorm")
 ROLES = ("writer", "editor", "reader")
 
 
-class ForeignPath(str):
-    """A path that a run file names and no script: nothing is written there, see `Hook.start`."""
+class StoredPath(str):
+    """A path that a run file names and no script: only what a hook has written is overwritten."""
+
+    __slots__ = ()
+
+
+class ForeignPath(StoredPath):
+    """One that leads out of the folder of the run file: nothing is written there."""
 
     __slots__ = ()
 
@@ -57,6 +64,7 @@ class Hook(Describable):
     Attributes:
         writes: The name of the attribute that says where the hook writes, if it does; a class sets
             its own.
+        endings: Of the names for new files that the hook takes from a run file.
         role: One of `ROLES`; a class sets its own. Hooks of one role run in the order in which
             they were added.
         idempotent: Whether firing once more at the same counts changes nothing. A training
@@ -72,6 +80,7 @@ class Hook(Describable):
     role = "writer"
     idempotent = False
     writes: ClassVar[str | None] = None
+    endings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -113,15 +122,21 @@ class Hook(Describable):
 
     def _check_path(self, attribute: str) -> None:
         path = getattr(self, attribute, None)
-        if isinstance(path, ForeignPath):
-            raise self.fail(
-                attribute,
-                f"a file in the folder of the run file, or one that this script names "
-                f"(trainer.hooks[{self.__name__!r}].{attribute} = ...)",
-                str(path),
-            )
+        if isinstance(path, StoredPath):
+            named = f"or one that this script names (trainer.hooks[{self.__name__!r}].{attribute}"
+            if isinstance(path, ForeignPath):
+                expected = f"a file in the folder of the run file, {named} = ...)"
+                raise self.fail(attribute, expected, str(path))
+            if not (self.owns(path) if os.path.lexists(path) else path.endswith(self.endings)):
+                new = " or ".join(self.endings) and f", or a new {' or '.join(self.endings)} file"
+                expected = f"what a {type(self).__name__} has written{new}, {named} = ...)"
+                raise self.fail(attribute, expected, str(path))
         if not isinstance(path, (str, os.PathLike, type(None))):
             raise self.fail(attribute, "a path", path)
+
+    def owns(self, path: str) -> bool:
+        """Return whether what lies under a name is what such a hook writes there."""
+        return False
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook fires after so many epochs or updates, as the timescale says."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from brainstorm.describable import get_description
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import check_counts, find_values, is_number, is_whole
+from brainstorm.hooks.base import StoredPath, check_counts, find_values, is_number, is_whole
 from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.hooks.savers import FileSaver
 
@@ -45,6 +45,8 @@ class SaveCheckpoint(FileSaver):
 
     __undescribed__ = {"_updates": [], "best_so_far": None, "_saved_at": 0.0}
     __default_values__ = {"minutes": None, "keep": 1, "best": None, "criterion": None}
+
+    kind = "Run file"
 
     def __init__(
         self,
@@ -88,6 +90,8 @@ class SaveCheckpoint(FileSaver):
             DescriptionError: A hook, the stepper or a scorer cannot be described.
         """
         super().start(net, stepper, verbose, named_data_iters)
+        if isinstance(self.filename, StoredPath):
+            self._check_copies()
         for name, iterator in named_data_iters.items():
             if not (hasattr(iterator, "get_state") and hasattr(iterator, "resume_epoch")):
                 raise self.fail(name, "a DataIterator, which can be continued", iterator)
@@ -95,6 +99,17 @@ class SaveCheckpoint(FileSaver):
         if self.best is not None:
             find_criterion(self, self.criterion, self.best, net)
         self._saved_at = time.monotonic()
+
+    def _check_copies(self) -> None:
+        """Check what lies where copies will go, as a script has not said that they may."""
+        path = Path(self.filename)
+        for found in path.parent.iterdir():
+            what = found.name.removeprefix(f"{path.stem}-").removesuffix(path.suffix)
+            is_copy = found.name == f"{path.stem}-{what}{path.suffix}"
+            if is_copy and (what.isdecimal() or what == "best") and not self.owns(str(found)):
+                raise self.fail(
+                    "filename", f"run files beside it, not {found.name!r}", self.filename
+                )
 
     def is_due(self, epoch_nr: int, update_nr: int, epoch_ended: bool) -> bool:
         """Return whether it is time to save.
@@ -128,7 +143,8 @@ class SaveCheckpoint(FileSaver):
         # The copies come first: what the file says about them is true from the beginning.
         self.trainer.save_run(self.filename, copies)
         while len(self._updates) > self.keep:
-            Path(self._name(self._updates[0])).unlink(missing_ok=True)
+            if self.owns(name := self._name(self._updates[0])):
+                os.unlink(name)
             del self._updates[0]
 
     def _name(self, what: Any) -> str:

@@ -11,11 +11,12 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
+from brainstorm.files import is_file_of
 from brainstorm.hooks.base import LOG, Hook, find_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.network import Network
@@ -37,6 +38,9 @@ class Saver(Hook):
 
     role = "reader"
     writes = "filename"
+    endings: ClassVar[tuple[str, ...]] = (".hdf5", ".h5")
+    #: What its files are, see `brainstorm.files.VERSIONS`.
+    kind: ClassVar[str] = "Network file"
 
     def __init__(
         self,
@@ -87,8 +91,23 @@ class Saver(Hook):
                 "filename", f"a file that can be written ({error})", self.filename
             ) from error
 
+    def owns(self, path: str) -> bool:
+        """Return whether under a name lies a file of the kind that such a hook writes."""
+        return is_file_of(path, self.kind)
+
     def _attempt(self, write: Callable[[], None]) -> bool:
-        """Write, and return whether that was possible."""
+        """Write, and return whether that was possible.
+
+        Raises:
+            TrainingError: This is a fork of the process that trains, which writes the same file.
+        """
+        if self._hold is not None and self._hold.process != os.getpid():
+            raise TrainingError(
+                f"hook {self.__name__!r} ({type(self).__name__}), filename: expected to be used by "
+                f"process {self._hold.process}, which holds the file, got process {os.getpid()}, "
+                f"which was forked from it. Begin trainings after the fork, each with files of its "
+                f"own."
+            )
         try:
             write()
         except OSError as error:
@@ -172,6 +191,8 @@ class SaveLogs(FileSaver):
         timescale: ``'epoch'`` or ``'update'``.
         interval: Save every so many epochs or updates.
     """
+
+    kind = "Logs file"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Save the logs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import importlib
 import io
@@ -12,12 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brainstorm import optional, tools
-from brainstorm.disk import atomic_file
+from brainstorm.disk import atomic_file, open_regular
+from brainstorm.errors import FileFormatError
 from brainstorm.hooks.base import Hook, write_line
 from brainstorm.hooks.savers import Saver
 from brainstorm.utils import flatten_keys
 
 __all__ = ["BokehVisualizer", "LogPlotter", "ProgressBar"]
+
+#: How PNG files begin.
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class ProgressBar(Hook):
@@ -106,6 +111,7 @@ class LogPlotter(Saver):
     """
 
     __undescribed__ = {"_shown": None}
+    endings = (".png",)
 
     def __init__(
         self,
@@ -141,6 +147,12 @@ class LogPlotter(Saver):
             self._show(notebook, png.getvalue())
         if self.filename is not None:
             self._attempt(lambda: self._write(png.getvalue()))
+
+    def owns(self, path: str) -> bool:
+        """Return whether under a name lies a picture of the kind that the hook draws."""
+        with contextlib.suppress(OSError, FileFormatError), open_regular(path) as file:
+            return file.read(8) == PNG
+        return False
 
     def _show(self, notebook: Any, png: bytes) -> None:
         picture = notebook.Image(data=png)

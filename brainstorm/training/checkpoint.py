@@ -18,7 +18,7 @@ import numpy as np
 from brainstorm.describable import create_from_description, find_class, get_description
 from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
-from brainstorm.hooks.base import ForeignPath
+from brainstorm.hooks.base import ForeignPath, StoredPath
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState, global_rnd
 from brainstorm.scorers import gather_losses_and_scores
@@ -270,7 +270,7 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
 
 
 def _hold_paths(description: Any, filename: PathLike) -> Any:
-    """Mark the paths in a description that hooks would write to outside of the file's folder."""
+    """Mark the paths in a description that hooks would write to."""
     if isinstance(description, list):
         return [_hold_paths(item, filename) for item in description]
     if not isinstance(description, dict):
@@ -279,8 +279,8 @@ def _hold_paths(description: Any, filename: PathLike) -> Any:
     kind = description.get("@type")
     attribute = getattr(find_class(kind), "writes", None) if isinstance(kind, str) else None
     path = description.get(attribute) if attribute is not None else None
-    if isinstance(path, str) and not _stands_beside(path, filename):
-        held[attribute] = ForeignPath(path)
+    if isinstance(path, str):
+        held[attribute] = (StoredPath if _stands_beside(path, filename) else ForeignPath)(path)
     return held
 
 

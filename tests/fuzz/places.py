@@ -51,6 +51,7 @@ PATHS = [
     "../mine/letter", "../here/../mine/letter", "ROOT/mine/letter", "link", "folder", "fifo", ".",
     "..", "", "/", ".hidden", "a\0b", "a\nb", "\ud800", "x" * 300, "x/" * 200, "run.hdf5", "a.hdf5",
     "./a.hdf5", "ROOT/here/a.hdf5", "~/a.hdf5", "link/../../mine/letter", None, 5, ["a"],
+    "train.py", "./train.py", "mine.hdf5", "net.hdf5", "logs.hdf5", "run-1.hdf5", "new.py",
 ]  # fmt: skip
 HOOKS = ("SaveCheckpoint", "SaveLogs", "SaveNetwork")
 
@@ -58,7 +59,11 @@ HOOKS = ("SaveCheckpoint", "SaveLogs", "SaveNetwork")
 def make_paths(rnd):
     """Return what is put into a run file: hooks to paths, and what is said to be kept."""
     paths = {name: rnd.choice(PATHS) for name in rnd.sample(HOOKS, rnd.choice([0, 1, 1, 2]))}
-    kept = [1, 2] if rnd.random() < 0.7 else rnd.choice([PATHS[:3], [[1]], None, [-1], [2**62] * 9])
+    kept = (
+        [1, 2]
+        if rnd.random() < 0.7
+        else rnd.choice([PATHS[:3], [[1]], None, [-1], [7, 1], [7] * 9])
+    )
     return paths, kept
 
 
@@ -78,12 +83,15 @@ def go_on(value):
         net.set_handler(NumpyHandler(np.float32))
         trainer.train(net, _data())
         _change_file(paths, kept)
+        own = ("train.py", "mine.hdf5", *(["run-7.hdf5"] if kept and 7 in kept else []))
+        for name in own:
+            Path(name).write_text(LETTER)
         try:
             again = bs.Trainer.resume("run.hdf5")
             again.hooks["StopAfterEpoch"].max_epochs = 3
             again.train(again.net, _data())
         finally:
-            _check_that_nothing_is_lost()
+            _check_that_nothing_is_lost(own)
 
 
 def _change_file(paths, kept):
@@ -99,7 +107,9 @@ def _change_file(paths, kept):
             file[name] = json.dumps(value).encode()
 
 
-def _check_that_nothing_is_lost():
+def _check_that_nothing_is_lost(own):
+    if any(Path(name).read_text() != LETTER for name in own) or Path("new.py").exists():
+        raise AssertionError("a run file has written over what lies beside it")
     if Path("../mine/letter").read_text() != LETTER or os.listdir("../mine") != ["letter"]:
         raise AssertionError("a run file has led to what is not its own")
     if sorted(os.listdir("..")) != ["here", "mine"] or not Path("run.hdf5").exists():

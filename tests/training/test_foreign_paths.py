@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import Minibatches
+from brainstorm.data_iterators import Minibatches, save_data
 from brainstorm.errors import DescriptionError, TrainingError
 from brainstorm.ext.tensorboard import TensorBoardWriter
 from brainstorm.hooks import (
     AverageWeights,
     LogPlotter,
     ReturnToCheckpoint,
+    SaveBestNetwork,
     SaveCheckpoint,
     SaveLogs,
     SaveNetwork,
     StopAfterEpoch,
     WithAverages,
 )
+from brainstorm.hooks.savers import FileSaver
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import AdamStepper, GradientAccumulation, Trainer
 
@@ -110,6 +113,80 @@ def test_a_stored_path_that_leads_elsewhere_is_refused(folder, hook, path):
         go_on()
     assert (folder.parent / "mine/letter").read_text() == "dear aunt"
     assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        SaveNetwork("net.hdf5"),
+        SaveLogs("logs.hdf5"),
+        SaveBestNetwork("rolling_training.total_loss", "best.hdf5"),
+        LogPlotter("*", "plot.png"),
+    ],
+    ids=lambda hook: hook.__name__,
+)
+def test_what_a_hook_has_not_written_is_not_overwritten(folder, hook):
+    run(hook)
+    kind, new = hook.__name__, ".png" if isinstance(hook, LogPlotter) else ".hdf5 or .h5"
+    save_data("data.hdf5", {"x": np.ones((1, 2, 3))})
+    for name in ("train.py", "data.png", ".hdf5"):
+        Path(name).write_text("mine")
+    for name in ("train.py", "data.hdf5", "data.png", "run.hdf5", "run-2.hdf5", "Makefile"):
+        change(lambda trainer, name=name: trainer["hooks"][kind].update(filename=name))
+        before = {name: Path(name).read_bytes() for name in os.listdir()}
+        text = re.escape(
+            f"hook {kind!r} ({kind}), filename: expected what a {kind} has written, or a new {new} "
+            f"file, or one that this script names (trainer.hooks[{kind!r}].filename = ...), got "
+            f"{name!r}."
+        )
+        with pytest.raises(TrainingError, match=f"^{text}"):
+            go_on()
+        assert {name: Path(name).read_bytes() for name in os.listdir()} == before
+    go_on(**{kind: "train.py"})
+    assert Path("train.py").read_bytes()[1:4] in (b"HDF", b"PNG")
+
+
+@pytest.mark.parametrize("name", ["train.py", "data.hdf5", "net.hdf5"])
+def test_a_checkpoint_goes_on_in_a_run_file_only(folder, name):
+    run(SaveNetwork("net.hdf5"))
+    save_data("data.hdf5", {"x": np.ones((1, 2, 3))})
+    Path("train.py").write_text("mine")
+    change(lambda trainer: trainer["hooks"]["SaveCheckpoint"].update(filename=name))
+    with pytest.raises(TrainingError, match="filename: expected what a SaveCheckpoint has written"):
+        go_on()
+
+
+@pytest.mark.parametrize("names", [{}, {"SaveCheckpoint": "run.hdf5"}])
+def test_no_copy_takes_the_place_of_what_is_none(folder, names):
+    run()
+    Path("run-5.hdf5").write_text("mine")
+    change(change_state=lambda s: s["trainer"]["hooks"]["SaveCheckpoint"].update(kept=[5, 2]))
+    if names:
+        go_on(**names)
+        assert sorted(os.listdir()) == ["run-2.hdf5", "run-4.hdf5", "run-5.hdf5", "run.hdf5"]
+    else:
+        text = r"expected run files beside it, not 'run-5.hdf5', got 'run.hdf5'\."
+        with pytest.raises(TrainingError, match=text):
+            go_on()
+    assert Path("run-5.hdf5").read_text() == "mine"
+
+
+def test_a_hook_of_ones_own_says_what_is_its_own(folder):
+    class Notes(FileSaver):
+        endings = (".txt",)
+
+        def owns(self, path):
+            return Path(path).read_text().startswith("epochs: ")
+
+        def __call__(self, epoch_nr, *args):
+            Path(self.filename).write_text(f"epochs: {epoch_nr}")
+
+    run(Notes("notes.txt"))
+    go_on()
+    assert Path("notes.txt").read_text() == "epochs: 2"
+    Path("notes.txt").write_text("mine")
+    with pytest.raises(TrainingError, match=r"expected what a Notes has written, or a new .txt fi"):
+        go_on()
 
 
 def test_a_script_may_name_any_place_even_the_stored_one(folder):
@@ -209,6 +286,35 @@ def test_of_two_runs_with_one_path_the_second_is_told_who_has_it(folder):
     run(Second(9, name="second"))
     run()  # the first has ended
     assert sorted(os.listdir()) == ["run-2.hdf5", "run.hdf5"]
+
+
+def test_a_forked_copy_of_a_training_does_not_write_its_files(folder):
+    class Fork(StopAfterEpoch):
+        def __call__(self, epoch_nr, *args):
+            if epoch_nr == 1:
+                self.max_epochs = 2 if os.fork() else 10**6
+            return super().__call__(epoch_nr, *args)
+
+    parent = os.getpid()
+    try:
+        run(SaveNetwork("net.hdf5"), SaveLogs("logs.hdf5"), Fork(2, name="fork"))
+    except BaseException as error:
+        if os.getpid() != parent:  # what the child says; nothing of it may go on here
+            Path("../child").write_text(f"{type(error).__name__}: {error}")
+            os._exit(0)
+        raise
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    text = (
+        rf"TrainingError: hook '\w+' \(\w+\), filename: expected to be used by process {parent}, "
+        r"which holds the file, got process \d+, which was forked from it. Begin trainings after "
+        r"the fork, each with files of its own."
+    )
+    assert re.match(text, (folder.parent / "child").read_text())
+    assert Trainer.resume("run.hdf5").current_epoch_nr == 1
+    assert sorted(os.listdir()) == ["logs.hdf5", "net.hdf5", "run-2.hdf5", "run.hdf5"]
 
 
 def test_what_is_no_file_is_refused_before_the_first_update(folder):
