@@ -213,7 +213,9 @@ def get_description(this: Any) -> Any:
         return get_description(this.item())
     if isinstance(this, float) and not math.isfinite(this):
         raise DescriptionError(f": {this!r} cannot be written as JSON. Use None for 'no limit'.")
-    if this is None or isinstance(this, (bool, int, float, str)):
+    if isinstance(this, str):
+        return str(this)
+    if this is None or isinstance(this, (bool, int, float)):
         return this
     if isinstance(this, (list, tuple)):
         described = []

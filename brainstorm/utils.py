@@ -8,6 +8,7 @@ import math
 import os
 import re
 import time
+import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
@@ -281,13 +282,14 @@ def format_bytes(number: int) -> str:
     return f"{value:.1f} GiB"
 
 
-_warnings_given: set[str] = set()
+_warnings_given: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
-def warn_once(text: str) -> None:
-    """Log a warning, unless it was given before: copies and reloaded networks do not repeat it."""
-    if text not in _warnings_given:
-        _warnings_given.add(text)
+def warn_once(about: Any, text: str) -> None:
+    """Log a warning about an object, unless it was given about this one before."""
+    given = _warnings_given.setdefault(about, set())
+    if text not in given:
+        given.add(text)
         logging.getLogger("brainstorm").warning(text)
 
 

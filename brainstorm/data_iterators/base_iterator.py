@@ -50,7 +50,10 @@ class DataIterator(Seedable):
 
     Attributes:
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
+        gives_sequences: Whether T is time, and not the number of rows; a class sets its own.
     """
+
+    gives_sequences = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -169,6 +172,7 @@ class Wrapper(DataIterator):
         self._check_names(settings, iter.data_shapes)
         super().__init__(iter.data_shapes, iter.length)
         self.iter = iter
+        self.gives_sequences = iter.gives_sequences
         self.settings = dict(settings)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:

@@ -47,6 +47,8 @@ class SequenceChunks(Minibatches):
         IteratorValidationError: The arrays or arguments are unfit or do not fit together.
     """
 
+    gives_sequences = True
+
     def __init__(
         self,
         chunk_length: int,

@@ -9,7 +9,7 @@ from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer
 from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 from brainstorm.utils import Array
 
 __all__ = ["Convolution1D", "Convolution1DLayerImpl"]
@@ -20,7 +20,7 @@ def Convolution1D(
     kernel_size: int,
     stride: int = 1,
     padding: int = 0,
-    activation: str = "rel",
+    activation: str = RECTIFIED,
     name: str | None = None,
     dilation: int = 1,
     groups: int = 1,

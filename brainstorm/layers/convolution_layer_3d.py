@@ -8,7 +8,7 @@ from brainstorm.layers._convolution import ConvolutionLayer
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer, triple
 from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 
 __all__ = ["Convolution3D", "Convolution3DLayerImpl"]
 
@@ -18,7 +18,7 @@ def Convolution3D(
     kernel_size: tuple[int, int, int],
     stride: tuple[int, int, int] = (1, 1, 1),
     padding: int = 0,
-    activation: str = "rel",
+    activation: str = RECTIFIED,
     name: str | None = None,
     dilation: tuple[int, int, int] = (1, 1, 1),
     groups: int = 1,

@@ -10,7 +10,7 @@ from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer, pair
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 from brainstorm.utils import flatten_all_but_last, flatten_time
 
 __all__ = ["ConvolutionTranspose2D", "ConvolutionTranspose2DLayerImpl"]
@@ -22,7 +22,7 @@ def ConvolutionTranspose2D(
     stride: tuple[int, int] = (1, 1),
     padding: int = 0,
     output_padding: int = 0,
-    activation: str = "rel",
+    activation: str = RECTIFIED,
     name: str | None = None,
 ) -> ConstructionWrapper:
     """Add a transposed convolution ("deconvolution"; Zeiler et al. 2010), then act.

@@ -10,14 +10,14 @@ from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import shape
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 from brainstorm.utils import flatten_time_and_features
 
 __all__ = ["FullyConnected", "FullyConnectedLayerImpl"]
 
 
 def FullyConnected(
-    size: int | tuple[int, ...] | None = None, activation: str = "rel", name: str | None = None
+    size: int | tuple[int, ...] | None = None, activation: str = RECTIFIED, name: str | None = None
 ) -> ConstructionWrapper:
     """Add a fully connected layer.
 

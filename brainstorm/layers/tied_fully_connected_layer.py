@@ -11,7 +11,7 @@ from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import shape
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 from brainstorm.utils import flatten_time_and_features
 
 __all__ = ["TiedFullyConnected", "TiedFullyConnectedLayerImpl"]
@@ -19,7 +19,7 @@ __all__ = ["TiedFullyConnected", "TiedFullyConnectedLayerImpl"]
 
 def TiedFullyConnected(
     tied_to: ConstructionWrapper,
-    activation: str = "rel",
+    activation: str = RECTIFIED,
     name: str | None = None,
     size: int | tuple[int, ...] | None = None,
 ) -> ConstructionWrapper:

@@ -15,10 +15,20 @@ from typing import Any
 from brainstorm.errors import NetworkValidationError, unknown
 from brainstorm.utils import PYTHON_IDENTIFIER, is_valid_layer_name
 
-__all__ = ["ConstructionWrapper", "LayerDetails", "UniquelyNamed"]
+__all__ = ["RECTIFIED", "ConstructionWrapper", "Default", "LayerDetails", "UniquelyNamed"]
 
 IMPLEMENTATION_SUFFIX = "LayerImpl"
 _creation_ids = itertools.count()
+
+
+class Default(str):
+    """A text that nobody has written: the default of an option. In files it is as others are."""
+
+    __slots__ = ()
+
+
+#: The default of options called ``activation``.
+RECTIFIED = Default("rel")
 
 
 class _Scope(dict[str, "list[UniquelyNamed]"]):

@@ -1,7 +1,7 @@
 """Checks on the graph of layers as a whole: can everything be reached, can anything be trained.
 
-What is no error and yet hardly meant is a warning, given once; it names the layer and the line that
-mends it. Whoever means it says so in the way that the warning tells.
+What is no error and yet hardly meant is a warning, given once for a network; it names the layer and
+the line that mends it. Whoever means it says so in the way that the warning tells.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.construction import RECTIFIED, Default
 from brainstorm.utils import warn_once
 
 __all__ = ["check_topology", "warn_of_one_sequence"]
@@ -28,7 +29,7 @@ def check_topology(layers: Layers) -> None:
     """Check a network's layers, given in topological order.
 
     Layers with parameters that lead to no loss, while others do, are logged as a warning: they are
-    never trained. So are rectified layers that lead straight into a loss.
+    never trained. So are layers that lead straight into a loss and are rectified by default.
 
     Raises:
         NetworkValidationError: A layer cannot be reached from the Input, or there are losses but
@@ -54,7 +55,7 @@ def check_topology(layers: Layers) -> None:
             f"an output 'loss' to a Loss layer: out - 'loss' >> Loss()."
         )
     if losses and idle:
-        warn_once(f"no path leads from {_names(idle)} to a loss: never trained.")
+        warn_once(layers[INPUT], f"no path leads from {_names(idle)} to a loss: never trained.")
     _warn_of_rectified_predictions(layers)
 
 
@@ -64,21 +65,20 @@ def _warn_of_rectified_predictions(layers: Layers) -> None:
             continue
         for connection in sorted(loss.incoming):
             source = layers[connection.start_layer]
-            if connection.input_name == "default" and _ends_in_rectifier(source):
-                linear = f"{source.type_name}(..., activation='linear')"
+            if connection.input_name == "default" and _is_rectified_by_default(source):
                 warn_once(
+                    source,
                     f"layer {source.name!r} ({source.type_name}) is rectified and leads straight "
                     f"into {name!r} ({loss.type_name}): it predicts nothing below 0, and learns "
-                    f"nothing where it gives 0. Write {linear}; if it is meant so, {linear} >> "
-                    f"Elementwise('rel')."
+                    f"nothing where it gives 0. Write {source.type_name}(..., "
+                    f"activation='linear'); if it is meant so, activation='rel'.",
                 )
 
 
-def _ends_in_rectifier(layer: Any) -> bool:
-    """Return whether a layer does, of those that may do so by default: which have parameters."""
-    activation = getattr(layer, "activation", layer.kwargs.get("activation"))
-    facts = layer.characteristics
-    return activation in ("rel", "relu") and facts.has_parameters and not facts.time_coupled
+def _is_rectified_by_default(layer: Any) -> bool:
+    """Return whether a layer is, and nobody has asked for it."""
+    default = layer.kwargs.get("activation", RECTIFIED)
+    return isinstance(default, Default) and getattr(layer, "activation", "") == RECTIFIED
 
 
 def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
@@ -93,9 +93,11 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
     """
     if B == 1 and T >= _MANY_STEPS and not any(map(_couples_time, layers.values())):
         warn_once(
+            layers[INPUT],
             f"layer {INPUT!r}: all data are one sequence of {T} steps, but no layer couples steps. "
             f"If they are {T} rows, give them as (1, {T}, ...): data.swapaxes(0, 1). All else "
-            f"being equal, the loss is their mean then, and now their sum."
+            f"being equal, the loss is their mean then, and now their sum. If they are a sequence, "
+            f"give them by SequenceChunks({T}, ...).",
         )
 
 

@@ -229,13 +229,14 @@ class Trainer(Describable):
                 break
             if self._save_due(hooks, progress):
                 return True
+        iterator = progress.iters["training_data_iter"]
         if progress.given == 0:
-            iterator = progress.iters["training_data_iter"]
             raise TrainingError(
                 f"Trainer.train, epoch {self.current_epoch_nr}: the training_data_iter "
                 f"({type(iterator).__name__}) gave no batch."
             )
-        if progress.given == 1 and self.team.size == 1:
+        is_said = getattr(iterator, "gives_sequences", False)
+        if progress.given == 1 and self.team.size == 1 and not is_said:
             warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
         progress.in_epoch = False
         self.team.merge_statistics(net)

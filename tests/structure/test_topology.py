@@ -5,8 +5,11 @@ import logging
 import numpy as np
 import pytest
 
-from brainstorm import utils
-from brainstorm.data_iterators import Minibatches
+from brainstorm.data_iterators import (
+    AddGaussianNoise,
+    Minibatches,
+    SequenceChunks,
+)
 from brainstorm.errors import NetworkValidationError
 from brainstorm.hooks import StopAfterEpoch
 from brainstorm.layers import (
@@ -92,9 +95,8 @@ def test_what_the_input_does_not_reach():
 
 
 @pytest.fixture
-def warnings(monkeypatch, caplog):
-    """Return a function that gives the texts of the warnings so far, as if none had been before."""
-    monkeypatch.setattr(utils, "_warnings_given", set())
+def warnings(caplog):
+    """Return a function that gives the texts of the warnings so far."""
     return lambda: [record.getMessage() for record in caplog.records]
 
 
@@ -112,7 +114,7 @@ def wire(*hidden, loss=SquaredError, features=(4,), targets=(2,), port="targets"
 RECTIFIED = {
     "squared error": lambda: wire(FullyConnected(2, name="Fc")),
     "softmax": lambda: wire(FullyConnected(3, name="Fc"), loss=SoftmaxCE, targets=(1,)),
-    "sigmoids": lambda: wire(FullyConnected(2, "relu", name="Fc"), loss=SigmoidCE),
+    "sigmoids": lambda: wire(FullyConnected(2, name="Fc"), loss=SigmoidCE),
     "labels": lambda: wire(FullyConnected(3, name="Fc"), loss=CTC, targets=(1,), port="labels"),
     "images": lambda: wire(
         Convolution2D(2, (1, 1), name="Fc"), features=(3, 3, 1), targets=(3, 3, 2)
@@ -121,20 +123,30 @@ RECTIFIED = {
 
 
 @pytest.mark.parametrize("kind", RECTIFIED)
-def test_a_rectified_prediction_is_a_warning_once(warnings, kind):
+def test_a_rectified_prediction_is_a_warning_once_for_each_network(warnings, tmp_path, kind):
     net = RECTIFIED[kind]()
     (text,) = warnings()
     layer, loss = net.layers["Fc"].type_name, net.layers["Out"].type_name
     assert text == (
         f"layer 'Fc' ({layer}) is rectified and leads straight into 'Out' ({loss}): it predicts "
         f"nothing below 0, and learns nothing where it gives 0. Write {layer}(..., "
-        f"activation='linear'); if it is meant so, {layer}(..., activation='linear') >> "
-        f"Elementwise('rel')."
+        f"activation='linear'); if it is meant so, activation='rel'."
     )
     net.initialize(1)
     net.copy()
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    Network.from_hdf5(tmp_path / "net.hdf5")
+    assert warnings() == [text]
     RECTIFIED[kind]()
-    assert len(warnings()) == 1
+    assert warnings() == [text, text]
+
+
+def test_an_architecture_that_names_no_activation_is_warned_about(warnings):
+    architecture = RECTIFIED["squared error"]().architecture
+    for asked, number in (({}, 2), ({"activation": "rel"}, 2)):
+        entry = {k: v for k, v in architecture["Fc"].items() if k != "activation"}
+        Network.from_architecture(architecture | {"Fc": entry | asked})
+        assert len(warnings()) == number
 
 
 @pytest.mark.parametrize(
@@ -142,6 +154,8 @@ def test_a_rectified_prediction_is_a_warning_once(warnings, kind):
     [
         [FullyConnected(2, "linear")],
         [FullyConnected(2, "sigmoid")],
+        [FullyConnected(2, "rel")],
+        [FullyConnected(2, activation="relu")],
         [FullyConnected(2, "linear"), Elementwise("rel")],
         [FullyConnected(2), FullyConnected(2, "linear")],
         [Recurrent(2, "rel")],  # whose default is another: it was asked for
@@ -160,27 +174,42 @@ def test_a_rectified_layer_whose_values_are_made_small_is_no_warning(warnings):
     assert warnings() == []
 
 
-def train_on(net, T, B, batch_size=100):
+def train_on(net, T, B, batch_size=100, iterator=Minibatches):
     net.initialize(0.1)
     shapes = net.layers["Input"].out_shapes
     data = {name: np.ones(shape.get_shape(T, B)) for name, shape in shapes.items()}
     trainer = Trainer(SgdStepper(0.001), verbose=False)
     trainer.add_hook(StopAfterEpoch(2))
-    trainer.train(net, Minibatches(batch_size, **data))
+    options = {"batch_size": batch_size} if iterator is Minibatches else {}
+    trainer.train(net, iterator(**options, **data))
 
 
 def linear(*more):
     return wire(*more, FullyConnected(2, "linear"))
 
 
-def test_rows_given_as_steps_are_a_warning_once(warnings):
-    for _ in range(2):
-        train_on(linear(), 30, 1)
-    assert warnings() == [
+def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
+    nets = [linear(), linear()]
+    for net in (*nets, *nets):
+        train_on(net, 30, 1)
+    assert warnings() == 2 * [
         "layer 'Input': all data are one sequence of 30 steps, but no layer couples steps. If they "
         "are 30 rows, give them as (1, 30, ...): data.swapaxes(0, 1). All else being equal, the "
-        "loss is their mean then, and now their sum."
+        "loss is their mean then, and now their sum. If they are a sequence, give them by "
+        "SequenceChunks(30, ...)."
     ]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **data: SequenceChunks(30, **data),
+        lambda **data: AddGaussianNoise(SequenceChunks(30, **data), {"default": 0.1}),
+    ],
+)
+def test_data_that_are_said_to_be_sequences_are_no_warning(warnings, make):
+    train_on(linear(), 30, 1, iterator=make)
+    assert warnings() == []
 
 
 @pytest.mark.parametrize(
