@@ -66,7 +66,7 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is no regular file.
+        FileFormatError: It is no regular file, or cannot be opened.
     """
     name = os.fspath(filename)
     try:
@@ -74,6 +74,10 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         handle = os.open(name, os.O_RDONLY | AT_ONCE)
     except (FileNotFoundError, ValueError):  # no name has a NUL in it
         raise FileNotFoundError(f"there is no file {name!r}") from None
+    except FileFormatError:
+        raise
+    except OSError as error:  # links that lead to themselves, a name that is too long, rights
+        raise FileFormatError(f"{name!r} cannot be opened: {error.strerror}.") from error
     with open(name, "rb", opener=lambda *_: handle) as file:
         check_regular(name, os.fstat(handle))  # it may be another one by now
         yield file

@@ -35,10 +35,17 @@ LOG = logging.getLogger("brainstorm")
 def cache_directory() -> Path:
     """Return where compiled code should be kept; the directory may not exist, or not be ours."""
     chosen = os.environ.get("BRAINSTORM_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home) / "brainstorm"
+    if not chosen:
+        home = os.environ.get("XDG_CACHE_HOME", "")
+        chosen = os.path.join(home if os.path.isabs(home) else "~/.cache", "brainstorm")
+    found = os.path.expanduser(chosen)
+    return Path(found) if found.startswith("~") else _absolute(found)
+
+
+@functools.cache
+def _absolute(path: str) -> Path:
+    """Return what a path means where it is used first: programs may change their folder."""
+    return Path(path).absolute()
 
 
 def trusted_directory() -> Path:
@@ -47,8 +54,11 @@ def trusted_directory() -> Path:
     Raises:
         OSError: Others can write wherever there could be one.
     """
-    directory = cache_directory().absolute()
-    problem = _make(directory) or _problem(directory)
+    directory = cache_directory()
+    if directory.is_absolute():
+        problem = _make(directory) or _problem(directory)
+    else:
+        problem = f"{directory} stands for no folder"
     if not problem:
         return Path(os.path.realpath(directory))
     _warn(

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm import Network, Trainer
-from brainstorm.data_iterators import Hdf5Minibatches, Minibatches
+from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, load_data
 from brainstorm.data_iterators.hdf5_batches import read_ahead
 from brainstorm.errors import FileFormatError, IteratorValidationError
 from brainstorm.handlers import NumpyHandler
@@ -232,6 +232,21 @@ def open_files(path):
     folder = f"/proc/{os.getpid()}/fd"
     links = [os.path.join(folder, name) for name in os.listdir(folder)]
     return [link for link in links if os.path.exists(link) and os.path.samefile(link, path)]
+
+
+@pytest.mark.parametrize(
+    ("link", "why"),
+    [("it", "Too many levels of symbolic links"), ("x" * 300, "File name too long")],
+)
+def test_names_that_lead_to_no_file_are_refused_by_every_reader(tmp_path, link, why):
+    name = str(tmp_path / link)
+    if link == "it":
+        os.symlink("it", name)
+    for read in (lambda: Hdf5Minibatches(name, default="x"), lambda: load_data(name)):
+        with pytest.raises(
+            FileFormatError, match=f"^{re.escape(repr(name))} cannot be op.*: {why}"
+        ):
+            read()
 
 
 def test_the_thread_ends_with_an_error_of_the_loop(path):

@@ -88,6 +88,35 @@ def test_folders_that_only_we_can_write_are_used(cache, tmp_path, monkeypatch, c
     assert not caplog.records
 
 
+def test_a_home_and_the_present_folder_are_found_where_a_program_first_looks(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    for given, used in (
+        ("~/mine", "mine"),
+        ("", ".cache/brainstorm"),
+        ("relative/x", "relative/x"),
+    ):
+        monkeypatch.setenv("BRAINSTORM_CACHE_DIR", given)
+        monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+        monkeypatch.chdir(tmp_path)
+        assert trusted_directory() == tmp_path / used
+        monkeypatch.chdir("elsewhere")
+        assert trusted_directory() == tmp_path / used
+    assert not caplog.records
+    assert os.listdir() == []
+
+
+def test_a_home_that_is_not_there_is_no_folder_called_tilde(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", "~nobody-of-this-name/cache")
+    kernel_cache._warn.cache_clear()
+    trusted_directory()
+    assert "since ~nobody-of-this-name/cache stands for no folder. Name a folder in" in caplog.text
+    assert os.listdir() == []
+
+
 @pytest.mark.parametrize("members", [[], ["somebody"]])
 def test_a_group_of_this_user_alone_is_nobody_else(cache, monkeypatch, members):
     group = SimpleNamespace(gr_name="user", gr_mem=members)
