@@ -285,6 +285,21 @@ class OpTreeNode(Expression, tuple):
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"op-trees are immutable: cannot set {name!r}")
 
+    def __copy__(self) -> OpTreeNode:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle all nodes as one list, so that no depth is too deep."""
+        nodes = postorder([self])
+        place = {id(node): (number,) for number, node in enumerate(nodes)}
+        parts = [
+            (x.op, x.shape, dict(x.params), tuple(place.get(id(y), y) for y in x.operands), x.dtype)
+            if isinstance(x, OpTreeNode)
+            else x
+            for x in nodes
+        ]
+        return _assemble, (parts,)
+
     def __str__(self) -> str:
         return text.as_tuples(self)
 
@@ -308,6 +323,18 @@ def _new_node(
     node = tuple.__new__(OpTreeNode, (op_dict, *padded))
     node.__dict__.update(op=op, shape=shape, params=params, operands=operands, dtype=dtype)
     return node
+
+
+def _assemble(parts: Sequence[Any]) -> Any:
+    """Return the last of the nodes that `OpTreeNode.__reduce__` has listed."""
+    made: list[Any] = []
+    for part in parts:
+        if isinstance(part, tuple):
+            op, shape, params, operands, dtype = part
+            operands = tuple(made[x[0]] if isinstance(x, tuple) else x for x in operands)
+            part = _new_node(op, shape, params, operands, dtype)
+        made.append(part)
+    return made[-1]
 
 
 def _working_type(operands: Sequence[Any], skipped: tuple[int, ...] = ()) -> np.dtype[Any]:
@@ -374,7 +401,7 @@ def build(op: str, operands: tuple[Any, ...], options: Mapping[str, Any] | None 
 def fold(operator: Operator, operands: tuple[float, ...]) -> float:
     """Return the value of an element-wise operator on numbers."""
     if operator.lowering is not None:
-        return float(operator.lowering(*operands))
+        return float(operator.lower((), operands, {}))
     assert operator.numpy is not None
     out = np.empty((), np.float64)
     with np.errstate(all="ignore"):

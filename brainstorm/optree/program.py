@@ -122,8 +122,8 @@ def _lowered(trees: Sequence[Expression]) -> list[Expression]:
     def replace(node: Expression, operands: tuple[Any, ...]) -> Any:
         if not isinstance(node, OpTreeNode):
             return None
-        lowering = get_operator(node.op).lowering
-        return None if lowering is None else lowering(*operands, **node.params)
+        operator = get_operator(node.op)
+        return operator.lowering and operator.lower(node.shape, operands, node.params)
 
     return rewrite(trees, replace)
 

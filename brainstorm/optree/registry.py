@@ -7,6 +7,7 @@ executors, conformance tests) then knows the new operator too.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -85,6 +86,27 @@ class Operator:
     def is_elementwise(self) -> bool:
         """Whether an element of the result depends on one element of each operand."""
         return self.kind in ("elementwise", "comparison")
+
+    def lower(
+        self, shape: shapes.Shape, operands: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        """Return what the lowering makes of operands: a tree, or of numbers alone a number.
+
+        Raises:
+            ValidationError: It has returned something else, or a tree of another shape.
+        """
+        assert self.lowering is not None
+        tree = self.lowering(*operands, **options)
+        wants_tree = not operands or any(hasattr(x, "operands") for x in operands)
+        is_kind = hasattr(tree, "operands") if wants_tree else isinstance(tree, numbers.Real)
+        if not is_kind or (wants_tree and tree.shape != shape):
+            expected = f"an op-tree of shape {shape}" if wants_tree else "a number"
+            got = f"one of shape {tree.shape}" if is_kind else f"a {type(tree).__name__}"
+            raise ValidationError(
+                f"op-tree: operator {self.name!r}: expected its lowering to return {expected}, got "
+                f"{got}. Correct the function that was given to register_operator."
+            )
+        return tree
 
     def rule(self, operand: int) -> Rule | None:
         """Return the derivative with respect to an operand; None where it is zero.

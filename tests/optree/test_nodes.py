@@ -1,13 +1,24 @@
 """Building, text, identity, and what NumPy may not do with a tree."""
 
+import copy
 import fractions
+import pickle
 import time
 
 import numpy as np
 import pytest
 
 from brainstorm.errors import UnknownTypeError, ValidationError
-from brainstorm.optree import OpTreeNode, Variable, View, postorder, register_operator, substitute
+from brainstorm.optree import (
+    OpTreeNode,
+    Variable,
+    View,
+    linearise,
+    postorder,
+    register_operator,
+    registry,
+    substitute,
+)
 from brainstorm.optree import functions as fn
 from brainstorm.optree.registry import OPERATORS
 from tests.optree.helpers import value
@@ -248,6 +259,34 @@ def test_deep_trees_need_no_recursion():
     del tree
 
 
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))]
+)
+def test_copies_and_pickles_compute_the_same(duplicate):
+    x, y = Variable((2, 3), np.float64, "x"), Variable((3,), np.float64, "y")
+    shared = fn.exp(x) * 2.5
+    for _ in range(3000):  # deeper than anything that recurses
+        shared = shared + y
+    tree = fn.sum(shared * shared[:, 1:2], axis=1)
+    again = duplicate(tree)
+    assert str(again) == str(tree)
+    assert len(again.traverse()) == len(tree.traverse())
+    leaves = {leaf.name: leaf for leaf in again.traverse() if isinstance(leaf, Variable)}
+    values = {"x": np.arange(6.0).reshape(2, 3), "y": np.ones(3)}
+    computed = [
+        value(tree, {x: values["x"], y: values["y"]}),
+        value(again, {leaves[name]: values[name] for name in values}),
+    ]
+    np.testing.assert_array_equal(*computed)
+
+
+def test_two_trees_that_are_copied_together_share_their_variables():
+    x = Variable((2,), name="x")
+    first, second = copy.deepcopy([x + 1, x * 2])
+    assert first[1] is second[1]
+    assert first[1] is not x
+
+
 def test_two_thousand_nodes_are_built_quickly():
     def seconds():
         start = time.perf_counter()
@@ -257,6 +296,36 @@ def test_two_thousand_nodes_are_built_quickly():
         return time.perf_counter() - start
 
     assert min(seconds() for _ in range(3)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("lowering", "got"),
+    [
+        (lambda x: fn.sum(x), "one of shape (1, 1)"),
+        (lambda x: x[:1], "one of shape (1, 4)"),
+        (lambda x: 1.0, "a float"),
+        (lambda x: None, "a NoneType"),
+        (lambda x: np.zeros((3, 4)), "a ndarray"),
+    ],
+)
+def test_a_lowering_is_not_believed(monkeypatch, lowering, got):
+    monkeypatch.setattr(registry, "_table", dict(registry._table))
+    register_operator("odd", 1, None, lowering=lowering)
+    text = (
+        f"op-tree: operator 'odd': expected its lowering to return an op-tree of shape (3, 4), got "
+        f"{got}. Correct the function that was given to register_operator."
+    )
+    with pytest.raises(ValidationError) as caught:
+        linearise(OpTreeNode.build("odd", Variable((3, 4))) + 1)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("lowering", [lambda x: None, lambda x: Variable((2,)), lambda x: "1"])
+def test_nor_is_one_of_numbers(monkeypatch, lowering):
+    monkeypatch.setattr(registry, "_table", dict(registry._table))
+    register_operator("odd", 1, None, lowering=lowering)
+    with pytest.raises(ValidationError, match="'odd': expected its lowering to return a number, "):
+        OpTreeNode.build("odd", 2.0)
 
 
 def test_register_operator(monkeypatch):
