@@ -11,11 +11,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from brainstorm import disk
+from brainstorm import Network, Trainer, disk
+from brainstorm.data_iterators import Hdf5Minibatches, load_data, save_data
 from brainstorm.disk import FileHold, atomic_file, open_regular
 from brainstorm.errors import FileFormatError
+from brainstorm.ext.onnx_exchange import load_onnx, save_onnx
+from brainstorm.ext.safetensors_files import load_safetensors, save_safetensors
+from brainstorm.tools import create_net_from_spec
+from brainstorm.training import Logs
 
 
 @pytest.fixture
@@ -155,6 +161,35 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
         for names in ((path,), (tmp_path / "file", [path])):
             with pytest.raises(FileFormatError, match=text), atomic_file(*names):
                 pass
+    assert os.listdir(tmp_path) == ["it"]
+
+
+READERS = {
+    "network": Network.from_hdf5,
+    "run": Trainer.resume,
+    "logs": Logs.load_hdf5,
+    "data": load_data,
+    "batches": lambda path: Hdf5Minibatches(path, default="x"),
+    "ONNX": load_onnx,
+    "safetensors": load_safetensors,
+}
+WRITERS = {
+    "network": lambda path: create_net_from_spec("regression", 1, 1, "").save_as_hdf5(path),
+    "data": lambda path: save_data(path, {"x": np.zeros((1, 1, 1))}),
+    "logs": Logs().save_as_hdf5,
+    "ONNX": lambda path: save_onnx(create_net_from_spec("regression", 1, 1, ""), path),
+    "safetensors": lambda p: save_safetensors(create_net_from_spec("regression", 1, 1, ""), p),
+}
+
+
+@pytest.mark.parametrize("use", [*READERS.values(), *WRITERS.values()])
+def test_everything_that_reads_or_writes_refuses_a_fifo(tmp_path, use):
+    path = str(tmp_path / "it")
+    os.mkfifo(path)
+    with pytest.raises(
+        FileFormatError, match=rf"^{re.escape(repr(path))}: expected a file, got a F"
+    ):
+        use(path)
     assert os.listdir(tmp_path) == ["it"]
 
 

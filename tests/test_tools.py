@@ -254,6 +254,17 @@ def test_split_by_default_nine_to_one():
 
 
 @pytest.mark.parametrize("function", [shuffle_data, split])
+def test_tensors_that_are_no_arrays_are_refused(function):
+    class Tensor:
+        def __array__(self, *args, **kwargs):
+            raise TypeError("Got unsupported ScalarType BFloat16")
+
+    text = f"^{function.__name__}, argument 2: expected what numpy.asarray takes, got a Tensor"
+    with pytest.raises(ValidationError, match=text):
+        function(np.zeros((1, 2, 1)), Tensor())
+
+
+@pytest.mark.parametrize("function", [shuffle_data, split])
 def test_arrays_must_fit(function):
     name = function.__name__
     with pytest.raises(

@@ -20,7 +20,7 @@ from brainstorm.scorers import (
     merge_scores,
 )
 from brainstorm.structure.buffer_views import find_array
-from brainstorm.utils import Array, get_brainstorm_info
+from brainstorm.utils import Array, as_array, get_brainstorm_info
 
 __all__ = ["evaluate", "extract", "extract_and_save", "run_network", "shuffle_data", "split"]
 
@@ -241,8 +241,9 @@ def shuffle_data(*arrays: np.ndarray, seed: int | None = None) -> list[np.ndarra
         arrays: Arrays with equal B.
         seed: Makes the order repeatable.
     """
-    order = RandomState(seed).permutation(_common_batch_size("shuffle_data", arrays))
-    return [array[:, order] for array in arrays]
+    found = _of_equal_batch_size("shuffle_data", arrays)
+    order = RandomState(seed).permutation(found[0].shape[1])
+    return [array[:, order] for array in found]
 
 
 def split(*arrays: np.ndarray, ratios: Sequence[float] = (9, 1)) -> list[list[np.ndarray]]:
@@ -255,18 +256,19 @@ def split(*arrays: np.ndarray, ratios: Sequence[float] = (9, 1)) -> list[list[np
     Returns:
         For each array the list of its parts (views): ``(x1, x2), (y1, y2) = split(x, y)``.
     """
-    size = _common_batch_size("split", arrays)
+    found = _of_equal_batch_size("split", arrays)
     if not len(ratios) or min(ratios) <= 0:
         raise ValidationError(f"split, ratios: expected positive numbers, got {ratios!r}.")
-    ends = np.cumsum(ratios) / np.sum(ratios) * size
+    ends = np.cumsum(ratios) / np.sum(ratios) * found[0].shape[1]
     cuts = np.rint(ends[:-1]).astype(int)
-    return [np.split(array, cuts, axis=1) for array in arrays]
+    return [np.split(array, cuts, axis=1) for array in found]
 
 
-def _common_batch_size(function: str, arrays: Sequence[np.ndarray]) -> int:
-    shapes = [array.shape for array in arrays]
+def _of_equal_batch_size(function: str, arrays: Sequence[Any]) -> list[np.ndarray]:
+    found = [as_array(array, f"{function}, argument {i}") for i, array in enumerate(arrays, 1)]
+    shapes = [array.shape for array in found]
     if not shapes or min(map(len, shapes)) < 2 or len({shape[1] for shape in shapes}) > 1:
         raise ValidationError(
             f"{function}: expected arrays (T, B, ...) with equal B, got the shapes {shapes}."
         )
-    return shapes[0][1]
+    return found
