@@ -177,6 +177,8 @@ WRITERS = {
     "network": lambda path: create_net_from_spec("regression", 1, 1, "").save_as_hdf5(path),
     "data": lambda path: save_data(path, {"x": np.zeros((1, 1, 1))}),
     "logs": Logs().save_as_hdf5,
+    "JSON": Logs().to_json,
+    "CSV": Logs().to_csv,
     "ONNX": lambda path: save_onnx(create_net_from_spec("regression", 1, 1, ""), path),
     "safetensors": lambda p: save_safetensors(create_net_from_spec("regression", 1, 1, ""), p),
 }
