@@ -144,7 +144,7 @@ class SaveCheckpoint(FileSaver):
         self.trainer.save_run(self.filename, copies)
         while len(self._updates) > self.keep:
             if self.owns(name := self._name(self._updates[0])):
-                os.unlink(name)
+                Path(name).unlink()
             del self._updates[0]
 
     def _name(self, what: Any) -> str:

@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import struct
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +77,19 @@ class Shortage(Hook):
         os.chmod(self.folder, 0o755 if left is None else 0o555)
 
 
+class Forks(Hook):
+    """Forks the process in some updates: the copy trains on, and must not write."""
+
+    def __init__(self) -> None:
+        super().__init__(timescale="update")
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if random.Random(os.getpid() * 1000 + update_nr).random() < 0.1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # as in `Process`
+                os.fork()
+
+
 def kill_while_writing(moment: int) -> None:
     """Let this process die inside of a call that it writes files with.
 
@@ -121,7 +135,7 @@ def hooks(folder: Path, shortage: str | None) -> list[Hook]:
             name="checkpoint",
         ),
     ]
-    return [Shortage(shortage, str(folder)), *savers] if shortage else savers
+    return [Shortage(shortage, str(folder)) if shortage else Forks(), *savers]
 
 
 def run(folder: Path | None, case: tuple[str, str, str], shortage: str | None = None) -> tuple:
@@ -130,7 +144,7 @@ def run(folder: Path | None, case: tuple[str, str, str], shortage: str | None = 
     Returns:
         Exit status, number of updates, and outcome as a hash.
     """
-    hidden, iterator, handler = case
+    (hidden, iterator, handler), process = case, os.getpid()
     file = None if folder is None else folder / "run.hdf5"
     if file is not None and file.exists():
         trainer = bs.Trainer.resume(file)
@@ -145,11 +159,16 @@ def run(folder: Path | None, case: tuple[str, str, str], shortage: str | None = 
     try:
         train(trainer, net, ITERATORS[iterator]())
     except TrainingError as error:
+        if os.getpid() != process and "which was forked from it" in str(error):
+            os._exit(0)
         if "a file that no other training writes" in str(error):
             return TOLD, 0, str(error)
         if not isinstance(error.__cause__, OSError):
             raise
         status = NOT_SAVED
+    if os.getpid() != process:
+        Path(folder, "a forked copy has trained to its end").touch()
+        os._exit(1)
     if "interrupted" in trainer.logs:
         status = status or INTERRUPTED
     # It ends once more if it had ended when it was saved.
