@@ -136,7 +136,7 @@ class BufferView(ShownAsTree, list[Any]):
 
     def _name(self, names: Sequence[str]) -> None:
         own = {"_buffer_names": tuple(names), "_keys": frozenset(names)}
-        self.__dict__.update(own, _below={}, _origin=None)
+        self.__dict__.update(own, _below=None, _origin=None)
 
     def adjust(
         self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
@@ -154,7 +154,7 @@ class BufferView(ShownAsTree, list[Any]):
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
-        self.__dict__.update(_make=make, _origin=origin or self._origin)
+        self.__dict__.update(_make=make, _origin=origin or self._origin, _below=None)
         self._fill()
 
     def forget(self) -> None:
@@ -163,7 +163,7 @@ class BufferView(ShownAsTree, list[Any]):
         for name in (*self._buffer_names, *_MADE):
             if name not in _FIXED:
                 attributes.pop(name, None)
-        for child in self._below.values():
+        for child in (self._below or {}).values():
             child.forget()
 
     def _fill(self) -> None:
@@ -173,9 +173,11 @@ class BufferView(ShownAsTree, list[Any]):
         super().__setitem__(slice(None), members)
         children = dict(zip(names, members, strict=True))
         own = {k: v for k, v in children.items() if k not in _FIXED and not hasattr(BufferView, k)}
-        below = {k: v for k, v in children.items() if isinstance(v, BufferView)}
-        self.__dict__.update(own, _children=children, _below=below)
-        self.__dict__.update(_full_buffer=full_buffer, _joints=dict(joints or {}))
+        made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
+        self.__dict__.update(own | made)
+        if self._below is None:  # whatever is made anew, the views stay
+            below = {k: v for k, v in children.items() if isinstance(v, BufferView)}
+            self.__dict__["_below"] = below
 
     def joint(self, *names: str) -> Array:
         """Return one array over several children that the layer declared as ``joint_buffers``.

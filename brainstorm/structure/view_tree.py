@@ -46,7 +46,7 @@ def create_buffer_views_from_layout(
         name: create_buffer_views_from_layout(
             layout[name], buffers, hubs, handler, view, f"{path}{name}."
         )
-        for name, view in existing._below.items()
+        for name, view in (existing._below or {}).items()
     }
     existing.adjust(names, _Plan(source, layout, names, path, below), origin)
     return existing
