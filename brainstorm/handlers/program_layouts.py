@@ -31,7 +31,7 @@ class ProgramLayouts:
         workspace: See `Layout`; None: layouts have memory of their own.
 
     Raises:
-        NotRenderableError: If the program has products or indexing, or an operator without C.
+        NotRenderableError: If the program has an operator without C.
     """
 
     def __init__(
