@@ -158,6 +158,7 @@ from brainstorm.layers import (
     SquaredError,
     SwiGLU,
     TiedFullyConnected,
+    TimePooling,
 )
 from brainstorm.layers import Accuracy as AccuracyLayer
 from brainstorm.layers import L1Decay as L1DecayLayer
@@ -398,6 +399,7 @@ __all__ = [
     "StopOnSigQuit",
     "SwiGLU",
     "TiedFullyConnected",
+    "TimePooling",
     "Trainer",
     "TrainingStepper",
     "Undivided",

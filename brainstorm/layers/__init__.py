@@ -63,6 +63,7 @@ from brainstorm.layers.split_layer import Split
 from brainstorm.layers.squared_difference_layer import SquaredDifference
 from brainstorm.layers.squared_error_layer import SquaredError
 from brainstorm.layers.tied_fully_connected_layer import TiedFullyConnected
+from brainstorm.layers.time_pooling_layer import TimePooling
 
 __all__ = [
     "CTC",
@@ -125,4 +126,5 @@ __all__ = [
     "SquaredError",
     "SwiGLU",
     "TiedFullyConnected",
+    "TimePooling",
 ]

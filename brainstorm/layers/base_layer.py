@@ -21,7 +21,12 @@ from brainstorm.layers.characteristics import Characteristics
 from brainstorm.layers.constraints import Constraint
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import Connection, layer_registry
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate, format_shape
+from brainstorm.structure.buffer_structure import (
+    BATCH,
+    BufferStructure,
+    StructureTemplate,
+    format_shape,
+)
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import IMPLEMENTATION_SUFFIX
 from brainstorm.utils import get_normalized_path
@@ -29,6 +34,16 @@ from brainstorm.utils import get_normalized_path
 __all__ = ["Layer", "get_layer_class_from_typename"]
 
 Structures = Mapping[str, BufferStructure]
+
+#: What to do about inputs without T.
+_LOOKS_AT_TIME = (
+    " It looks at the steps of sequences, and here there are none. Connect it before TimePooling, "
+    "which makes one vector of them, or take a layer that does not look at time."
+)
+_NOT_ALL = (
+    " Its inputs have T all, or none of them has. Take T from the others by TimePooling, or give "
+    "this one for every step."
+)
 
 
 class Layer(Traceable):
@@ -74,8 +89,10 @@ class Layer(Traceable):
     is_inplace: bool = False
     #: Whether a training pass computes something else than another pass.
     depends_on_mode: bool = False
-    #: Whether the output of one time step depends on its place or on the inputs of others; true of
-    #: itself where an output has a context.
+    #: Whether the output of one time step depends on its place or on the inputs of others. It is
+    #: set where other declarations say so: a context, an internal that grows with T squared, an
+    #: output ('B', ...) of inputs ('T', 'B', ...). A layer of which it is not true takes inputs
+    #: ('B', ...) as well: its passes see sequences of one step; see `lifted`.
     time_coupled: bool = False
     #: Whether its output ``loss`` is part of the sum that is minimized.
     has_loss: bool = False
@@ -101,7 +118,7 @@ class Layer(Traceable):
     ) -> None:
         self.name = name
         self.kwargs = kwargs
-        self.in_shapes = OrderedDict(sorted(in_shapes.items()))
+        given = self.in_shapes = OrderedDict(sorted(in_shapes.items()))
         self.incoming = set(incoming_connections)
         self.outgoing = set(outgoing_connections)
         if callable(rnd):
@@ -117,10 +134,17 @@ class Layer(Traceable):
 
         self._check_kwargs()
         self.expected_inputs = self.inputs_for(self.kwargs)
+        #: Whether its inputs are ('B', ...) where it expects ('T', 'B', ...).
+        self.is_per_sequence = self._gets_no_time()
+        if self.is_per_sequence:
+            self.in_shapes = OrderedDict((p, s.with_time()) for p, s in given.items())
         self._check_in_shapes()
         structures = self.setup(self.kwargs, self.in_shapes)
         self._check_structures(structures)
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
+        self.time_coupled = self.time_coupled or self._couples_time()
+        if self.is_per_sequence:
+            self._take_sequences(given)
         self._check_connections()
 
     def __repr__(self) -> str:
@@ -201,6 +225,20 @@ class Layer(Traceable):
 
     # -- for the network ------------------------------------------------------------------------
 
+    def lifted(self, buffers: BufferView) -> BufferView:
+        """Return the views as the passes take them.
+
+        They are those of the network, but for a layer whose inputs are ('B', ...) where it expects
+        ('T', 'B', ...): its passes see one time step.
+        """
+        if not self.is_per_sequence:
+            return buffers
+        views = {
+            category: view.with_leading_axis(self._with_time.get(category, ()))
+            for category, view in buffers.items()
+        }
+        return BufferView(list(views), views.values())
+
     def set_write_modes(
         self, unneeded_deltas: Iterable[str] = (), overwritten: Iterable[str] = ()
     ) -> None:
@@ -253,8 +291,10 @@ class Layer(Traceable):
             if c.input_name == port
         )
         origin = f" from {', '.join(sources)}" if sources else ""
-        got = format_shape(self.in_shapes[port].shape)
-        return self.fail(f"expected {expected}, got {got}{origin}.{remedy}", port)
+        what = f"expected {expected}, got {format_shape(self.in_shapes[port].shape)}"
+        if self.is_per_sequence:  # what the user has connected has no T
+            what = what.replace("(T, B", "(B")
+        return self.fail(f"{what}{origin}.{remedy}", port)
 
     # -- checks at construction -----------------------------------------------------------------
 
@@ -286,7 +326,8 @@ class Layer(Traceable):
                     port,
                 )
             if not template.matches(self.in_shapes[port]):
-                raise self.misfit(port, expected)
+                is_alone = template.scales_with_time and self.in_shapes[port].buffer_type == BATCH
+                raise self.misfit(port, expected, _NOT_ALL * is_alone)
 
     def _check_structures(self, structures: Any) -> None:
         kinds = ("outputs", "parameters", "internals")
@@ -323,6 +364,46 @@ class Layer(Traceable):
                     raise self.fail(unknown(category[:-1], buffer, special[category]))
             elif name not in self.out_shapes:
                 raise self.fail(unknown("output", name, self.out_shapes))
+
+    # -- inputs without time --------------------------------------------------------------------
+
+    def _gets_no_time(self) -> bool:
+        """Return whether all inputs lack the T that all of them are expected to have."""
+        ports = [port for port in self.in_shapes if port in self.expected_inputs]
+        return bool(ports) and all(
+            self.expected_inputs[port].scales_with_time
+            and self.in_shapes[port].buffer_type == BATCH
+            for port in ports
+        )
+
+    def _couples_time(self) -> bool:
+        """Return whether what the layer declares beside `time_coupled` says that it does."""
+        inner = (*self.out_shapes.values(), *self.internal_shapes.values())
+        return any(structure.context_size or structure.is_square for structure in inner) or (
+            any(structure.scales_with_time for structure in self.in_shapes.values())
+            and any(structure.buffer_type == BATCH for structure in self.out_shapes.values())
+        )
+
+    def _take_sequences(self, given: OrderedDict[str, BufferStructure]) -> None:
+        """Drop T from the structures, after `setup` has seen them with it."""
+        if self.time_coupled:
+            self.is_per_sequence, self.in_shapes = False, given
+            port = next(iter(given))
+            expected = format_shape(self.expected_inputs[port].shape)
+            raise self.misfit(port, expected, _LOOKS_AT_TIME)
+        groups = {"inputs": self.in_shapes, "outputs": self.out_shapes,
+                  "internals": self.internal_shapes}  # fmt: skip
+        names = {
+            category: [name for name, s in structures.items() if s.scales_with_time]
+            for category, structures in groups.items()
+        }
+        deltas = {"input_deltas": names["inputs"], "output_deltas": names["outputs"]}
+        #: Category to the names of the buffers that the passes see with a time axis.
+        self._with_time: Mapping[str, Collection[str]] = {**names, **deltas}
+        self.in_shapes, self.out_shapes, self.internal_shapes = (
+            OrderedDict((name, structure.without_time()) for name, structure in structures.items())
+            for structures in groups.values()
+        )
 
 
 def get_layer_class_from_typename(typename: str) -> type[Layer]:

@@ -61,8 +61,7 @@ class Characteristics:
                 set(layer.in_shapes) - no_deltas or set(layer.parameter_shapes) - no_gradients
             ),
             depends_on_mode=layer.depends_on_mode,
-            time_coupled=layer.time_coupled
-            or any(structure.context_size for structure in layer.out_shapes.values()),
+            time_coupled=layer.time_coupled,
             needs_in_backward=frozenset(layer.needs_in_backward),
             computes_no_input_deltas_for=no_deltas,
             computes_no_gradients_for=no_gradients,

@@ -167,6 +167,16 @@ class BufferStructure(_Shape):
         head = (time, *self.shape[1:]) if self.scales_with_time else self.shape
         return format_shape(head)
 
+    def with_time(self) -> BufferStructure:
+        """Return what a batch sized structure is for every time step."""
+        return BufferStructure("T", *self.shape)
+
+    def without_time(self) -> BufferStructure:
+        """Return what a time sized structure is for a single step; others as they are."""
+        if not self.scales_with_time:
+            return self
+        return BufferStructure(*self.shape[1:], is_backward_only=self.is_backward_only)
+
     def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
         """Return the shape for `time` steps (the context is added) and `batch` sequences."""
         scaling = (), (batch,), (time + self.context_size, batch)

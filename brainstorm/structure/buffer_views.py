@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -190,6 +190,24 @@ class BufferView(ShownAsTree, list[Any]):
         except KeyError:
             declared = [", ".join(group) for group in self._joints]
             raise UnknownPathError(unknown("joint buffer", ", ".join(names), declared)) from None
+
+    def with_leading_axis(self, names: Collection[str]) -> BufferView:
+        """Return a view of the same arrays, with an axis of size 1 in front of those named.
+
+        Null buffers stay as they are.
+        """
+        if not names:
+            return self
+
+        def lifted(array: Any) -> Any:
+            return array if isinstance(array, NullBuffer) else array.reshape((1, *array.shape))
+
+        children = [lifted(child) if name in names else child for name, child in self.items()]
+        joints = {
+            group: lifted(array) if group[0] in names else array
+            for group, array in self._joints.items()
+        }
+        return BufferView(self._buffer_names, children, joints=joints)
 
     def keys(self) -> tuple[str, ...]:
         """Return the names, in order."""

@@ -154,12 +154,12 @@ class Passes(Traceable):
 
 
 def _forward(layer: Any, views: BufferView, training_pass: bool) -> None:
-    layer.forward_pass(views, training_pass)
+    layer.forward_pass(layer.lifted(views), training_pass)
 
 
 def _backward(layer: Any, step: BackwardStep, views: BufferView) -> None:
     layer.set_write_modes(step.unneeded, step.overwritten)
-    layer.backward_pass(views)
+    layer.backward_pass(layer.lifted(views))
 
 
 def _run(handler: Handler, layer: Any, method: str, run: Callable[[], None]) -> None:

@@ -91,7 +91,7 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
         T: The length of the only batch of an epoch.
         B: Its number of sequences.
     """
-    if B == 1 and T >= _MANY_STEPS and not any(map(_couples_time, layers.values())):
+    if B == 1 and T >= _MANY_STEPS and not any(la.time_coupled for la in layers.values()):
         warn_once(
             layers[INPUT],
             f"layer {INPUT!r}: all data are one sequence of {T} steps, but no layer couples steps. "
@@ -99,15 +99,6 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
             f"being equal, the loss is their mean then, and now their sum. If they are a sequence, "
             f"give them by SequenceChunks({T}, ...).",
         )
-
-
-def _couples_time(layer: Any) -> bool:
-    """Return whether the steps of a sequence have to do with each other in a layer."""
-    facts = layer.characteristics
-    joins = not (facts.has_loss or facts.has_stats) and any(
-        not shape.scales_with_time for shape in layer.out_shapes.values()
-    )
-    return facts.time_coupled or joins
 
 
 def _reach(layers: Layers, start: Iterable[str], forward: bool) -> set[str]:

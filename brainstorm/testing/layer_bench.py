@@ -18,7 +18,7 @@ from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import Connection, layer_registry
 from brainstorm.structure.buffer_structure import (
-    TIME,
+    CONSTANT,
     BufferStructure,
     combine_buffer_structures,
 )
@@ -95,6 +95,7 @@ class LayerBench:
         self.is_changed = False
         self.replayed: Iterator[Trace] | None = None
         self._streams: dict[Any, Any] = {}
+        self._without_time: LayerBench | None = None
 
     @property
     def buffers(self) -> BufferView:
@@ -130,6 +131,29 @@ class LayerBench:
         twin = type(layer)(layer.name, layer.in_shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
         bare = self._bare_handler
         return LayerBench(twin, bare if self.is_float64 else _ReferenceHandler(bare), self.sources)
+
+    @property
+    def without_time(self) -> LayerBench | None:
+        """A bench for the same layer on inputs ('B', ...); `None` if it looks at time."""
+        layer = self.layer
+        templates = (layer.expected_inputs[port] for port in layer.in_shapes)
+        is_per_step = all(s.scales_with_time for s in (*layer.in_shapes.values(), *templates))
+        if layer.time_coupled or not layer.in_shapes or not is_per_step:
+            return None
+        if self._without_time is None:
+            shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
+            twin = type(layer)(layer.name, shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
+            self._without_time = LayerBench(twin, self.handler, self.sources)
+        self._without_time.law = self.law
+        self._without_time.resize(1, self.manager.batch_size)
+        return self._without_time
+
+    def at_step(self, values: Values, step: int) -> Values:
+        """Return the values for one time step of buffers that grow with T; others as they are."""
+        return {
+            path: array[step] if self.is_time_sized(path) else array
+            for path, array in values.items()
+        }
 
     # -- which buffers --------------------------------------------------------------------------
 
@@ -268,7 +292,8 @@ class LayerBench:
         else:  # a replay draws from the streams that were traced
             for stream, state in self._streams.items():
                 stream.set_state(state)
-        self._do(lambda: self.layer.forward_pass(self.buffers, training_pass))
+        buffers = self.layer.lifted(self.buffers)
+        self._do(lambda: self.layer.forward_pass(buffers, training_pass))
 
     def _do(self, run: Callable[[], None]) -> None:
         """Run a pass, trace it, or replay its trace."""
@@ -298,7 +323,7 @@ class LayerBench:
         """
         self.load(out_deltas)
         self.layer.set_write_modes(unneeded, overwritten)
-        buffers = _without(self.buffers, unneeded)
+        buffers = self.layer.lifted(_without(self.buffers, unneeded))
         self._do(lambda: self.layer.backward_pass(buffers))
 
     def sample_out_deltas(self, rnd: np.random.RandomState) -> Values:
@@ -367,10 +392,10 @@ def _surround(layer: Layer) -> dict[str, Layer]:
     incoming = set(layer.incoming)
     for source, ports in (("Input", layer.in_shapes), (layer.name, layer.out_shapes)):
         for port, structure in ports.items():
-            if structure.buffer_type != TIME or len(structure.feature_shape) != 1:
+            if structure.buffer_type == CONSTANT or len(structure.feature_shape) != 1:
                 continue
             name = f"Beside_{source}_{port}"
-            beside = BufferStructure("T", "B", 2)
+            beside = BufferStructure(*structure.scaling_shape, 2)
             out_shapes[name] = beside.shape
             joined = {
                 Connection(source, port, name, "default"),

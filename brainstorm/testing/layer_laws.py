@@ -291,6 +291,35 @@ def characteristics_tell_the_truth(bench: LayerBench, seed: int) -> None:
                 _check(bench, path, bench.get(path)[1:], expected[1:])
 
 
+@law
+def what_does_not_look_at_time_does_without(bench: LayerBench, seed: int) -> None:
+    """Where steps are not coupled, each of them alone, as inputs ('B', ...), gives the same.
+
+    So do deltas and gradients, where a training pass is like another one.
+    """
+    if (alone := bench.without_time) is None:
+        return
+    _, values, out_deltas = _draw(bench, seed)
+    run = _inferred if bench.layer.depends_on_mode else _results
+    whole = run(bench, values, out_deltas)
+    totals = {path: 0.0 for path in whole if path in bench.gradient_paths}
+    for step in range(bench.manager.time_size):
+        found = run(alone, bench.at_step(values, step), bench.at_step(out_deltas, step))
+        for path, array in found.items():
+            if path in totals:
+                totals[path] = totals[path] + array
+            elif bench.is_time_sized(path):
+                _check(alone, path, array, whole[path][step])
+    for path, total in totals.items():
+        _check(bench, path, total, whole[path])
+
+
+def _inferred(bench: LayerBench, values: Values, out_deltas: Values) -> Values:
+    """Return the outputs outside training."""
+    bench.forward(values, training_pass=False)
+    return {path: bench.get(path) for path in bench.paths("outputs")}
+
+
 # -- how they are checked -----------------------------------------------------------------------
 
 

@@ -73,6 +73,11 @@ def distinct(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
 UNTIED = {"default": distinct}
 
 
+def per_sequence(shapes: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """The same shapes without T."""
+    return {name: shape[1:] for name, shape in shapes.items()}
+
+
 def vector(size: int = 3) -> dict[str, tuple[Any, ...]]:
     return {"default": ("T", "B", size)}
 
@@ -465,6 +470,62 @@ CASES = [
             ("tanh(x @ W)", {"W": (3, 2)}, vector(), {}),
             ("take(V, word, axis=0)", {"V": (4, 2)}, {"word": ("T", "B", 1)}, {"word": classes(4)}),
             ("a * b", {}, {"a": ("T", "B", 3), "b": ("T", "B", 3)}, {}),
+        )
+    ),
+    *(
+        Case(
+            f"TimePooling {kind}{' masked' * masked} of {shape}",
+            lambda k=kind: bl.TimePooling(k),
+            {**image(*shape), **({"mask": ("T", "B", 1)} if masked else {})},
+            {**UNTIED, "mask": zeros_and_ones},
+        )
+        for kind in ("avg", "last", "max", "sum")
+        for masked in (False, True)
+        for shape in ((3,), (2, 2))
+    ),
+    *(
+        Case(f"{name} per sequence", create, per_sequence(shapes), sources)
+        for name, create, shapes, sources in (
+            ("FullyConnected", lambda: bl.FullyConnected(4, "gelu"), vector(), {}),
+            ("Elementwise", lambda: bl.Elementwise("tanh"), image(2, 3), {}),
+            ("Dropout", lambda: bl.Dropout(0.3), vector(5), {}),
+            (
+                "Dropout shared over time",
+                lambda: bl.Dropout(0.3, shared_over_time=True),
+                vector(5),
+                {},
+            ),
+            ("BatchNorm", bl.BatchNorm, vector(), {}),
+            ("LayerNorm", bl.LayerNorm, image(2, 3), {}),
+            ("Convolution2D", lambda: bl.Convolution2D(2, (2, 2)), image(3, 4, 2), {}),
+            ("Pooling2D", lambda: bl.Pooling2D((2, 2)), image(3, 4, 2), UNTIED),
+            ("Embedding", lambda: bl.Embedding(4, 3), vector(2), {"default": classes(4)}),
+            ("Expression", lambda: bl.Expression("tanh(x * g)", {"g": ("F",)}), image(2, 3), {}),
+            ("Mask", bl.Mask, {**vector(), "mask": ("T", "B", 1)}, {"mask": zeros_and_ones}),
+            ("Merge", bl.Merge, {"inputs_1": ("T", "B", 2), "inputs_2": ("T", "B", 3)}, {}),
+            ("Add", bl.Add, {"inputs_1": ("T", "B", 2), "inputs_2": ("T", "B", 2)}, {}),
+            ("Highway", bl.Highway, dict.fromkeys("HTx", ("T", "B", 3)), {}),
+            ("Split", lambda: bl.Split((1, 2)), vector(), {}),
+            (
+                "SoftmaxCE",
+                bl.SoftmaxCE,
+                {**vector(4), "targets": ("T", "B", 1)},
+                {"targets": classes(4)},
+            ),
+            ("SigmoidCE", bl.SigmoidCE, pair_of((3,)), {"targets": probabilities}),
+            ("SquaredError", bl.SquaredError, pair_of((2, 2)), {}),
+            (
+                "HingeLoss",
+                bl.HingeLoss,
+                {**vector(4), "targets": ("T", "B", 1)},
+                {"targets": classes(4)},
+            ),
+            (
+                "Accuracy",
+                bl.Accuracy,
+                {**vector(), "targets": ("T", "B", 1), "mask": ("T", "B", 1)},
+                {"targets": classes(3), "mask": zeros_and_ones},
+            ),
         )
     ),
 ]

@@ -244,12 +244,12 @@ def test_joining_different_buffer_types():
 
 
 def test_wrong_shape_names_template_shape_and_source():
-    inp = Input({"default": ("B", 4)})
+    inp = Input({"default": (4,)})
     inp >> FullyConnected(3, name="Target")
     with pytest.raises(
         LayerValidationError,
         match=r"layer 'Target' \(FullyConnected\), input 'default': expected \(T, B, \.\.\.\), "
-        r"got \(B, 4\) from 'Input.outputs.default'",
+        r"got \(4,\) from 'Input.outputs.default'",
     ):
         Network.from_layer(inp)
 

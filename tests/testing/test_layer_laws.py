@@ -163,6 +163,14 @@ class MixesTimeStepsLayerImpl(GainLayerImpl):
             self.handler.add_tt(y[t], y[t - 1], y[t])
 
 
+class AddsItsPlaceLayerImpl(GainLayerImpl):
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        y = buffers.outputs.default
+        for t in range(1, y.shape[0]):
+            self.handler.add_st(float(t), y[t], y[t])
+
+
 class ForgetsContextLayerImpl(RecurrentLayerImpl):
     def backward_pass(self, buffers: Any) -> None:
         super().backward_pass(buffers)
@@ -196,6 +204,7 @@ BROKEN = [
     (CountsCallsLayerImpl, "replay equals direct execution", r"outputs\.default"),
     (OtherInTrainingLayerImpl, "characteristics tell the truth", r"outputs\.default"),
     (MixesTimeStepsLayerImpl, "characteristics tell the truth", r"outputs\.default"),
+    (AddsItsPlaceLayerImpl, "what does not look at time does without", r"outputs\.default"),
 ]
 
 

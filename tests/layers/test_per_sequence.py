@@ -1,0 +1,147 @@
+"""Layers on inputs ('B', ...): one vector per sequence, seen as a single time step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.errors import LayerValidationError
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.network import Network
+from brainstorm.testing import build_layer
+
+RND = np.random.RandomState(3)
+#: A layer that looks at time, and its inputs without T.
+LOOKING = [
+    (bl.Recurrent(2), {"default": ("B", 3)}),
+    (bl.Lstm(2), {"default": ("B", 3), "mask": ("B", 1)}),
+    (bl.Gru(2), {"default": ("B", 3)}),
+    (bl.Clockwork(2), {"default": ("B", 3)}),
+    (bl.ClockworkLstm(2), {"default": ("B", 3)}),
+    (bl.MultiHeadSelfAttention(1), {"default": ("B", 3)}),
+    (bl.PositionalEncoding(), {"default": ("B", 3)}),
+    (bl.LearnedPositionalEncoding(4), {"default": ("B", 3)}),
+    (bl.Reverse(), {"default": ("B", 3)}),
+    (bl.CTC(), {"default": ("B", 3), "labels": ("B", 1)}),
+    (bl.TimePooling(), {"default": ("B", 3)}),
+]
+
+
+@pytest.mark.parametrize(("layer", "shapes"), LOOKING, ids=lambda x: getattr(x, "layer", None))
+def test_layers_that_look_at_time_refuse_inputs_without(layer: Any, shapes: dict) -> None:
+    kind = layer.layer.layer_type
+    with pytest.raises(
+        LayerValidationError,
+        match=rf"^layer '{kind}' \({kind}\), input 'default': expected \(T, B, [.F]+\), got "
+        rf"\(B, 3\)\. It looks at the steps of sequences, and here there are none\. Connect it "
+        rf"before TimePooling, which makes one vector of them, or take a layer that does not look "
+        rf"at time\.$",
+    ):
+        build_layer(layer, shapes)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes", "port", "got"),
+    [
+        (bl.Mask(), {"default": ("T", "B", 3), "mask": ("B", 1)}, "mask", r"\(B, 1\)"),
+        (bl.SoftmaxCE(), {"default": ("T", "B", 3), "targets": ("B", 1)}, "targets", r"\(B, 1\)"),
+        (bl.SoftmaxCE(), {"default": ("B", 3), "targets": ("T", "B", 1)}, "default", r"\(B, 3\)"),
+    ],
+)
+def test_inputs_have_time_all_or_none(layer: Any, shapes: dict, port: str, got: str) -> None:
+    match = (
+        rf"input '{port}': expected \(T, B, \.\.\.\), got {got}\. Its inputs have T all, or none "
+        rf"of them has\. Take T from the others by TimePooling, or give this one for every step\.$"
+    )
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(layer, shapes)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes", "message"),
+    [
+        (
+            bl.SoftmaxCE(),
+            {"default": ("B", 4), "targets": ("B", 2)},
+            r"input 'targets': expected \(B, 1\), got \(B, 2\)",
+        ),
+        (
+            bl.Convolution2D(2, (1, 1)),
+            {"default": ("B", 4)},
+            r"expected \(B, F, F, F\), got \(B, 4\)",
+        ),
+        (
+            bl.Pooling2D((5, 5)),
+            {"default": ("B", 4, 4, 1)},
+            r"expected \(B, H, W, C\) with H >= 5, got \(B, 4, 4, 1\)",
+        ),
+    ],
+)
+def test_errors_speak_of_shapes_as_they_were_given(layer: Any, shapes: dict, message: str) -> None:
+    with pytest.raises(LayerValidationError, match=message):
+        build_layer(layer, shapes)
+
+
+def classifier(lead: tuple[str, ...], memory: str = "inspectable") -> Network:
+    """Images to classes, without anything that looks at time."""
+    inp = bl.Input({"default": (*lead, 5, 5, 2), "targets": (*lead, 1)})
+    out = bl.SoftmaxCE(name="Out")
+    hidden = inp >> bl.Convolution2D(3, (2, 2), activation="tanh") >> bl.BatchNorm()
+    hidden = hidden >> bl.Pooling2D((2, 2), stride=(2, 2)) >> bl.Dropout(0.3)
+    joined = bl.FullyConnected(3, "linear", name="Last")
+    for size in (4, 3):
+        hidden >> bl.FullyConnected(size, "gelu") >> joined
+    joined >> out - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - out
+    accuracy = bl.Accuracy(name="Right")
+    joined >> accuracy
+    inp - "targets" >> "targets" - accuracy
+    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(np.float64), memory=memory)
+    net.initialize(Gaussian(0.5), seed=2)
+    return net
+
+
+@pytest.mark.parametrize("memory", ["inspectable", "compact"])
+def test_a_network_without_time_is_the_one_with_a_single_step(memory: str) -> None:
+    data = {"default": RND.normal(size=(4, 5, 5, 2)), "targets": RND.randint(0, 3, (4, 1)) * 1.0}
+    found = []
+    for lead in (("T", "B"), ("B",)):
+        net = classifier(lead, memory)
+        net.provide_external_data({n: a[None] if lead[0] == "T" else a for n, a in data.items()})
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+        found.append((net.get("gradients"), net.get_loss_values(), net.dump_statistics()))
+        predictions = net.predict(data["default"][None] if lead[0] == "T" else data["default"])
+        found[-1] += (predictions.reshape(4, 3),)
+    for with_time, without in zip(*found, strict=True):
+        np.testing.assert_equal(with_time, without)
+
+
+def test_views_and_structures_have_the_shapes_that_were_connected() -> None:
+    net = classifier(("B",))
+    net.provide_external_data({"default": np.zeros((4, 5, 5, 2)), "targets": np.zeros((4, 1))})
+    last = net.layers["Last"]
+    assert (last.in_shapes["default"].shape, last.out_shapes["default"].shape) == (
+        ("B", 7),
+        ("B", 3),
+    )
+    assert net.buffer.Last.outputs.default.shape == (4, 3)
+    assert net.buffer.Out.inputs.targets.shape == (4, 1)
+
+
+def test_a_network_with_labels_per_sequence_survives_its_description() -> None:
+    inp = bl.Input({"default": ("T", "B", 2), "targets": ("B", 1)})
+    out = bl.SoftmaxCE()
+    inp >> bl.Lstm(3) >> bl.TimePooling() >> bl.FullyConnected(2, "linear") >> out
+    out - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - out
+    net = Network.from_layer(inp, seed=1)
+    net.initialize(Gaussian(1.0), seed=2)
+    same, x = net.copy(), RND.normal(size=(6, 5, 2))
+    assert same.predict(x).shape == (5, 2)
+    np.testing.assert_array_equal(same.predict(x), net.predict(x))
+    np.testing.assert_array_equal(net.predict(x, batch_size=2), net.predict(x))

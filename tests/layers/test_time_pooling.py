@@ -1,0 +1,99 @@
+"""Pooling over time against NumPy: whole sequences, masks, and sequences in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.errors import LayerValidationError
+from brainstorm.layers import Input, Loss, TimePooling
+from brainstorm.network import Network
+from brainstorm.testing import build_layer
+
+RND = np.random.RandomState(4)
+X = RND.normal(size=(5, 4, 3))
+#: A gap, a late start, an early end, and nothing.
+MASK = np.array([[1, 0, 2, 0], [0, 0, 1, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]])[..., None]
+KINDS = ("last", "avg", "max", "sum")
+POOLS = {
+    "last": lambda steps: steps[-1],
+    "avg": lambda steps: steps.mean(axis=0),
+    "max": lambda steps: steps.max(axis=0),
+    "sum": lambda steps: steps.sum(axis=0),
+}
+
+
+def expected(kind: str, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Pool one sequence after the other."""
+    kept = [x[:, b][mask[:, b, 0] != 0] for b in range(x.shape[1])]
+    return np.array([POOLS[kind](steps) if len(steps) else np.zeros(x.shape[2:]) for steps in kept])
+
+
+def network(kind: str, is_masked: bool, features: tuple[int, ...] = (3,)) -> Network:
+    shapes = {"default": ("T", "B", *features), "mask": ("T", "B", 1)}
+    inp = Input(shapes if is_masked else {"default": shapes["default"]})
+    pooling = TimePooling(kind, name="Pool")
+    inp >> pooling >> Loss()
+    if is_masked:
+        inp - "mask" >> "mask" - pooling
+    net = Network.from_layer(inp)
+    net.output_name = "Pool.outputs.default"
+    return net
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("features", [(3,), (3, 1), (1, 3)])
+def test_only_steps_that_count_are_pooled(kind: str, features: tuple[int, ...]) -> None:
+    x = X.reshape(5, 4, *features)
+    for is_masked, mask in ((True, MASK), (False, np.ones((5, 4, 1)))):
+        found = network(kind, is_masked, features).predict({"default": x, "mask": mask})
+        np.testing.assert_allclose(found, expected(kind, x, mask), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequence_of_which_no_step_counts_gives_zeros_and_learns_nothing(kind: str) -> None:
+    net = network(kind, True)
+    net.keep_input_deltas = True
+    net.provide_external_data({"default": X - 10, "mask": MASK})
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    assert not net.get("Pool.outputs.default")[3].any()
+    deltas = net.get("Pool.input_deltas.default")
+    assert not deltas[:, 3].any()
+    assert deltas[:, :3].any(axis=(0, 2)).all()
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 9])
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_sequences_are_pooled_from_their_beginning_on(
+    kind: str, is_masked: bool, length: int
+) -> None:
+    """So the last part gives what the whole sequence gives, also for those that ended before."""
+    data = {"default": X, "mask": MASK} if is_masked else {"default": X}
+    net, state = network(kind, is_masked), []
+    for start in range(0, len(X), length):
+        net.provide_external_data({n: a[start : start + length] for n, a in data.items()})
+        net.carry_context(state, continues=start > 0)
+        net.forward_pass()
+    want = expected(kind, X, MASK if is_masked else np.ones((5, 4, 1)))
+    np.testing.assert_allclose(net.get("Pool.outputs.default"), want, rtol=1e-5)
+
+
+def test_predictions_have_no_time_axis() -> None:
+    np.testing.assert_allclose(network("last", False).predict(X, batch_size=3), X[-1], rtol=1e-6)
+
+
+def test_sequences_cannot_be_pooled_twice() -> None:
+    with pytest.raises(
+        LayerValidationError,
+        match=r"^layer 'TimePooling' \(TimePooling\), input 'default': expected \(T, B, \.\.\.\), "
+        r"got \(B, 3\)\. It looks at the steps of sequences, and here there are none\.",
+    ):
+        build_layer(TimePooling(), {"default": ("B", 3)})
+
+
+def test_the_kind_of_pooling_is_checked() -> None:
+    match = "option 'type': expected one of 'last', 'avg', 'max', 'sum', got 'mean'"
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(TimePooling("mean"), {"default": ("T", "B", 3)})
