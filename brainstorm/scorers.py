@@ -14,7 +14,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError, unknown
-from brainstorm.utils import Array, flatten_time_and_features
+from brainstorm.utils import Array
 
 __all__ = [
     "Accuracy",
@@ -37,7 +37,8 @@ class Scorer(Describable):
         out_name: Path of the predictions, e.g. ``'Output.outputs.predictions'``; empty takes what
             the evaluation or the network says.
         targets_name: Name of the Input's output with the targets.
-        mask_name: Name of the Input's output with the mask ('T', 'B', 1); empty for none.
+        mask_name: Name of the Input's output with the mask ('T', 'B', 1), or ('B', 1) where
+            predictions and targets are those of whole sequences; empty for none.
         name: Name in logs; the class name if not given.
 
     Attributes:
@@ -214,8 +215,7 @@ def gather_losses_and_scores(
         targets = _get_input(net, scorer, scorer.targets_name if own_targets else targets_name)
         masked_by = scorer.mask_name or mask_name
         mask = _get_input(net, scorer, masked_by) if masked_by else None
-        # a recurrent output has rows of context after its time steps
-        predicted = net.get(_output_path(net, scorer, out_name))[: len(targets)]
+        predicted = net.get_rows(_output_path(net, scorer, out_name))
         scores.setdefault(scorer.__name__, []).append(_score(scorer, targets, predicted, mask))
 
 
@@ -250,10 +250,7 @@ def aggregate_losses_and_scores(
     return results
 
 
-def _score(scorer: Scorer, targets: Array, predicted: Array, mask: Array | None) -> Weighted:
-    true_labels, predicted = map(flatten_time_and_features, (targets, predicted))
-    if mask is not None:
-        mask = flatten_time_and_features(mask)
+def _score(scorer: Scorer, true_labels: Array, predicted: Array, mask: Array | None) -> Weighted:
     for what, array in (("predictions", predicted), ("mask", mask)):
         if array is not None and len(array) != len(true_labels):
             raise ValidationError(
@@ -292,4 +289,4 @@ def _get_input(net: Any, scorer: Scorer, name: str) -> Array:
         raise UnknownPathError(
             f"scorer {scorer.__name__!r}: {unknown('input', name, net.input_names)}"
         )
-    return net.get_input(name)
+    return net.get_rows(f"Input.outputs.{name}")

@@ -27,22 +27,19 @@ OUT = "Output.outputs.predictions"
 
 
 class FakeNet:
-    """What the helpers ask of a network, with one row of context in the predictions."""
+    """What the helpers ask of a network."""
 
     def __init__(self, predictions, losses=None, output_name=OUT, **inputs):
-        context = np.full((1, *predictions.shape[1:]), 1e6)
-        self.buffers = {OUT: np.concatenate([predictions, context])}
+        self.buffers = {f"Input.outputs.{name}": np.asarray(x) for name, x in inputs.items()}
+        self.buffers[OUT] = predictions
         self.losses = {"total_loss": 2.0} if losses is None else losses
         self.output_name = output_name
-        self.inputs = {name: np.asarray(array) for name, array in inputs.items()}
         self.input_names = tuple(inputs)
         self.batch_size = predictions.shape[1]
 
-    def get(self, path):
-        return self.buffers[path].copy()
-
-    def get_input(self, name):
-        return self.inputs[name].copy()
+    def get_rows(self, path):
+        array = self.buffers[path]
+        return array.reshape(-1, np.prod(array.shape[2:], dtype=int))
 
     def get_loss_values(self):
         return dict(self.losses)
@@ -201,7 +198,7 @@ def test_image_predictions_are_flattened():
 def test_where_predictions_and_targets_come_from():
     targets = np.zeros((1, 2, 1))
     net = FakeNet(np.zeros((1, 2, 1)), output_name=None, targets=targets + 1, labels=targets)
-    net.buffers["Other"] = np.ones((2, 2, 1))
+    net.buffers["Other"] = np.ones((1, 2, 1))
     assert scored(net, Accuracy(out_name=OUT))["Accuracy"] == [(2, 0.0)]
     assert scored(net, Accuracy(), out_name=OUT, targets_name="labels")["Accuracy"] == [(2, 2.0)]
     assert scored(net, Accuracy(OUT, "labels"), out_name="Other")["Accuracy"] == [(2, 2.0)]

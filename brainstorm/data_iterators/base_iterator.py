@@ -4,7 +4,8 @@ A training can be continued in the middle of an epoch: `DataIterator.get_state` 
 random numbers are, and `DataIterator.resume_epoch` begins behind the batches that were given.
 
 Every array is (T, B, features...): time steps, sequences of the batch, features. Images are
-(T, B, rows, columns, channels); data that are no sequences have T = 1.
+(T, B, rows, columns, channels); data that are no sequences have T = 1. Data of which there is one
+row for each sequence (its class) may lack the time axis; an iterator is told which they are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,9 +52,11 @@ class DataIterator(Seedable):
     Attributes:
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
         gives_sequences: Whether T is time, and not the number of rows; a class sets its own.
+        per_sequence: Names of the data that are (B, features...).
     """
 
     gives_sequences = False
+    per_sequence: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -108,6 +111,20 @@ class DataIterator(Seedable):
             )
         return batches
 
+    def batch_axis(self, name: str) -> int:
+        """Return along which axis of the data called `name` their sequences lie."""
+        return 0 if name in self.per_sequence else 1
+
+    def feature_shape(self, name: str, array: Any) -> tuple[int, ...]:
+        """Return the shape of the data called `name` without T and B."""
+        return tuple(array.shape[self.batch_axis(name) + 1 :])
+
+    def _set_per_sequence(self, names: str | Collection[str], choices: Collection[str]) -> None:
+        """Take the names of the data that are (B, features...), of those that there are."""
+        self.per_sequence = frozenset([names] if isinstance(names, str) else names)
+        for name in sorted(self.per_sequence - set(choices)):
+            raise self._fail(f"per_sequence: {unknown('data name', name, choices)}")
+
     def gather(self, value: T) -> list[T]:
         """Return what all have who iterate over a part of each batch: here, the value alone."""
         return [value]
@@ -156,7 +173,8 @@ class Wrapper(DataIterator):
     """Base of iterators that change some of the data of another one.
 
     The wrapped iterator's arrays are never written to: a subclass returns new ones from
-    `transform`, for each name in `settings`.
+    `transform`, for each name in `settings`. It sees all data as (T, B, features...): those of
+    whole sequences have T = 1.
 
     Args:
         iter: The iterator to wrap.
@@ -171,6 +189,7 @@ class Wrapper(DataIterator):
             raise self._fail(f"expected a DataIterator to wrap, got a {type(iter).__name__}")
         self._check_names(settings, iter.data_shapes)
         super().__init__(iter.data_shapes, iter.length)
+        self.per_sequence = iter.per_sequence
         self.iter = iter
         self.gives_sequences = iter.gives_sequences
         self.settings = dict(settings)
@@ -186,7 +205,10 @@ class Wrapper(DataIterator):
     def _change(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
             changed = copy.copy(batch)  # a batch may be more than a dict
-            changed.update(self.transform_batch(batch))
+            alone = self.per_sequence
+            seen = {name: array[None] if name in alone else array for name, array in batch.items()}
+            for name, array in self.transform_batch(seen).items():
+                changed[name] = array[0] if name in alone else array
             yield changed
 
     def transform_batch(self, batch: Batch) -> Batch:
@@ -257,29 +279,32 @@ LARGEST = np.float64(np.finfo(np.float32).max)
 
 
 def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the (T, B) that all arrays have in common.
+    """Return the (T, B) that all arrays have in common; T is 1 if none has a time axis.
 
     Raises:
-        IteratorValidationError: There are none, or one is no numeric array of at least three
-            dimensions, or is empty, or differs from the first in T or B, or is in memory and holds
-            a number that is not finite.
+        IteratorValidationError: There are none, or one is no numeric array (T, B, features...), or
+            (B, features...) where `owner` was told so, or is empty, or differs from the first in T
+            or B, or is in memory and holds a number that is not finite.
     """
     if not named_data:
         raise owner._fail("expected at least one named array, e.g. default=x, got none")
     for name, array in named_data.items():
         _check_array(owner, name, array)
-    first, reference = next(iter(named_data.items()))
+    first = max(named_data, key=owner.batch_axis)  # one with a time axis, if there is one
+    axis = owner.batch_axis(first)
+    sizes = tuple(map(int, named_data[first].shape[: axis + 1]))
     for name, array in named_data.items():
-        if tuple(array.shape[:2]) != tuple(reference.shape[:2]):
+        shape = tuple(array.shape)
+        if shape[: owner.batch_axis(name) + 1] != sizes[axis - owner.batch_axis(name) :]:
+            expected = f"(T, B) = {sizes}" if owner.batch_axis(name) else f"B = {sizes[-1]}"
             raise owner._fail(
-                f"expected (T, B) = {tuple(reference.shape[:2])} as {first!r} has, got shape "
-                f"{tuple(array.shape)}. All arrays need the same number of time steps and of "
-                f"sequences.",
+                f"expected {expected} as {first!r} has, got shape {shape}. All arrays need the "
+                f"same number of time steps and of sequences.",
                 name,
             )
         if is_in_memory(array):
             check_finite(owner, name, array)
-    return int(reference.shape[0]), int(reference.shape[1])
+    return sizes[0] if axis else 1, sizes[-1]
 
 
 def is_in_memory(array: Any) -> bool:
@@ -301,19 +326,22 @@ def check_finite(
     Args:
         owner: The iterator.
         name: Name of the data.
-        array: Numbers (T, B, features...).
+        array: Numbers (T, B, features...), or (B, features...) if `owner` was told so.
         numbers: The numbers (B,) of the sequences; `None` counts them.
         start: The number of the first time step.
 
     Raises:
         IteratorValidationError: There is such a number.
     """
-    if found := find_non_finite(array):
+    is_alone = name in owner.per_sequence
+    if found := find_non_finite(array[None] if is_alone else array):
         value, step, place = found
         number = place if numbers is None else numbers[place]
+        where = f"sequence {number}"
+        where = where if is_alone else f"time step {start + step} of {where}"
         raise owner._fail(
-            f"expected finite numbers, got {value} in time step {start + step} of sequence "
-            f"{number}. Fill in what is missing, or leave the sequence out.",
+            f"expected finite numbers, got {value} in {where}. Fill in what is missing, or leave "
+            f"the sequence out.",
             name,
         )
 
@@ -333,7 +361,8 @@ def find_non_finite(array: np.ndarray) -> tuple[str, int, int] | None:
 
 
 def _check_array(owner: DataIterator, name: str, array: Any) -> None:
-    expected = "expected a numeric array (T, B, features...)"
+    is_alone = name in owner.per_sequence
+    expected = f"expected a numeric array ({'' if is_alone else 'T, '}B, features...)"
     try:
         kind = np.dtype(array.dtype).kind
         shape = tuple(array.shape)
@@ -351,12 +380,13 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
             f"{expected}, got a masked array. Fill it, x.filled(0), and give the mask as data.",
             name,
         )
-    if len(shape) < 3:
+    if len(shape) < 2 + owner.batch_axis(name):
         remedy = {
             1: "Add a time axis and a feature axis: x[None, :, None].",
-            2: "Add a time axis for rows that are no sequences: x[None].",
+            2: f"Add a time axis for rows that are no sequences: x[None]. If there is one row for "
+            f"each sequence, say so: per_sequence=[{name!r}].",
         }.get(len(shape), "")
-        if len(shape) == 2 and shape[0] == 1:
+        if (len(shape) == 2 and shape[0] == 1) or (len(shape) == 1 and is_alone):
             remedy = "Add a feature axis: x[..., None]."
         raise owner._fail(f"{expected}, got shape {shape}. {remedy}".rstrip(), name)
     if 0 in shape:

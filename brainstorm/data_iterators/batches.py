@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class Undivided(DataIterator):
     """All data in one batch, the very same one in every epoch.
 
     Args:
+        per_sequence: Names of the data that are (B, features...), one row for each sequence.
         **named_data: Arrays (T, B, features...) with the same T and B. They are not copied, and
             are handed out read-only; HDF5 data sets are read once.
 
@@ -38,9 +39,10 @@ class Undivided(DataIterator):
             finite.
     """
 
-    def __init__(self, **named_data: Array) -> None:
+    def __init__(self, per_sequence: Collection[str] = (), **named_data: Array) -> None:
+        self._set_per_sequence(per_sequence, named_data)
         check_data(self, named_data)
-        super().__init__({name: tuple(a.shape[2:]) for name, a in named_data.items()}, 1)
+        super().__init__({name: self.feature_shape(name, a) for name, a in named_data.items()}, 1)
         self.data = {name: _read_only(array) for name, array in named_data.items()}
         for name, array in self.data.items():
             if not is_in_memory(named_data[name]):
@@ -140,6 +142,7 @@ class Minibatches(PlannedBatches):
         cut_according_to: Cuts the time steps of each batch to its longest sequence. The name of a
             mask (T, B, 1), where a sequence ends at its last non-zero; or a list of B lengths; or
             `None` for no cut. The default has no effect if there are no data called ``mask``.
+        per_sequence: Names of the data that are (B, features...), one row for each sequence.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
     Attributes:
@@ -158,10 +161,12 @@ class Minibatches(PlannedBatches):
         batch_size: int = 1,
         shuffle: bool | str = True,
         cut_according_to: str | Sequence[int] | None = "mask",
+        per_sequence: Collection[str] = (),
         **named_data: Array,
     ) -> None:
+        self._set_per_sequence(per_sequence, named_data)
         self.time_size, sample_size = check_data(self, named_data)
-        shapes = {name: tuple(array.shape[2:]) for name, array in named_data.items()}
+        shapes = {name: self.feature_shape(name, array) for name, array in named_data.items()}
         super().__init__(shapes, sample_size, batch_size, shuffle)
         self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]
         mapped = [a for a in named_data.values() if isinstance(a, np.memmap) and a.mode == "r"]
@@ -188,7 +193,10 @@ class Minibatches(PlannedBatches):
         indices = self.own(indices)
         for file in self._files:
             file.check()
-        batch = {name: _take(array, steps, indices) for name, array in self.data.items()}
+        batch = {
+            name: _take(array, (steps,)[: self.batch_axis(name)], indices)
+            for name, array in self.data.items()
+        }
         for name in self._on_disk:  # the others were checked at once
             check_finite(self, name, batch[name], indices, steps.start)
         return batch
@@ -219,6 +227,7 @@ class Online(Minibatches):
     Args:
         shuffle: Whether every epoch has a new order.
         cut_according_to: See `Minibatches`.
+        per_sequence: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
     """
 
@@ -226,9 +235,10 @@ class Online(Minibatches):
         self,
         shuffle: bool = True,
         cut_according_to: str | Sequence[int] | None = "mask",
+        per_sequence: Collection[str] = (),
         **named_data: Array,
     ) -> None:
-        super().__init__(1, shuffle, cut_according_to, **named_data)
+        super().__init__(1, shuffle, cut_according_to, per_sequence, **named_data)
 
 
 def _read_only(array: Any) -> np.ndarray:
@@ -237,19 +247,19 @@ def _read_only(array: Any) -> np.ndarray:
     return view
 
 
-def _take(array: Any, steps: slice, indices: np.ndarray) -> np.ndarray:
-    """Return a copy of ``array[steps, indices]``; not only of NumPy arrays."""
+def _take(array: Any, steps: tuple[slice, ...], indices: np.ndarray) -> np.ndarray:
+    """Return a copy of ``array[*steps, indices]``; not only of NumPy arrays."""
     if isinstance(array, np.ndarray):
-        return np.take(array[steps], indices, axis=1)
+        return np.take(array[steps], indices, axis=len(steps))
     if len(indices) == 0:
-        return array[steps, :0]
+        return array[(*steps, slice(0))]
     # h5py wants increasing indices, and reads a slice much faster than a list
     order = np.argsort(indices)
     first, last = indices[order[0]], indices[order[-1]]
     contiguous = last - first + 1 == len(indices)
-    block = array[steps, slice(first, last + 1) if contiguous else indices[order]]
+    block = array[(*steps, slice(first, last + 1) if contiguous else indices[order])]
     taken = np.empty_like(block)
-    taken[:, order] = block
+    taken[(*[slice(None)] * len(steps), order)] = block
     return taken
 
 
@@ -259,12 +269,13 @@ def _are_lengths(value: Any, count: int, limit: int) -> bool:
     return all(isinstance(length, (int, np.integer)) and 1 <= length <= limit for length in value)
 
 
-def find_mask(owner: DataIterator, name: str, choices: Mapping[str, Any]) -> str | None:
+def find_mask(owner: DataIterator, name: str, choices: Collection[str]) -> str | None:
     """Return the data name after which sequences are cut; `None` if ``'mask'`` is not there.
 
     Raises:
-        IteratorValidationError: There are no data of another name.
+        IteratorValidationError: There are no data of another name, or they have no time axis.
     """
+    choices = [choice for choice in choices if choice not in owner.per_sequence]
     if name in choices:
         return name
     if name == "mask":

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,6 +47,7 @@ class Hdf5Minibatches(PlannedBatches):
         window: Number of batches that are read, and mixed, together. A chunk with more sequences is
             read again for each window that it is a part of.
         check_finite: Whether numbers that are not finite are an error.
+        per_sequence: Names of the data that are (B, features...), one row for each sequence.
         **named_paths: Data name to the path of a data set in the file, which is
             (T, B, features...) with the same T and B as the others.
 
@@ -70,9 +71,11 @@ class Hdf5Minibatches(PlannedBatches):
         cut_according_to: str | None = "mask",
         window: int = 16,
         check_finite: bool = True,
+        per_sequence: Collection[str] = (),
         **named_paths: str,
     ) -> None:
         self._check_int("window", window)
+        self._set_per_sequence(per_sequence, named_paths)
         self.filename = os.path.abspath(filename)
         self.named_paths = named_paths
         with open_regular(self.filename):
@@ -80,9 +83,12 @@ class Hdf5Minibatches(PlannedBatches):
         with self._open() as file:
             data = {name: self._find(file, name, path) for name, path in named_paths.items()}
             self.time_size, sample_size = check_data(self, data)
-            shapes = {name: tuple(array.shape[2:]) for name, array in data.items()}
+            shapes = {name: self.feature_shape(name, array) for name, array in data.items()}
             self._dtypes = {name: array.dtype.newbyteorder("=") for name, array in data.items()}
-            self.chunk_size = max(array.chunks[1] if array.chunks else 0 for array in data.values())
+            self.chunk_size = max(
+                array.chunks[self.batch_axis(name)] if array.chunks else 0
+                for name, array in data.items()
+            )
         super().__init__(shapes, sample_size, batch_size, shuffle)
         self.window = int(window)
         self.check_finite = check_finite
@@ -128,9 +134,13 @@ class Hdf5Minibatches(PlannedBatches):
     def _allocate(self) -> Batch:
         size = min(self.window * self.batch_size, self.sample_size)
         return {
-            name: np.empty((self.time_size, size, *shape), self._dtypes[name])
+            name: np.empty((*self._steps(name), size, *shape), self._dtypes[name])
             for name, shape in self.data_shapes.items()
         }
+
+    def _steps(self, name: str) -> tuple[int, ...]:
+        """Return the shape in front of the sequences."""
+        return (self.time_size,)[: self.batch_axis(name)]
 
     def _read(self, data: Mapping[str, Any], task: tuple[list[np.ndarray], Batch]) -> Window:
         """Read the sequences of a window into a buffer; in the thread."""
@@ -138,31 +148,38 @@ class Hdf5Minibatches(PlannedBatches):
         indices = np.sort(np.concatenate(batches))
         time_sizes = [self.time_size] * len(batches)
         if self._cut_by is not None:
-            self._read_data(data[self._cut_by], indices, buffer[self._cut_by])
+            self._read_data(self._cut_by, data[self._cut_by], indices, buffer[self._cut_by])
             lengths = lengths_from_mask(buffer[self._cut_by][:, : len(indices)])
             places = (np.searchsorted(indices, batch) for batch in batches)
             time_sizes = [max(1, int(lengths[batch].max())) for batch in places]
         batches = [self.own(batch) for batch in batches]
         indices = np.sort(np.concatenate(batches))
         for name, array in data.items():
-            self._read_data(array, indices, buffer[name])
+            self._read_data(name, array, indices, buffer[name])
         self._file.check()
         if self.check_finite:
             for name, array in buffer.items():
-                self._refuse_non_finite(name, array[:, : len(indices)], indices)
+                steps = array if self.batch_axis(name) else array[None]
+                self._refuse_non_finite(name, steps[:, : len(indices)], indices)
         return Window(list(zip(batches, time_sizes, strict=True)), indices, buffer)
 
-    def _read_data(self, array: Any, indices: np.ndarray, buffer: np.ndarray) -> None:
+    def _read_data(self, name: str, array: Any, indices: np.ndarray, buffer: np.ndarray) -> None:
         """Read sequences, whose indices increase, to the first places of a buffer."""
+        steps = (slice(None),) * self.batch_axis(name)
         ends = [*(np.flatnonzero(np.diff(indices) != 1) + 1), len(indices)]
         for start, end in zip([0, *ends], ends, strict=False):
             if start < end:
-                source = np.s_[:, indices[start] : indices[end - 1] + 1]
-                array.read_direct(buffer, source, np.s_[:, start:end])
+                source = (*steps, slice(indices[start], indices[end - 1] + 1))
+                array.read_direct(buffer, source, (*steps, slice(start, end)))
 
     def _take(self, window: Window, indices: np.ndarray, steps: int) -> Batch:
         places = np.searchsorted(window.indices, indices)
-        return {name: np.take(a[:steps], places, axis=1) for name, a in window.buffer.items()}
+        return {
+            name: np.take(array[:steps], places, axis=1)
+            if self.batch_axis(name)
+            else np.take(array, places, axis=0)
+            for name, array in window.buffer.items()
+        }
 
     # -- the file ---------------------------------------------------------------------------------
 
@@ -192,9 +209,10 @@ class Hdf5Minibatches(PlannedBatches):
     def _refuse_non_finite(self, name: str, array: np.ndarray, indices: np.ndarray) -> None:
         if found := find_non_finite(array):
             value, step, place = found
+            where = f"time step {step} of " * self.batch_axis(name)
             raise FileFormatError(
-                f"{self._where(name)}: expected finite numbers, got {value} in time step {step} of "
-                f"sequence {indices[place]}. Correct the file, or allow it: check_finite=False."
+                f"{self._where(name)}: expected finite numbers, got {value} in {where}sequence "
+                f"{indices[place]}. Correct the file, or allow it: check_finite=False."
             )
 
     def _where(self, name: str) -> str:

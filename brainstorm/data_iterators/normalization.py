@@ -70,7 +70,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
     Args:
         iter: Gives the training data.
         *names: The data names.
-        mask_name: The name of a mask (T, B, 1): only steps count where it is not 0.
+        mask_name: The name of a mask (T, B, 1): only steps count where it is not 0. Data
+            (B, features...) count whole.
 
     Returns:
         Data name to (means, standard deviations): for each element of the last axis over all
@@ -88,7 +89,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
     sums = {name: (0, np.zeros(()), np.zeros(())) for name in names}
     for batch in iter():
         for name in names:
-            sums[name] = _add(sums[name], _get_rows(batch, name, mask_name))
+            masked_by = mask_name if iter.batch_axis(name) else None
+            sums[name] = _add(sums[name], _get_rows(batch, name, masked_by))
     result: Statistics = {}
     for name, (count, mean, squares) in sums.items():
         std = np.sqrt(squares / max(count, 1))

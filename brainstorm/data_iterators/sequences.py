@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from brainstorm.data_iterators.batches import Minibatches
 from brainstorm.utils import Array
 
 __all__ = ["Chunk", "SequenceChunks"]
+
+#: Name of the data that say of which sequences a part is the last.
+ENDS = "ends"
 
 
 class Chunk(dict[str, Array]):
@@ -33,11 +36,17 @@ class SequenceChunks(Minibatches):
     takes the state of its recurrent layers from each part to the next, and starts from zeros where
     sequences begin. Gradients end at the borders: truncated back-propagation through time.
 
+    What belongs to whole sequences (`per_sequence`) is given with every part. Then there are data
+    called ``ends`` (B, 1), too: True for the sequences whose last step is in this part. A loss that
+    is multiplied by it (`Mask`), and a scorer that has it as its mask, count each sequence once,
+    where all of it is known.
+
     Args:
         chunk_length: Number of time steps in a part; the last part may be shorter.
         batch_size: See `Minibatches`, as for the other arguments.
         shuffle: Whether and how the sequences are shuffled; their parts stay in order.
-        cut_according_to: See `Minibatches`.
+        cut_according_to: See `Minibatches`. The lengths of sequences are taken from it.
+        per_sequence: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
     Attributes:
@@ -55,10 +64,17 @@ class SequenceChunks(Minibatches):
         batch_size: int = 1,
         shuffle: bool | str = True,
         cut_according_to: str | Sequence[int] | None = "mask",
+        per_sequence: Collection[str] = (),
         **named_data: Array,
     ) -> None:
         self._check_int("chunk_length", chunk_length)
-        super().__init__(batch_size, shuffle, cut_according_to, **named_data)
+        super().__init__(batch_size, shuffle, cut_according_to, per_sequence, **named_data)
+        self._says_ends = bool(self.per_sequence)
+        if self._says_ends:
+            if ENDS in named_data:
+                raise self._fail("expected data under other names: these are made here", ENDS)
+            self.per_sequence |= {ENDS}
+            self.data_shapes[ENDS] = (1,)
         self.chunk_length = int(chunk_length)
         self.length *= -(-self.time_size // self.chunk_length)
 
@@ -73,4 +89,10 @@ class SequenceChunks(Minibatches):
                 yield indices, slice(start, min(start + self.chunk_length, steps))
 
     def _get_part(self, indices: np.ndarray, steps: slice) -> Chunk:
-        return Chunk(super()._get_part(indices, steps), continues=steps.start > 0)
+        part = super()._get_part(indices, steps)
+        if self._says_ends:
+            lengths = np.full(self.sample_size, self.time_size)
+            lengths = lengths if self.seq_lens is None else np.maximum(self.seq_lens, 1)
+            lengths = lengths[self.own(indices), None]
+            part[ENDS] = (steps.start < lengths) & (lengths <= steps.stop)
+        return Chunk(part, continues=steps.start > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,14 @@ class IterableBatches(DataIterator):
         batches: What can be iterated once per epoch and gives dictionaries: data name to numbers
             (T, B, features...), as NumPy arrays or what `numpy.asarray` makes one of. Or a function
             without arguments that returns such an iterable, e.g. a generator function.
+        per_sequence: Names of the data that are (B, features...), one row for each sequence.
 
     Raises:
         IteratorValidationError: It can be iterated only once, or gives something else, or (while
             iterating) not the names and features of the first batch.
     """
 
-    def __init__(self, batches: Any) -> None:
+    def __init__(self, batches: Any, per_sequence: Collection[str] = ()) -> None:
         iterable = hasattr(batches, "__iter__")
         if not (iterable or callable(batches)) or (iterable and iter(batches) is batches):
             raise self._fail(
@@ -45,10 +46,11 @@ class IterableBatches(DataIterator):
             )
         self._begin = batches.__iter__ if iterable else batches
         self.data_shapes = {}
+        self._given_per_sequence = per_sequence
         first = next(self(), None)
         if first is None:
             raise self._fail("expected at least one batch, got none")
-        shapes = {name: array.shape[2:] for name, array in first.items()}
+        shapes = {name: self.feature_shape(name, array) for name, array in first.items()}
         super().__init__(shapes, len(batches) if hasattr(batches, "__len__") else None)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
@@ -59,8 +61,9 @@ class IterableBatches(DataIterator):
                     f"expected dictionaries of arrays by data name, got a {type(batch).__name__}"
                 )
             arrays = {name: as_array(a, f"data {name!r}") for name, a in batch.items()}
+            self._set_per_sequence(self._given_per_sequence, arrays)
             check_data(self, arrays)
-            shapes = {name: array.shape[2:] for name, array in arrays.items()}
+            shapes = {name: self.feature_shape(name, array) for name, array in arrays.items()}
             if shapes != (self.data_shapes or shapes):
                 raise self._fail(
                     f"expected batches with the features {self.data_shapes} as in the first one, "
@@ -82,6 +85,7 @@ class DatasetMinibatches(PlannedBatches):
         batch_size: Number of items in a batch.
         shuffle: True, False, or ``'batches'``; see `Minibatches`.
         names: The data names of what an item consists of, if it is no dictionary.
+        per_sequence: Names of the data that batches have without T = 1, as (B, features...).
 
     Raises:
         IteratorValidationError: The first item is no such thing, or (while iterating) one differs
@@ -94,6 +98,7 @@ class DatasetMinibatches(PlannedBatches):
         batch_size: int = 1,
         shuffle: bool | str = True,
         names: Sequence[str] = ("default", "targets"),
+        per_sequence: Collection[str] = (),
     ) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise self._fail(
@@ -104,6 +109,7 @@ class DatasetMinibatches(PlannedBatches):
         self.dataset, self.names = dataset, tuple(names)
         first = self._get_item(0)
         check_data(self, {name: array[None, None] for name, array in first.items()})
+        self._set_per_sequence(per_sequence, first)
         shapes = {name: array.shape for name, array in first.items()}
         super().__init__(shapes, len(dataset), batch_size, shuffle)
 
@@ -127,7 +133,10 @@ class DatasetMinibatches(PlannedBatches):
     def _get_batch(self, indices: np.ndarray) -> Batch:
         indices = self.own(indices)
         if len(indices) == 0:
-            return {name: np.empty((1, 0, *shape)) for name, shape in self.data_shapes.items()}
+            return {
+                name: np.empty((1, 0, *shape)[-len(shape) - 1 - self.batch_axis(name) :])
+                for name, shape in self.data_shapes.items()
+            }
         items = [self._get_item(int(index)) for index in indices]
         for index, item in zip(indices, items, strict=True):
             shapes = {name: part.shape for name, part in item.items()}
@@ -139,7 +148,10 @@ class DatasetMinibatches(PlannedBatches):
             for name, part in item.items():
                 if part.dtype.kind not in NUMBERS:
                     raise self._fail(f"item {index}: expected numbers, got {part.dtype}", name)
-        batch = {name: np.stack([item[name] for item in items])[None] for name in self.data_shapes}
+        batch = {
+            name: np.stack([item[name] for item in items])[(None,) * self.batch_axis(name)]
+            for name in self.data_shapes
+        }
         for name, array in batch.items():
             check_finite(self, name, array, indices)
         return batch

@@ -131,6 +131,18 @@ class NetworkMemory(ShownAsTree, Seedable):
         """Return a copy of the data that was provided as `name`."""
         return self.get(f"{INPUT}.outputs.{name}")
 
+    def get_rows(self, path: str) -> np.ndarray:
+        """Return a copy of inputs, outputs or internals as (rows, features).
+
+        There is a row for each step of each sequence, or for each sequence where there is no time;
+        the context of recurrent layers is left out.
+        """
+        layer, _, port = path.partition(".")
+        array, structure = self.get(path), self.layers[layer].get_shape(port)
+        if structure.scales_with_time:
+            array = array[: self.time_size]
+        return array.reshape(-1, structure.feature_size)
+
     def summary(self) -> None:
         """Print a table of the layers: shapes, parameters, characteristics."""
         sys.stdout.write(f"Network of {len(self.layers)} layers\n{summarize(self.layers)}\n")

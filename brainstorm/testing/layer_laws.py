@@ -302,7 +302,7 @@ def what_does_not_look_at_time_does_without(bench: LayerBench, seed: int) -> Non
     _, values, out_deltas = _draw(bench, seed)
     run = _inferred if bench.layer.depends_on_mode else _results
     whole = run(bench, values, out_deltas)
-    totals = {path: 0.0 for path in whole if path in bench.gradient_paths}
+    totals = {path: np.zeros(()) for path in whole if path in bench.gradient_paths}
     for step in range(bench.manager.time_size):
         found = run(alone, bench.at_step(values, step), bench.at_step(out_deltas, step))
         for path, array in found.items():

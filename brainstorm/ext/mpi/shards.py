@@ -47,6 +47,7 @@ class Shard(DataIterator):
         self.source = source
         self.world = world
         self.data_shapes, self.length = source.data_shapes, source.length
+        self.per_sequence = source.per_sequence
         self.rnd = source.rnd
 
     def __call__(self, handler: Any = None) -> Iterator[Part]:
@@ -69,12 +70,15 @@ class Shard(DataIterator):
         part = Part()
         vars(part).update(getattr(batch, "__dict__", {}))  # whether sequences go on
         for name, array in batch.items():
+            axis = self.batch_axis(name)
+            steps = (slice(None),) * axis
             if not isinstance(self.source, PlannedBatches):
-                rows = own_slice(array.shape[1], self.world.rank, self.world.size)
-                array = array[:, rows]
-            if array.shape[1] == 0:
+                rows = own_slice(array.shape[axis], self.world.rank, self.world.size)
+                array = array[(*steps, rows)]
+            if array.shape[axis] == 0:
                 part.is_idle = True
-                array = np.zeros((array.shape[0], 1, *array.shape[2:]), array.dtype)
+                shape = (*array.shape[:axis], 1, *array.shape[axis + 1 :])
+                array = np.zeros(shape, array.dtype)
             part[name] = array
         return part
 

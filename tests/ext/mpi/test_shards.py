@@ -21,6 +21,7 @@ N, T = 11, 5
 LENGTHS = [1, 5, 3, 4, 2, 2, 5, 1, 4, 3, 2]
 MASK = (np.arange(T)[:, None] < LENGTHS)[:, :, None].astype(np.float32)
 NUMBERS = np.arange(N, dtype=np.float32)[None, :, None] + 1 + np.arange(T)[:, None, None] / 10
+CLASSES = NUMBERS[0] * 7  # one number for each sequence, without a time axis
 SEQUENCES = [NUMBERS[:length, i] for i, length in enumerate(LENGTHS)]
 
 
@@ -29,10 +30,12 @@ def file(tmp_path):
     with h5py.File(tmp_path / "data.hdf5", "w") as file:
         file.create_dataset("x", data=NUMBERS, chunks=(T, 2, 1))
         file.create_dataset("m", data=MASK)
+        file.create_dataset("y", data=CLASSES)
     with h5py.File(tmp_path / "data.hdf5", "r") as file:
         yield file
 
 
+WHOLE = {"per_sequence": ("y",)}
 ITERATORS = {
     "Minibatches": lambda _: Minibatches(4, default=NUMBERS, mask=MASK),
     "Minibatches of a file": lambda file: Minibatches(4, default=file["x"]),
@@ -43,6 +46,28 @@ ITERATORS = {
         file.filename, 4, window=2, default="x", mask="m"
     ),
     "Undivided": lambda _: Undivided(default=NUMBERS),
+    **{
+        f"{name}, per sequence": make
+        for name, make in {
+            "Minibatches": lambda _: Minibatches(4, default=NUMBERS, y=CLASSES, **WHOLE),
+            "SequenceChunks": lambda _: SequenceChunks(
+                2, 4, default=NUMBERS, mask=MASK, y=CLASSES, **WHOLE
+            ),
+            "BucketedMinibatches": lambda _: BucketedMinibatches(
+                4, default=SEQUENCES, y=CLASSES, **WHOLE
+            ),
+            "DatasetMinibatches": lambda _: DatasetMinibatches(
+                [(i, -i) for i in range(N)], 4, names=("x", "y"), **WHOLE
+            ),
+            "Hdf5Minibatches": lambda file: Hdf5Minibatches(
+                file.filename, 4, window=2, default="x", y="y", **WHOLE
+            ),
+            "IterableBatches": lambda _: IterableBatches(
+                [{"default": NUMBERS, "y": CLASSES}, {"default": NUMBERS[:2], "y": CLASSES}],
+                **WHOLE,
+            ),
+        }.items()
+    },
     "IterableBatches": lambda _: IterableBatches([{"default": NUMBERS}, {"default": NUMBERS[:2]}]),
 }
 
@@ -61,14 +86,15 @@ def test_parts_are_the_batches_of_one_process(file, name, size):
     for batch, *of_ranks in zip(whole(), *(shard() for shard in shards), strict=True):
         busy = [part for part in of_ranks if not part.is_idle]
         for key, array in batch.items():
-            joined = np.concatenate([part[key] for part in busy], axis=1)
+            axis = whole.batch_axis(key)
+            joined = np.concatenate([part[key] for part in busy], axis=axis)
             np.testing.assert_array_equal(joined, array)
-            assert {part[key].shape[0] for part in of_ranks} == {array.shape[0]}
-            sizes = [part[key].shape[1] for part in busy]
+            assert {part[key].shape[:axis] for part in of_ranks} == {array.shape[:axis]}
+            sizes = [part[key].shape[axis] for part in busy]
             assert max(sizes) - min(sizes) <= 1
             for part in of_ranks[len(busy) :]:
                 assert part.is_idle
-                np.testing.assert_array_equal(part[key], np.zeros_like(array[:, :1]))
+                np.testing.assert_array_equal(part[key], np.zeros_like(array.take([0], axis)))
         assert len({getattr(part, "continues", None) for part in of_ranks}) == 1
 
 

@@ -1,0 +1,159 @@
+"""One label per sequence, from the iterator to the score: whole, padded, and in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.data_iterators import (
+    BucketedMinibatches,
+    DataIterator,
+    Minibatches,
+    SequenceChunks,
+    Undivided,
+)
+from brainstorm.handlers import NumpyHandler
+from brainstorm.hooks import MonitorScores, StopAfterEpoch
+from brainstorm.initializers import Gaussian
+from brainstorm.network import Network
+from brainstorm.scorers import Accuracy, MeanSquaredError
+from brainstorm.tools import evaluate, extract
+from brainstorm.training import AdamStepper, SgdStepper, Trainer
+
+T, N = 7, 6
+RND = np.random.RandomState(6)
+LENGTHS = np.array([3, 7, 1, 4, 2, 7])
+X = RND.normal(size=(T, N, 2))
+MASK = (np.arange(T)[:, None] < LENGTHS)[:, :, None] * 1.0
+LABELS = np.array([0, 1, 1, 0, 1, 0])[:, None] * 1.0
+DATA = {"default": X, "mask": MASK, "targets": LABELS}
+WHOLE = {"per_sequence": ("targets",)}
+
+
+def classifier(with_ends: bool = False, pooling: str = "avg") -> Network:
+    """LSTM to the pooled state of each sequence to its class, and statistics of it."""
+    shapes = {"default": ("T", "B", 2), "mask": ("T", "B", 1), "targets": ("B", 1)}
+    inp = bl.Input({**shapes, **({"ends": ("B", 1)} if with_ends else {})})
+    lstm, pool, out = bl.Lstm(4), bl.TimePooling(pooling), bl.SoftmaxCE(name="Out")
+    loss, right = bl.Mask() if with_ends else bl.NoOp(), bl.Accuracy(name="Right")
+    inp >> lstm >> pool >> bl.FullyConnected(2, "linear") >> out - "loss" >> loss >> bl.Loss()
+    out - "predictions" >> right
+    for target in (out, right):
+        inp - "targets" >> "targets" - target
+    for masked in (lstm, pool):
+        inp - "mask" >> "mask" - masked
+    if with_ends:
+        for masked in (loss, right):
+            inp - "ends" >> "mask" - masked
+    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(np.float64))
+    net.output_name = "Out.outputs.predictions"
+    net.initialize(Gaussian(1.0), seed=2)
+    return net
+
+
+ITERATORS = {
+    "Undivided": Undivided(**DATA, **WHOLE),
+    "Minibatches": Minibatches(2, **DATA, **WHOLE),
+    "BucketedMinibatches": BucketedMinibatches(
+        2,
+        default=[X[:length, b] for b, length in enumerate(LENGTHS)],
+        targets=LABELS,
+        **WHOLE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+@pytest.mark.parametrize("pooling", ["last", "avg", "max", "sum"])
+def test_batches_of_all_kinds_give_the_same_losses_and_scores(name: str, pooling: str) -> None:
+    net = classifier(pooling=pooling)
+    predictions = net.predict({"default": X, "mask": MASK})
+    assert predictions.shape == (N, 2)
+    of_targets = predictions[np.arange(N), LABELS[:, 0].astype(int)]
+    scores = evaluate(net, ITERATORS[name], [Accuracy()])
+    assert scores["total_loss"] == pytest.approx(-np.log(of_targets).mean())
+    assert scores["Accuracy"] == scores["Right"] == (of_targets > 0.5).mean()
+
+
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_parts_count_each_sequence_once_where_it_ends(length: int) -> None:
+    whole = evaluate(classifier(), ITERATORS["Undivided"], [Accuracy()])
+    chunks = SequenceChunks(length, 4, shuffle=False, **DATA, **WHOLE)
+    found = evaluate(classifier(with_ends=True), chunks, [Accuracy(mask_name="ends")])
+    assert found["Accuracy"] == found["Right"] == whole["Accuracy"]
+    # Losses are averaged over the batches: here over the parts.
+    parts = sum(len(part["ends"]) for part in chunks())
+    assert found["total_loss"] * parts / N == pytest.approx(whole["total_loss"])
+
+
+def test_gradients_come_from_the_parts_in_which_sequences_end() -> None:
+    """With weights that carry nothing back, they are those of the whole sequences."""
+    net, whole = classifier(with_ends=True, pooling="last"), classifier(pooling="last")
+    for network in (net, whole):
+        recurrent = {f"R{gate}": 0.0 for gate in "zifo"} | {f"p{gate}": 0.0 for gate in "ifo"}
+        network.initialize({"default": Gaussian(1.0)}, Lstm=recurrent, seed=2)
+    total, state = 0.0, []
+    for part in SequenceChunks(3, N, shuffle=False, **DATA, **WHOLE)():
+        net.provide_external_data(part)
+        net.carry_context(state, part.continues)
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+        total = total + net.get("FullyConnected.gradients.W")
+        assert net.get("gradients").any() == part["ends"].any()
+    whole.provide_external_data(DATA)
+    whole.forward_pass(training_pass=True)
+    whole.backward_pass()
+    np.testing.assert_allclose(total, whole.get("FullyConnected.gradients.W"))
+
+
+@pytest.mark.parametrize("iterator", ITERATORS.values(), ids=ITERATORS)
+def test_a_training_learns_labels_of_sequences(iterator: DataIterator) -> None:
+    net = classifier()
+    trainer = Trainer(AdamStepper(0.05), verbose=False)
+    trainer.add_hook(MonitorScores("valid", [Accuracy()], name="valid"))
+    trainer.add_hook(StopAfterEpoch(60))
+    trainer.train(net, iterator, valid=ITERATORS["Undivided"])
+    assert trainer.logs["valid.Accuracy"][-1] == 1.0
+
+
+def test_batch_sizes_do_not_change_what_an_epoch_logs() -> None:
+    """The losses of batches are weighted by their numbers of sequences."""
+    logged = []
+    for size in (4, N):
+        trainer = Trainer(SgdStepper(0.0), verbose=False)
+        trainer.add_hook(StopAfterEpoch(1))
+        trainer.train(classifier(), Minibatches(size, shuffle=False, **DATA, **WHOLE))
+        logged.append(trainer.logs["rolling_training"]["total_loss"][-1])
+    assert logged[0] == pytest.approx(logged[1])
+
+
+def test_outputs_of_sequences_are_extracted() -> None:
+    net = classifier()
+    found = extract(net, Minibatches(4, shuffle=False, cut_according_to=None, **DATA, **WHOLE),
+                    ["TimePooling.outputs.default", "Lstm.outputs.default"])  # fmt: skip
+    assert found["TimePooling.outputs.default"].shape == (N, 4)
+    assert found["Lstm.outputs.default"].shape == (T + 1, N, 4)
+
+
+def test_rows_of_a_network_are_those_of_steps_or_of_sequences() -> None:
+    net = classifier()
+    net.provide_external_data(DATA)
+    net.forward_pass()
+    steps = net.get("Lstm.outputs.default")[:T]  # without the context
+    np.testing.assert_array_equal(net.get_rows("Lstm.outputs.default"), steps.reshape(T * N, 4))
+    assert net.get_rows("Out.outputs.predictions").shape == (N, 2)
+    assert net.get_rows("Input.outputs.mask").shape == (T * N, 1)
+
+
+def test_regression_of_sequences_is_scored() -> None:
+    inp = bl.Input({"default": ("T", "B", 2), "targets": ("B", 2)})
+    error = bl.SquaredError(name="Error")
+    inp >> bl.TimePooling("sum") >> error - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - error
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float64))
+    net.output_name = "Error.outputs.predictions"
+    data = Minibatches(4, default=X, targets=X.sum(axis=0) + 2, **WHOLE)
+    scores = evaluate(net, data, [MeanSquaredError()])
+    assert scores["MeanSquaredError"] == pytest.approx(4.0)
+    assert scores["total_loss"] == pytest.approx(4.0)
