@@ -407,6 +407,75 @@ def test_peepholes_activations_and_the_other_direction():
     assert kinds(net) == ["Reverse", ("Lstm", "rel"), "Reverse"]
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_the_last_state_of_a_recurrence(kind, direction):
+    """Of the other direction, it is that at the first step."""
+    gates, count = RECURRENT[kind], 1 + (direction == "bidirectional")
+    reset = ", linear_before_reset = 1" if kind == "GRU" else ""
+    net = check(
+        f"""classifier (float[T, B, 4] x) => (float[B, 2] y) {{
+            h, s = {kind} <hidden_size = 3, direction = "{direction}"{reset}> (x, W, R, b)
+            t = Transpose <perm = [1, 0, 2]> (s)
+            f = Flatten(t)
+            y = MatMul(f, V)
+        }}""",
+        numbers(6, 5, 4), as_is, as_is,
+        W=(count, 3 * gates, 4), R=(count, 3 * gates, 3), b=(count, 6 * gates), V=(3 * count, 2),
+    )  # fmt: skip
+    assert kinds(net).count("TimePooling") == count
+    assert kinds(net).count("Reverse") == (direction != "forward")
+    assert net.predict(numbers(6, 5, 4)).shape == (5, 2)
+
+
+@pytest.mark.parametrize("is_batch_first", [False, True])
+@pytest.mark.parametrize(
+    ("nodes", "kind"),
+    [
+        ("p = Gather <axis = AXIS> (h, last)", "last"),
+        ("q = Slice(h, minus, end, time) p = Squeeze(q, time)", "last"),
+        ("p = ReduceMean <keepdims = 0> (h, time)", "avg"),
+        ("q = ReduceMax(h, time) p = Squeeze(q, time)", "max"),
+        ("p = ReduceSum <keepdims = 0> (h, time)", "sum"),
+    ],
+)
+def test_sequences_that_become_one_vector(nodes, kind, is_batch_first):
+    axis, sizes = int(is_batch_first), "B, T" if is_batch_first else "T, B"
+    weights = {"last": np.int64(-1), "minus": [-1], "end": [2**40], "time": [axis]}
+    net = check(
+        f"""pooled (float[{sizes}, 4] x) => (float[B, 2] y) {{
+            h = Tanh(x)
+            {nodes.replace("AXIS", str(axis))}
+            m = MatMul(p, V)
+            y = Softmax(m)
+        }}""",
+        numbers(5, 6, 4), swapped if is_batch_first else as_is, as_is,
+        axes={"x": "BTF" if is_batch_first else "TBF"},
+        V=(4, 2), **{name: array for name, array in weights.items() if name in nodes},
+    )  # fmt: skip
+    pooling = next(la for la in net.layers.values() if la.type_name == "TimePooling")
+    assert pooling.type == kind
+    assert net.layers["Input"].out_shapes["targets"].shape == ("B", 1)
+
+
+def test_rows_beside_sequences_have_no_time():
+    model = model_of(
+        """both (float[T, B, 4] x, float[B, 3] z) => (float[B, 7] y) {
+            p = ReduceMax <keepdims = 0> (x, zero)
+            r = Relu(z)
+            y = Concat <axis = 1> (p, r)
+        }""",
+        zero=[0],
+    )
+    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    shapes = {name: shape.shape for name, shape in net.layers["Input"].out_shapes.items()}
+    assert shapes == {"x": ("T", "B", 4), "z": ("B", 3)}
+    x, z = numbers(5, 2, 4), numbers(2, 3)
+    expected = np.concatenate([x.max(axis=0), np.maximum(z, 0)], axis=1)
+    np.testing.assert_allclose(net.predict({"x": x, "z": z}), expected, 1e-6)
+    np.testing.assert_allclose(run(to_onnx(net), x, z), expected, 1e-6)
+
+
 @pytest.mark.parametrize("is_batch_first", [False, True])
 def test_words(is_batch_first):
     first, steps = ("N, S", "t = Transpose <perm = [1, 0, 2]> (e)") if is_batch_first else (
@@ -536,7 +605,7 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "y = MatMul(V3, x)", "expected input 0 to be computed by the graph, got a constant"),
         (F4, "y = Gemm <transA = 1> (x, V)", "no layer multiplies with the transpose of its input"),
         (F4, "y = Softmax <axis = 0> (x)", "no layer has a softmax over time steps or sequences"),
-        (F4, "y = ReduceMean(x, i00)", "no layer reduces time steps or sequences"),
+        (F4, "y = ReduceMean(x, i00)", "no layer reduces sequences, or time steps so"),
         (F4, "y = Concat <axis = 0> (x, x)", "no layer joins time steps or sequences"),
         (F4, "y = Slice(x, i11, i22, i00)", "no layer takes some of the time steps or sequences"),
         (F4, "y = Slice(x, i00, i44, i11, i22)", r"expected steps of 1 and something left"),
@@ -546,8 +615,9 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "y = Gather <axis = 1> (x, i4)", "expected an index from -4 to 3, got 4"),
         (F4, "y = Cast <to = 7> (x)", "'y' .Cast.: no layer makes whole numbers of others"),
         (F4, "i = Cast <to = 7> (x) s = Squeeze(i) y = Mul(s, i)", "no layer makes whole numbers"),
-        (F4, "y = ReduceMean(x)", "no layer reduces time steps or sequences"),
-        (F4, "y = ReduceMean(x, none)", "no layer reduces time steps or sequences"),
+        (F4, "y = ReduceMean(x)", "no layer reduces sequences, or time steps so, or with other"),
+        (STEPS, "y = ReduceMin(x, i00)", "no layer reduces sequences, or time steps so"),
+        (F4, "y = ReduceMean(x, none)", "no layer reduces sequences, or time steps so"),
         (F4, "y = Gemm(x, V3, rows)", "no layer has a bias for each row of a batch"),
         (F4, "y = Add(x, infinite)", r"'y' .Add.: no layer computes with the constant inf\."),
         (F4, "r = RandomNormal <shape = [4]> () y = Add(x, r)", "'r' .RandomNormal.: no layer dra"),
@@ -565,7 +635,9 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (IMAGE, "y = LRN <size = 2> (x)", "expected an odd size"),
         (IMAGE, "y = ConvTranspose <group = 2> (x, K)", "no groups, no dilation"),
         (STEPS, "h = GRU <hidden_size = 3> (x, W3, R3) y = Squeeze(h, i11)", "its reset gate acts"),
-        (STEPS, "a, y = RNN <hidden_size = 3> (x, W, R)", "no layer gives its last state alone"),
+        (STEPS, "a, b, y = LSTM <hidden_size = 3> (x, W4, R4)", r"gives its last cell \(Y_c\)\."),
+        (STEPS, "y = Slice(x, i00, i11, i00)", "some of the time steps or sequences, but the last "
+         "step"),
         (STEPS, "h = RNN <hidden_size = 3> (x, W, R, , , ones) y = Squeeze(h, i11)", "first state"),
         (STEPS, "h = RNN <hidden_size = 3, clip = 1.0> (x, W, R) y = Squeeze(h, i11)", "has clip"),
         (STEPS, "h = RNN <hidden_size = 3, activations = [\"Elu\"], activation_alpha = [0.5]> "
@@ -608,11 +680,11 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
     model = onnx.parser.parse_model(f"{HEADER} refused {signature} {{ {nodes} }}")
     weights = {
         "V": (4, 4), "V3": (3, 3), "v": (4,), "K": (2, 2, 3, 3), "W": (1, 3, 4), "R": (1, 3, 3),
-        "W3": (1, 9, 4), "R3": (1, 9, 3), "ones": np.ones((1, 2, 3)), "i0": np.int64(0),
+        "W4": (1, 12, 4), "R4": (1, 12, 3), "W3": (1, 9, 4), "R3": (1, 9, 3), "i0": np.int64(0),
         "i00": [0], "i11": [1], "i22": [2], "i44": [4], "half": [-1, 2], "steps": (5, 1, 4),
         "all": [-1], "v3": (3,), "cube": (1, 1, 1), "one": (1,), "K4": (2, 2, 1, 1, 1, 1),
         "K1": (2, 4, 3), "i4": np.int64(4), "none": np.zeros(0, int), "rows": (3, 1),
-        "infinite": np.float32(np.inf),
+        "infinite": np.float32(np.inf), "ones": np.ones((1, 2, 3)),
     }  # fmt: skip
     used = {name for node in model.graph.node for name in node.input}
     for name, given in weights.items():

@@ -502,7 +502,6 @@ CASES = [
             ("Embedding", lambda: bl.Embedding(4, 3), vector(2), {"default": classes(4)}),
             ("Expression", lambda: bl.Expression("tanh(x * g)", {"g": ("F",)}), image(2, 3), {}),
             ("Mask", bl.Mask, {**vector(), "mask": ("T", "B", 1)}, {"mask": zeros_and_ones}),
-            ("Merge", bl.Merge, {"inputs_1": ("T", "B", 2), "inputs_2": ("T", "B", 3)}, {}),
             ("Add", bl.Add, {"inputs_1": ("T", "B", 2), "inputs_2": ("T", "B", 2)}, {}),
             ("Highway", bl.Highway, dict.fromkeys("HTx", ("T", "B", 3)), {}),
             ("Split", lambda: bl.Split((1, 2)), vector(), {}),

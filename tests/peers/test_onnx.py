@@ -66,6 +66,26 @@ class Excited(nn.Module):
         return x * torch.sigmoid(self.up(functional.relu6(self.down(means))))
 
 
+class Classifier(nn.Module):
+    """A recurrence whose output becomes one vector for each sequence, and that its class."""
+
+    def __init__(self, kind: type[nn.Module], what: str, **options: Any) -> None:
+        super().__init__()
+        self.what, self.recurrent = what, kind(4, 6, **options)
+        self.out = nn.Linear(6 * (1 + self.recurrent.bidirectional), 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, state = self.recurrent(x)
+        state = state[0] if isinstance(state, tuple) else state
+        pooled = {
+            "last step": lambda: y[-1],
+            "last state": lambda: torch.cat(list(state), dim=-1),
+            "mean": lambda: y.mean(dim=0),
+            "maximum": lambda: y.amax(dim=0),
+        }[self.what]()
+        return torch.log_softmax(self.out(pooled), dim=-1)
+
+
 def vectors(x: np.ndarray) -> np.ndarray:
     return x[None]
 
@@ -137,6 +157,17 @@ ROWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Change, Change]]
         )
         for kind in (nn.LSTM, nn.GRU, nn.RNN)
     },
+    **{
+        f"the {what} of {kind.__name__}": (
+            lambda kind=kind, what=what: Classifier(kind, what), (7, 3, 4), same, same,
+        )
+        for kind in (nn.LSTM, nn.GRU, nn.RNN)
+        for what in ("last step", "last state", "mean", "maximum")
+    },
+    "last states in both directions": (
+        lambda: Classifier(nn.GRU, "last state", bidirectional=True, batch_first=True),
+        (3, 7, 4), swapped, same,
+    ),
     "words": (
         lambda: Tagger(nn.LSTM, words=9), (7, 3), lambda x: x[:, :, None], same
     ),
@@ -176,19 +207,19 @@ def test_a_module_becomes_a_network(kind: str, is_dynamic: bool) -> None:
 @pytest.mark.parametrize(
     ("pick", "message"),
     [
-        (lambda y, h: y[-1], "takes some of the time steps"),
-        (lambda y, h: h, "its last state alone"),
+        (lambda y, state: y[0], "takes some of the time steps .* but the last step"),
+        (lambda y, state: state[1], "its last cell"),
     ],
 )
-def test_what_has_no_steps_is_refused(pick: Any, message: str) -> None:
-    class Last(nn.Module):
+def test_other_steps_and_cells_are_refused(pick: Any, message: str) -> None:
+    class Part(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.recurrent = nn.GRU(4, 6)
+            self.recurrent = nn.LSTM(4, 6)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return pick(*self.recurrent(x))
 
-    model = exported(Last(), torch.randn(7, 3, 4), True)
+    model = exported(Part(), torch.randn(7, 3, 4), True)
     with pytest.raises(NetworkValidationError, match=message):
         from_onnx(model)

@@ -173,3 +173,46 @@ def test_bidirectional_gru(masked: bool, T: int, B: int, n: int, size: int, seed
     keep = mask if masked else 1.0
     got = net.get("Both.outputs.default") * keep
     np.testing.assert_allclose(got, y.detach().numpy(), 1e-7, 1e-12)
+
+
+POOLS = {
+    "last": lambda rows: rows[-1],
+    "avg": lambda rows: rows.mean(dim=0),
+    "max": lambda rows: rows.amax(dim=0),
+    "sum": lambda rows: rows.sum(dim=0),
+}
+
+
+@pytest.mark.parametrize("kind", POOLS)
+@settings(max_examples=10, deadline=None)
+@given(T=steps, B=batches, n=small, seed=seeds, masked=st.booleans())
+def test_pooling_over_time(kind: str, T: int, B: int, n: int, seed: int, masked: bool) -> None:
+    lengths = lengths_for(T, B, seed) if masked else np.full(B, T)
+
+    def peer(default: Any, mask: Any = None, **context: Any) -> Any:
+        return torch.stack([POOLS[kind](default[:k, b]) for b, k in enumerate(lengths)])
+
+    inputs = {"default": numbers((T, B, n), seed)}
+    if masked:
+        inputs["mask"] = as_mask(lengths, T)
+    names = [] if kind == "last" and not masked else ["context_state"]
+    names += ["context_counted"] if kind in ("avg", "max") else []
+    compare(bl.TimePooling(kind), inputs, peer, seed=seed, **dict.fromkeys(names, 0.0))
+
+
+def test_the_last_step_is_the_last_state_of_packed_sequences() -> None:
+    lengths = torch.tensor([3, 5, 1])
+    packed = nn.utils.rnn.pack_padded_sequence(
+        torch.tensor(numbers((5, 3, 2), 0)), lengths, enforce_sorted=False
+    )
+    y, state = nn.GRU(2, 4).double()(packed)
+    y = nn.utils.rnn.pad_packed_sequence(y)[0].detach()
+    mask = as_mask(lengths.numpy(), 5)
+    inputs = {"default": y.numpy(), "mask": mask}
+    compare(
+        bl.TimePooling("last"),
+        inputs,
+        lambda default, **_: default[lengths - 1, torch.arange(3)],
+        context_state=0.0,
+    )
+    np.testing.assert_allclose(y[lengths - 1, torch.arange(3)], state[0].detach())

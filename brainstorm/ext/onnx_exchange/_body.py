@@ -10,8 +10,8 @@ import numpy as np
 from brainstorm.optional import require
 
 __all__ = [
-    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "INT64", "IR_VERSION", "OPSET", "TIME",
-    "Body", "onnx",
+    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "INT64", "IR_VERSION", "OPSET",
+    "PRODUCER", "TIME", "Body", "onnx",
 ]  # fmt: skip
 
 #: Newer versions are refused by runtimes that are in use; functions with metadata need IR 10.
@@ -19,6 +19,9 @@ OPSET, IR_VERSION = 21, 10
 
 #: The domain of the functions that stand for whole layers, and what their metadata are called.
 DOMAIN, ENTRY = "brainstorm", "brainstorm.layer"
+
+#: Who has made a model, in the model.
+PRODUCER = "brainstorm"
 
 #: Types of elements, as numbered by TensorProto.
 FLOAT, INT64, BOOL = 1, 7, 9

@@ -10,7 +10,15 @@ import numpy as np
 
 from brainstorm.describable import get_description
 from brainstorm.errors import NetworkValidationError
-from brainstorm.ext.onnx_exchange._body import DOMAIN, ENTRY, IR_VERSION, OPSET, Body, onnx
+from brainstorm.ext.onnx_exchange._body import (
+    DOMAIN,
+    ENTRY,
+    IR_VERSION,
+    OPSET,
+    PRODUCER,
+    Body,
+    onnx,
+)
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.network import Network
@@ -58,9 +66,9 @@ class Exporter:
     """A graph in the making.
 
     Every output of a layer has one or two tensors: in the layout of this library, (T, B,
-    features...), and with the channels first, (T * B, C, ...), as images are in ONNX. The second
-    one is made from the first, or the first from the second, when it is asked for; so between two
-    layers for images there is no transposition.
+    features...), where T is 1 for what has no time, and with the channels first, (T * B, C, ...),
+    as images are in ONNX. The second one is made from the first, or the first from the second, when
+    it is asked for; so between two layers for images there is no transposition.
 
     Args:
         net: The network.
@@ -75,7 +83,7 @@ class Exporter:
         self.layer: Any = None
         self._plain: dict[str, str] = {}
         self._first: dict[str, str] = {}
-        self._joined: dict[str, tuple[int, ...]] = {}
+        self._joined: dict[str, BufferStructure] = {}
         self._inputs: list[str] = []
         self._time_and_batch = ""
 
@@ -89,10 +97,13 @@ class Exporter:
             tensor = self._first[path]
             if spatial:
                 tensor = self.body.op("Transpose", tensor, perm=[0, *spatial, 1])
-            shape = self.body.op(
-                "Concat", self._sizes(), self.body.constant(list(features)), axis=0
-            )
-            self._plain[path] = self.body.op("Reshape", tensor, shape)
+            if self._structure(path).scales_with_time:
+                shape = self.body.op(
+                    "Concat", self._sizes(), self.body.constant(list(features)), axis=0
+                )
+                self._plain[path] = self.body.op("Reshape", tensor, shape)
+            else:
+                self._plain[path] = self.body.reshape(tensor, [1, -1, *features])
         return self._plain[path]
 
     def first(self, path: str) -> str:
@@ -106,17 +117,22 @@ class Exporter:
             self._first[path] = tensor
         return self._first[path]
 
-    def _features(self, path: str) -> tuple[int, ...]:
+    def _structure(self, path: str) -> BufferStructure:
         if path in self._joined:
             return self._joined[path]
         layer, _, output = path.partition(".")
-        return self.net.layers[layer].get_shape(f"outputs.{output}").feature_shape
+        return self.net.layers[layer].get_shape(f"outputs.{output}")
+
+    def _features(self, path: str) -> tuple[int, ...]:
+        return self._structure(path).feature_shape
 
     def _sizes(self) -> str:
         """Return the tensor that holds T and B."""
         if not self._time_and_batch:
             scope, self.body.scope = self.body.scope, ""
-            self._time_and_batch = self.body.op("Shape", self._inputs[0], start=0, end=2)
+            shapes = self.net.layers[INPUT].out_shapes
+            source = next(name for name in self._inputs if shapes[name].scales_with_time)
+            self._time_and_batch = self.body.op("Shape", source, start=0, end=2)
             self.body.scope = scope
         return self._time_and_batch
 
@@ -131,7 +147,7 @@ class Exporter:
         if len(ends) == 1:
             return f"{ends[0].start_layer}.{ends[0].output_name}"
         joined = f"{self.layer.name} inputs.{port}"
-        self._joined[joined] = self.layer.in_shapes[port].feature_shape
+        self._joined[joined] = self.layer.in_shapes[port]
         self._join([path.replace(".outputs.", ".") for path in paths], joined)
         return joined
 
@@ -235,7 +251,10 @@ class Exporter:
                 self._inputs = sorted(needed.get(INPUT, ()))
                 for port in self._inputs:
                     self._check(layer.out_shapes[port])
-                    self.put(self.body.reserve(port), port)
+                    tensor = self.body.reserve(port)
+                    if not layer.out_shapes[port].scales_with_time:
+                        tensor = self.body.op("Unsqueeze", tensor, self.body.constant([0]))
+                    self.put(tensor, port)
             elif member in needed:
                 for structure in layer.in_shapes.values():
                     self._check(structure)
@@ -265,19 +284,21 @@ class Exporter:
         return needed
 
     def _check(self, structure: BufferStructure) -> None:
-        if not structure.scales_with_time:
+        if not structure.scales_with_batch_size:
             raise self.fail(f"expected data ('T', 'B', ...), got {structure.shape}.")
 
     def _model(self, path: str, tensor: str) -> Any:
         helper, numpy_helper = onnx().helper, onnx().numpy_helper
+        if not self._structure(path).scales_with_time:
+            tensor = self.body.op("Squeeze", tensor, self.body.constant([0]))
         nodes = [*self.body.nodes, helper.make_node("Identity", [tensor], [path], path)]
-        shapes = self.net.layers[INPUT].out_shapes
         float32 = onnx().TensorProto.FLOAT
+        shapes = self.net.layers[INPUT].out_shapes
         inputs = [
-            helper.make_tensor_value_info(name, float32, ["T", "B", *shapes[name].feature_shape])
+            helper.make_tensor_value_info(name, float32, shapes[name].shape)
             for name in self._inputs
         ]
-        output = helper.make_tensor_value_info(path, float32, ["T", "B", *self._features(path)])
+        output = helper.make_tensor_value_info(path, float32, self._structure(path).shape)
         constants = [
             numpy_helper.from_array(array, name) for name, array in self.body.initializers.items()
         ]
@@ -290,7 +311,7 @@ class Exporter:
             opset_imports=imports,
             functions=self.functions,
             ir_version=IR_VERSION,
-            producer_name="brainstorm",
+            producer_name=PRODUCER,
         )
         onnx().checker.check_model(model, full_check=True)
         return model

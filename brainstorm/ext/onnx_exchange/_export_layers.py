@@ -222,7 +222,7 @@ def _glu(e: Exporter, layer: Any) -> None:
 
 @writes("RMSNorm")
 def _rms_norm(e: Exporter, layer: Any) -> None:
-    axes = list(range(2, len(layer.in_shapes["default"].shape)))
+    axes = list(range(2, 2 + len(layer.in_shapes["default"].feature_shape)))
 
     def write(body: Body, given: Mapping[str, str]) -> list[str]:
         x = given["default"]

@@ -106,6 +106,50 @@ def _reversed_within(body: Body, given: Mapping[str, str]) -> list[str]:
     return [body.op("ReverseSequence", given["default"], lengths, time_axis=0, batch_axis=1)]
 
 
+@writes("TimePooling")
+def _time_pooling(e: Exporter, layer: Any) -> None:
+    if layer.is_masked:
+        e.function(lambda body, given: [_pooled(body, layer, given["default"], given["mask"])])
+    elif layer.type == "last":
+        ends = ([-1], [np.iinfo(np.int64).max], [0])
+        e.put(e.body.op("Slice", e.x(), *map(e.body.constant, ends)))
+    else:
+        e.put(e.body.op(_POOLINGS[layer.type], e.x(), e.body.constant([0]), keepdims=1))
+
+
+_POOLINGS = {"avg": "ReduceMean", "max": "ReduceMax", "sum": "ReduceSum"}
+
+
+def _pooled(body: Body, layer: Any, x: str, mask: str) -> str:
+    """Pool the steps of each sequence at which its mask is not 0."""
+    ones = [1] * len(layer.in_shapes["default"].feature_shape)
+    first, zero = body.constant([0]), body.constant(0.0)
+    counts = body.op("Cast", body.reshape(mask, [0, 0, *ones]), to=BOOL)
+    number = body.op("ReduceSum", body.op("Cast", counts, to=FLOAT), first, keepdims=1)
+    if layer.type == "max":
+        lowest = body.constant(float(np.finfo(np.float32).min))
+        largest = body.op("ReduceMax", body.op("Where", counts, x, lowest), first, keepdims=1)
+        return body.op("Where", body.op("Cast", number, to=BOOL), largest, zero)
+    if layer.type == "last":
+        counts = _last_of(body, counts, ones)
+    total = body.op("ReduceSum", body.op("Where", counts, x, zero), first, keepdims=1)
+    if layer.type != "avg":
+        return total
+    return body.op("Div", total, body.op("Max", number, body.constant(1.0)))
+
+
+def _last_of(body: Body, counts: str, ones: list[int]) -> str:
+    """Return where the last step of each sequence is that counts."""
+    one = body.op("Squeeze", body.constant([1]))
+    count = body.op("Squeeze", body.op("Shape", counts, start=0, end=1))
+    numbers = body.op("Range", one, body.op("Add", count, one), one)
+    numbers = body.reshape(body.op("Cast", numbers, to=FLOAT), [-1, 1, *ones])
+    numbers = body.op("Mul", numbers, body.op("Cast", counts, to=FLOAT))
+    last = body.op("ReduceMax", numbers, body.constant([0]), keepdims=1)
+    last = body.op("Max", last, body.op("Cast", one, to=FLOAT))
+    return body.op("Equal", numbers, last)
+
+
 @writes("MultiHeadSelfAttention")
 def _attention(e: Exporter, layer: Any) -> None:
     size = layer.get_shape("outputs.default").feature_size

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError, unknown
-from brainstorm.ext.onnx_exchange._body import BATCH, DOMAIN, ENTRY, FLOATS, TIME, onnx
+from brainstorm.ext.onnx_exchange._body import BATCH, DOMAIN, ENTRY, FLOATS, PRODUCER, TIME, onnx
 from brainstorm.ext.onnx_exchange._fold import Folder
 from brainstorm.ext.onnx_exchange._node import Entry, Node, find_needed, readers
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
@@ -39,6 +39,7 @@ class Importer:
     Attributes:
         nodes: The nodes that an output depends on, in their order.
         whole: Paths of outputs that hold whole numbers, whatever data come.
+        timeless: Paths of outputs ('B', ...): as values they have T = 1.
     """
 
     def __init__(self, model: Any, layouts: Mapping[str, str]) -> None:
@@ -53,6 +54,8 @@ class Importer:
         self._shared: set[str] = set()
         self._numbers: dict[str, Any] = defaultdict(lambda: itertools.count(2))
         self.whole: set[str] = set()
+        self.timeless: set[str] = set()
+        self._is_ours = model.producer_name == PRODUCER
         self.inputs: dict[str, tuple[Any, ...]] = {}
         self.lead = {"T": TIME, "B": BATCH}
         self.layouts = dict(layouts)
@@ -90,8 +93,22 @@ class Importer:
             for key, array in (arrays or {}).items()
         }
         self.entries[name] = Entry(kind, options, dict(inputs), values)
-        sizes = (*self.lead.values(), *features)
-        return Value(f"{name}.{output}", sizes, tuple((i,) for i in range(len(sizes))))
+        is_timeless = kind == "TimePooling" or self.timeless.issuperset(inputs.values())
+        return self._output(f"{name}.{output}", features, is_timeless)
+
+    def _output(self, path: str, features: Sequence[int], is_timeless: bool) -> Value:
+        """Return an output of a layer, with one axis of the tensor for each of its own."""
+        T, B = self.lead.values()
+        if is_timeless:
+            self.timeless.add(path)
+            T = 1
+        sizes = (T, B, *features)
+        return Value(path, sizes, tuple((i,) for i in range(len(sizes))))
+
+    def pool(self, node: Node, value: Value, kind: str) -> Value:
+        """Add a `TimePooling` of the given type, and return it with T = 1 where T was."""
+        made = self.add(node, "TimePooling", {"default": value.path}, value.sizes[2:], type=kind)
+        return replace(made, axes=value.axes)
 
     def formula(self, node: Node, text: str, features: Sequence[int], **operands: Any) -> Value:
         """Add an `Expression`; operands are paths of outputs, or arrays, which are parameters."""
@@ -116,11 +133,16 @@ class Importer:
     def add_loss(self, name: str, shape: Sequence[int]) -> None:
         """Give a layer with a loss its targets and a `Loss`, so that it can be trained."""
         targets = next(n for n in ("targets", f"{name}_targets") if n not in self.inputs)
-        self.inputs[targets] = ("T", "B", *shape)
+        is_timeless = self.timeless.issuperset(self.entries[name].inputs.values())
+        self.inputs[targets] = (*self._markers(is_timeless), *shape)
         self.entries[name].inputs["targets"] = f"{INPUT}.{targets}"
         self.entries[self._unique("Loss", self.entries)] = Entry(
             "Loss", {}, {"default": f"{name}.loss"}
         )
+
+    @staticmethod
+    def _markers(is_timeless: bool) -> tuple[str, ...]:
+        return ("B",) if is_timeless else ("T", "B")
 
     def count_uses(self, node: Node, value: Value) -> float:
         """Return how many nodes use one of the inputs of a node, seen in whatever way."""
@@ -192,17 +214,19 @@ class Importer:
         for info in given:
             letters = self.layouts[info.name] = self.layouts.get(info.name) or self._guess(info)
             sizes[info.name] = self._sizes(info, letters)
+        has_time = self._is_ours or any("T" in self.layouts[info.name] for info in given)
         for info in given:  # now the sizes of T and B are known
             letters = self.layouts[info.name]
             memory = ["T", "B", *[x for x in letters if x not in "TBC"], *["C"] * ("C" in letters)]
             memory += [" "] * (len(memory) == 2)  # class indices: one feature without an axis
-            known = {**sizes[info.name], **self.lead}
-            shape = tuple(known.get(x, 1) for x in memory)
+            features = [sizes[info.name].get(x, 1) for x in memory[2:]]
             name = "default" if len(given) == 1 else re.sub(r"\W", "_", info.name)
             name = self._unique(name, self.inputs)
-            self.inputs[name] = ("T", "B", *shape[2:])
+            is_timeless = has_time and "T" not in letters
+            self.inputs[name] = (*self._markers(is_timeless), *features)
+            value = self._output(f"{INPUT}.{name}", features, is_timeless)
             axes = tuple((memory.index(letter),) for letter in letters)
-            self.tensors[info.name] = value = Value(f"{INPUT}.{name}", shape, axes)
+            self.tensors[info.name] = value = replace(value, axes=axes)
             if info.type.tensor_type.elem_type not in FLOATS:
                 self.whole.add(value.path)
 
@@ -230,6 +254,8 @@ class Importer:
         dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
         if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # as exported here
             return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
+        if self._is_ours:
+            return "B" + string.ascii_lowercase[: len(dims) - 1]
         moves = [node for node in self.nodes if node.op_type == "Transpose"]
         perms = {tuple(get(node, "perm")) for node in moves if node.attribute}
         first = {tuple(get(n, "perm")) for n in moves if n.attribute and info.name in n.input}
@@ -312,10 +338,10 @@ class Importer:
         first, *_ = outputs
         made = self.add(node, kind, inputs, outputs[first], arrays, first, **options)
         layer = made.path.partition(".")[0]
-        sizes = [(*self.lead.values(), *shape) for shape in outputs.values()]
+        is_timeless = made.path in self.timeless
         return [
-            Value(f"{layer}.{output}", shape, tuple((i,) for i in range(len(shape))))
-            for output, shape in zip(outputs, sizes, strict=True)
+            self._output(f"{layer}.{output}", shape, is_timeless)
+            for output, shape in outputs.items()
         ]
 
     def _store(self, proto: Any, results: Sequence[Any]) -> None:
@@ -375,7 +401,7 @@ class Importer:
         """Return the features of an output in the order that they are to have: channels last."""
         rank, features = len(value.axes), list(value.features)
         letters = self.layouts.get(name, "")
-        if not letters and len(value.lead) == 1:
+        if not letters and len(value.lead) == 1 and not self._is_ours:
             is_first = "BCL" in self.layouts.values() if rank == 3 else not self._channels_last()
             letters = "BC" if rank > 2 and is_first else ""
         channels = letters.find("C")

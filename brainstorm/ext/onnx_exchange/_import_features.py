@@ -122,6 +122,8 @@ def _softmax(imp: Importer, node: Node) -> Value:
 
 _REDUCTIONS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min"}
 
+_POOLINGS = {"ReduceMean": "avg", "ReduceSum": "sum", "ReduceMax": "max"}
+
 
 @reads(*_REDUCTIONS)
 def _reduction(imp: Importer, node: Node) -> Value:
@@ -130,8 +132,12 @@ def _reduction(imp: Importer, node: Node) -> Value:
     if not axes and node.options.get("noop_with_empty_axes"):
         return value
     axes = [i % rank for i in axes or range(rank)]
+    if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
+        made = imp.pool(node, value, _POOLINGS[node.kind])
+        kept = [i for i in range(rank) if node.options.get("keepdims", 1) or i not in axes]
+        return replace(made, axes=tuple(made.axes[i] for i in kept))
     if not set(axes) <= set(value.features):
-        raise node.fail("no layer reduces time steps or sequences.")
+        raise node.fail("no layer reduces sequences, or time steps so, or with other axes.")
     keeps, images = node.options.get("keepdims", 1), len(value.features) == 3
     kind = {"ReduceMean": "avg", "ReduceMax": "max"}.get(node.kind)
     rest = [i for i in value.memory_order(value.features) if i not in axes]

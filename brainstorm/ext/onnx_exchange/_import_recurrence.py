@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +36,8 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
     direction = node.options.get("direction", b"forward").decode()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     permutation, size = value.permutation(2), node.constant(2).shape[-1]
-    made = []
+    gives_all, gives_last, *_ = [*node.used, False]
+    made, last = [], []
     for number, is_backward in enumerate(backwards):
         path, features = value.path, value.sizes[2:]
         if is_backward:
@@ -44,19 +46,36 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
         arrays = _weights(node, number, permutation)
         kind = _RECURRENT[node.kind][0]
         one = imp.add(node, kind, {"default": path}, [size], arrays, **options)
-        made.append(imp.add(node, "Reverse", {"default": one.path}, [size]) if is_backward else one)
+        if gives_last:
+            last.append(imp.pool(node, one, "last"))
+        if gives_all and is_backward:
+            one = imp.add(node, "Reverse", {"default": one.path}, [size])
+        made.append(one)
+    return [
+        _directions(imp, node, made, ((0,), (2,), (1,), (3,))) if gives_all else None,
+        _directions(imp, node, last, ((2,), (1,), (3,))) if gives_last else None,
+        None,
+    ]
+
+
+def _directions(
+    imp: Importer, node: Node, made: Sequence[Value], axes: tuple[tuple[int, ...], ...]
+) -> Value:
+    """Return what one or two directions give, with `axes`, of which number 2 is the direction."""
+    size = made[0].sizes[-1]
     if len(made) == 1:
-        return [replace(made[0], axes=((0,), (), (1,), (2,))), None, None]
+        single: dict[tuple[int, ...], tuple[int, ...]] = {(2,): (), (3,): (2,)}
+        return replace(made[0], axes=tuple(single.get(axis, axis) for axis in axes))
     ports = {f"inputs_{i + 1}": one.path for i, one in enumerate(made)}
     merged = imp.add(node, "Merge", ports, [2 * size])
     both = imp.add(node, "Reshape", {"default": merged.path}, [2, size], shape=[2, size])
-    return [replace(both, axes=((0,), (2,), (1,), (3,))), None, None]
+    return replace(both, axes=axes)
 
 
 def _check_recurrence(node: Node) -> None:
     options = node.options
-    if any(node.used[1:]):
-        raise node.fail("no layer gives its last state alone. Use the output of all steps (Y).")
+    if any(node.used[2:]):
+        raise node.fail("no layer gives its last cell (Y_c).")
     if node.get(4) is not None:
         raise node.fail("no layer takes the lengths of sequences; ours take masks.")
     for state in node.inputs[5:7]:

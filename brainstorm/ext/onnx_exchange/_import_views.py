@@ -47,10 +47,13 @@ def _squeeze(imp: Importer, node: Node) -> Value:
 
 @reads("Unsqueeze")
 def _unsqueeze(imp: Importer, node: Node) -> Value:
-    value, axes = node.value(), node.axes() or []
-    rank = len(value.axes) + len(axes)
-    groups, places = iter(value.axes), {i % rank for i in axes}
-    return replace(value, axes=tuple(() if i in places else next(groups) for i in range(rank)))
+    value, wanted = node.value(), node.axes() or []
+    rank = len(value.axes) + len(wanted)
+    groups, places = iter(value.axes), {i % rank for i in wanted}
+    axes = [() if i in places else next(groups) for i in range(rank)]
+    if 0 in places and value.path in imp.timeless and 0 not in value.flat:
+        axes[0] = (0,)  # what has no T gets T = 1 in front
+    return replace(value, axes=tuple(axes))
 
 
 @reads("Flatten")
@@ -97,7 +100,7 @@ def _concat(imp: Importer, node: Node) -> Value:
         raise node.fail("no layer joins time steps or sequences.")
     order = [i for i in values[0].memory_order(values[0].features) if i != axis] + [axis]
     path, sizes = imp.arrange(node, values[0], order)
-    made = Value(path, (*imp.lead.values(), *sizes), ())
+    made = Value(path, (*values[0].sizes[:2], *sizes), ())
     for value in values[1:]:
         other, more = imp.arrange(node, value, order)
         sizes = (*sizes[:-1], sizes[-1] + more[-1])
@@ -109,8 +112,10 @@ def slice_axis(imp: Importer, node: Node, value: Value, axis: int, start: int, s
     """Return the indices ``start <= i < stop`` of an axis of a tensor."""
     if (start, stop) == (0, value.shape[axis]):
         return value
+    if value.axes[axis] == (0,) and start == stop - 1 == value.shape[axis] - 1:
+        return imp.pool(node, value, "last")
     if axis not in value.features:
-        raise node.fail("no layer takes some of the time steps or sequences.")
+        raise node.fail("no layer takes some of the time steps or sequences, but the last step.")
     order = value.memory_order(value.features)
     path, sizes = imp.arrange(node, value, order)
     place = order.index(axis)
