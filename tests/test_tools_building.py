@@ -137,6 +137,11 @@ LETTERS = [
     ("D.2", "Dropout", {"drop_prob": 0.2}),
     ("D0.25", "Dropout", {"drop_prob": 0.25}),
     ("D0", "Dropout", {"drop_prob": 0.0}),
+    ("T", "TimePooling", {"type": "last"}),
+    ("Tl", "TimePooling", {"type": "last"}),
+    ("Ta", "TimePooling", {"type": "avg"}),
+    ("Tm", "TimePooling", {"type": "max"}),
+    ("Ts", "TimePooling", {"type": "sum"}),
     ("B", "BatchNorm", {}),
     ("C4:3", CONV, window(3, num_filters=4, activation="rel")),
     ("Ct4:3p1s2", CONV, window(3, 2, 1, num_filters=4, activation="tanh")),
@@ -157,6 +162,17 @@ def test_every_letter(spec, kind, options):
 @pytest.mark.parametrize("spec", ["F5F6", "F5 F6", "F5|F6", "F5/F6", "F 5\n\tF 6", " F:5 | F:6 "])
 def test_separators(spec):
     assert [options["size"] for _, options in hidden(net_from(spec))] == [5, 6]
+
+
+def test_pooling_over_time_leads_to_one_target_per_sequence():
+    net = create_net_from_spec("classification", 3, 2, "L4 F5 Tm F3", mask_name="mask")
+    shapes = {name: shape.shape for name, shape in net.layers["Input"].out_shapes.items()}
+    assert shapes == {"default": ("T", "B", 3), "targets": ("B", 1), "mask": ("T", "B", 1)}
+    masked = [la.name for la in net.layers.values() if "mask" in la.in_shapes]
+    assert masked == ["Lstm", "TimePooling"]
+    assert "Mask" not in net.layers
+    x, mask = np.ones((5, 4, 3)), np.ones((5, 4, 1))
+    assert net.predict({"default": x, "mask": mask}).shape == (4, 2)
 
 
 def test_without_hidden_layers():
@@ -195,7 +211,7 @@ def test_a_whole_network_learns():
         ("C8:3s2p1", "spec 'C83s2p1': expected no more after what was understood, got 'p1'."),
         ("P", "spec 'P': expected a whole number (kernel size)."),
         ("F5-F6", "spec 'F5-F6': unexpected '-' at position 2."),
-        ("5F", "spec '5F': expected a capital letter at the start, one of F, R, L, B, D, C, P."),
+        ("5F", "spec '5F': expected a capital letter at the start, one of F, R, L, T, B, D, C, P."),
     ],
 )
 def test_texts_that_cannot_be_understood(spec, message):
@@ -215,7 +231,7 @@ def test_an_unknown_letter():
         net_from("F5 G6")
     assert isinstance(caught.value, KeyError)
     assert str(caught.value) == (
-        "unknown layer letter in spec 'G'. Choices are: F, R, L, B, D, C, P."
+        "unknown layer letter in spec 'G'. Choices are: F, R, L, T, B, D, C, P."
     )
 
 

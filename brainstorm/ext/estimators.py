@@ -39,7 +39,7 @@ class _NetEstimator(_base.BaseEstimator):
     def __init__(
         self,
         spec: str = "F100",
-        in_shape: Sequence[int] | None = None,
+        in_shape: Sequence[int | str] | None = None,
         stepper: TrainingStepper | None = None,
         max_epochs: int = 100,
         batch_size: int = 32,
@@ -55,18 +55,22 @@ class _NetEstimator(_base.BaseEstimator):
     def _train(self, task: str, X: np.ndarray, targets: np.ndarray, out_size: int) -> None:
         """Build a network and train it; X is (N, features), the targets are (N, columns)."""
         seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
-        in_shape = self._in_shape()
-        if math.prod(in_shape) != self.n_features_in_:
+        data = self._as_data(X)
+        model = create_net_from_spec(task, data.shape[2:], out_size, self.spec)
+        is_pooled = "T" not in model.layers["Input"].out_shapes["targets"].shape
+        if len(data) > 1 and not is_pooled:
             raise ValidationError(
-                f"{type(self).__name__}.fit: expected {math.prod(in_shape)} features in each row "
-                f"for in_shape={in_shape}, got {self.n_features_in_}."
+                f"{type(self).__name__}.fit: expected a spec with T, which makes one vector of the "
+                f"steps of a sequence, got {self.spec!r}."
             )
-        model = create_net_from_spec(task, in_shape, out_size, self.spec)
         net = Network.from_architecture(model.architecture, seed, _double_handler(seed))
         net.output_name = model.output_name
         net.initialize(create_from_description(model.initializers), seed=seed)
         batches = Minibatches(
-            self.batch_size, default=X.reshape(1, -1, *in_shape), targets=targets[None]
+            self.batch_size,
+            default=data,
+            targets=targets if is_pooled else targets[None],
+            per_sequence=("targets",) if is_pooled else (),
         )
         batches.rnd.set_seed(seed)
         stepper = AdamStepper(0.01) if self.stepper is None else copy.deepcopy(self.stepper)
@@ -76,14 +80,24 @@ class _NetEstimator(_base.BaseEstimator):
         self.network_ = net
         self.loss_curve_ = list(trainer.logs.get("rolling_training", {}).get("total_loss", ()))
 
-    def _in_shape(self) -> tuple[int, ...]:
-        return (self.n_features_in_,) if self.in_shape is None else tuple(self.in_shape)
+    def _as_data(self, X: np.ndarray) -> np.ndarray:
+        """Return rows as (T, N, features...)."""
+        shape = (self.n_features_in_,) if self.in_shape is None else tuple(self.in_shape)
+        is_sequence = shape[:1] == ("T",)
+        size = math.prod(shape[is_sequence:])
+        if self.n_features_in_ % size or (self.n_features_in_ != size and not is_sequence):
+            raise ValidationError(
+                f"{type(self).__name__}.fit: expected {'a multiple of ' * is_sequence}{size} "
+                f"features in each row for in_shape={shape}, got {self.n_features_in_}."
+            )
+        return np.ascontiguousarray(X.reshape(len(X), -1, *shape[is_sequence:]).swapaxes(0, 1))
 
     def _outputs(self, X: Any) -> np.ndarray:
         """Return the predictions of the network (N, columns)."""
         _validation.check_is_fitted(self)
         X = _validation.validate_data(self, X, dtype=np.float64, reset=False)
-        return self.network_.predict(X.reshape(1, -1, *self._in_shape()))[0]
+        outputs = self.network_.predict(self._as_data(X))
+        return outputs.reshape(len(X), -1)
 
 
 class NetClassifier(_base.ClassifierMixin, _NetEstimator):
@@ -92,7 +106,8 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
     Args:
         spec: The hidden layers, as in `create_net_from_spec`: ``'F100 D F50'``.
         in_shape: Feature shape that each row of X is given, e.g. (8, 8, 1) for ``'C16:3p1 Pm2s2'``;
-            `None`: the row as it is.
+            `None`: the row as it is. With ("T", 3) a row is a sequence, step after step with 3
+            features each, and the spec makes one vector of it: ``'L20 T'``.
         stepper: The optimiser, which is copied; `None`: ``AdamStepper(0.01)``.
         max_epochs: How many times the network sees all rows.
         batch_size: How many rows it sees at once.

@@ -23,6 +23,7 @@ from brainstorm.layers import (
     SigmoidCE,
     SoftmaxCE,
     SquaredError,
+    TimePooling,
 )
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
@@ -48,6 +49,7 @@ def get_in_out_layers(
     outlayer_name: str | None = None,
     mask_name: str | None = None,
     use_conv: bool | None = None,
+    per_sequence: bool = False,
 ) -> tuple[ConstructionWrapper, ConstructionWrapper]:
     """Return an Input and a linear projection that leads into the loss of a task.
 
@@ -62,8 +64,11 @@ def get_in_out_layers(
         targets_name: Name of the targets.
         projection_name: Name of the projection; ``<outlayer_name>_projection`` if `None`.
         outlayer_name: Name of the output layer; 'Output' if `None`.
-        mask_name: Name of a mask (T, B, 1) that is multiplied with the loss.
+        mask_name: Name of a mask (T, B, 1) that is multiplied with the loss, unless this is one of
+            whole sequences: then the hidden layers may take it.
         use_conv: Whether the projection is a 1x1 convolution; `None`: if `out_shape` is 3-D.
+        per_sequence: Whether there is one target for each sequence, (B, ...), and not for each of
+            its steps; a `TimePooling` has to be among the hidden layers then.
 
     Raises:
         ValidationError: Unknown task type, or a convolution for an `out_shape` that is not 3-D.
@@ -87,14 +92,15 @@ def get_in_out_layers(
 
     is_classification = task_type == "classification"
     target_shape = (*out_shape[:-1], 1) if is_classification else out_shape
-    shapes = {data_name: ("T", "B", *in_shape), targets_name: ("T", "B", *target_shape)}
+    lead = ("B",) if per_sequence else ("T", "B")
+    shapes = {data_name: ("T", "B", *in_shape), targets_name: (*lead, *target_shape)}
     if mask_name:
         shapes[mask_name] = ("T", "B", 1)
     inp = Input(out_shapes=shapes)
     output = OUTPUT_LAYERS[task_type](name=outlayer_name)
     projection >> output
     inp - targets_name >> "targets" - output
-    if mask_name:
+    if mask_name and not per_sequence:
         mask = Mask()
         output - "loss" >> mask >> Loss()
         inp - mask_name >> "mask" - mask
@@ -111,7 +117,8 @@ def _as_tuple(shape: Shape) -> tuple[int, ...]:
 
 ACTIVATIONS = {"l": "linear", "r": "rel", "s": "sigmoid", "t": "tanh"}
 POOLING = {"m": "max", "a": "avg"}
-LETTERS = "FRLBDCP"
+TIME_POOLING = {"l": "last", "a": "avg", "m": "max", "s": "sum"}
+LETTERS = "FRLTBDCP"
 
 _TOKEN = re.compile(r"[A-Z]|[a-z]|\d+\.?\d*|\.\d+")
 _SEPARATORS = re.compile(r"[\s:/|]+")
@@ -201,6 +208,8 @@ def _make_layer(spec: _LayerSpec) -> ConstructionWrapper:
         activation = spec.choice(ACTIVATIONS, "tanh")
         constructor = Recurrent if spec.letter == "R" else Lstm
         layer = constructor(spec.integer("size"), activation)
+    elif spec.letter == "T":
+        layer = TimePooling(spec.choice(TIME_POOLING, "last"))
     elif spec.letter == "B":
         layer = BatchNorm()
     elif spec.letter == "D":
@@ -242,6 +251,7 @@ def create_net_from_spec(
     Each layer is a capital letter with arguments; spaces and ``: / |`` separate:
 
         F R L   size                      fully connected, recurrent, LSTM
+        T       [l a m s]                 pooling over time: last, average, maximum or sum
         C       filters kernel [p pad] [s stride]       convolution
         P       kernel [p pad] [s stride]               pooling
         D       [probability]             dropout
@@ -250,6 +260,9 @@ def create_net_from_spec(
     A first argument ``l r s t`` chooses the activation linear, rel, sigmoid or tanh (default rel
     for F and C, tanh for R and L), and ``m a`` max or average pooling.
 
+    With T there is one target for each sequence, (B, ...), and a mask goes to the recurrent layers
+    in front of it and to it.
+
     Args:
         task_type: See `get_in_out_layers`, also for the other arguments.
         in_shape: Feature shape of the data.
@@ -257,13 +270,15 @@ def create_net_from_spec(
         spec: The hidden layers.
         data_name: Name of the data.
         targets_name: Name of the targets.
-        mask_name: Name of a mask on the loss.
+        mask_name: Name of a mask on the loss, or on what makes one vector of a sequence.
         use_conv: Whether the projection is a 1x1 convolution.
 
     Raises:
         NetworkValidationError: The text cannot be understood.
         UnknownPathError: A letter stands for no layer.
     """
+    parts = list(_parse(spec))
+    per_sequence = any(part.letter == "T" for part in parts)
     inp, projection = get_in_out_layers(
         task_type,
         in_shape,
@@ -272,10 +287,13 @@ def create_net_from_spec(
         targets_name,
         mask_name=mask_name,
         use_conv=use_conv,
+        per_sequence=per_sequence,
     )
     last = inp
-    for part in _parse(spec):
-        last >>= _make_layer(part)
+    for part in parts:
+        last >>= (layer := _make_layer(part))
+        if per_sequence and mask_name and part.letter in "RLT":
+            inp - mask_name >> "mask" - layer
     last >> projection
     net = Network.from_layer(projection)
     net.output_name = "Output.outputs.predictions"

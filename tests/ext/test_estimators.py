@@ -101,6 +101,35 @@ def test_a_row_that_does_not_fit_the_shape_is_reported():
         NetClassifier(in_shape=(2, 4), max_epochs=1).fit(X, LABELS)
 
 
+def test_rows_as_sequences():
+    """The class is whether the second feature of three has risen more than it has fallen."""
+    rnd = np.random.RandomState(0)
+    steps = rnd.normal(size=(60, 6, 3))
+    labels = np.where(steps[:, :, 1].sum(axis=1) > 0, "up", "down")
+    rows = steps.reshape(60, 18)
+    classifier = NetClassifier("L8 T", ("T", 3), max_epochs=60, random_state=0).fit(rows, labels)
+    assert classifier.score(rows, labels) > 0.95
+    assert classifier.predict_proba(rows[:5]).shape == (5, 2)
+    assert classifier.network_.layers["Input"].out_shapes["default"].shape == ("T", "B", 3)
+    regressor = NetRegressor("Ts", ("T", 3), max_epochs=150, random_state=0)
+    assert regressor.fit(rows, steps.sum(axis=1)).score(rows, steps.sum(axis=1)) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (
+            NetClassifier("L4 T", ("T", 3)),
+            r"a multiple of 3 features .* in_shape=\('T', 3\), got 4",
+        ),
+        (NetClassifier("L4", ("T", 2)), "expected a spec with T, which makes one vector of the "),
+    ],
+)
+def test_sequences_that_do_not_fit_are_reported(estimator, message):
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(np.ones((6, 4)), [0, 1] * 3)
+
+
 def test_scikit_learn_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.delitem(sys.modules, "brainstorm.ext.estimators")
     monkeypatch.setitem(sys.modules, "sklearn.base", None)

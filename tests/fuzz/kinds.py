@@ -298,7 +298,7 @@ KINDS = {
     "architecture": (0.15, lambda rnd: changed_tree(rnd, rnd.choice(architectures())), build),
     "spec": (
         0.15,
-        lambda rnd: changed_text(rnd, rnd.choice(SPECS), "FRLBDCPlrstmap0123456789.: /|é\n"),
+        lambda rnd: changed_text(rnd, rnd.choice(SPECS), "FRLTBDCPlrstmap0123456789.: /|é\n"),
         build_from_spec,
     ),
     **places.KINDS,
