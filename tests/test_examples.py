@@ -43,6 +43,7 @@ def test_all_examples_are_tested_here_and_documented():
         "digits_mlp",
         "exchange_weights",
         "expression_layer",
+        "gestures",
         "grid_search",
         "lbfgs",
         "mpi_digits",
@@ -73,6 +74,14 @@ def test_digits_mlp(load, capsys):
 def test_custom_layer(load, capsys):
     assert load("custom_layer").main() > 0.95
     assert "gradients equal central differences" in capsys.readouterr().out
+
+
+def test_gestures(load, capsys):
+    example = load("gestures")
+    assert example.main() > 0.95
+    printed = capsys.readouterr().out
+    for name in example.NAMES:
+        assert re.search(rf"a new {name}: \d\.\d\d {name}", printed)
 
 
 def test_expression_layer(load, capsys):
