@@ -55,6 +55,7 @@ QUICK = (
     "digits_mlp",
     "exchange_weights",
     "expression_layer",
+    "gestures",
     "grid_search",
     "lbfgs",
     "onnx_models",

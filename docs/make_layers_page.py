@@ -25,7 +25,9 @@ Made by `python docs/make_layers_page.py` from the declarations; a test keeps it
 
 Shapes: T time steps, B sequences, then features; F stands for one feature dimension, ... for any
 number of them. An input in brackets may be left unconnected. Buffers with context 1 have T + 1
-rows, of which the last is the state before the first step.
+rows, of which the last is the state before the first step. What is not time_coupled takes
+('B', ...) in the place of ('T', 'B', ...) as well: [sequences and what has no
+time](about_layers.md#sequences-and-what-has-no-time).
 """
 
 

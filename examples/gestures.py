@@ -1,5 +1,5 @@
 """Gestures: one class for a sequence of any length
-=================================================
+================================================
 
 A network tells circles, spirals, zigzags and strokes apart, drawn with a trembling hand at any
 speed.
