@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,9 @@ from brainstorm.data_iterators import (
     SequenceChunks,
     Undivided,
 )
+from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import MonitorScores, StopAfterEpoch
+from brainstorm.hooks import MonitorScores, SaveCheckpoint, StopAfterEpoch
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.scorers import Accuracy, MeanSquaredError
@@ -157,3 +160,35 @@ def test_regression_of_sequences_is_scored() -> None:
     scores = evaluate(net, data, [MeanSquaredError()])
     assert scores["MeanSquaredError"] == pytest.approx(4.0)
     assert scores["total_loss"] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("update", [1, 2, 5])
+def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(
+    tmp_path: Path, update: int
+) -> None:
+    def train(trainer: Trainer, net: Network) -> np.ndarray:
+        parts = SequenceChunks(3, 4, **DATA, **WHOLE)
+        parts.rnd.set_seed(1)
+        trainer.train(net, parts)
+        return net.get("parameters")
+
+    trainer = Trainer(AdamStepper(0.05), verbose=False)
+    trainer.add_hook(StopAfterEpoch(3))
+    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99))
+    expected = train(trainer, classifier(with_ends=True))
+    resumed = Trainer.resume(tmp_path / f"run-{update}.hdf5")
+    np.testing.assert_array_equal(train(resumed, resumed.net), expected)
+
+
+def test_a_network_without_an_input_for_the_ends_is_told(tmp_path: Path) -> None:
+    trainer = Trainer(SgdStepper(0.1), verbose=False)
+    trainer.add_hook(StopAfterEpoch(1))
+    with pytest.raises(TrainingError, match=r"or add it to the out_shapes of the Input layer\.$"):
+        trainer.train(classifier(), SequenceChunks(3, **DATA, **WHOLE))
+
+
+def test_a_network_comes_back_from_its_file(tmp_path: Path) -> None:
+    net = classifier(pooling="max")
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    same, data = Network.from_hdf5(tmp_path / "net.hdf5"), {"default": X, "mask": MASK}
+    np.testing.assert_array_equal(same.predict(data), net.predict(data))
