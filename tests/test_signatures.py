@@ -169,8 +169,15 @@ ALL_OPERATIONS = [(name, given) for names, given in OPERATIONS.items() for name 
 
 
 def check(function, given):
-    """Compare the first arguments; those that came later must have defaults."""
+    """Compare the first arguments; those that came later must have defaults.
+
+    Such that can be given by name alone may stand in front of all data by name, ``**named_data``.
+    """
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    by_name = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        assert all(p.default is not p.empty for p in by_name)
+        parameters = [p for p in parameters if p not in by_name]
     texts = [str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters]
     count = len(given.split(", ")) - given.count("(1, 1)") - given.count("(9, 1)")
     if given == "-":

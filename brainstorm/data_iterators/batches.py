@@ -39,7 +39,7 @@ class Undivided(DataIterator):
             finite.
     """
 
-    def __init__(self, per_sequence: Collection[str] = (), **named_data: Array) -> None:
+    def __init__(self, *, per_sequence: Collection[str] = (), **named_data: Array) -> None:
         self._set_per_sequence(per_sequence, named_data)
         check_data(self, named_data)
         super().__init__({name: self.feature_shape(name, a) for name, a in named_data.items()}, 1)
@@ -161,6 +161,7 @@ class Minibatches(PlannedBatches):
         batch_size: int = 1,
         shuffle: bool | str = True,
         cut_according_to: str | Sequence[int] | None = "mask",
+        *,
         per_sequence: Collection[str] = (),
         **named_data: Array,
     ) -> None:
@@ -235,10 +236,11 @@ class Online(Minibatches):
         self,
         shuffle: bool = True,
         cut_according_to: str | Sequence[int] | None = "mask",
+        *,
         per_sequence: Collection[str] = (),
         **named_data: Array,
     ) -> None:
-        super().__init__(1, shuffle, cut_according_to, per_sequence, **named_data)
+        super().__init__(1, shuffle, cut_according_to, per_sequence=per_sequence, **named_data)
 
 
 def _read_only(array: Any) -> np.ndarray:

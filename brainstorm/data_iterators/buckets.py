@@ -44,6 +44,7 @@ class BucketedMinibatches(PlannedBatches):
         batch_size: int = 1,
         shuffle: bool | str = True,
         pool: int = 100,
+        *,
         per_sequence: Collection[str] = (),
         **named_data: Sequence[Array],
     ) -> None:

@@ -71,6 +71,7 @@ class Hdf5Minibatches(PlannedBatches):
         cut_according_to: str | None = "mask",
         window: int = 16,
         check_finite: bool = True,
+        *,
         per_sequence: Collection[str] = (),
         **named_paths: str,
     ) -> None:

@@ -64,11 +64,14 @@ class SequenceChunks(Minibatches):
         batch_size: int = 1,
         shuffle: bool | str = True,
         cut_according_to: str | Sequence[int] | None = "mask",
+        *,
         per_sequence: Collection[str] = (),
         **named_data: Array,
     ) -> None:
         self._check_int("chunk_length", chunk_length)
-        super().__init__(batch_size, shuffle, cut_according_to, per_sequence, **named_data)
+        super().__init__(
+            batch_size, shuffle, cut_according_to, per_sequence=per_sequence, **named_data
+        )
         self._says_ends = bool(self.per_sequence)
         if self._says_ends:
             if ENDS in named_data:

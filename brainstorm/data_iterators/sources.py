@@ -37,7 +37,7 @@ class IterableBatches(DataIterator):
             iterating) not the names and features of the first batch.
     """
 
-    def __init__(self, batches: Any, per_sequence: Collection[str] = ()) -> None:
+    def __init__(self, batches: Any, *, per_sequence: Collection[str] = ()) -> None:
         iterable = hasattr(batches, "__iter__")
         if not (iterable or callable(batches)) or (iterable and iter(batches) is batches):
             raise self._fail(
@@ -98,6 +98,7 @@ class DatasetMinibatches(PlannedBatches):
         batch_size: int = 1,
         shuffle: bool | str = True,
         names: Sequence[str] = ("default", "targets"),
+        *,
         per_sequence: Collection[str] = (),
     ) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):

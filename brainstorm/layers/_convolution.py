@@ -9,6 +9,7 @@ from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers._checks import window_output_size
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.constraints import on_each_axis
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.utils import Array, flatten_time
@@ -33,7 +34,7 @@ class ConvolutionLayer(ActivatedLayer):
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         self.kernel_size, self.stride, self.dilation = (
-            self._on_each_axis(kwargs.get(name, 1))
+            on_each_axis(kwargs.get(name, 1), len(self.axes))
             for name in ("kernel_size", "stride", "dilation")
         )
         self.padding: int | tuple[int, ...] = kwargs.get("padding", 0)
@@ -50,9 +51,6 @@ class ConvolutionLayer(ActivatedLayer):
         output = BufferStructure("T", "B", *size, filters)
         internals = self.set_activation(kwargs.get("activation", self.default_activation), output)
         return {"default": output}, parameters, internals
-
-    def _on_each_axis(self, value: Any) -> tuple[int, ...]:
-        return tuple(value) if isinstance(value, (tuple, list)) else (value,) * len(self.axes)
 
     def _check_groups(self, filters: int, channels: int) -> None:
         if filters % self.groups:

@@ -22,6 +22,7 @@ __all__ = [
     "any_value",
     "integer",
     "number",
+    "on_each_axis",
     "one_of",
     "pair",
     "shape",
@@ -68,10 +69,14 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def on_each_axis(value: Any, count: int) -> tuple[Any, ...]:
+    """Return the numbers for so many axes, of which an option may give one for all."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+
+
 def _are_ints(value: Any, count: int, minimum: int) -> bool:
-    if not isinstance(value, (tuple, list)) or len(value) != count:
-        return False
-    return all(_is_int(item) and item >= minimum for item in value)
+    numbers = on_each_axis(value, count)
+    return len(numbers) == count and all(_is_int(item) and item >= minimum for item in numbers)
 
 
 def any_value() -> Constraint:
@@ -126,13 +131,14 @@ def shape() -> Constraint:
 
 
 def pair(minimum: int) -> Constraint:
-    """Two ints (rows, columns), each at least `minimum`."""
-    return Constraint(f"two ints >= {minimum} (rows, columns)", lambda v: _are_ints(v, 2, minimum))
+    """Two ints (rows, columns), or one for both, each at least `minimum`."""
+    expected = f"an int >= {minimum} or two of them (rows, columns)"
+    return Constraint(expected, lambda v: _are_ints(v, 2, minimum))
 
 
 def triple(minimum: int) -> Constraint:
-    """Three ints (depth, rows, columns), each at least `minimum`."""
-    expected = f"three ints >= {minimum} (depth, rows, columns)"
+    """Three ints (depth, rows, columns), or one for all, each at least `minimum`."""
+    expected = f"an int >= {minimum} or three of them (depth, rows, columns)"
     return Constraint(expected, lambda v: _are_ints(v, 3, minimum))
 
 

@@ -13,12 +13,12 @@ __all__ = ["Convolution2D", "Convolution2DLayerImpl"]
 
 def Convolution2D(
     num_filters: int,
-    kernel_size: tuple[int, int],
-    stride: tuple[int, int] = (1, 1),
+    kernel_size: int | tuple[int, int],
+    stride: int | tuple[int, int] = (1, 1),
     padding: int = 0,
     activation: str = RECTIFIED,
     name: str | None = None,
-    dilation: tuple[int, int] = (1, 1),
+    dilation: int | tuple[int, int] = (1, 1),
     groups: int = 1,
 ) -> ConstructionWrapper:
     """Add a two-dimensional convolution: act(cross-correlation with W (no flip) + bias).
@@ -27,7 +27,7 @@ def Convolution2D(
 
     Args:
         num_filters: Number of output channels.
-        kernel_size: Rows and columns of a filter.
+        kernel_size: Rows and columns of a filter; one number for both, as for stride and dilation.
         stride: Rows and columns between two applications.
         padding: Zeros added on all four sides.
         activation: One of `Handler.activations` (missing in an architecture dict: 'tanh').

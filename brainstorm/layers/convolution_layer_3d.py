@@ -15,12 +15,12 @@ __all__ = ["Convolution3D", "Convolution3DLayerImpl"]
 
 def Convolution3D(
     num_filters: int,
-    kernel_size: tuple[int, int, int],
-    stride: tuple[int, int, int] = (1, 1, 1),
+    kernel_size: int | tuple[int, int, int],
+    stride: int | tuple[int, int, int] = (1, 1, 1),
     padding: int = 0,
     activation: str = RECTIFIED,
     name: str | None = None,
-    dilation: tuple[int, int, int] = (1, 1, 1),
+    dilation: int | tuple[int, int, int] = (1, 1, 1),
     groups: int = 1,
 ) -> ConstructionWrapper:
     """Add a three-dimensional convolution: act(cross-correlation with W (no flip) + bias).
@@ -29,7 +29,8 @@ def Convolution3D(
 
     Args:
         num_filters: Number of output channels.
-        kernel_size: Depth, rows and columns of a filter.
+        kernel_size: Depth, rows and columns of a filter; one number for all, as for stride and
+            dilation.
         stride: Depth, rows and columns between two applications.
         padding: Zeros added on all six sides.
         activation: One of `Handler.activations`.

@@ -7,7 +7,7 @@ from typing import Any
 from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, pair
+from brainstorm.layers.constraints import integer, on_each_axis, pair
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
@@ -18,8 +18,8 @@ __all__ = ["ConvolutionTranspose2D", "ConvolutionTranspose2DLayerImpl"]
 
 def ConvolutionTranspose2D(
     num_filters: int,
-    kernel_size: tuple[int, int],
-    stride: tuple[int, int] = (1, 1),
+    kernel_size: int | tuple[int, int],
+    stride: int | tuple[int, int] = (1, 1),
     padding: int = 0,
     output_padding: int = 0,
     activation: str = RECTIFIED,
@@ -79,9 +79,10 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        self.stride = tuple(kwargs.get("stride", (1, 1)))
+        rows, columns = on_each_axis(kwargs.get("stride", 1), 2)
+        self.stride, kernel_size = (rows, columns), on_each_axis(kwargs["kernel_size"], 2)
         self.padding = kwargs.get("padding", 0)
-        kernel_size, filters = tuple(kwargs["kernel_size"]), kwargs["num_filters"]
+        filters = kwargs["num_filters"]
         extra = kwargs.get("output_padding", 0)
         if extra >= min(self.stride):
             raise self.fail(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.layers.constraints import pair
+from brainstorm.layers.constraints import on_each_axis, pair
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -15,14 +15,16 @@ __all__ = ["Crop", "CropLayerImpl"]
 
 
 def Crop(
-    size: tuple[int, int], offset: tuple[int, int] | None = None, name: str | None = None
+    size: int | tuple[int, int],
+    offset: int | tuple[int, int] | None = None,
+    name: str | None = None,
 ) -> ConstructionWrapper:
     """Add a layer that cuts out a part of each image.
 
     ``y[p, q] = x[top + p, left + q]``. For random parts as augmentation use a data iterator.
 
     Args:
-        size: Rows and columns of the part.
+        size: Rows and columns of the part; one number for both, as for the offset.
         offset: Its top row and left column; `None`: the centre (an odd rest: one more row or
             column is cut off at the bottom and on the right).
         name: Layer name; made unique within the network.
@@ -46,9 +48,10 @@ class CropLayerImpl(Layer):
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         *image, channels = in_shapes["default"].feature_shape
-        size, offset = tuple(kwargs["size"]), kwargs.get("offset")
-        if offset is None:
-            offset = [max(0, cells - kept) // 2 for cells, kept in zip(image, size, strict=True)]
+        size, given = on_each_axis(kwargs["size"], 2), kwargs.get("offset")
+        if given is None:
+            given = [max(0, cells - kept) // 2 for cells, kept in zip(image, size, strict=True)]
+        offset = on_each_axis(given, 2)
         for axis, cells, kept, start in zip("HW", image, size, offset, strict=True):
             if start + kept > cells:
                 raise self.misfit(

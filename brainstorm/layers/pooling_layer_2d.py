@@ -7,7 +7,7 @@ from typing import Any
 from brainstorm.layers._checks import window_output_size
 from brainstorm.layers._pooling import PoolingLayer
 from brainstorm.layers.base_layer import Structures
-from brainstorm.layers.constraints import any_value, integer, one_of, pair
+from brainstorm.layers.constraints import any_value, integer, on_each_axis, one_of, pair
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.construction import ConstructionWrapper
 
@@ -15,9 +15,9 @@ __all__ = ["Pooling2D", "Pooling2DLayerImpl"]
 
 
 def Pooling2D(
-    kernel_size: tuple[int, int],
+    kernel_size: int | tuple[int, int],
     type: str = "max",
-    stride: tuple[int, int] = (1, 1),
+    stride: int | tuple[int, int] = (1, 1),
     padding: int = 0,
     name: str | None = None,
 ) -> ConstructionWrapper:
@@ -26,7 +26,7 @@ def Pooling2D(
     Output rows and columns: ``(size + 2 * padding - kernel) // stride + 1``.
 
     Args:
-        kernel_size: Rows and columns of a window.
+        kernel_size: Rows and columns of a window; one number for both, as for the stride.
         type: 'max' or 'avg'.
         stride: Rows and columns between two windows.
         padding: Cells added on all four sides.
@@ -63,8 +63,9 @@ class Pooling2DLayerImpl(PoolingLayer):
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
-        self.kernel_size = tuple(kwargs["kernel_size"])
-        self.stride = tuple(kwargs.get("stride", (1, 1)))
+        self.kernel_size, self.stride = (
+            on_each_axis(kwargs.get(name, 1), 2) for name in ("kernel_size", "stride")
+        )
         self.padding = kwargs.get("padding", 0)
         size = window_output_size(self, self.kernel_size, self.stride, self.padding)
         output = BufferStructure("T", "B", *size, in_shapes["default"].shape[-1])

@@ -276,6 +276,16 @@ CASES = [
         )
     ),
     *(
+        Case(f"{create(1).layer.layer_type} of ints", lambda c=create: c(2), shape, UNTIED)
+        for create, shape in (
+            (lambda n: bl.Convolution2D(2, n, n, dilation=n), image(6, 5, 1)),
+            (lambda n: bl.Convolution3D(1, n, n), image(2, 3, 2, 1)),
+            (lambda n: bl.ConvolutionTranspose2D(2, n, n), image(2, 3, 1)),
+            (lambda n: bl.Pooling2D(n, stride=n), image(5, 4, 2)),
+            (lambda n: bl.Crop(n, 1), image(4, 3, 2)),
+        )
+    ),
+    *(
         Case(
             f"ConvolutionTranspose2D stride {stride} padding {padding} + {extra}",
             lambda s=stride, p=padding, e=extra, a=activation: bl.ConvolutionTranspose2D(

@@ -145,14 +145,23 @@ def options(axes: int, **changes: Any) -> Any:
         (1, {"kernel_size": (3,)}, "'kernel_size': expected an int >= 1, got (3,)."),
         (1, {"stride": 0}, "'stride': expected an int >= 1, got 0."),
         (1, {"dilation": 1.5}, "'dilation': expected an int >= 1, got 1.5."),
-        (2, {"dilation": 2}, "'dilation': expected two ints >= 1 (rows, columns), got 2."),
+        (
+            2,
+            {"dilation": 0},
+            "'dilation': expected an int >= 1 or two of them (rows, columns), got 0.",
+        ),
         (2, {"groups": 0}, "'groups': expected an int >= 1, got 0."),
         (
             3,
             {"kernel_size": (3, 3)},
-            "'kernel_size': expected three ints >= 1 (depth, rows, columns), got (3, 3).",
+            "'kernel_size': expected an int >= 1 or three of them (depth, rows, columns), got "
+            "(3, 3).",
         ),
-        (3, {"stride": (1, 0, 1)}, "'stride': expected three ints >= 1 (depth, rows, columns)"),
+        (
+            3,
+            {"stride": (1, 0, 1)},
+            "'stride': expected an int >= 1 or three of them (depth, rows, columns)",
+        ),
     ],
 )
 def test_bad_option(axes: int, changes: dict, text: str) -> None:
@@ -206,7 +215,10 @@ def test_input_with_other_axes(axes: int) -> None:
             "the output would have -1 rows and 0 columns. Use a smaller padding or a larger "
             "kernel_size.",
         ),
-        (bl.ConvolutionTranspose2D(1, 3), "'kernel_size': expected two ints >= 1 (rows, columns)"),
+        (
+            bl.ConvolutionTranspose2D(1, 0),
+            "'kernel_size': expected an int >= 1 or two of them (rows, ",
+        ),
     ],
 )
 def test_bad_transposed_convolution(layer: Any, text: str) -> None:

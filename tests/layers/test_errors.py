@@ -41,8 +41,16 @@ OPTIONS = [
     (lambda: bl.Recurrent((2, 2)), VECTOR, "option 'size': expected an int >= 1"),
     (lambda: bl.Lstm(2.0), VECTOR, "option 'size': expected an int >= 1, got 2.0"),
     (lambda: bl.Convolution2D(0, (1, 1)), IMAGE, "option 'num_filters': expected an int >= 1"),
-    (lambda: bl.Convolution2D(1, 3), IMAGE, "option 'kernel_size': expected two ints >= 1"),
-    (lambda: bl.Convolution2D(1, (3, 3), (0, 1)), IMAGE, "option 'stride': expected two ints >= 1"),
+    (
+        lambda: bl.Convolution2D(1, 3.0),
+        IMAGE,
+        "option 'kernel_size': expected an int >= 1 or two of ",
+    ),
+    (
+        lambda: bl.Convolution2D(1, (3, 3), (0, 1)),
+        IMAGE,
+        "option 'stride': expected an int >= 1 or",
+    ),
     (lambda: bl.Convolution2D(1, (3, 3), padding=-1), IMAGE, "option 'padding': expected an int"),
     (lambda: bl.Pooling2D((1, 1), "min"), IMAGE, "option 'type': expected one of 'max', 'avg'"),
 ]

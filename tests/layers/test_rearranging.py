@@ -114,11 +114,15 @@ PAIR = {"inputs_1": ("T", "B", 3), "inputs_2": ("T", "B", 3)}
     [
         (bl.Crop((5, 1)), IMAGE, "with H >= 5, got (T, B, 4, 5, 6). Use a smaller size or offset."),
         (bl.Crop((2, 3), (0, 3)), IMAGE, "expected (T, B, H, W, C) with W >= 6, got"),
-        (bl.Crop(2), IMAGE, "option 'size': expected two ints >= 1 (rows, columns), got 2."),
         (
-            bl.Crop((1, 1), 1),
+            bl.Crop(True),
             IMAGE,
-            "option 'offset': expected two ints >= 0 (rows, columns) or No",
+            "option 'size': expected an int >= 1 or two of them (rows, columns), got True.",
+        ),
+        (
+            bl.Crop((1, 1), -1),
+            IMAGE,
+            "option 'offset': expected an int >= 0 or two of them (rows, columns) or No",
         ),
         (bl.Reshape((7, 2)), IMAGE, "expected 14 features, for shape=(7, 2), got (T, B, 4, 5, 6)."),
         (bl.Reshape(-1), IMAGE, "option 'shape': expected a positive int or a tuple of positive"),

@@ -11,6 +11,7 @@ import numpy as np
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOAT, INT64, TIME, Body
 from brainstorm.ext.onnx_exchange._export import Exporter, writes
 from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
+from brainstorm.layers.constraints import on_each_axis
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.optree import Variable
 
@@ -18,7 +19,7 @@ __all__: list[str] = []
 
 
 def _sizes(value: int | Sequence[int], axes: int) -> list[int]:
-    return [value] * axes if isinstance(value, int) else list(value)
+    return list(on_each_axis(value, axes))
 
 
 def _channels_first(W: np.ndarray) -> np.ndarray:
@@ -73,7 +74,7 @@ def _convolution_transpose(e: Exporter, layer: Any) -> None:
         e.images(),
         e.parameter("W", _channels_first),
         e.parameter("bias"),
-        kernel_shape=list(options["kernel_size"]),
+        kernel_shape=_sizes(options["kernel_size"], 2),
         strides=_sizes(options.get("stride", 1), 2),
         pads=_sizes(options.get("padding", 0), 4),
         output_padding=_sizes(options.get("output_padding", 0), 2),
@@ -113,6 +114,7 @@ def _crop(e: Exporter, layer: Any) -> None:
     offset = layer.kwargs.get("offset")
     if offset is None:
         offset = [(given[i] - size[i]) // 2 for i in range(2)]
+    offset = _sizes(offset, 2)
     ends = [offset[i] + size[i] for i in range(2)]
     e.put(_sliced(e, e.x(), list(offset), ends, [2, 3]))
 
