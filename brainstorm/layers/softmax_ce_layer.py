@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._classes import ClassLossLayer
 from brainstorm.layers._writing import compute_into
-from brainstorm.optree import formula
+from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.constraints import Constraint, number
+from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -14,19 +21,30 @@ from brainstorm.structure.construction import ConstructionWrapper
 __all__ = ["SoftmaxCE", "SoftmaxCELayerImpl"]
 
 
-def SoftmaxCE(name: str | None = None) -> ConstructionWrapper:
+def SoftmaxCE(
+    name: str | None = None,
+    class_weights: Sequence[float] | None = None,
+    label_smoothing: float = 0.0,
+) -> ConstructionWrapper:
     """Add a softmax over the last dimension with the cross-entropy against class indices.
 
     predictions = softmax(x) and loss = -ln(clip(p[target], 1e-6, 1)). Wire `loss` to a `Loss`.
 
+    With weights w and smoothing s, loss = -sum over k of w[k] * ((1 - s) * (k == target) + s / K) *
+    ln(clip(p[k], 1e-6, 1)), as in PyTorch (Szegedy et al. 2016).
+
     Args:
         name: Layer name; made unique within the network.
+        class_weights: One number >= 0 for each class; `None`: 1 for all.
+        label_smoothing: What part of each target is spread over all classes, in [0, 1].
 
     Inputs: default ('T', 'B', ..., K), targets ('T', 'B', ..., 1): whole numbers in [0, K)
     Outputs: predictions ('T', 'B', ..., K), loss ('T', 'B', ..., 1)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SoftmaxCELayerImpl, name=name)
+    weights = {} if class_weights is None else {"class_weights": list(map(float, class_weights))}
+    smoothing = {"label_smoothing": label_smoothing} if label_smoothing else {}
+    return ConstructionWrapper.create(SoftmaxCELayerImpl, name=name, **weights, **smoothing)
 
 
 @formula
@@ -43,18 +61,69 @@ def softmax_ce_deltas(p: Any, targets: Any, classes: Any, dloss: Any) -> Any:
     return (p - (classes == targets)) * dloss
 
 
+@functools.cache
+def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
+    """Return the formulas of both passes with weights of the classes, as the last operand."""
+
+    def shares(targets: Any, classes: Any, weights: Any) -> Any:
+        even = smoothing / classes.size
+        return weights * ((classes == targets) * (1 - smoothing) + even)
+
+    @formula
+    def values(x: Any, targets: Any, classes: Any, weights: Any) -> list[Any]:
+        p = fn.softmax(x)
+        logs = fn.log(fn.clip(p, 1e-6, 1.0))
+        return [p, -fn.sum(shares(targets, classes, weights) * logs, -1)]
+
+    @formula
+    def deltas(p: Any, targets: Any, classes: Any, dloss: Any, weights: Any) -> Any:
+        q = shares(targets, classes, weights)
+        return (p * fn.sum(q, -1) - q) * dloss
+
+    return values, deltas
+
+
 class SoftmaxCELayerImpl(ClassLossLayer):
     """Implements `SoftmaxCE`; no delta for the targets, none from the predictions."""
 
     is_traceable = True
+    expected_kwargs = {
+        "class_weights": Constraint(
+            "a list of numbers >= 0",
+            lambda v: isinstance(v, (list, tuple)) and all(map(number(0).accepts, v)),
+        ).or_none(),
+        "label_smoothing": number(0, 1),
+    }
     needs_in_backward = ("inputs", "outputs")
 
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        count = in_shapes["default"].shape[-1]
+        weights, smoothing = kwargs.get("class_weights"), kwargs.get("label_smoothing", 0.0)
+        if weights is not None and len(weights) != count:
+            raise self.fail(
+                f"expected one number for each of {count} classes, got {len(weights)}.",
+                option="class_weights",
+            )
+        self._weights = [1.0] * count if weights is None else list(weights)
+        is_plain = weights is None and not smoothing
+        self._formulas = (softmax_ce, softmax_ce_deltas) if is_plain else weighted_ce(smoothing)
+        self._has_weights = not is_plain
+        return super().setup(kwargs, in_shapes)
+
+    def set_handler(self, handler: Handler) -> None:
+        super().set_handler(handler)
+        weights = np.array(self._weights).astype(handler.dtype)
+        self.weights = [handler.create_from_numpy(weights)] if self._has_weights else []
+
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.compute(softmax_ce, [*buffers.inputs, self.classes], list(buffers.outputs))
+        inputs = [*buffers.inputs, self.classes, *self.weights]
+        self.handler.compute(self._formulas[0], inputs, list(buffers.outputs))
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):
             p, targets = buffers.outputs.predictions, buffers.inputs.targets
-            inputs = [p, targets, self.classes, buffers.output_deltas.loss]
+            inputs = [p, targets, self.classes, buffers.output_deltas.loss, *self.weights]
             outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, softmax_ce_deltas, inputs, outputs)
+            compute_into(self, self._formulas[1], inputs, outputs)

@@ -122,6 +122,15 @@ CASES = [
         {**image(2, 2, 3), "targets": ("T", "B", 2, 2, 1)},
         {"targets": classes(3)},
     ),
+    *(
+        Case(
+            f"SoftmaxCE weights {weights} smoothing {smoothing}",
+            lambda w=weights, s=smoothing: bl.SoftmaxCE(None, w, s),
+            {**vector(3), "targets": ("T", "B", 1)},
+            {"targets": classes(3)},
+        )
+        for weights, smoothing in (([0.5, 2, 0], 0.0), (None, 0.2), ([0.5, 2, 1], 0.3))
+    ),
     Case("SigmoidCE", bl.SigmoidCE, pair_of((3,)), {"targets": probabilities}),
     Case("SigmoidCE image", bl.SigmoidCE, pair_of((2, 2)), {"targets": zeros_and_ones}),
     Case("SquaredError", bl.SquaredError, pair_of((3,))),

@@ -20,6 +20,7 @@ from brainstorm.testing import build_layer
 VECTOR = {"default": ("T", "B", 3)}
 IMAGE = {"default": ("T", "B", 4, 28, 1)}
 
+CLASSES = {"default": ("T", "B", 3), "targets": ("T", "B", 1)}
 OPTIONS = [
     (lambda: bl.FullyConnected("big"), VECTOR, "option 'size': expected a positive int or a tuple"),
     (lambda: bl.FullyConnected(2.5), VECTOR, "option 'size'.*got 2.5."),
@@ -38,6 +39,21 @@ OPTIONS = [
     (lambda: bl.Loss(np.nan), VECTOR, "option 'importance': expected a number, got nan"),
     (lambda: bl.Loss(10**400), VECTOR, "option 'importance': expected a number, got 1000"),
     (lambda: bl.Loss(1j), VECTOR, "option 'importance': expected a number, got 1j"),
+    (
+        lambda: bl.SoftmaxCE(None, [1.0, -1.0]),
+        CLASSES,
+        r"option 'class_weights': expected a list of numbers >= 0 or None, got \[1.0, -1.0\]",
+    ),
+    (
+        lambda: bl.SoftmaxCE(None, [1, 2]),
+        CLASSES,
+        "option 'class_weights': expected one number for each of 3 classes, got 2",
+    ),
+    (
+        lambda: bl.SoftmaxCE(None, None, 1.5),
+        CLASSES,
+        r"option 'label_smoothing': expected a number in \[0, 1\], got 1.5",
+    ),
     (lambda: bl.Recurrent((2, 2)), VECTOR, "option 'size': expected an int >= 1"),
     (lambda: bl.Lstm(2.0), VECTOR, "option 'size': expected an int >= 1, got 2.0"),
     (lambda: bl.Convolution2D(0, (1, 1)), IMAGE, "option 'num_filters': expected an int >= 1"),

@@ -59,17 +59,29 @@ def test_elementwise(activation: str, shape: tuple[int, ...], seed: int) -> None
 
 
 @settings(max_examples=15, deadline=None)
-@given(shape=shapes, seed=seeds)
-def test_softmax_cross_entropy(shape: tuple[int, ...], seed: int) -> None:
+@given(
+    shape=shapes,
+    seed=seeds,
+    smoothing=st.sampled_from([0.0, 0.1, 1.0]),
+    is_weighted=st.booleans(),
+)
+def test_softmax_cross_entropy(
+    shape: tuple[int, ...], seed: int, smoothing: float, is_weighted: bool
+) -> None:
+    weights = np.random.RandomState(seed).uniform(0, 2, shape[-1]) if is_weighted else None
+    options = {
+        "weight": None if weights is None else torch.tensor(weights),
+        "label_smoothing": smoothing,
+    }
     targets = np.random.RandomState(seed).randint(0, shape[-1], size=(*shape[:-1], 1))
 
     def peer(default: Any, targets: Any) -> Any:
         flat, indices = default.flatten(0, -2), targets.detach().long().flatten()
-        loss = functional.cross_entropy(flat, indices, reduction="none")
+        loss = functional.cross_entropy(flat, indices, reduction="none", **options)
         return {"loss": loss.reshape(targets.shape)}
 
     inputs = {"default": numbers(shape, seed), "targets": targets.astype(float)}
-    compare(bl.SoftmaxCE(), inputs, peer, seed=seed)
+    compare(bl.SoftmaxCE(None, weights, smoothing), inputs, peer, seed=seed)
 
 
 @pytest.mark.parametrize(
