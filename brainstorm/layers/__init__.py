@@ -52,6 +52,7 @@ from brainstorm.layers.noop_layer import NoOp
 from brainstorm.layers.pooling_layer_2d import Pooling2D
 from brainstorm.layers.positional_encoding_layer import PositionalEncoding
 from brainstorm.layers.power_layer import Power
+from brainstorm.layers.prelu_layer import PReLU
 from brainstorm.layers.recurrent_layer import Recurrent
 from brainstorm.layers.reshape_layer import Reshape
 from brainstorm.layers.reverse_layer import Reverse
@@ -111,6 +112,7 @@ __all__ = [
     "MultiHeadSelfAttention",
     "Multiply",
     "NoOp",
+    "PReLU",
     "Pooling2D",
     "PositionalEncoding",
     "Power",

@@ -383,6 +383,10 @@ CASES = [
         Case(f"Highway{kind}", bl.Highway, dict.fromkeys("HTx", ("T", "B", *shape)))
         for kind, shape in (("", (3,)), (" image", (2, 1, 2)))
     ),
+    *(
+        Case(f"PReLU of {shape}{' shared' * shared}", lambda s=shared: bl.PReLU(s), image(*shape))
+        for shape, shared in (((3,), False), ((2, 1, 3), False), ((2, 2), True))
+    ),
     # With another factor, its deltas are not the derivatives, on purpose.
     Case("DeltasScaling by 1", lambda: bl.DeltasScaling(1), vector()),
     Case(

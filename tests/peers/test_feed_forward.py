@@ -107,6 +107,15 @@ def test_losses(create: Any, operation: Any, shape: tuple[int, ...], seed: int) 
 
 
 @settings(max_examples=10, deadline=None)
+@given(shape=shapes, seed=seeds, shared=st.booleans())
+def test_parametric_rectifier(shape: tuple[int, ...], seed: int, shared: bool) -> None:
+    def peer(default: Any, slope: Any) -> Any:
+        return functional.prelu(default.flatten(0, -2), slope).reshape(default.shape)
+
+    compare(bl.PReLU(shared), {"default": numbers(shape, seed)}, peer, seed=seed)
+
+
+@settings(max_examples=10, deadline=None)
 @given(shape=shapes, seed=seeds)
 def test_gated_linear_units(shape: tuple[int, ...], seed: int) -> None:
     data = {"default": numbers((*shape[:-1], 2 * shape[-1]), seed)}
