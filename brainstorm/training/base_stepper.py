@@ -72,7 +72,7 @@ class TrainingStepper(Traceable, Describable):
     """Base of all steppers.
 
     A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
-    `look_ahead`, where something must happen before the passes). In place of a ``rule`` it can
+    `look_ahead`, where the gradients are wanted at another place). In place of a ``rule`` it can
     implement `update` with any handler operations.
 
     Attributes:
@@ -131,7 +131,7 @@ class TrainingStepper(Traceable, Describable):
         "_restored": None,
         "_traces": None,
         "_limit": None,
-        "_is_begun": False,
+        "_before": None,
     }
     __default_values__ = {
         "max_gradient_norm": None,
@@ -166,10 +166,9 @@ class TrainingStepper(Traceable, Describable):
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _holder: Any = None  # the handler of the state
     _limit: Array = None
+    _before: Array = None  # the parameters while the passes see others; None without `look_ahead`
     _traces: Traces = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
-    #: Whether an update was begun for a batch that has failed: another one takes its place.
-    _is_begun: bool = False
 
     def __setattr__(self, name: str, value: Any) -> None:
         allowed = self.hyperparameters.get(name)
@@ -226,7 +225,7 @@ class TrainingStepper(Traceable, Describable):
             self._check_can_learn(net)
         self.net, self._holder = net, net.handler
         self._traces = Traces()
-        self.steps, self._is_begun = 0, False
+        self.steps = 0
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
@@ -234,6 +233,7 @@ class TrainingStepper(Traceable, Describable):
         self._restore(restored, shape)
         self._group_parameters(self.groups, restored)
         self._limit = self.handler.zeros((1,))
+        self._before = self.handler.zeros(shape) if self._replaces("look_ahead") else None
         scaling = self.loss_scaling
         net.loss_scale = scaling and scaling.start(self.handler, self._changed())
         if self.accumulation is not None:
@@ -271,23 +271,34 @@ class TrainingStepper(Traceable, Describable):
         In steady state nothing is allocated. A batch whose passes raise an error does not count:
         the next one takes its place in the update.
         """
-        waits = self.accumulation is not None and self.accumulation.given > 0
-        begins = not (waits or self._is_begun)
+        begins = not self.is_within_update
         self.steps += begins
         self.refresh()
+        if self._before is not None:
+            self.handler.copy_to(self.parameters, self._before)
         try:
-            self._run(begins)
+            self._run()
         except BaseException:
-            self._is_begun = True
+            self.steps -= begins
+            self._come_back()
             raise
-        self._is_begun = False
 
-    def _run(self, begins: bool) -> None:
-        """Do a step; the numbers are where `update` reads them.
+    @property
+    def is_within_update(self) -> bool:
+        """Whether the gradients of a batch wait for those of others before an update is done."""
+        return self.accumulation is not None and self.accumulation.given > 0
 
-        Args:
-            begins: Whether an update begins with it.
-        """
+    def _go_ahead(self) -> None:
+        if self._before is not None:
+            self._do_parts("look_ahead")
+
+    def _come_back(self) -> None:
+        """Undo `look_ahead`."""
+        if self._before is not None:
+            self.handler.copy_to(self._before, self.parameters)
+
+    def _run(self) -> None:
+        """Do a step; the numbers are where `update` reads them."""
         accumulation, reducer = self.accumulation, self.reducer
         sequences = 0 if self.is_idle else self.net.batch_size
         if self._is_one_trace:
@@ -297,8 +308,6 @@ class TrainingStepper(Traceable, Describable):
             if reducer is not None:
                 reducer.finish()
             return
-        if begins:
-            self.do_traced("begin_update")
         if accumulation is not None:
             accumulation.weigh(sequences)
         self.do_traced("do_passes")
@@ -336,7 +345,7 @@ class TrainingStepper(Traceable, Describable):
             function()  # a trace would not repeat what is done beside operations
             return
         interval = scaling and scaling.growth_interval
-        purpose = method, *self._grouped.purpose, interval, self._is_begun
+        purpose = method, *self._grouped.purpose, interval
         self.net.do_traced(self._traces, function, purpose)
 
     @property
@@ -344,33 +353,33 @@ class TrainingStepper(Traceable, Describable):
         """Whether what `run` does by traces may do something else than operations."""
         if any(name in vars(self) for name in _METHODS):
             return True
-        own = (getattr(type(self), name) is not method for name, method in _METHODS.items())
-        return not self.is_traceable and any(own)
+        return not self.is_traceable and any(map(self._replaces, _METHODS))
+
+    def _replaces(self, method: str) -> bool:
+        """Return whether a method is another one than that of the base class."""
+        return (
+            method in vars(self) or getattr(type(self), method) is not vars(TrainingStepper)[method]
+        )
 
     def step(self) -> None:
         """Do what makes a step where one batch makes an update."""
-        self.begin_update()
         self.do_passes()
         self.finish_update()
 
-    def begin_update(self) -> None:
-        """Do what comes before the passes of the first batch of an update, once."""
-        if self._is_begun:
-            return
-        if self.loss_scaling is not None:
-            self.loss_scaling.keep(self.handler, self._changed())
-        self._do_parts("look_ahead")
-
     def do_passes(self) -> None:
-        """Do both passes for a batch."""
+        """Do both passes for a batch, with the parameters where `look_ahead` puts them."""
+        self._go_ahead()
         self.net.forward_pass(training_pass=True)
         self.net.backward_pass(modify=self._takes_one_batch)
         if self.accumulation is not None:
             self.accumulation.add(self.handler, self.gradients)
+            self._come_back()
 
     def finish_update(self) -> None:
         """Do what comes after the passes of the last batch of an update."""
         scaling, g = self.loss_scaling, self.gradients
+        if self.accumulation is not None:
+            self._go_ahead()  # penalties are those of the place where the gradients are from
         if self.reducer is not None and self._is_one_trace:
             self.reducer.reduce_in_step(self.handler)
         if not self._takes_one_batch:
@@ -381,6 +390,9 @@ class TrainingStepper(Traceable, Describable):
         if self.max_gradient_norm is not None:
             self.handler.compute(within_norm, [g, self._limit], [g])
         self._grouped.add_decays(self)
+        self._come_back()
+        if scaling is not None:
+            scaling.keep(self.handler, self._changed())
         self._do_parts("update")
         if scaling is not None:
             scaling.finish(self.handler, self._changed())
@@ -395,10 +407,7 @@ class TrainingStepper(Traceable, Describable):
         with self.handler.running.at(f"{type(self).__name__}, {method}"):
             if self.is_traceable and method not in vars(self):
                 run()
-            elif (
-                method in vars(self)
-                or getattr(type(self), method) is not TrainingStepper.look_ahead
-            ):  # which does nothing
+            else:
                 self.handler.call(run)
 
     def scalars(self) -> dict[str, float]:
@@ -406,7 +415,10 @@ class TrainingStepper(Traceable, Describable):
         return {}
 
     def look_ahead(self) -> None:
-        """Change the parameters before the passes; handler operations only."""
+        """Move the parameters to where gradients are wanted; handler operations only.
+
+        It is called before the passes of each batch, and undone before `update`.
+        """
 
     def update(self) -> None:
         """Change the parameters after the passes; handler operations on fixed arrays only."""
@@ -485,7 +497,4 @@ class TrainingStepper(Traceable, Describable):
 
 #: What `run` does by traces, and what it consists of. A class that replaces any of these is called
 #: in every step, unless it says that it is traceable.
-_METHODS = {
-    name: getattr(TrainingStepper, name)
-    for name in ("step", "begin_update", "do_passes", "finish_update")
-}
+_METHODS = ("step", "do_passes", "finish_update")

@@ -73,11 +73,10 @@ class LossScaling(Describable):
         values = np.array([state["scale"], state["good_steps"], 1.0])
         handler.set_from_numpy(self._numbers, values)
         self._kept = tuple(handler.zeros(tuple(array.shape)) for array in arrays)
-        self.keep(handler, arrays)  # a step that was begun before a checkpoint does not do it again
         return self._numbers[0:1]
 
     def keep(self, handler: Any, arrays: list[Array]) -> None:
-        """Remember the arrays before a step."""
+        """Remember the arrays before an update."""
         for array, kept in zip(arrays, self._kept, strict=True):
             handler.copy_to(array, kept)
 

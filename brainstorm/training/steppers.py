@@ -104,30 +104,21 @@ class MomentumStepper(TrainingStepper):
 
 
 @formula
-def led(p: Any, velocity: Any, momentum: Any) -> list[Any]:
-    """The parameters where the velocity leads, and what remains of this."""
-    velocity = momentum * velocity
-    return [p + velocity, velocity]
-
-
-@formula
-def corrected(p: Any, g: Any, velocity: Any, rate: Any, momentum: Any) -> list[Any]:
-    """Parameters and velocity after the gradients found there."""
-    return [p - rate * g, velocity - rate * g]
+def led(p: Any, velocity: Any, momentum: Any) -> Any:
+    """The parameters where the velocity leads."""
+    return p + momentum * velocity
 
 
 class NesterovStepper(MomentumStepper):
     """Nesterov's accelerated gradient: the gradients are taken where the momentum leads.
 
-    ``v *= momentum; p += v``; both passes; ``v -= rate * g; p -= rate * g``. The arguments are
-    those of `MomentumStepper`. (Sutskever et al., ICML 2013.)
+    ``v = momentum * v - rate * g; p += v``, with g at ``p + momentum * v``; hooks see p. The
+    arguments are those of `MomentumStepper`. (Sutskever et al., ICML 2013.)
     """
 
     is_traceable = True
-    rule = corrected
 
     def look_ahead(self) -> None:
         """Go where the velocity leads."""
-        velocity = self.state["velocity"]
-        inputs = [self.parameters, velocity, self.numbers["momentum"]]
-        self.handler.compute(led, inputs, [self.parameters, velocity])
+        inputs = [self.parameters, self.state["velocity"], self.numbers["momentum"]]
+        self.handler.compute(led, inputs, [self.parameters])

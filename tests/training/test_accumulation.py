@@ -90,16 +90,19 @@ def test_nothing_changes_before_the_last_batch():
     net, stepper = network(), accumulating(NesterovStepper(0.1, 0.5), 3)
     stepper.start(net)
     seen = []
-    for number in range(6):
+    for number in range(9):
         net.provide_external_data(data(number))
         stepper.run()
         seen.append((stepper.steps, stepper.accumulation.given, net.get("parameters")))
     assert [(steps, given) for steps, given, _ in seen] == [
-        (1, 1), (1, 2), (1, 0), (2, 1), (2, 2), (2, 0),
-    ]  # fmt: skip
-    first = network().get("parameters")
-    assert np.array_equal(seen[1][2], first)
-    assert not np.array_equal(seen[2][2], first)
+        (update, given) for update in (1, 2, 3) for given in (1, 2, 0)
+    ]
+    before = network().get("parameters")
+    for start in range(0, 9, 3):
+        within, then = [values for *_, values in seen[start : start + 2]], seen[start + 2][2]
+        assert all(np.array_equal(values, before) for values in within)
+        assert not np.array_equal(then, before)
+        before = then
 
 
 def test_one_batch_that_overflows_spoils_its_update_only():

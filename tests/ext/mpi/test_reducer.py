@@ -71,9 +71,7 @@ def test_the_sum_is_a_part_of_the_one_trace(monkeypatch):
     assert names.count("queued") == 1
     assert "python" not in names
     _, stepper = train(monkeypatch, HostTransport)
-    assert [key[0][0] for key in stepper.traces] == [
-        "begin_update", "do_passes", "finish_update",
-    ]  # fmt: skip
+    assert [key[0][0] for key in stepper.traces] == ["do_passes", "finish_update"]
 
 
 def test_accumulated_gradients_are_summed_at_once(monkeypatch):
