@@ -98,8 +98,7 @@ class AverageWeights(Hook):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Move the averages towards the parameters, if these were updated."""
-        accumulation = getattr(stepper, "accumulation", None)
-        if update_nr == 0 or (accumulation is not None and accumulation.given > 0):
+        if update_nr == 0:
             return
         decay = min(self.decay, (1 + self._count) / (10 + self._count))
         net.handler.set_from_numpy(self._share, np.array([1.0 - decay]))

@@ -111,19 +111,15 @@ class SaveCheckpoint(FileSaver):
                     "filename", f"run files beside it, not {found.name!r}", self.filename
                 )
 
-    def is_due(self, epoch_nr: int, update_nr: int, epoch_ended: bool) -> bool:
+    def is_due(self, ended: Mapping[str, int]) -> bool:
         """Return whether it is time to save.
 
         Args:
-            epoch_nr: Epochs so far, the current one included.
-            update_nr: Updates so far.
-            epoch_ended: Whether the update is the last one of the epoch.
+            ended: The number of the epoch, or of the update, or of both, that has ended just now.
         """
         if self.minutes is not None:
             return time.monotonic() - self._saved_at >= 60 * self.minutes
-        if self.timescale == "epoch":
-            return epoch_ended and epoch_nr % self.interval == 0
-        return update_nr % self.interval == 0
+        return self.timescale in ended and ended[self.timescale] % self.interval == 0
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Save the run now, and delete what is older than the last `keep` states."""

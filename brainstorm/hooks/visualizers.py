@@ -48,7 +48,7 @@ class ProgressBar(Hook):
         self._epoch = 0
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Count a batch."""
+        """Count the batches of an update."""
         if update_nr == 0:
             return
         if epoch_nr != self._epoch:
@@ -56,8 +56,9 @@ class ProgressBar(Hook):
             self._epoch, self._done = epoch_nr, 0
         if self._bar is None:
             self._bar = _open_bar(f"Epoch {epoch_nr}", self.length)
-        self._bar.update()
-        self._done += 1
+        batches = 1 if stepper.accumulation is None else stepper.accumulation.batches
+        self._bar.update(batches)
+        self._done += batches
         if self._done == self.length:
             self._close()
 
@@ -87,8 +88,8 @@ class _Line:
         self.count = 0
         self.begin = time.perf_counter()
 
-    def update(self) -> None:
-        self.count += 1
+    def update(self, batches: int) -> None:
+        self.count += batches
 
     def close(self) -> None:
         seconds = time.perf_counter() - self.begin

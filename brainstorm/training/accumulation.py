@@ -36,8 +36,8 @@ class GradientAccumulation(Describable):
 
     Each batch counts with the number of its sequences, so that the gradients are those of the mean
     loss over all of them. What is not complete at the end of an epoch goes on in the next one.
-    Gradient modifiers and ``max_gradient_norm`` act on the whole. It takes memory for one more
-    value per parameter.
+    Gradient modifiers and ``max_gradient_norm`` act on the whole; hooks of timescale ``'update'``,
+    schedules and weight modifiers follow it. It takes memory for one more value per parameter.
 
     Args:
         batches: How many batches make an update.

@@ -84,7 +84,7 @@ class RunningHooks:
         """
         trainer = self._trainer
         count = trainer.current_epoch_nr if timescale == "epoch" else trainer.current_update_nr
-        goes_on = is_first and trainer.current_update_nr > 0
+        goes_on = is_first and trainer.current_epoch_nr + trainer.current_update_nr > 0
         due = [
             hook
             for hook in self._others

@@ -52,7 +52,7 @@ class Trainer(Describable):
         hooks: The hooks by name, in the order in which they were added.
         train_scorers: Scorers for the training batches; results in ``logs['rolling_training']``.
         current_epoch_nr: Epochs so far, over all calls of `train`; the current one counts.
-        current_update_nr: Updates (batches) so far.
+        current_update_nr: Updates so far: batches, unless the stepper accumulates several for one.
         logs: What was recorded: averages over the batches of each epoch under
             ``'rolling_training'``, statistics layers under ``'statistics'``, and what the hooks
             return under their names.
@@ -220,11 +220,12 @@ class Trainer(Describable):
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
             self.team.step(self.stepper, progress.is_idle, self._signals.received)
-            self.current_update_nr += 1
             if not progress.is_idle:
                 progress.score(self.train_scorers)
-            net.apply_weight_modifiers()
-            stop = hooks.emit("update")
+            if not self.stepper.is_within_update:
+                self.current_update_nr += 1
+                net.apply_weight_modifiers()
+                stop = hooks.emit("update")
             if stop:
                 break
             if self._save_due(hooks, progress):
@@ -269,12 +270,10 @@ class Trainer(Describable):
     def _save_due(self, hooks: RunningHooks, progress: DataProgress) -> bool:
         """Let the run be saved where it is time; return whether a signal ends the training."""
         signal = self.team.agreed_signal(self._signals.received)
-        counts = self.current_epoch_nr, self.current_update_nr
-        due = [
-            hook
-            for hook in hooks.checkpoints
-            if signal or self.team.share(hook.is_due(*counts, not progress.in_epoch))
-        ]
+        ended = {"epoch": not progress.in_epoch, "update": not self.stepper.is_within_update}
+        counts = {"epoch": self.current_epoch_nr, "update": self.current_update_nr}
+        counts = {timescale: count for timescale, count in counts.items() if ended[timescale]}
+        due = [h for h in hooks.checkpoints if signal or self.team.share(h.is_due(counts))]
         if due and progress.in_epoch and not progress.goes_on():
             return False  # what belongs to the end of the epoch comes first
         if due:

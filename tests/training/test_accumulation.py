@@ -9,20 +9,24 @@ import re
 import numpy as np
 import pytest
 
+from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
+from brainstorm.files import read_run_file
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import SaveCheckpoint
+from brainstorm.hooks import Hook, ModifyStepperAttribute, SaveCheckpoint, StopAfterEpoch
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Lstm
 from brainstorm.network import Network
 from brainstorm.training import (
     AdamStepper,
     GradientAccumulation,
+    Linear,
     LossScaling,
     MomentumStepper,
     NesterovStepper,
     SgdStepper,
+    Trainer,
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import classifier
@@ -123,13 +127,56 @@ def test_one_batch_that_overflows_spoils_its_update_only():
     assert not np.array_equal(net.get("parameters"), before)
 
 
-@pytest.mark.parametrize("interval", [4, 5])
-def test_a_run_is_resumed_exactly_within_an_update(tmp_path, interval):
-    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=interval, keep=9)
+class Seen(Hook):
+    """Remembers the counts, the learning rate and the parameters of each update."""
+
+    role = "reader"
+
+    def __init__(self):
+        super().__init__(timescale="update")
+        self.seen = []
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.seen.append((update_nr, stepper.learning_rate, net.get("parameters")))
+
+
+def test_hooks_schedules_and_weight_modifiers_follow_updates():
+    seen = []
+    for batches in (None, 3):
+        net, stepper = network(modified=False), SgdStepper(0.1)
+        net.set_weight_modifiers({"Lstm": [ClipValues(-0.2, 0.2)]})
+        stepper.accumulation = batches and GradientAccumulation(batches)
+        trainer, spy = Trainer(stepper, verbose=False), Seen()
+        for hook in (ModifyStepperAttribute(Linear(0.1, 0, 4), timescale="update"), spy):
+            trainer.add_hook(hook)
+        trainer.add_hook(StopAfterEpoch(4))
+        trainer.train(net, Minibatches(SEQUENCES // (batches or 1), shuffle=False, **data(0)))
+        seen.append(spy.seen)
+    for (update, rate, values), (*counts, parts) in zip(*seen, strict=True):
+        assert counts == [update, rate]
+        np.testing.assert_allclose(parts, values, rtol=1e-9, atol=1e-12)
+    assert [rate for _, rate, _ in seen[1]] == pytest.approx([0.1, 0.075, 0.05, 0.025, 0])
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_run_is_resumed_exactly_within_an_update(tmp_path, epoch):
+    save = SaveCheckpoint(tmp_path / "run.hdf5", keep=9)
     stepper = accumulating(MomentumStepper(0.05, 0.9), 3)
     whole = whole_run("dense", "minibatches", "float32", stepper, [save])
-    again = resumed_run(tmp_path / f"run-{interval}.hdf5", "minibatches")
+    file = tmp_path / save.kept[epoch - 1]
+    given = read_run_file(file).state["trainer"]["stepper"]["accumulation"]["given"]
+    assert given == 4 * epoch % 3  # of the four batches of each epoch
+    again = resumed_run(file, "minibatches")
     assert outcome(*again) == outcome(*whole)
+
+
+def test_checkpoints_by_update_are_written_once_an_update_is_done(tmp_path):
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2, keep=9)
+    trainer = Trainer(accumulating(SgdStepper(0.05), 2), verbose=False)
+    for hook in (save, StopAfterEpoch(3)):
+        trainer.add_hook(hook)
+    trainer.train(network(), Minibatches(4, shuffle=False, **data(0)))  # 9 batches
+    assert (trainer.current_update_nr, save.get_state()["kept"]) == (4, [2, 4])
 
 
 def test_the_state_of_another_network_is_refused():
