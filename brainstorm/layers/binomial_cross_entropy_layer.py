@@ -24,7 +24,8 @@ def BinomialCrossEntropy(name: str | None = None) -> ConstructionWrapper:
 
     outputs.default = -sum(t ln clip(y) + (1 - t) ln clip(1 - y)) for inputs y and t, clipped to
     [1e-6, 1]; the deltas are dy * (y - t) / clip(y - y**2, 1e-6, 1). Wire the output to a `Loss`.
-    `SigmoidCE` is the same and more precise where the probabilities come from a sigmoid.
+    A feature costs at most 13.8, however wrong it is. `SigmoidCE` is the same without a limit, and
+    exact, where the probabilities come from a sigmoid.
 
     Args:
         name: Layer name; made unique within the network.

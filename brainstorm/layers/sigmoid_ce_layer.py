@@ -22,8 +22,8 @@ __all__ = ["SigmoidCE", "SigmoidCELayerImpl"]
 def SigmoidCE(name: str | None = None) -> ConstructionWrapper:
     """Add a sigmoid with the cross-entropy against targets in [0, 1], per element.
 
-    y = sigmoid(x), loss = -(t ln clip(y) + (1 - t) ln clip(1 - y)), clipped to [1e-6, 1].
-    Wire `loss` to a `Loss`.
+    y = sigmoid(x), loss = -(t ln y + (1 - t) ln(1 - y)), computed as softplus(x) - t x: it is exact
+    where y is rounded to 0 or 1. Wire `loss` to a `Loss`.
 
     Args:
         name: Layer name; made unique within the network.
@@ -38,14 +38,12 @@ def SigmoidCE(name: str | None = None) -> ConstructionWrapper:
 @formula
 def sigmoid_ce(x: Any, t: Any) -> list[Any]:
     """Predictions and loss."""
-    y = fn.sig(x)
-    of_one, of_zero = (fn.log(fn.clip(p, 1e-6, 1.0)) for p in (y, 1 - y))
-    return [y, -(t * of_one + (1 - t) * of_zero)]
+    return [fn.sig(x), fn.maximum(x, 0) - t * x + fn.log1p(fn.exp(-fn.absolute(x)))]
 
 
 @formula
 def sigmoid_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
-    """The delta without the clip, so that hopeless predictions are learned from too."""
+    """The delta."""
     return (y - t) * dloss
 
 

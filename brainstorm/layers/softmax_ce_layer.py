@@ -28,7 +28,8 @@ def SoftmaxCE(
 ) -> ConstructionWrapper:
     """Add a softmax over the last dimension with the cross-entropy against class indices.
 
-    predictions = softmax(x) and loss = -ln(clip(p[target], 1e-6, 1)). Wire `loss` to a `Loss`.
+    predictions = softmax(x) and loss = -ln(softmax(x)[target]), computed from x: it is exact where
+    the prediction is rounded to 0. Wire `loss` to a `Loss`.
 
     With weights w and smoothing s, loss = -sum over k of w[k] * ((1 - s) * (k == target) + s / K) *
     ln(clip(p[k], 1e-6, 1)), as in PyTorch (Szegedy et al. 2016).
@@ -50,14 +51,12 @@ def SoftmaxCE(
 @formula
 def softmax_ce(x: Any, targets: Any, classes: Any) -> list[Any]:
     """Predictions and loss."""
-    p = fn.softmax(x)
-    p_target = fn.sum(p * (classes == targets), -1)
-    return [p, -fn.log(fn.clip(p_target, 1e-6, 1.0))]
+    return [fn.softmax(x), -fn.sum(fn.where(classes == targets, fn.log_softmax(x), 0.0), -1)]
 
 
 @formula
 def softmax_ce_deltas(p: Any, targets: Any, classes: Any, dloss: Any) -> Any:
-    """The delta without the clip, so that hopeless predictions are learned from too."""
+    """The delta."""
     return (p - (classes == targets)) * dloss
 
 
