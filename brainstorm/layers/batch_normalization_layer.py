@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from brainstorm.layers._formula import in_shape
 from brainstorm.layers._normalizing import Mean, uncorrelated
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array, product
 
 __all__ = ["BatchNorm", "BatchNormLayerImpl"]
 
@@ -27,18 +30,20 @@ def BatchNorm(
     batch, and the running ones follow: ``running <- decay * running + (1 - decay) * batch``.
     Otherwise the running ones are used, and in training too where a group of the stepper says
     so (`ParameterGroup`, ``keep_statistics``): then they stay. Both variances are biased (divided
-    by m, not m - 1).
+    by m, not m - 1). A training pass with a single value per channel is refused.
 
     Args:
         name: Layer name; made unique within the network.
         decay: How much of the running statistics each training pass keeps, in [0, 1].
         epsilon: Added to the variance, > 0.
 
-    Inputs: default ('T', 'B', ..., C)       Outputs: default, of the same shape
+    Inputs: default ('T', 'B', ..., C); optional mask ('T', 'B', 1): the statistics of the batch are
+        those of the time steps where it is not 0; all of them are normalized
+    Outputs: default, of the same shape
     Parameters: gamma (C,), beta (C,)
     Internals: running_mean (C,) from 0 and running_var (C,) from 1, both saved with the network;
         sigma_b (C,) = sqrt(var + epsilon), centered = x - mean and x_hat = centered / sigma_b of
-        the input's shape; share (1,) = 1 / m, or 0 outside training
+        the input's shape; share (1,) = 1 / m, or 0 outside training and where the mask is 0
     """
     return ConstructionWrapper.create(BatchNormLayerImpl, name=name, decay=decay, epsilon=epsilon)
 
@@ -49,32 +54,53 @@ def batch_norm(decay: float, epsilon: float) -> Formula:
 
     @formula
     def values(
-        x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any, share: Any
+        x: Any, gamma: Any, beta: Any, mean: Any, var: Any, share: Any, *mask: Any
     ) -> list[Any]:
-        mean = _mean_over_channels(share)
-        # One pass gives mean and variance, as moments around an element of the channel: those
-        # around 0 would cancel where the mean is large. (Chan, Golub and LeVeque, The American
-        # Statistician 37, 1983.)
-        origin = x[(0,) * (x.ndim - 1)]
-        shifted = x - origin
-        shift = mean(shifted)
-        var = fn.maximum(mean(fn.square(shifted)) - fn.square(shift), 0)
-        followed = [
-            decay * running + (1 - decay) * new
-            for running, new in ((running_mean, origin + shift), (running_var, var))
-        ]
-        return [*_scaled(shifted - shift, var + epsilon, gamma, beta), *followed]
+        centered, *found = moments(x, share, mask)
+        followed = follow((mean, var), found, share > 0, decay)
+        return [*scaled(centered, found[1] + epsilon, gamma, beta), *followed]
 
     return values
+
+
+def moments(x: Any, share: Any, mask: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Return x without its mean, the mean and the variance of each channel, given 1 / m."""
+    mean = _mean_over_channels(share, mask)
+    # Around a first mean: moments around 0 would cancel where the mean is large, those around one
+    # of the values where this is an outlier. (Chan, Golub and LeVeque, The American Statistician
+    # 37, 1983.)
+    origin = mean(x)
+    shifted = x - origin
+    rest = mean(shifted)
+    var = fn.maximum(mean(fn.square(shifted)) - fn.square(rest), 0)
+    return shifted - rest, origin + rest, var
+
+
+def follow(running: Sequence[Any], found: Sequence[Any], is_any: Any, decay: float) -> list[Any]:
+    """Return the running statistics behind a batch, where there `is_any` case."""
+    step = is_any * (1 - decay)
+    return [old + step * (new - old) for old, new in zip(running, found, strict=True)]
+
+
+@functools.cache
+def share_of_cases(values_per_case: int) -> Formula:
+    """Return the formula of 1 / m, given a mask; 0 where this leaves none."""
+
+    @formula
+    def share(mask: Any) -> Any:
+        cases = fn.sum(mask != 0) * values_per_case
+        return in_shape(fn.where(cases > 0, 1 / fn.maximum(cases, 1), 0), (1,))
+
+    return share
 
 
 @functools.cache
 def batch_norm_outside_training(epsilon: float) -> Formula:
     """Return the formula of output and internals by the running statistics."""
-    return formula(lambda x, gamma, beta, mean, var: _scaled(x - mean, var + epsilon, gamma, beta))
+    return formula(lambda x, gamma, beta, mean, var: scaled(x - mean, var + epsilon, gamma, beta))
 
 
-def _scaled(centered: Any, square: Any, gamma: Any, beta: Any) -> list[Any]:
+def scaled(centered: Any, square: Any, gamma: Any, beta: Any) -> list[Any]:
     """Return output, centered, x_hat and sigma."""
     sigma = fn.sqrt(square)
     x_hat = centered / sigma
@@ -89,15 +115,31 @@ def batch_norm_gradients(dy: Any, x_hat: Any) -> list[Any]:
 
 
 @formula
-def batch_norm_deltas(dy: Any, x_hat: Any, sigma: Any, gamma: Any, share: Any) -> list[Any]:
+def batch_norm_deltas(
+    dy: Any, x_hat: Any, sigma: Any, gamma: Any, share: Any, *mask: Any
+) -> list[Any]:
     """The gradients of gamma and beta, and from the same sums the delta of the input."""
-    error = uncorrelated(dy, x_hat, _mean_over_channels(share), centers=True)
+    total = _mean_over_channels(share)
+
+    def owed(tree: Any) -> Any:
+        return counted(total(tree), dy, mask)  # to statistics that some cases are no part of
+
+    error = uncorrelated(dy, x_hat, owed, centers=True)
     return [*batch_norm_gradients(dy, x_hat), error * (gamma / sigma)]
 
 
-def _mean_over_channels(share: Any) -> Mean:
+def _mean_over_channels(share: Any, mask: Sequence[Any] = ()) -> Mean:
     """Return what builds the mean for each channel, (C,), given 1 / m."""
-    return lambda tree: fn.sum(tree, tuple(range(tree.ndim - 1)), keepdims=False) * share
+    return lambda tree: (
+        fn.sum(counted(tree, tree, mask), tuple(range(tree.ndim - 1)), keepdims=False) * share
+    )
+
+
+def counted(tree: Any, x: Any, mask: Sequence[Any]) -> Any:
+    """Return the tree, 0 where there is a mask (T, B, 1) for x and it is 0."""
+    for m in mask:
+        tree = fn.where(in_shape(m, (*m.shape[:2], *(1,) * (x.ndim - 2))) != 0, tree, 0)
+    return tree
 
 
 class BatchNormLayerImpl(Layer):
@@ -115,8 +157,14 @@ class BatchNormLayerImpl(Layer):
     synchronizer: Any = None
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
+    expected_inputs = {
+        "default": StructureTemplate("T", "B", "..."),
+        "mask": StructureTemplate("T", "B", 1),
+    }
+    optional_inputs = ("mask",)
+    computes_no_input_deltas_for = ("mask",)
     accepts_null_deltas = True
-    needs_in_backward = ("internals",)
+    needs_in_backward: Collection[str] = ("internals",)
     depends_on_mode = True
     can_overwrite = ("input_deltas", "gradients")
 
@@ -125,6 +173,8 @@ class BatchNormLayerImpl(Layer):
     ) -> tuple[Structures, Structures, Structures]:
         self.decay = kwargs.get("decay", 0.9)
         self.epsilon = kwargs.get("epsilon", 1e-5)
+        if "mask" in in_shapes:
+            self.needs_in_backward = ("inputs", "internals")
         shape = in_shapes["default"].shape
         channels = shape[-1]
         internals = {
@@ -140,6 +190,7 @@ class BatchNormLayerImpl(Layer):
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         follows = training_pass and not self.keeps_statistics
+        self._write_share(buffers, follows)
         if follows and self.synchronizer is not None:
             self.synchronizer.forward(self, buffers)
             return
@@ -147,15 +198,41 @@ class BatchNormLayerImpl(Layer):
         running = [internals.running_mean, internals.running_var]
         inputs = [x, *buffers.parameters, *running]
         outputs = [y, internals.centered, internals.x_hat, internals.sigma_b]
-        # In memory, since a constant would become part of a kernel, for every T and B anew. 0 makes
-        # what the backward pass owes to the statistics of the batch vanish.
-        share = running[0].size / x.size if follows else 0.0
-        self.handler.fill(internals.share, share)
         if follows:
+            self.check_cases(x.size // running[0].size)
             values = batch_norm(self.decay, self.epsilon)
-            self.handler.compute(values, [*inputs, internals.share], [*outputs, *running])
+            inputs += [internals.share, *self.mask(buffers)]
+            self.handler.compute(values, inputs, [*outputs, *running])
         else:
             self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
+
+    def mask(self, buffers: BufferView) -> list[Array]:
+        """Return the mask, if there is one."""
+        return [buffers.inputs.mask] if "mask" in self.in_shapes else []
+
+    def check_cases(self, count: int) -> None:
+        """Check that there is a variance.
+
+        Raises:
+            LayerValidationError: The batch has a single value per channel.
+        """
+        if count == 1:
+            raise self.fail(
+                "expected more than one value per channel in a training pass, got 1: it has no "
+                "variance. Leave out batches of one sequence (drop_last=True), or let training use "
+                "the running statistics (ParameterGroup, keep_statistics=True)."
+            )
+
+    def _write_share(self, buffers: BufferView, follows: bool) -> None:
+        # In memory, since a constant would become part of a kernel, for every T and B anew. 0 makes
+        # what the backward pass owes to the statistics of the batch vanish.
+        x, share = buffers.inputs.default, buffers.internals.share
+        channels, mask = x.shape[-1], self.mask(buffers)
+        if follows and mask:
+            values_per_case = product(x.shape[2:-1])
+            self.handler.compute(share_of_cases(values_per_case), mask, [share])
+        else:
+            self.handler.fill(share, channels / x.size if follows else 0.0)
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.synchronizer is not None and not self.keeps_statistics:
@@ -167,6 +244,7 @@ class BatchNormLayerImpl(Layer):
             outputs["input_deltas.default"] = buffers.input_deltas.default
             gamma = buffers.parameters.gamma
             inputs = [dy, internals.x_hat, internals.sigma_b, gamma, internals.share]
+            inputs += self.mask(buffers)
             compute_into(self, batch_norm_deltas, inputs, outputs)
         else:
             compute_into(self, batch_norm_gradients, [dy, internals.x_hat], outputs)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from brainstorm import layers as bl
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.testing import SIZES
+
+#: Of (T, B): a single value has no variance.
+MORE_THAN_ONE = [size for size in SIZES if size != (1, 1)]
 
 Source = Callable[[tuple[int, ...], np.random.RandomState], np.ndarray]
 
@@ -20,6 +24,7 @@ class Case(NamedTuple):
     create: Callable[[], ConstructionWrapper]
     in_shapes: Mapping[str, tuple[Any, ...]]
     inputs: Mapping[str, Source] = {}
+    sizes: Sequence[tuple[int, int]] = SIZES
 
 
 def classes(count: int) -> Source:
@@ -153,8 +158,15 @@ CASES = [
     Case("Loss", lambda: bl.Loss(2.5), vector()),
     Case("Loss of a batch", bl.Loss, {"default": ("B", 2, 2)}),
     Case("Loss of a constant", bl.Loss, {"default": (2, 3)}),
-    Case("BatchNorm", bl.BatchNorm, vector()),
+    Case("BatchNorm", bl.BatchNorm, vector(), {}, MORE_THAN_ONE),
     Case("BatchNorm image", lambda: bl.BatchNorm(decay=0.5, epsilon=0.1), image(2, 3, 2)),
+    Case(
+        "BatchNorm masked",
+        bl.BatchNorm,
+        {**vector(), "mask": ("T", "B", 1)},
+        {"mask": zeros_and_ones},
+        MORE_THAN_ONE,
+    ),
     *(
         Case(
             f"Convolution2D {a} stride {stride} padding {padding}",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import BatchNorm
 from brainstorm.testing import LayerBench, build_layer
 from tests.layers.running import run, run_backward
@@ -100,6 +102,57 @@ def test_a_large_mean_does_not_swallow_the_variance() -> None:
     mean, var = moments(x.astype(np.float64))
     np.testing.assert_allclose(bench.get("internals.sigma_b"), np.sqrt(var), rtol=1e-5)
     np.testing.assert_allclose(bench.get("internals.centered"), x - mean, atol=1e-3)
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NativeHandler()])
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+@pytest.mark.parametrize("place", [0, 7, 1999])
+def test_an_outlier_costs_no_digits(place: int, mean: float, handler: NumpyHandler) -> None:
+    x = RND.normal(mean, 1.0, size=(1, 2000, 3)).astype(np.float32)
+    x[0, place] = 2e4
+    bench = LayerBench(build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 3)}), handler)
+    bench.resize(1, 2000)
+    bench.forward({**bench.sample(RND), "inputs.default": x})
+    center, var = moments(x.astype(np.float64))
+    np.testing.assert_allclose(bench.get("internals.sigma_b"), np.sqrt(var), rtol=1e-6)
+    expected = (x - center) / np.sqrt(var)
+    np.testing.assert_allclose(bench.get("internals.x_hat"), expected, rtol=2e-6, atol=4e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_mask_leaves_statistics_to_the_rest(shape: tuple[int, ...]) -> None:
+    mask = RND.randint(0, 2, size=(*shape[:2], 1)).astype(float)
+    mask[0, 0] = 3.0  # whatever is not 0 counts
+    whole = RND.normal(3.0, 2.0, size=shape)
+    bench = run(BatchNorm(decay=0.75), {"default": whole, "mask": mask})
+    counted = whole[mask[..., 0] != 0]
+    mean, var = moments(counted)
+    before = bench.values
+    for name, found in (("mean", mean), ("var", var)):
+        path = f"internals.running_{name}"
+        np.testing.assert_allclose(bench.get(path), 0.75 * before[path] + 0.25 * found)
+    x_hat = (whole - mean) / np.sqrt(var + 1e-5)
+    np.testing.assert_allclose(bench.get("internals.x_hat"), x_hat)  # those that do not count, too
+
+
+def test_a_mask_of_zeros_leaves_the_running_statistics() -> None:
+    inputs = {"default": RND.normal(size=(2, 5, 3)), "mask": np.zeros((2, 5, 1))}
+    bench = run(BatchNorm(), inputs)
+    for name in ("mean", "var"):
+        path = f"internals.running_{name}"
+        np.testing.assert_array_equal(bench.get(path), bench.values[path])
+    assert np.isfinite(bench.get("outputs.default")).all()
+
+
+def test_one_value_per_channel_is_refused_in_training_only() -> None:
+    run(BatchNorm(), {"default": np.ones((1, 1, 3))}, training_pass=False)
+    run(BatchNorm(), {"default": np.ones((1, 1, 2, 1, 3))})  # two pixels
+    with pytest.raises(
+        LayerValidationError,
+        match=r"layer 'L' \(BatchNorm\): expected more than one value per channel in a training "
+        r"pass, got 1: it has no variance\. Leave out batches of one sequence \(drop_last=True\)",
+    ):
+        run(BatchNorm(name="L"), {"default": np.ones((1, 1, 3))})
 
 
 def test_a_constant_channel_has_no_variance() -> None:

@@ -8,7 +8,7 @@ import pytest
 from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LAYER_LAWS, SIZES, LayerBench, build_layer, check_layer
+from brainstorm.testing import LAYER_LAWS, LayerBench, build_layer, check_layer
 from brainstorm.testing.layer_bench import Values
 from tests.layers.cases import CASES, Case
 
@@ -16,14 +16,18 @@ from tests.layers.cases import CASES, Case
 DIFFERENCES = {name for name in LAYER_LAWS if name.endswith("equal central differences")}
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+EACH_SIZE = pytest.mark.parametrize(
+    ("case", "size"),
+    [pytest.param(c, size, id=f"{c.name}-{size}") for c in CASES for size in c.sizes],
+)
+
+
+@EACH_SIZE
 def test_layer_obeys_all_laws(case: Case, size: tuple[int, int]) -> None:
     check_layer(case.create(), case.in_shapes, case.inputs, [size], NumpyHandler(np.float64))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@EACH_SIZE
 def test_all_operations_of_a_layer_are_checked(case: Case, size: tuple[int, int]) -> None:
     """Deltas and gradients have the bits of those that are compared with central differences."""
     handler = DebugHandler(NumpyHandler(np.float64))

@@ -1,7 +1,7 @@
 """Shards: the part of a rank of every batch of an epoch that is the same on all ranks.
 
 The order of an epoch is drawn by all ranks from the same seed, so it does not depend on how many
-there are. A rank without a sequence of a batch gets one of zeros, which counts for nothing.
+there are. A rank without a sequence of a batch gets two of zeros, which count for nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Shard(DataIterator):
                 array = array[(*steps, rows)]
             if array.shape[axis] == 0:
                 part.is_idle = True
-                shape = (*array.shape[:axis], 1, *array.shape[axis + 1 :])
+                # two: batch normalization refuses to train on one
+                shape = (*array.shape[:axis], 2, *array.shape[axis + 1 :])
                 array = np.zeros(shape, array.dtype)
             part[name] = array
         return part

@@ -1,7 +1,7 @@
 """Batch normalization by the statistics of the batches of all ranks.
 
-Forward, the sums over the ranks' parts are reduced; backward, those that the delta of the input
-owes to the statistics. Each is one small Allreduce.
+Forward, the means and variances of the ranks' parts are put together; backward, the sums are that
+the delta of the input owes to the statistics. Each is one small Allreduce.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ import functools
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.batch_normalization_layer import BatchNormLayerImpl
+from brainstorm.layers.batch_normalization_layer import (
+    BatchNormLayerImpl,
+    batch_norm_gradients,
+    counted,
+    follow,
+    moments,
+    scaled,
+)
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
@@ -21,53 +26,59 @@ from brainstorm.structure.buffer_views import BufferView
 __all__ = ["Synchronizer", "synchronize"]
 
 
-def _total(tree: Any) -> Any:
-    """Return the sum for each channel, (C,)."""
-    return fn.sum(tree, tuple(range(tree.ndim - 1)), keepdims=False)
+def total(tree: Any) -> Any:
+    """Return the sum over the ranks, the first axis."""
+    return fn.sum(tree, 0, keepdims=False)
 
 
 @formula
-def moments(x: Any, origin: Any) -> list[Any]:
-    """The sums of x and of its squares, around a point that all ranks have in common."""
-    shifted = x - origin
-    return [_total(shifted), _total(fn.square(shifted))]
+def own_moments(x: Any, share: Any, *mask: Any) -> list[Any]:
+    """Mean, variance and number of cases on this rank, given one over it (or 0)."""
+    _, mean, var = moments(x, share, mask)
+    return [mean, var, fn.where(share > 0, 1 / fn.where(share > 0, share, 1), 0)]
 
 
 @functools.cache
 def normalized(decay: float, epsilon: float) -> Formula:
-    """Return the formula of what a training pass writes, by the sums over all ranks."""
+    """Return the formula of what a training pass writes, by the moments on all ranks."""
 
     @formula
-    def values(x: Any, gamma: Any, beta: Any, mean: Any, var: Any, *sums: Any) -> list[Any]:
-        first, second, count = sums
-        shift = first / count
-        new = fn.maximum(second / count - fn.square(shift), 0)
-        centered = x - mean - shift
-        sigma = fn.sqrt(new + epsilon)
-        x_hat = centered / sigma
-        followed = [decay * mean + (1 - decay) * (mean + shift), decay * var + (1 - decay) * new]
-        return [x_hat * gamma + beta, centered, x_hat, sigma, 1 / count, *followed]
+    def values(
+        x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any,
+        means: Any, variances: Any, cases: Any,
+    ) -> list[Any]:  # fmt: skip
+        share = cases / fn.maximum(total(cases), 1)
+        mean = total(share * means)
+        var = total(share * (variances + fn.square(means - mean)))
+        is_any = total(cases) > 0
+        followed = follow((running_mean, running_var), (mean, var), is_any, decay)
+        return [*scaled(x - mean, var + epsilon, gamma, beta), *followed]
 
     return values
 
 
 @formula
-def gradients(dy: Any, x_hat: Any) -> list[Any]:
-    """The gradients of gamma and beta on this rank."""
-    return [_total(dy * x_hat), _total(dy)]
+def weighted(along: Any, across: Any, own: Any, values: Any) -> list[Any]:
+    """The sums of this rank, with its share of all values as weight."""
+    weight = own / total(values)
+    return [along * weight, across * weight]
 
 
 @formula
-def delta(dy: Any, x_hat: Any, sigma: Any, gamma: Any, along: Any, total: Any, own: Any) -> Any:
-    """The delta of the input, given the sums over all ranks and the number of cases of this."""
-    return (dy - (x_hat * along + total) / own) * (gamma / sigma)
+def delta(
+    dy: Any, x_hat: Any, sigma: Any, gamma: Any, along: Any, across: Any, own: Any, values: Any,
+    cases: Any, *mask: Any,
+) -> Any:  # fmt: skip
+    """The delta of the input, given the weighted sums over all ranks."""
+    owed = (x_hat * along + across) * (total(values) / (own * fn.maximum(total(cases), 1)))
+    return (dy - counted(owed, dy, mask)) * (gamma / sigma)
 
 
 class Synchronizer:
     """Does the training passes of a layer over the batches of all ranks.
 
     The deltas of a rank are those of the mean loss over its own part. So what it adds to the sums
-    is weighted with its share of all cases, and what it gets is divided by it.
+    is weighted with its share of all values, and what it gets is divided by it.
 
     Args:
         layer: The layer.
@@ -75,61 +86,66 @@ class Synchronizer:
     """
 
     def __init__(self, layer: BatchNormLayerImpl, reducer: Any) -> None:
-        self._share = 1.0
         self.reducer = reducer
-        self._channels = layer.parameter_shapes["gamma"].feature_shape[0]
-        self._sums = layer.handler.zeros((2 * self._channels + 1,))
+        self._channels = channels = layer.parameter_shapes["gamma"].feature_shape[0]
+        ranks, rank = reducer.world.size, reducer.world.rank
+        self._sums = layer.handler.zeros((2 * channels,))
         self._own = layer.handler.zeros((1,))
-
-    @property
-    def _parts(self) -> list[Any]:
-        c = self._channels
-        return [self._sums[:c], self._sums[c : 2 * c], self._sums[2 * c :]]
+        # means, variances, cases and values, those that no mask counts included, of each rank
+        self._ranks = layer.handler.zeros((ranks * (2 * channels + 2),))
+        self._columns, self._places = [], []
+        start = 0
+        for size in (channels, channels, 1, 1):
+            column = self._ranks[start : start + ranks * size]
+            self._columns.append(column.reshape((ranks, size)))
+            self._places.append(column[rank * size : (rank + 1) * size])
+            start += ranks * size
 
     def forward(self, layer: BatchNormLayerImpl, buffers: BufferView) -> None:
         """Do the forward pass of a training."""
-        internals, x = buffers.internals, buffers.inputs.default
-        first, second, _ = self._parts
+        handler, internals, x = layer.handler, buffers.internals, buffers.inputs.default
+        *moments_here, values_here = self._places
+        *moments_of_all, _ = self._columns
+        values = x.size // self._channels
+        handler.fill(self._own, values)
+        handler.fill(self._ranks, 0.0)
+        handler.fill(values_here, values)
+        handler.compute(own_moments, [x, internals.share, *layer.mask(buffers)], moments_here)
+        handler.call(partial(self._reduce, self._ranks))
+        handler.call(partial(self._check, layer))
         running = [internals.running_mean, internals.running_var]
-        layer.handler.compute(moments, [x, internals.running_mean], [first, second])
-        cases = x.size // self._channels
-        layer.handler.call(partial(self._reduce_moments, cases))
         outputs = [buffers.outputs.default, internals.centered, internals.x_hat]
-        layer.handler.compute(
+        handler.compute(
             normalized(layer.decay, layer.epsilon),
-            [x, *buffers.parameters, *running, *self._parts],
-            [*outputs, internals.sigma_b, internals.share, *running],
+            [x, *buffers.parameters, *running, *moments_of_all],
+            [*outputs, internals.sigma_b, *running],
         )
 
     def backward(self, layer: BatchNormLayerImpl, buffers: BufferView) -> None:
         """Do the backward pass that belongs to it."""
-        internals, dy = buffers.internals, buffers.output_deltas.default
-        first, second, _ = self._parts
-        layer.handler.compute(gradients, [dy, internals.x_hat], [first, second])
+        handler, internals, dy = layer.handler, buffers.internals, buffers.output_deltas.default
+        sums = [self._sums[: self._channels], self._sums[self._channels :]]
+        *_, cases, values = self._columns
+        handler.compute(batch_norm_gradients, [dy, internals.x_hat], sums)
         own = {f"gradients.{name}": array for name, array in buffers.gradients.items()}
-        compute_into(layer, copied, [first, second], own)
+        compute_into(layer, copied, sums, own)
         if not layer.needs_delta("default"):
             return
-        layer.handler.call(self._reduce_deltas)
-        inputs = [dy, internals.x_hat, internals.sigma_b, buffers.parameters.gamma]
+        handler.compute(weighted, [*sums, self._own, values], sums)
+        handler.call(partial(self._reduce, self._sums))
+        inputs = [dy, internals.x_hat, internals.sigma_b, buffers.parameters.gamma, *sums]
+        inputs += [self._own, values, cases, *layer.mask(buffers)]
         outputs = {"input_deltas.default": buffers.input_deltas.default}
-        compute_into(layer, delta, [*inputs, first, second, self._own], outputs)
+        compute_into(layer, delta, inputs, outputs)
 
-    def _reduce_moments(self, cases: int) -> None:
-        handler, count = self.reducer.stepper.handler, self._parts[2]
-        handler.set_from_numpy(count, np.array([cases]))
-        handler.set_from_numpy(self._own, np.array([cases]))
-        self._reduce()
-        self._share = cases / float(handler.get_numpy_copy(count)[0])
-
-    def _reduce_deltas(self) -> None:
-        self.reducer.stepper.handler.mult_st(self._share, self._sums, self._sums)
-        self._reduce()
-
-    def _reduce(self) -> None:
+    def _reduce(self, array: Any) -> None:
+        """Sum an array over the ranks, as zeros of one whose part of the batch is empty."""
         if self.reducer.stepper.is_idle:
-            self.reducer.stepper.handler.fill(self._sums, 0.0)
-        self.reducer.transport.sum(self._sums)
+            self.reducer.stepper.handler.fill(array, 0.0)
+        self.reducer.transport.sum(array)
+
+    def _check(self, layer: BatchNormLayerImpl) -> None:
+        layer.check_cases(int(layer.handler.get_numpy_copy(self._columns[-1]).sum()))
 
 
 @formula

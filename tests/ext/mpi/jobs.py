@@ -41,20 +41,27 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 # -- what jobs are made of ------------------------------------------------------------------------
 
 
-def make_data(count=23, batch_size=10, noise=0.0):
-    """Two batches of ten, and one of three."""
+def make_data(count=26, batch_size=10, noise=0.0, masked=False):
+    """Two batches of ten, and one of six, which three ranks can normalize by themselves."""
     rnd = np.random.RandomState(1)
     x = rnd.rand(1, count, 6).astype(np.float32)
-    batches = Minibatches(batch_size, default=x, targets=rnd.randint(0, 3, (1, count, 1)))
+    data = {"default": x, "targets": rnd.randint(0, 3, (1, count, 1))}
+    if masked:
+        data["mask"] = (rnd.rand(1, count, 1) < 0.8).astype(np.float32)
+    batches = Minibatches(batch_size, **data)
     return AddGaussianNoise(batches, {"default": noise}) if noise else batches
 
 
-def make_net(dropout=0.0):
-    inp = Input({"default": ("T", "B", 6), "targets": ("T", "B", 1)})
+def make_net(dropout=0.0, masked=False):
+    shapes = {"default": ("T", "B", 6), "targets": ("T", "B", 1)}
+    inp = Input({**shapes, "mask": ("T", "B", 1)} if masked else shapes)
     projection = FullyConnected(3, "linear", name="Projection")
     out, hits = SoftmaxCE(name="Out"), Accuracy(name="Hits")
-    hidden = inp >> FullyConnected(8, "tanh") >> BatchNorm(name="Norm") >> Dropout(dropout)
-    hidden >> projection >> out - "loss" >> Loss()
+    norm = BatchNorm(name="Norm")
+    inp >> FullyConnected(8, "tanh") >> norm >> Dropout(dropout) >> projection
+    if masked:
+        inp - "mask" >> "mask" - norm
+    projection >> out - "loss" >> Loss()
     projection >> hits
     inp - "targets" >> "targets" - out
     inp - "targets" >> "targets" - hits
@@ -122,18 +129,21 @@ def example(*kinds):
     return {"logs": logs, "printed": printed.getvalue()}
 
 
-def train(options, batches_per_update=1, clip=None):
+def train(options, batches_per_update=1, clip=None, masked=False, count=23):
     """Train the small network; 23 sequences in batches of 10, 10 and 3."""
     bs.global_rnd.set_seed(5)
-    net, stepper = make_net(), MomentumStepper(0.2, 0.9)
+    net, stepper = make_net(masked=masked), MomentumStepper(0.2, 0.9)
     if batches_per_update > 1:
         stepper.accumulation = GradientAccumulation(batches_per_update)
     if clip is not None:
         net.set_gradient_modifiers(ClipValues(-clip, clip))
     validation = MonitorScores("validation", [AccuracyScorer()], name="validation")
     trainer, _ = make_trainer(4, validation, stepper=stepper, **options)
-    trainer.train(net, make_data(), validation=make_data(7, 4))
-    evaluated = json.loads(trainer.evaluate(net, validation=make_data(9, 4)).to_json())
+    data, valid, test = (
+        make_data(*sizes, masked=masked) for sizes in ((count, 10), (7, 4), (9, 4))
+    )
+    trainer.train(net, data, validation=valid)
+    evaluated = json.loads(trainer.evaluate(net, validation=test).to_json())
     W = net.get("Projection.parameters.W").tolist()
     return {**summary(trainer, net), "evaluated": evaluated, "W": W}
 
@@ -157,7 +167,8 @@ def trainings():
         "slices": train({**synchronized, "slice_bytes": 64, "check_every": 2}),
         "accumulated": train(synchronized, batches_per_update=2),
         "clipped": train(synchronized, clip=0.02),
-        "local": train({}),
+        "masked": train(synchronized, masked=True, count=20),
+        "local": train({}, count=20),
         "example": example("mlp", "cnn", "lstm"),
         "own loop": own_loop([3, 1, 4, 2]),
     }
@@ -192,7 +203,7 @@ def accumulate(file):
     else:
         stepper = MomentumStepper(0.2, 0.9)
         stepper.accumulation = GradientAccumulation(2)
-        saver = SaveCheckpoint(file, timescale="update", interval=5, keep=9)
+        saver = SaveCheckpoint(file, keep=9)
         trainer, _ = make_trainer(4, saver, stepper=stepper, synchronize_batch_norm=True)
     trainer.train(net, data)
     return summary(trainer, net)
@@ -319,7 +330,9 @@ def main(name, folder, arguments):
         result["error"] = f"{type(error).__name__}: {error}"
         raise
     finally:
-        Path(folder, f"{RANK}.json").write_text(json.dumps(result))
+        file = Path(folder, f"{RANK}.part")  # whole, or not there: a launcher may kill all ranks
+        file.write_text(json.dumps(result))
+        file.rename(Path(folder, f"{RANK}.json"))
 
 
 if __name__ == "__main__":

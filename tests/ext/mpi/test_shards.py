@@ -94,7 +94,8 @@ def test_parts_are_the_batches_of_one_process(file, name, size):
             assert max(sizes) - min(sizes) <= 1
             for part in of_ranks[len(busy) :]:
                 assert part.is_idle
-                np.testing.assert_array_equal(part[key], np.zeros_like(array.take([0], axis)))
+                idle = np.zeros_like(array.take([0, 0], axis))
+                np.testing.assert_array_equal(part[key], idle)
         assert len({getattr(part, "continues", None) for part in of_ranks}) == 1
 
 

@@ -17,7 +17,7 @@ from tests.ext.mpi.ranks import ROOT, needs_mpi, run_job
 pytestmark = needs_mpi
 
 #: Trainings whose result must not depend on the number of ranks.
-SAME = ("whole", "slices", "accumulated", "clipped")
+SAME = ("whole", "slices", "accumulated", "clipped", "masked")
 
 
 @functools.cache
@@ -111,7 +111,7 @@ def test_a_run_is_resumed_with_another_number_of_ranks(tmp_path, ranks):
 
 def test_a_run_is_resumed_between_the_batches_of_an_update(tmp_path):
     expected = run_job(2, "accumulate", str(tmp_path / "run.hdf5")).values
-    middle = tmp_path / "run-5.hdf5"  # one of two batches
+    middle = tmp_path / "run-1.hdf5"  # three batches: one is left, of two for the second update
     for ranks in (2, 3):
         copied = str(shutil.copy(middle, tmp_path / f"{ranks}.hdf5"))
         resumed = run_job(ranks, "accumulate", copied).values
