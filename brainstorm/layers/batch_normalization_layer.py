@@ -211,17 +211,20 @@ class BatchNormLayerImpl(Layer):
         return [buffers.inputs.mask] if "mask" in self.in_shapes else []
 
     def check_cases(self, count: int) -> None:
-        """Check that there is a variance.
+        """Check that there is a variance, unless the pass is only measured.
 
         Raises:
             LayerValidationError: The batch has a single value per channel.
         """
         if count == 1:
-            raise self.fail(
-                "expected more than one value per channel in a training pass, got 1: it has no "
-                "variance. Leave out batches of one sequence (drop_last=True), or let training use "
-                "the running statistics (ParameterGroup, keep_statistics=True)."
-            )
+            self.handler.call(self._refuse)
+
+    def _refuse(self) -> None:
+        raise self.fail(
+            "expected more than one value per channel in a training pass, got 1: it has no "
+            "variance. Leave out batches of one sequence (drop_last=True), or let training use the "
+            "running statistics (ParameterGroup, keep_statistics=True)."
+        )
 
     def _write_share(self, buffers: BufferView, follows: bool) -> None:
         # In memory, since a constant would become part of a kernel, for every T and B anew. 0 makes

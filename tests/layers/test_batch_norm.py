@@ -10,6 +10,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import BatchNorm
 from brainstorm.testing import LayerBench, build_layer
+from brainstorm.tools import create_net_from_spec
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(4)
@@ -153,6 +154,12 @@ def test_one_value_per_channel_is_refused_in_training_only() -> None:
         r"pass, got 1: it has no variance\. Leave out batches of one sequence \(drop_last=True\)",
     ):
         run(BatchNorm(name="L"), {"default": np.ones((1, 1, 3))})
+
+
+def test_the_memory_for_one_value_per_channel_can_be_asked_for() -> None:
+    net = create_net_from_spec("classification", 2, 2, "B Ft3")
+    assert net.memory(1, 1).total > 0
+    assert net.largest_batch(net.memory(1, 1).total) >= 1
 
 
 def test_a_constant_channel_has_no_variance() -> None:
