@@ -29,6 +29,9 @@ __all__ = [
 
 Weighted = tuple[float, float]
 
+#: The name of the total loss over the number of time steps.
+PER_STEP = "total_loss_per_step"
+
 
 class Scorer(Describable):
     """Base of all scorers; a subclass overrides ``__call__``.
@@ -207,9 +210,8 @@ def gather_losses_and_scores(
         ValidationError: Two scorers or losses share a name, or shapes do not fit.
     """
     losses = net.get_loss_values()
-    _check_names([*losses, *(scorer.__name__ for scorer in scorers)])
-    for name, loss in losses.items():
-        scores.setdefault(name, []).append((net.batch_size, net.batch_size * loss))
+    _check_names([*losses, PER_STEP, *(scorer.__name__ for scorer in scorers)])
+    add_losses(scores, losses, net.time_size, net.batch_size)
     for scorer in scorers:
         own_targets = scorer.targets_name not in ("", "targets")
         targets = _get_input(net, scorer, scorer.targets_name if own_targets else targets_name)
@@ -217,6 +219,20 @@ def gather_losses_and_scores(
         mask = _get_input(net, scorer, masked_by) if masked_by else None
         predicted = net.get_rows(_output_path(net, scorer, out_name))
         scores.setdefault(scorer.__name__, []).append(_score(scorer, targets, predicted, mask))
+
+
+def add_losses(
+    scores: MutableMapping[str, list[Weighted]],
+    losses: Mapping[str, float],
+    steps: int,
+    sequences: int,
+) -> None:
+    """Append the losses of a batch of so many sequences of so many time steps."""
+    for name, loss in losses.items():
+        scores.setdefault(name, []).append((sequences, sequences * loss))
+    if losses:
+        pair = (steps * sequences, sequences * losses["total_loss"])
+        scores.setdefault(PER_STEP, []).append(pair)
 
 
 def merge_scores(
@@ -235,6 +251,9 @@ def aggregate_losses_and_scores(
 ) -> OrderedDict[str, float]:
     """Return the mean of each loss and score that `gather_losses_and_scores` has collected.
 
+    Losses are sums over time, so that those of parts of sequences depend on how long the parts are.
+    Where there are sequences, ``total_loss_per_step`` does not.
+
     Raises:
         ValidationError: It was not called: there was no batch.
     """
@@ -245,6 +264,9 @@ def aggregate_losses_and_scores(
             "none."
         )
     results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in losses)
+    weights = [sum(n for n, _ in scores.get(name, ())) for name in (PER_STEP, "total_loss")]
+    if weights[0] > weights[1]:  # there is more than one time step
+        results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
         results[scorer.__name__] = scorer.aggregate(scores[scorer.__name__])
     return results

@@ -35,7 +35,7 @@ class FakeNet:
         self.losses = {"total_loss": 2.0} if losses is None else losses
         self.output_name = output_name
         self.input_names = tuple(inputs)
-        self.batch_size = predictions.shape[1]
+        self.time_size, self.batch_size = predictions.shape[:2]
 
     def get_rows(self, path):
         array = self.buffers[path]
@@ -146,9 +146,32 @@ def test_gather_and_aggregate_recurrent_batches():
     used, scores = [Accuracy()], {}
     for net in (first, second):
         gather_losses_and_scores(net, used, scores)
-    assert scores == {"total_loss": [(2, 4.0), (1, 5.0)], "Accuracy": [(4, 3.0), (2, 0.0)]}
+    assert scores == {
+        "total_loss": [(2, 4.0), (1, 5.0)],
+        "total_loss_per_step": [(4, 4.0), (2, 5.0)],
+        "Accuracy": [(4, 3.0), (2, 0.0)],
+    }
     results = aggregate_losses_and_scores(scores, first, used)
-    assert list(results.items()) == [("total_loss", 3.0), ("Accuracy", 0.5)]
+    assert list(results.items()) == [
+        ("total_loss", 3.0), ("total_loss_per_step", 1.5), ("Accuracy", 0.5),
+    ]  # fmt: skip
+
+
+@settings(max_examples=20, deadline=None)
+@given(lengths=st.lists(st.integers(2, 4), min_size=2, max_size=4), seed=st.integers(0, 99))
+def test_the_length_of_parts_does_not_change_the_loss_per_step(lengths, seed):
+    losses = np.random.RandomState(seed).random_sample(sum(lengths))  # of each time step
+
+    def evaluated(parts):
+        scores = {}
+        for part in parts:
+            net = FakeNet(np.zeros((len(part), 3, 1)), {"total_loss": part.sum()})
+            gather_losses_and_scores(net, [], scores)
+        return aggregate_losses_and_scores(scores, net, [])
+
+    whole, parts = evaluated([losses]), evaluated(np.split(losses, np.cumsum(lengths)[:-1]))
+    assert parts["total_loss_per_step"] == pytest.approx(whole["total_loss_per_step"])
+    assert parts["total_loss"] < whole["total_loss"]
 
 
 @settings(max_examples=20, deadline=None)
@@ -210,7 +233,8 @@ def test_where_predictions_and_targets_come_from():
 def test_several_losses():
     net = FakeNet(np.zeros((1, 2, 1)), {"A": 1.0, "B": 2.0, "total_loss": 3.0})
     scores = scored(net)
-    assert scores == {"A": [(2, 2.0)], "B": [(2, 4.0)], "total_loss": [(2, 6.0)]}
+    total = {"total_loss": [(2, 6.0)], "total_loss_per_step": [(2, 6.0)]}
+    assert scores == {"A": [(2, 2.0)], "B": [(2, 4.0)], **total}
     assert dict(aggregate_losses_and_scores(scores, net, [])) == net.losses
 
 

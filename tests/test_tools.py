@@ -66,7 +66,7 @@ def predictions(net):
 def test_evaluate(net, batches, predictions):
     right = predictions[0].argmax(axis=2)[..., None] == Y
     found = evaluate(net, batches, [Accuracy()], out_name="Output.outputs.predictions")
-    assert list(found) == ["total_loss", "Accuracy"]
+    assert list(found) == ["total_loss", "total_loss_per_step", "Accuracy"]
     assert found["total_loss"] == pytest.approx((predictions[1] * M).sum() / N)
     assert found["Accuracy"] == pytest.approx(right.mean())
 

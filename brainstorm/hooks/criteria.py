@@ -53,7 +53,8 @@ def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -
 
 def criterion_of(log_name: str) -> str | None:
     """Return what the name of a log says, if it does."""
-    words = [w.lower() for w in re.findall(r"[A-Z]?[a-z]+", log_name.rpartition(".")[2])]
+    name = log_name.rpartition(".")[2].removesuffix("_per_step")
+    words = [w.lower() for w in re.findall(r"[A-Z]?[a-z]+", name)]
     if words[-2:] == ["error", "rate"]:
         words.pop()
     return None if not words or _TURNING.intersection(words) else _WORDS.get(words[-1])

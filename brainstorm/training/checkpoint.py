@@ -21,7 +21,7 @@ from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run
 from brainstorm.hooks.base import ForeignPath, StoredPath
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState, global_rnd
-from brainstorm.scorers import gather_losses_and_scores
+from brainstorm.scorers import add_losses, gather_losses_and_scores
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools import run_network
 from brainstorm.training.late_losses import LateLosses
@@ -106,9 +106,8 @@ class DataProgress:
             self._read_losses()
 
     def _read_losses(self) -> None:
-        for sequences, losses in self._late.read():
-            for name, loss in losses.items():
-                self._scores.setdefault(name, []).append((sequences, sequences * loss))
+        for losses, steps, sequences in self._late.read():
+            add_losses(self._scores, losses, steps, sequences)
 
     @property
     def scores(self) -> dict[str, Any]:

@@ -23,24 +23,24 @@ class LateLosses:
         self._table = net.handler.zeros((BATCHES, len(net.loss_layers)))
         columns = range(len(net.loss_layers))
         self._places = [[self._table[row, i : i + 1] for i in columns] for row in range(BATCHES)]
-        self._sequences: list[int] = []
+        self._sizes: list[tuple[int, int]] = []
 
     def note(self) -> bool:
         """Keep the losses of the last forward pass; return whether it is time to read them."""
-        net, places = self._net, self._places[len(self._sequences)]
+        net, places = self._net, self._places[len(self._sizes)]
         for name, place in zip(net.loss_layers, places, strict=True):
             net.handler.copy_to(net.buffer[name].outputs.loss, place)
-        self._sequences.append(net.batch_size)
-        return len(self._sequences) == BATCHES
+        self._sizes.append((net.time_size, net.batch_size))
+        return len(self._sizes) == BATCHES
 
-    def read(self) -> list[tuple[int, dict[str, float]]]:
-        """Return the number of sequences and the losses of each batch that was not read yet."""
-        if not self._sequences:
+    def read(self) -> list[tuple[dict[str, float], int, int]]:
+        """Return the losses, T and B of each batch that was not read yet."""
+        if not self._sizes:
             return []
         values = self._net.handler.get_numpy_copy(self._table).tolist()
         read = [
-            (sequences, self._net.name_losses(losses))
-            for sequences, losses in zip(self._sequences, values, strict=False)
+            (self._net.name_losses(losses), *sizes)
+            for sizes, losses in zip(self._sizes, values, strict=False)
         ]
-        self._sequences.clear()
+        self._sizes.clear()
         return read

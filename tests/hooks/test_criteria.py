@@ -134,6 +134,7 @@ def test_a_misspelled_name_is_compared_with_those_of_the_scorers(train):
     ("name", "criterion"),
     [
         *(("validation.total_loss", "min"), ("MeanSquaredError", "min"), ("error_rate", "min")),
+        ("validation.total_loss_per_step", "min"),
         *(("validation.Accuracy", "max"), ("top5_accuracy", "max"), ("trainingLoss", "min")),
         *((name, None) for name in ("inaccuracy", "neg_loss", "error_free_rate", "glossary_size")),
         *((name, None) for name in ("loss_scale", "perplexity", "", "one_minus_accuracy")),
