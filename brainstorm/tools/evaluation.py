@@ -89,7 +89,7 @@ def evaluate(
     """
     _check_iterator("evaluate", iter)
     scorers = check_scorers(scorers)
-    scores: dict[str, list[tuple[float, float]]] = OrderedDict()
+    scores: dict[str, list[tuple[float, ...]]] = OrderedDict()
     gather = getattr(iter, "gather", lambda value: [value])
     with network.separate_statistics():
         for _ in run_network(network, busy(iter(handler=network.handler))):

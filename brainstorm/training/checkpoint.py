@@ -21,7 +21,7 @@ from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run
 from brainstorm.hooks.base import ForeignPath, StoredPath
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState, global_rnd
-from brainstorm.scorers import add_losses, gather_losses_and_scores
+from brainstorm.scorers.base import add_losses, gather_losses_and_scores
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools import run_network
 from brainstorm.training.late_losses import LateLosses

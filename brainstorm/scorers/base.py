@@ -1,7 +1,8 @@
-"""Scorers: measures of a network's predictions that are reported, not trained on.
+"""What a scorer is, and how losses and scores are gathered from batch to batch.
 
 A scorer sums a measure over the rows of one batch; `Scorer.aggregate` divides the sums of all
-batches by their total weight, so that the batch size does not change the result.
+batches by their total weight, so that the batch size does not change the result. Where the measure
+is no mean over rows, a scorer keeps what it needs of each batch.
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationErro
 from brainstorm.utils import Array
 
 __all__ = [
-    "Accuracy",
-    "Hamming",
-    "MeanSquaredError",
     "Scorer",
+    "add_losses",
     "aggregate_losses_and_scores",
     "check_scorers",
     "gather_losses_and_scores",
     "merge_scores",
 ]
 
-Weighted = tuple[float, float]
+#: A weight, and a value with this weight; or whatever numbers a scorer keeps.
+Weighted = tuple[float, ...]
 
 #: The name of the total loss over the number of time steps.
 PER_STEP = "total_loss_per_step"
@@ -63,13 +63,17 @@ class Scorer(Describable):
         self.mask_name = mask_name
         self.__name__ = type(self).__name__ if name is None else name
 
-    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Any:
         """Return the measure, summed over the rows.
 
         Args:
             true_labels: Targets (rows, features).
             predicted: Predictions (rows, features).
             mask: Weight (rows, 1) of each row.
+
+        Returns:
+            A number; or an array of numbers, always as many in a row, of which `aggregate` gets all
+            rows of all batches.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
 
@@ -77,90 +81,24 @@ class Scorer(Describable):
     def aggregate(errors: Iterable[Weighted]) -> float:
         """Return the sum of the values over the sum of the weights of (weight, value) pairs.
 
+        A scorer that returns arrays overrides it.
+
         It is not a number where nothing has any weight.
         """
         weights, values = np.array(list(errors), dtype=float).reshape(-1, 2).sum(axis=0)
         return float(values / weights) if weights else float("nan")
 
-    def _check_columns(self, true_labels: Array, predicted: Array) -> None:
+    def check_columns(self, true_labels: Array, predicted: Array) -> None:
+        """Check that targets have the shape of the predictions.
+
+        Raises:
+            ValidationError: They have not.
+        """
         if true_labels.shape != predicted.shape:
             raise ValidationError(
                 f"scorer {self.__name__!r}: expected targets of shape {predicted.shape} like the "
                 f"predictions, got {true_labels.shape} (rows, features)"
             )
-
-
-def _masked_sum(values: Array, mask: Array | None) -> float:
-    return float(np.sum(values if mask is None else values * mask, dtype=float))
-
-
-class Accuracy(Scorer):
-    """Fraction of rows whose predicted class is the true one.
-
-    The class is the index of the largest value in a row, or the value itself where a row has
-    just one: probabilities are refused then, see `Hamming`.
-    """
-
-    criterion = "max"
-
-    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
-        """Return the number (or, with a mask, the total weight) of rows that are right."""
-        if true_labels.shape[1] > 1:
-            self._check_columns(true_labels, predicted)
-        elif predicted.shape[1] == 1 and (predicted != np.floor(predicted)).any():
-            raise ValidationError(
-                f"scorer {self.__name__!r}: expected predictions with a column for each class, or "
-                f"classes, got one column of numbers such as {predicted.max():.3g}. For the output "
-                f"of one sigmoid there is Hamming(threshold=0.5)."
-            )
-        return _masked_sum(_classes(true_labels) == _classes(predicted), mask)
-
-
-def _classes(values: Array) -> Array:
-    return values.argmax(axis=1)[:, None] if values.shape[1] > 1 else values
-
-
-class Hamming(Scorer):
-    """Fraction of binary targets that are predicted right.
-
-    Args:
-        threshold: Predictions of at least this count as 1.
-        out_name: See `Scorer`, as for the other arguments.
-        targets_name: See `Scorer`.
-        mask_name: See `Scorer`.
-        name: See `Scorer`.
-    """
-
-    criterion = "max"
-
-    def __init__(
-        self,
-        threshold: float = 0.5,
-        out_name: str = "",
-        targets_name: str = "targets",
-        mask_name: str = "",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(out_name, targets_name, mask_name, name)
-        self.threshold = threshold
-
-    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
-        """Return the sum over the rows of the fraction of features that are right."""
-        self._check_columns(true_labels, predicted)
-        right = (predicted >= self.threshold) == (true_labels != 0)
-        return _masked_sum(right, mask) / predicted.shape[1]
-
-
-class MeanSquaredError(Scorer):
-    """Half of the squared Euclidean distance to the targets, averaged over the rows."""
-
-    criterion = "min"
-
-    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
-        """Return 0.5 times the sum of the squared differences."""
-        self._check_columns(true_labels, predicted)
-        errors = np.subtract(predicted, true_labels, dtype=float)  # unsigned ones would wrap around
-        return 0.5 * _masked_sum(errors**2, mask)
 
 
 # -- over the batches of an evaluation ------------------------------------------------------------
@@ -198,7 +136,8 @@ def gather_losses_and_scores(
         net: A network after a forward pass.
         scorers: Measures to compute.
         scores: Gets one (weight, weighted sum) pair for each loss and scorer. The weight is the
-            number of sequences for losses, and of rows or the sum of the mask for scorers.
+            number of sequences for losses, and of rows or the sum of the mask for scorers. Of a
+            scorer that returns an array it gets the rows of this.
         out_name: Path of the predictions, for scorers without one.
         targets_name: Name of the targets, for scorers that leave it at ``'targets'``.
         mask_name: Name of the mask, for scorers without one.
@@ -218,7 +157,7 @@ def gather_losses_and_scores(
         masked_by = scorer.mask_name or mask_name
         mask = _get_input(net, scorer, masked_by) if masked_by else None
         predicted = net.get_rows(_output_path(net, scorer, out_name))
-        scores.setdefault(scorer.__name__, []).append(_score(scorer, targets, predicted, mask))
+        scores.setdefault(scorer.__name__, []).extend(_score(scorer, targets, predicted, mask))
 
 
 def add_losses(
@@ -272,7 +211,9 @@ def aggregate_losses_and_scores(
     return results
 
 
-def _score(scorer: Scorer, true_labels: Array, predicted: Array, mask: Array | None) -> Weighted:
+def _score(
+    scorer: Scorer, true_labels: Array, predicted: Array, mask: Array | None
+) -> list[Weighted]:
     for what, array in (("predictions", predicted), ("mask", mask)):
         if array is not None and len(array) != len(true_labels):
             raise ValidationError(
@@ -284,7 +225,10 @@ def _score(scorer: Scorer, true_labels: Array, predicted: Array, mask: Array | N
             f"scorer {scorer.__name__!r}: expected a mask with one feature, got {mask.shape[1]}"
         )
     weight = len(true_labels) if mask is None else float(mask.sum(dtype=float))
-    return weight, scorer(true_labels, predicted, mask)
+    found = scorer(true_labels, predicted, mask)
+    if np.ndim(found) == 0:
+        return [(weight, found)]
+    return [tuple(row) for row in np.atleast_2d(found).tolist()]
 
 
 def _check_names(names: list[str]) -> None:

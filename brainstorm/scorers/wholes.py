@@ -1,0 +1,176 @@
+"""Scorers that are no means over the rows: they keep counts, moments, or all predictions.
+
+All of them agree with scikit-learn's, of whose options they have the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import ValidationError
+from brainstorm.scorers.base import Scorer, Weighted
+from brainstorm.utils import Array
+
+__all__ = ["AreaUnderCurve", "FScore", "Precision", "RSquared", "Recall"]
+
+
+class _OfClasses(Scorer):
+    """Base of scores of classes: how many were right, out of some other number of them."""
+
+    criterion = "max"
+
+    def __init__(self, of_class: int | None = None, threshold: float = 0.5, **names: Any) -> None:
+        super().__init__(**names)
+        self.of_class = of_class
+        self.threshold = threshold
+
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
+        """Return how often each class was right, was predicted, and was there."""
+        classes = predicted.shape[1]
+        if true_labels.shape[1] == 1 < classes:
+            numbers = np.arange(classes)
+            there = true_labels == numbers
+            found = predicted.argmax(axis=1)[:, None] == numbers
+        else:
+            self.check_columns(true_labels, predicted)
+            there, found = true_labels != 0, predicted >= self.threshold
+        weight = np.ones((len(predicted), 1)) if mask is None else mask
+        counts = [(weight * cases).sum(axis=0) for cases in (there & found, found, there)]
+        return np.concatenate(counts, dtype=float)
+
+    def out_of(self, found: Array, there: Array) -> Array:
+        """Return what the right ones are compared with, for each class.
+
+        Args:
+            found: How many were predicted.
+            there: How many there are.
+        """
+        raise NotImplementedError
+
+    def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
+        """Return the score, given these counts of all batches; 0 where it would be 0 / 0."""
+        right, found, there = np.sum(list(errors), axis=0).reshape(3, -1)
+        of = self.out_of(found, there)
+        scores = np.divide(right, of, out=np.zeros_like(right), where=of > 0)
+        known = scores[found + there > 0] if self.of_class is None else scores[[self.of_class]]
+        return float(known.mean()) if known.size else float("nan")
+
+
+class Precision(_OfClasses):
+    """How many of those that were predicted to be of a class are.
+
+    Targets are class numbers, and predictions have a column for each class, of which the largest
+    counts. Or each column is a yes-or-no question of its own, and so is each column of the targets;
+    of a single column the score is that of yes.
+
+    Args:
+        of_class: The number of the class, or column, whose score is wanted; `None` is the mean of
+            all that are there or were predicted.
+        threshold: Predictions of at least this are a yes.
+        **names: See `Scorer`.
+    """
+
+    def out_of(self, found: Array, there: Array) -> Array:
+        """Return how many were predicted."""
+        return found
+
+
+class Recall(_OfClasses):
+    """How many of those that are of a class were predicted to be; arguments as of `Precision`."""
+
+    def out_of(self, found: Array, there: Array) -> Array:
+        """Return how many there are."""
+        return there
+
+
+class FScore(_OfClasses):
+    """The weighted harmonic mean of precision and recall; F1 without arguments.
+
+    Args:
+        beta: How many times as important as precision recall is.
+        of_class: See `Precision`, as for the other arguments.
+        threshold: See `Precision`.
+        **names: See `Scorer`.
+    """
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        of_class: int | None = None,
+        threshold: float = 0.5,
+        **names: Any,
+    ) -> None:
+        super().__init__(of_class, threshold, **names)
+        self.beta = beta
+
+    def out_of(self, found: Array, there: Array) -> Array:
+        """Return their weighted mean."""
+        return (self.beta**2 * there + found) / (1 + self.beta**2)
+
+
+class AreaUnderCurve(Scorer):
+    """The area under the curve of true over false positives: how well yes and no are told apart.
+
+    That is the probability that of two rows, one of each kind, the yes has the larger prediction;
+    equal ones count one half. Predictions have one column, or two, of which the second says yes.
+    All of them are kept until the end.
+    """
+
+    criterion = "max"
+
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
+        """Return a row of weight, prediction and target for each row."""
+        if true_labels.shape[1] != 1 or predicted.shape[1] > 2:
+            raise ValidationError(
+                f"scorer {self.__name__!r}: expected targets with one column and predictions with "
+                f"one or two, got {true_labels.shape[1]} and {predicted.shape[1]}. Score the "
+                f"columns one by one: out_name='Slice.outputs.default'."
+            )
+        weight = np.ones_like(true_labels) if mask is None else mask
+        return np.concatenate([weight, predicted[:, -1:], true_labels != 0], axis=1, dtype=float)
+
+    def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
+        """Return the area; it is not a number where all rows are of one kind."""
+        weights, predicted, is_yes = np.array(list(errors), dtype=float).reshape(-1, 3).T
+        values, places = np.unique(predicted, return_inverse=True)
+        yes, no = (
+            np.bincount(places, weights * kind, len(values)) for kind in (is_yes, 1 - is_yes)
+        )
+        pairs = yes.sum() * no.sum()
+        right = yes @ (np.cumsum(no) - no / 2)
+        return float(right / pairs) if pairs else float("nan")
+
+
+class RSquared(Scorer):
+    """The coefficient of determination: 1 minus squared error over variance; a mean over columns.
+
+    Where a column of the targets is constant it is 1 for exact predictions, else 0.
+    """
+
+    criterion = "max"
+
+    def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
+        """Return the weight, and of each column mean, squared deviations and squared errors."""
+        self.check_columns(true_labels, predicted)
+        true_labels, predicted = true_labels.astype(float), predicted.astype(float)
+        weight = np.ones((len(predicted), 1)) if mask is None else mask.astype(float)
+        total = weight.sum()
+        mean = (weight * true_labels).sum(axis=0) / (total or 1)
+        squares = [(weight * (true_labels - other) ** 2).sum(axis=0) for other in (mean, predicted)]
+        return np.concatenate([[total], mean, *squares])
+
+    def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
+        """Return the coefficient, given these moments of all batches."""
+        rows = np.array(list(errors), dtype=float)
+        weights, (means, squares, missed) = rows[:, :1], np.split(rows[:, 1:], 3, axis=1)
+        if not weights.any():
+            return float("nan")
+        mean = (weights * means).sum(axis=0) / weights.sum()
+        deviation = (squares + weights * (means - mean) ** 2).sum(axis=0)
+        error = missed.sum(axis=0)
+        exact = np.where(error == 0, 1.0, 0.0)
+        ratio = np.divide(error, deviation, out=1 - exact, where=deviation > 0)
+        return float(np.mean(1 - ratio))

@@ -1,0 +1,160 @@
+"""Scores that are no means over rows are scikit-learn's, whatever the batches are."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+import brainstorm as bs
+from brainstorm.data_iterators import Minibatches
+from brainstorm.describable import create_from_description, get_description
+from brainstorm.errors import ValidationError
+from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint, StopAfterEpoch
+from brainstorm.scorers import AreaUnderCurve, FScore, Precision, Recall, RSquared
+from brainstorm.training import SgdStepper, Trainer
+
+RND = np.random.RandomState(0)
+ROWS = 40
+
+
+def classes(count):
+    """Class numbers and probabilities, of which the last class is never true or predicted."""
+    p = RND.random_sample((ROWS, count))
+    p[:, -1] = 0
+    return RND.randint(0, count - 1, (ROWS, 1)), p
+
+
+def answers(columns):
+    """Yes and no, and probabilities, some of which are equal."""
+    return RND.randint(0, 2, (ROWS, columns)), RND.randint(0, 9, (ROWS, columns)) / 8
+
+
+def numbers(columns):
+    t = RND.normal(1e3, 1.0, (ROWS, columns))
+    return t, t + 0.5 * RND.standard_normal((ROWS, columns))
+
+
+def named(function, **options):
+    """From predictions, as classes or answers, to a score of scikit-learn."""
+
+    def score(t, p, sample_weight):
+        if t.shape[1] < p.shape[1]:
+            return function(t, p.argmax(1), sample_weight=sample_weight, **options)
+        if t.shape[1] == 1:
+            return function(
+                t, p >= 0.5, sample_weight=sample_weight, **{**options, "average": "binary"}
+            )
+        return function(t, p >= 0.5, sample_weight=sample_weight, **options)
+
+    return score
+
+
+MACRO = {"average": "macro", "zero_division": 0}
+OF_CLASSES = [
+    (Precision(), named(metrics.precision_score, **MACRO)),
+    (Recall(), named(metrics.recall_score, **MACRO)),
+    (FScore(), named(metrics.f1_score, **MACRO)),
+    (FScore(2.0), named(metrics.fbeta_score, beta=2.0, **MACRO)),
+    (FScore(0.5), named(metrics.fbeta_score, beta=0.5, **MACRO)),
+]
+CASES = [
+    *((scorer, peer, data) for scorer, peer in OF_CLASSES
+      for data in (classes(4), answers(1), answers(3))),
+    *((scorer, named(function, labels=[1], **MACRO), classes(4)) for scorer, function in (
+        (Precision(1), metrics.precision_score), (Recall(of_class=1), metrics.recall_score))),
+    (AreaUnderCurve(), metrics.roc_auc_score, answers(1)),
+    (AreaUnderCurve(), lambda t, p, **w: metrics.roc_auc_score(t, p[:, 1], **w),
+     (answers(1)[0], answers(2)[1])),
+    (RSquared(), metrics.r2_score, numbers(1)),
+    (RSquared(), metrics.r2_score, numbers(3)),
+]  # fmt: skip
+
+
+def scored(scorer, t, p, mask, cuts):
+    """Return the score of parts, as they come and as a run file keeps them."""
+    rows = []
+    for part in np.split(np.arange(ROWS), cuts):
+        found = scorer(t[part], p[part], None if mask is None else mask[part])
+        rows += [tuple(row) for row in np.atleast_2d(found).tolist()]
+    kept = np.array(rows, float).tolist()
+    assert scorer.aggregate(iter(rows)) == scorer.aggregate(kept)
+    return scorer.aggregate(rows)
+
+
+@pytest.mark.parametrize(("scorer", "peer", "data"), CASES, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize("cuts", [[], [1, 30], list(range(1, ROWS))], ids=len)
+@pytest.mark.parametrize("masked", [False, True])
+def test_scores_are_those_of_scikit_learn(scorer, peer, data, cuts, masked):
+    mask = RND.randint(0, 3, (ROWS, 1)) if masked else None
+    weights = None if mask is None else mask[:, 0]
+    expected = peer(*data, sample_weight=weights)
+    assert scored(scorer, *data, mask, cuts) == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_cannot_be_told_is_not_a_number():
+    t = np.ones((3, 1))
+    assert np.isnan(AreaUnderCurve().aggregate(AreaUnderCurve()(t, t)))
+    assert np.isnan(Precision().aggregate([Precision()(0 * t, 0 * t)]))
+    for scorer in (AreaUnderCurve(), Recall(), RSquared()):
+        assert np.isnan(scorer.aggregate(np.atleast_2d(scorer(t, t, 0 * t))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert RSquared().aggregate([RSquared()(t, t)]) == metrics.r2_score(t, t) == 1
+        assert RSquared().aggregate([RSquared()(t, 2 * t)]) == metrics.r2_score(t, 2 * t) == 0
+
+
+@pytest.mark.parametrize(
+    ("scorer", "t", "p", "text"),
+    [
+        (AreaUnderCurve(), 1, 3, "expected targets with one column and predictions with one or "
+         "two, got 1 and 3. Score the columns one by one: out_name='Slice.outputs.default'."),
+        (FScore(), 2, 3, "scorer 'FScore': expected targets of shape (5, 3) like the predictions"),
+        (RSquared(), 1, 3, "scorer 'RSquared': expected targets of shape (5, 3)"),
+    ],
+)  # fmt: skip
+def test_columns_that_do_not_fit(scorer, t, p, text):
+    with pytest.raises(ValidationError, match=re.escape(text)):
+        scorer(np.zeros((5, t)), np.zeros((5, p)))
+
+
+@pytest.mark.parametrize(
+    "scorer", [FScore(2, 1, 0.3, name="f"), Recall(of_class=2), AreaUnderCurve("out"), RSquared()]
+)
+def test_description_is_strict_json_and_comes_back(scorer):
+    again = create_from_description(json.loads(json.dumps(get_description(scorer))))
+    assert type(again) is type(scorer)
+    assert again.__dict__ == scorer.__dict__
+
+
+def train(folder, stop, resumed=None):
+    """Train with these scores, of the epoch and of other data; stop after so many epochs."""
+    bs.global_rnd.set_seed(1)
+    x = np.random.RandomState(1).normal(size=(1, 30, 3))
+    data = {"default": x, "targets": (x[..., :1] > 0).astype(int)}
+    iters = Minibatches(7, **data), Minibatches(4, **data)
+    if resumed is None:
+        net = bs.tools.create_net_from_spec("classification", 3, 2, "F4")
+        net.initialize(bs.initializers.Gaussian(0.5), seed=1)
+        trainer = Trainer(SgdStepper(0.1), verbose=False)
+        trainer.train_scorers = [AreaUnderCurve(), FScore()]
+        trainer.add_hook(MonitorScores("valid", [Recall(), AreaUnderCurve(name="area")]))
+        trainer.add_hook(SaveBestNetwork("MonitorScores.area"))
+        saver = SaveCheckpoint(folder / "run.hdf5", timescale="update", interval=3, keep=9)
+        trainer.add_hook(saver)
+        trainer.add_hook(StopAfterEpoch(stop))
+    else:
+        trainer = Trainer.resume(resumed)
+        net = trainer.net
+    trainer.train(net, iters[0], valid=iters[1])
+    return json.loads(trainer.logs.to_json())
+
+
+def test_a_run_goes_on_with_what_the_scores_of_an_epoch_keep(tmp_path):
+    whole = train(tmp_path, 2)
+    assert 0 < whole["rolling_training"]["AreaUnderCurve"][-1] < 1
+    assert train(tmp_path, 2, tmp_path / "run-3.hdf5") == whole
