@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
 from brainstorm.utils import flatten_keys
@@ -24,6 +26,8 @@ __all__ = [
     "find_values",
     "is_number",
     "is_whole",
+    "put_values",
+    "take_values",
     "write_line",
 ]
 
@@ -263,6 +267,17 @@ def check_counts(where: str, **counts: Any) -> None:
                 f"{where}, {name}: expected an integer >= 0, got {shown(count)}. Is the file "
                 f"damaged?"
             )
+
+
+def take_values(net: Any) -> dict[str, np.ndarray]:
+    """Return copies of what a network has learned: parameters and running statistics, by path."""
+    return {path: net.get(path) for path in ("parameters", *net.persistent_paths)}
+
+
+def put_values(net: Any, values: Mapping[str, np.ndarray]) -> None:
+    """Write what `take_values` has returned, or a part of it."""
+    for path, array in values.items():
+        net.handler.set_from_numpy(net.buffer[path], array)
 
 
 def write_line(text: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from brainstorm.errors import FileFormatError
 from brainstorm.files import RunFile, read_run_file
-from brainstorm.hooks.base import check_counts, is_number, is_whole
+from brainstorm.hooks.base import check_counts, is_number, is_whole, put_values
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
@@ -128,8 +128,7 @@ class ReturnToCheckpoint(StopOnNan):
         stepper.learning_rate = rate
         part = self.trainer.team.own_part({"parts": [], **good.state}, stepper)
         persistent = part.get("persistent", good.network.persistent)
-        for path, values in {"parameters": good.network.parameters, **persistent}.items():
-            net.handler.set_from_numpy(net.buffer[path], values)
+        put_values(net, {"parameters": good.network.parameters, **persistent})
         stepper.start(net)
         for hook in self.trainer.hooks.values():
             if isinstance(hook, ModifyStepperAttribute) and hook.attr_name == "learning_rate":

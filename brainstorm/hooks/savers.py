@@ -17,7 +17,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.files import is_file_of
-from brainstorm.hooks.base import LOG, Hook, find_values
+from brainstorm.hooks.base import LOG, Hook, find_values, put_values, take_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.network import Network
 from brainstorm.utils import Array
@@ -293,8 +293,8 @@ class SaveBestNetwork(Saver):
         if self.filename is not None:
             net.save_as_hdf5(self.filename)
         else:
-            self.parameters = net.handler.get_numpy_copy(net.buffer.parameters)
-            self._persistent = {path: net.get(path) for path in net.persistent_paths}
+            self._persistent = take_values(net)
+            self.parameters = self._persistent.pop("parameters")
         self._kept = True
 
     def load_best_network(self) -> Network:
@@ -312,9 +312,7 @@ class SaveBestNetwork(Saver):
             return Network.from_hdf5(self.filename)
         net = self.trainer.net if self._net is None else self._net
         best = create_from_description(get_description(net))
-        best.handler.set_from_numpy(best.buffer.parameters, self.parameters)
-        for path, values in self._persistent.items():
-            best.handler.set_from_numpy(best.buffer[path], values)
+        put_values(best, {"parameters": self.parameters, **self._persistent})
         return best
 
     def get_state(self) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import Hook, find_values, is_number
+from brainstorm.hooks.base import (
+    Hook,
+    check_counts,
+    find_values,
+    is_number,
+    is_whole,
+    put_values,
+    take_values,
+)
 from brainstorm.hooks.criteria import CRITERIA, find_criterion
 
 __all__ = [
@@ -121,9 +129,17 @@ class EarlyStopper(_LogStopper):
         timescale: ``'epoch'`` or ``'update'``.
         interval: Look every so many epochs or updates.
         verbose: Whether the hook prints; `None` does as the trainer does.
+        min_delta: By how much a value must be better than the best one to take its place.
+        first_epoch: Values from before this epoch do not count; with 1 these are those from before
+            the training.
+        restore_best: Whether the network is as it was at the best value when this hook ends the
+            training: parameters and running statistics.
     """
 
-    __default_values__ = {"patience": 1}
+    __default_values__ = {
+        "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
+    }  # fmt: skip
+    __undescribed__ = {"_ignored": 0, "_best": -1, "_kept": {}}
 
     def __init__(
         self,
@@ -134,19 +150,62 @@ class EarlyStopper(_LogStopper):
         timescale: str = "epoch",
         interval: int = 1,
         verbose: bool | None = None,
+        min_delta: float = 0.0,
+        first_epoch: int = 1,
+        restore_best: bool = False,
     ) -> None:
         super().__init__(log_name, criterion, name, timescale, interval, verbose)
         if not is_number(patience) or not patience >= 1:
             raise self.fail("patience", "a number >= 1", patience)
+        if not is_number(min_delta) or not 0 <= min_delta < math.inf:
+            raise self.fail("min_delta", "a number >= 0", min_delta)
+        if not is_whole(first_epoch):
+            raise self.fail("first_epoch", "an integer >= 1", first_epoch)
         self.patience = patience
+        self.min_delta = min_delta
+        self.first_epoch = first_epoch
+        self.restore_best = restore_best
+        self._ignored = 0  # values at the beginning of the log
+        self._best = -1  # the number of the best value
+        self._kept: dict[str, Any] = {}  # the network at that time
+
+    @property
+    def role(self) -> str:  # type: ignore[override]
+        """What the hook is: one that changes the network runs in all processes."""
+        return "editor" if self.restore_best else "reader"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if the best value is too old."""
-        values = np.asarray(self.read(logs, self.log_name, update_nr), float)
-        costs = np.where(np.isnan(values), np.inf, -values if self.prefers_high(net) else values)
-        best = costs.argmin() if costs.size else 0
-        if len(costs) > best + self.patience:
-            raise StopIteration(f"{self.log_name} was best {len(costs) - 1 - best} values ago")
+        values = self.read(logs, self.log_name, update_nr)
+        if epoch_nr < self.first_epoch:
+            self._ignored = len(values)
+        best = self._find_best(values, -1.0 if self.prefers_high(net) else 1.0)
+        if self.restore_best and best != self._best:
+            self._kept = take_values(net)
+        self._best = best
+        age = len(values) - 1 - best
+        if age >= self.patience:
+            put_values(net, self._kept)
+            raise StopIteration(f"{self.log_name} was best {age} values ago")
+
+    def _find_best(self, values: Sequence[float], sign: float) -> int:
+        """Return the number of the best value; where none is, that of the first."""
+        best, found = math.inf, min(self._ignored, len(values) - 1)
+        costs = sign * np.asarray(values[self._ignored :], float)
+        for number, cost in enumerate(costs.tolist(), start=self._ignored):
+            if cost < best - self.min_delta:
+                best, found = cost, number
+        return found
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what does not count, which value is the best, and the network at that time."""
+        return {"ignored": self._ignored, "best": self._best, "kept": self._kept}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned."""
+        check_counts(f"hook {self.__name__!r} (EarlyStopper)", ignored=state["ignored"])
+        self._ignored, self._best = state["ignored"], int(state["best"])
+        self._kept = dict(state["kept"])
 
 
 class StopAfterThresholdReached(_LogStopper):

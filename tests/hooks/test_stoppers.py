@@ -16,12 +16,13 @@ from brainstorm.hooks import (
     Hook,
     MonitorLoss,
     SaveBestNetwork,
+    SaveCheckpoint,
     StopAfterEpoch,
     StopAfterThresholdReached,
     StopOnNan,
     StopOnSigQuit,
 )
-from brainstorm.training import SgdStepper
+from brainstorm.training import SgdStepper, Trainer
 
 NAN = math.nan
 
@@ -57,10 +58,66 @@ def test_stop_after_epoch(train):
         ({}, [NAN, 2], None),
         ({}, [2, NAN], "a.b was best 1 values ago"),
         ({"patience": 2}, [NAN, NAN, NAN], "a.b was best 2 values ago"),
+        ({"min_delta": 0.5}, [3, 2.4], None),
+        ({"min_delta": 0.5}, [3, 2.6], "a.b was best 1 values ago"),
+        ({"min_delta": 0.5, "patience": 2}, [3, 2.6, 2.4], None),  # both compared with 3
+        ({"min_delta": 0.5, "criterion": "max"}, [3, 3.5], "a.b was best 1 values ago"),
     ],
 )
 def test_early_stopper(options, values, expected):
     assert stops(EarlyStopper("a.b", **{"criterion": "min", **options}), *values) == expected
+
+
+class Values(Hook):
+    """Logs values, the first one before the training; afterwards parameters are the epoch."""
+
+    def __init__(self, *values):
+        super().__init__("given")
+        self.values = values
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        net.handler.fill(net.buffer.parameters, epoch_nr)
+        net.handler.fill(net.buffer.Norm.internals.running_mean, epoch_nr)
+        return {"loss": self.values[epoch_nr]}
+
+
+@pytest.mark.parametrize(
+    ("first_epoch", "values", "epochs"),
+    [
+        (1, [0.0, 3, 2, 1, 1, 1, 1], 5),  # the value before the training is no rival
+        (1, [0.0, 3, 4, 5, 5, 5, 5], 3),
+        (3, [0.0, 1, 1, 5, 4, 4, 4], 6),
+        (9, [0.0, 1, 1, 5, 4, 4, 4], 6),
+    ],
+)
+def test_values_from_before_the_first_epoch_do_not_count(train, first_epoch, values, epochs):
+    stopper = EarlyStopper("given.loss", 2, first_epoch=first_epoch)
+    assert train(Values(*values), stopper, epochs=6).current_epoch_nr == epochs
+
+
+@pytest.mark.parametrize(("restore_best", "found"), [(True, 2), (False, 4)])
+def test_the_best_network_is_restored(train, net, restore_best, found):
+    stopper = EarlyStopper("given.loss", 2, restore_best=restore_best)
+    train(Values(0.0, 3, 1, 2, 2, 2), stopper, epochs=5)
+    assert set(net.get("parameters")) == set(net.get("Norm.internals.running_mean")) == {found}
+
+
+def test_a_network_of_a_training_that_others_stop_stays(train, net):
+    train(Values(0.0, 1, 2, 3), EarlyStopper("given.loss", 5, restore_best=True), epochs=3)
+    assert set(net.get("parameters")) == {3}
+
+
+def test_an_early_stopper_is_resumed_exactly(train, net, batches, tmp_path):
+    def hooks():
+        stopper = EarlyStopper("given.loss", 3, restore_best=True)
+        return Values(0.0, 2, 1, 2, 2, 2, 2), stopper, SaveCheckpoint(tmp_path / "run.hdf5", keep=9)
+
+    whole = train(*hooks(), epochs=6)
+    assert whole.current_epoch_nr == 5
+    again = Trainer.resume(tmp_path / "run-12.hdf5")
+    again.train(again.net, batches, valid=batches)
+    assert again.current_epoch_nr == 5
+    assert set(again.net.get("parameters")) == {2}
 
 
 @pytest.mark.parametrize(
@@ -114,6 +171,8 @@ def test_logs_that_hold_further_logs_have_no_values(hook):
             lambda: EarlyStopper("a", criterion="up"),
             r"criterion: expected 'min' or 'max', got 'up'",
         ),
+        (lambda: EarlyStopper("a", min_delta=-1), r"min_delta: expected a number >= 0, got -1"),
+        (lambda: EarlyStopper("a", first_epoch=0), r"first_epoch: expected an integer >= 1, got 0"),
         (lambda: StopAfterThresholdReached("a", NAN), r"threshold: expected a number, got nan"),
         (lambda: StopAfterThresholdReached("a", 1, "x"), r"criterion: expected 'min' or 'max'"),
     ],
@@ -190,7 +249,7 @@ def test_no_batch_is_missed_whatever_else_runs(train, timescale, interval, updat
         epochs=5,
     )
     assert trainer.current_update_nr == updates
-    assert trainer.logs["StopOnNan"] == ["the training loss is nan"]
+    assert trainer.logs["StopOnNan"] == ["the training loss is inf"]
 
 
 def test_epochs_are_over_at_their_end_on_every_timescale(train):
