@@ -178,8 +178,10 @@ def check(function, given):
     if parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
         assert all(p.default is not p.empty for p in by_name)
         parameters = [p for p in parameters if p not in by_name]
-    texts = [str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters]
     count = len(given.split(", ")) - given.count("(1, 1)") - given.count("(9, 1)")
+    if "**" in given:  # stands behind what came later
+        parameters.insert(count - 1, parameters.pop())
+    texts = [str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters]
     if given == "-":
         assert texts == []
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from brainstorm.data_iterators.base_iterator import (
     is_in_memory,
 )
 from brainstorm.data_iterators.watched_files import MappedFile
-from brainstorm.errors import unknown
+from brainstorm.errors import shown, unknown
 from brainstorm.utils import Array
 
 __all__ = ["Minibatches", "Online", "PlannedBatches", "Undivided"]
@@ -66,9 +67,11 @@ class PlannedBatches(DataIterator):
         data_shapes: Data name to feature shape.
         sample_size: Number of sequences.
         batch_size: Number of sequences in a batch; the last one has what is left.
-        shuffle: True, False or ``'batches'``; see `Minibatches`.
+        shuffle: True, False, ``'batches'``, or weights; see `Minibatches`.
+        drop_last: Whether what is left is left out.
 
     Attributes:
+        weights: The probability with which a draw takes each sequence, where weights were given.
         own: From the indices of a batch's sequences to those that are made here; it may return
             none. Whatever depends on the whole batch (how many time steps it has) does so still.
     """
@@ -81,16 +84,40 @@ class PlannedBatches(DataIterator):
         data_shapes: Mapping[str, tuple[int, ...]],
         sample_size: int,
         batch_size: int,
-        shuffle: bool | str,
+        shuffle: bool | str | Sequence[float],
+        drop_last: bool = False,
     ) -> None:
         self._check_int("batch_size", batch_size)
-        if shuffle not in (True, False, "batches"):
-            raise self._fail(f"expected shuffle to be True, False or 'batches', got {shuffle!r}")
-        super().__init__(data_shapes, -(-sample_size // int(batch_size)))
+        self.weights: np.ndarray | None = None
+        if isinstance(shuffle, (list, tuple, np.ndarray)):
+            self.weights, shuffle = self._check_weights(shuffle, sample_size), True
+        elif shuffle not in (True, False, "batches"):
+            raise self._fail(
+                f"expected shuffle to be True, False, 'batches' or weights, got {shuffle!r}"
+            )
+        left = sample_size % int(batch_size)
+        super().__init__(data_shapes, sample_size // int(batch_size) + (left > 0 and not drop_last))
         self.own = np.asarray
         self.sample_size = sample_size
         self.batch_size = int(batch_size)
         self.shuffle = shuffle if shuffle == "batches" else bool(shuffle)
+        self.drop_last = bool(drop_last)
+        if not self.length:
+            raise self._fail(
+                f"expected at least {batch_size} sequences for one batch, got {sample_size}. Take "
+                f"a smaller batch_size, or drop_last=False."
+            )
+
+    def _check_weights(self, weights: Any, count: int) -> np.ndarray:
+        """Return the probabilities that belong to weights."""
+        values = np.asarray(weights)
+        fits = values.shape == (count,) and values.dtype.kind in "biuf"
+        if not fits or not np.isfinite(values).all() or (values < 0).any() or not values.any():
+            raise self._fail(
+                f"shuffle: expected {count} weights >= 0 (one for each sequence), got "
+                f"{shown(weights)}"
+            )
+        return values / values.sum(dtype=float)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         """Return the batches of one epoch; their arrays are new ones."""
@@ -98,7 +125,10 @@ class PlannedBatches(DataIterator):
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
         """Return the batches behind the first `given` ones, whose data are not read."""
-        return self._make_batches(self._draw_epoch(), given)
+        epoch = self._draw_epoch()
+        if self.drop_last:
+            epoch = [indices for indices in epoch if len(indices) == self.batch_size]
+        return self._make_batches(epoch, given)
 
     def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
         """Return the batches of these sequences, but for the first `given` ones."""
@@ -109,16 +139,23 @@ class PlannedBatches(DataIterator):
         raise NotImplementedError(f"{type(self).__name__} does not define _get_batch")
 
     def _describe_epoch(self) -> dict[str, Any]:
-        names = ("sample_size", "batch_size", "shuffle")
-        return {name: getattr(self, name) for name in names}
+        names = ("sample_size", "batch_size", "shuffle", "drop_last")
+        weights = None if self.weights is None else zlib.crc32(self.weights.tobytes())
+        return {"weights": weights, **{name: getattr(self, name) for name in names}}
 
     def _draw_epoch(self) -> list[np.ndarray]:
         """Draw a new epoch; return for each batch the indices of its sequences."""
+        batches = self._cut(self._draw_order())
+        return self._shuffle(batches) if self.shuffle == "batches" else batches
+
+    def _draw_order(self) -> np.ndarray:
+        """Return the sequences of a new epoch, which are as many as there are."""
+        if self.weights is not None:
+            return self.rnd.choice(self.sample_size, self.sample_size, p=self.weights)
         order = np.arange(self.sample_size)
         if self.shuffle is True:
             self.rnd.shuffle(order)
-        batches = self._cut(order)
-        return self._shuffle(batches) if self.shuffle == "batches" else batches
+        return order
 
     def _cut(self, order: np.ndarray) -> list[np.ndarray]:
         starts = range(0, len(order), self.batch_size)
@@ -138,11 +175,13 @@ class Minibatches(PlannedBatches):
         batch_size: Number of sequences in a batch.
         shuffle: True draws the sequences in a new order in every epoch; ``'batches'`` keeps
             neighbouring sequences together and shuffles only the order of the batches (faster for
-            data on disk); False keeps the order.
+            data on disk); False keeps the order. An array of B weights draws B sequences in every
+            epoch, each with a probability in proportion to its weight; so some come repeatedly.
         cut_according_to: Cuts the time steps of each batch to its longest sequence. The name of a
             mask (T, B, 1), where a sequence ends at its last non-zero; or a list of B lengths; or
             `None` for no cut. The default has no effect if there are no data called ``mask``.
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
+        drop_last: Whether a smaller last batch is left out.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
     Attributes:
@@ -159,16 +198,17 @@ class Minibatches(PlannedBatches):
     def __init__(
         self,
         batch_size: int = 1,
-        shuffle: bool | str = True,
+        shuffle: bool | str | Sequence[float] = True,
         cut_according_to: str | Sequence[int] | None = "mask",
         *,
         per_sequence: Collection[str] = (),
+        drop_last: bool = False,
         **named_data: Array,
     ) -> None:
         self._set_per_sequence(per_sequence, named_data)
         self.time_size, sample_size = check_data(self, named_data)
         shapes = {name: self.feature_shape(name, array) for name, array in named_data.items()}
-        super().__init__(shapes, sample_size, batch_size, shuffle)
+        super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
         self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]
         mapped = [a for a in named_data.values() if isinstance(a, np.memmap) and a.mode == "r"]
         self._files = [MappedFile(name) for name in {a.filename for a in mapped} if name]
@@ -226,7 +266,7 @@ class Online(Minibatches):
     """Batches of a single sequence.
 
     Args:
-        shuffle: Whether every epoch has a new order.
+        shuffle: Whether every epoch has a new order; or weights, see `Minibatches`.
         cut_according_to: See `Minibatches`.
         per_sequence: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
@@ -234,7 +274,7 @@ class Online(Minibatches):
 
     def __init__(
         self,
-        shuffle: bool = True,
+        shuffle: bool | Sequence[float] = True,
         cut_according_to: str | Sequence[int] | None = "mask",
         *,
         per_sequence: Collection[str] = (),
@@ -256,13 +296,10 @@ def _take(array: Any, steps: tuple[slice, ...], indices: np.ndarray) -> np.ndarr
     if len(indices) == 0:
         return array[(*steps, slice(0))]
     # h5py wants increasing indices, and reads a slice much faster than a list
-    order = np.argsort(indices)
-    first, last = indices[order[0]], indices[order[-1]]
-    contiguous = last - first + 1 == len(indices)
-    block = array[(*steps, slice(first, last + 1) if contiguous else indices[order])]
-    taken = np.empty_like(block)
-    taken[(*[slice(None)] * len(steps), order)] = block
-    return taken
+    wanted, places = np.unique(indices, return_inverse=True)
+    contiguous = wanted[-1] - wanted[0] + 1 == len(wanted)
+    block = array[(*steps, slice(wanted[0], wanted[-1] + 1) if contiguous else wanted)]
+    return np.take(block, places, axis=len(steps))
 
 
 def _are_lengths(value: Any, count: int, limit: int) -> bool:

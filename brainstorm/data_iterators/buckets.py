@@ -24,11 +24,13 @@ class BucketedMinibatches(PlannedBatches):
         batch_size: Number of sequences in a batch.
         shuffle: True draws an order of the sequences in every epoch, sorts them by length within
             each `pool`, and draws the order of the batches; ``'batches'`` draws only the latter;
-            False keeps the order of the sequences, and so mixes lengths.
+            False keeps the order of the sequences, and so mixes lengths. Weights draw sequences,
+            see `Minibatches`.
         pool: For how many batches sequences are sorted together. A larger pool means less padding,
             and more often the same sequences together.
         per_sequence: Names of the data that have no time steps: one array (features...), or one
             number, for each sequence. Batches have them as (B, features...).
+        drop_last: Whether a batch with what is left is left out.
         **named_data: Lists with one array (T, features...) per sequence. All arrays of a sequence
             have the same T, and all of a name the same features and dtype.
 
@@ -42,10 +44,11 @@ class BucketedMinibatches(PlannedBatches):
     def __init__(
         self,
         batch_size: int = 1,
-        shuffle: bool | str = True,
+        shuffle: bool | str | Sequence[float] = True,
         pool: int = 100,
         *,
         per_sequence: Collection[str] = (),
+        drop_last: bool = False,
         **named_data: Sequence[Array],
     ) -> None:
         self._check_int("pool", pool)
@@ -60,7 +63,8 @@ class BucketedMinibatches(PlannedBatches):
             self.data[name] = [np.atleast_1d(array) for array in self.data[name]]
         self.seq_lens = self._check_sequences()
         shapes = {name: self._features(name, arrays[0]) for name, arrays in self.data.items()}
-        super().__init__({**shapes, "mask": (1,)}, len(self.seq_lens), batch_size, shuffle)
+        count = len(self.seq_lens)
+        super().__init__({**shapes, "mask": (1,)}, count, batch_size, shuffle, drop_last)
         self.pool = int(pool)
 
     def _describe_epoch(self) -> dict[str, Any]:
@@ -116,9 +120,7 @@ class BucketedMinibatches(PlannedBatches):
     def _draw_epoch(self) -> list[np.ndarray]:
         if not self.shuffle:
             return super()._draw_epoch()
-        order = np.arange(self.sample_size)
-        if self.shuffle is True:
-            self.rnd.shuffle(order)
+        order = self._draw_order()
         size = self.pool * self.batch_size
         for start in range(0, len(order), size):
             part = order[start : start + size]

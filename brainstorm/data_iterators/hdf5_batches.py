@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,7 +40,8 @@ class Hdf5Minibatches(PlannedBatches):
         batch_size: Number of sequences in a batch.
         shuffle: True draws a new order of the file's chunks in every epoch (where a data set has
             none: of parts of `batch_size` sequences), and mixes the sequences within a window;
-            ``'batches'`` shuffles only the order of the batches; False keeps the order.
+            ``'batches'`` shuffles only the order of the batches; False keeps the order. Weights
+            draw sequences, see `Minibatches`; each is read by itself.
         cut_according_to: The name of a mask (T, B, 1), which cuts each batch after the last
             non-zero of its longest sequence; `None` for no cut. The default has no effect if there
             are no data called ``mask``.
@@ -48,6 +49,7 @@ class Hdf5Minibatches(PlannedBatches):
             read again for each window that it is a part of.
         check_finite: Whether numbers that are not finite are an error.
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
+        drop_last: Whether a smaller last batch is left out.
         **named_paths: Data name to the path of a data set in the file, which is
             (T, B, features...) with the same T and B as the others.
 
@@ -67,12 +69,13 @@ class Hdf5Minibatches(PlannedBatches):
         self,
         filename: PathLike,
         batch_size: int = 1,
-        shuffle: bool | str = True,
+        shuffle: bool | str | Sequence[float] = True,
         cut_according_to: str | None = "mask",
         window: int = 16,
         check_finite: bool = True,
         *,
         per_sequence: Collection[str] = (),
+        drop_last: bool = False,
         **named_paths: str,
     ) -> None:
         self._check_int("window", window)
@@ -90,7 +93,7 @@ class Hdf5Minibatches(PlannedBatches):
                 array.chunks[self.batch_axis(name)] if array.chunks else 0
                 for name, array in data.items()
             )
-        super().__init__(shapes, sample_size, batch_size, shuffle)
+        super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
         self.window = int(window)
         self.check_finite = check_finite
         self._cut_by = cut_according_to and find_mask(self, cut_according_to, named_paths)
@@ -102,7 +105,7 @@ class Hdf5Minibatches(PlannedBatches):
     # -- the order --------------------------------------------------------------------------------
 
     def _draw_epoch(self) -> list[np.ndarray]:
-        if self.shuffle is not True:
+        if self.shuffle is not True or self.weights is not None:
             return super()._draw_epoch()
         size = self.chunk_size or self.batch_size
         order = np.arange(self.sample_size)

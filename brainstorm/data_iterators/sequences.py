@@ -47,6 +47,7 @@ class SequenceChunks(Minibatches):
         shuffle: Whether and how the sequences are shuffled; their parts stay in order.
         cut_according_to: See `Minibatches`. The lengths of sequences are taken from it.
         per_sequence: See `Minibatches`.
+        drop_last: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
     Attributes:
@@ -62,15 +63,21 @@ class SequenceChunks(Minibatches):
         self,
         chunk_length: int,
         batch_size: int = 1,
-        shuffle: bool | str = True,
+        shuffle: bool | str | Sequence[float] = True,
         cut_according_to: str | Sequence[int] | None = "mask",
         *,
         per_sequence: Collection[str] = (),
+        drop_last: bool = False,
         **named_data: Array,
     ) -> None:
         self._check_int("chunk_length", chunk_length)
         super().__init__(
-            batch_size, shuffle, cut_according_to, per_sequence=per_sequence, **named_data
+            batch_size,
+            shuffle,
+            cut_according_to,
+            per_sequence=per_sequence,
+            drop_last=drop_last,
+            **named_data,
         )
         self._says_ends = bool(self.per_sequence)
         if self._says_ends:

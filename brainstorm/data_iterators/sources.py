@@ -83,9 +83,10 @@ class DatasetMinibatches(PlannedBatches):
             NumPy arrays, or what `numpy.asarray` makes one of; images are (rows, columns,
             channels). Batches have T = 1; for sequences there is `BucketedMinibatches`.
         batch_size: Number of items in a batch.
-        shuffle: True, False, or ``'batches'``; see `Minibatches`.
+        shuffle: True, False, ``'batches'``, or weights; see `Minibatches`.
         names: The data names of what an item consists of, if it is no dictionary.
         per_sequence: Names of the data that batches have without T = 1, as (B, features...).
+        drop_last: Whether a smaller last batch is left out.
 
     Raises:
         IteratorValidationError: The first item is no such thing, or (while iterating) one differs
@@ -96,10 +97,11 @@ class DatasetMinibatches(PlannedBatches):
         self,
         dataset: Any,
         batch_size: int = 1,
-        shuffle: bool | str = True,
+        shuffle: bool | str | Sequence[float] = True,
         names: Sequence[str] = ("default", "targets"),
         *,
         per_sequence: Collection[str] = (),
+        drop_last: bool = False,
     ) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise self._fail(
@@ -112,7 +114,7 @@ class DatasetMinibatches(PlannedBatches):
         check_data(self, {name: array[None, None] for name, array in first.items()})
         self._set_per_sequence(per_sequence, first)
         shapes = {name: array.shape for name, array in first.items()}
-        super().__init__(shapes, len(dataset), batch_size, shuffle)
+        super().__init__(shapes, len(dataset), batch_size, shuffle, drop_last)
 
     def _get_item(self, index: int) -> dict[str, np.ndarray]:
         item = self.dataset[index]

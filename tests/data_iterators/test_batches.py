@@ -310,7 +310,8 @@ def test_batch_size(batch_size):
 @pytest.mark.parametrize("shuffle", ["yes", None, 2])
 def test_shuffle_values(shuffle):
     with pytest.raises(
-        IteratorValidationError, match="expected shuffle to be True, False or 'batches', got "
+        IteratorValidationError,
+        match="expected shuffle to be True, False, 'batches' or weights, got ",
     ):
         Minibatches(1, shuffle, default=X)
 

@@ -117,7 +117,10 @@ A, B = np.zeros((3, 2)), np.zeros((4, 2))
         ({"x": [A, A.astype(int)]}, "as in the first one, got .* and int64"),
         ({"x": [A], "pool": 0}, "expected an int pool >= 1, got 0"),
         ({"x": [A], "batch_size": 0}, "expected an int batch_size >= 1, got 0"),
-        ({"x": [A], "shuffle": 2}, "expected shuffle to be True, False or 'batches', got 2"),
+        (
+            {"x": [A], "shuffle": 2},
+            "expected shuffle to be True, False, 'batches' or weights, got 2",
+        ),
     ],
 )
 def test_unfit_arguments(arguments, match):
