@@ -1,7 +1,8 @@
 """Look into network files and run files: ``python -m brainstorm info|draw|check FILE``.
 
 The exit code is 0 if all is well, 1 if the file is damaged or holds NaN or infinity, and 2 if
-nothing can be said about it: there is no such file, or something that it needs is missing.
+nothing can be said about it: there is no such file, it is a folder, or something is missing that it
+needs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm import tools
+from brainstorm._version import __version__
 from brainstorm.describable import get_description
-from brainstorm.errors import BrainstormError, FileFormatError
+from brainstorm.errors import BrainstormError, FileFormatError, UnsupportedFileError
 from brainstorm.files import RunFile, read_file, read_network_file, read_run_file
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
@@ -44,12 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             importlib.import_module(module)
         return parsed.command(parsed)
     except (BrainstormError, OSError, ImportError, MemoryError) as error:
-        sys.stderr.write(f"brainstorm: {error}\n")
-        return 1 if isinstance(error, FileFormatError) else 2
+        _complain(str(error))
+        is_damaged = isinstance(error, FileFormatError)
+        return 1 if is_damaged and not isinstance(error, UnsupportedFileError) else 2
 
 
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m brainstorm", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"brainstorm {__version__}")
     commands = parser.add_subparsers(required=True, metavar="info|draw|check")
     texts = {
         _info: "print the layers, and what a run has come to",
@@ -138,9 +142,9 @@ def _check(parsed: argparse.Namespace) -> int:
     _write(Tree(Node(path, path, values.as_cells()) for path, values in found.items()))
     bad = {path: values for path, values in found.items() if values.nans + values.infinities}
     for path, values in bad.items():
-        sys.stderr.write(
-            f"brainstorm: {parsed.file!r}, {path}: expected finite values, got {values.nans} NaN "
-            f"and {values.infinities} infinite ones.\n"
+        _complain(
+            f"{parsed.file!r}, {path}: expected finite values, got {values.nans} NaN and "
+            f"{values.infinities} infinite ones."
         )
     if not bad:
         _write(f"{parsed.file}: all values are finite")
@@ -148,7 +152,22 @@ def _check(parsed: argparse.Namespace) -> int:
 
 
 def _write(*lines: object) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    """Write to the standard output, which may be closed, full, or know few characters."""
+    if sys.stdout is None:
+        raise OSError("there is no standard output to write to")
+    text = "".join(f"{line}\n" for line in lines)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except OSError:  # Python would try again at its end, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def _complain(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"brainstorm: {text}\n")
 
 
 if __name__ == "__main__":

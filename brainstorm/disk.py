@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from brainstorm.errors import FileFormatError
+from brainstorm.errors import UnsupportedFileError
 
 try:
     import fcntl
@@ -50,11 +50,11 @@ def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> No
         found: What stands there.
 
     Raises:
-        FileFormatError: A folder, FIFO, device or socket.
+        UnsupportedFileError: A folder, FIFO, device or socket.
     """
     kind = stat.S_IFMT(found.st_mode)
     if kind in SPECIAL:
-        raise FileFormatError(
+        raise UnsupportedFileError(
             f"{os.fspath(filename)!r}: expected a file, got {SPECIAL[kind]}. Copy what is meant "
             f"into a file, and name that."
         )
@@ -66,7 +66,7 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is no regular file, or cannot be opened.
+        UnsupportedFileError: It is no regular file, or cannot be opened.
     """
     name = os.fspath(filename)
     try:
@@ -74,10 +74,10 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         handle = os.open(name, os.O_RDONLY | AT_ONCE)
     except (FileNotFoundError, ValueError):  # no name has a NUL in it
         raise FileNotFoundError(f"there is no file {name!r}") from None
-    except FileFormatError:
+    except UnsupportedFileError:
         raise
     except OSError as error:  # links that lead to themselves, a name that is too long, rights
-        raise FileFormatError(f"{name!r} cannot be opened: {error.strerror}.") from error
+        raise UnsupportedFileError(f"{name!r} cannot be opened: {error.strerror}.") from error
     with open(name, "rb", opener=lambda *_: handle) as file:
         check_regular(name, os.fstat(handle))  # it may be another one by now
         yield file

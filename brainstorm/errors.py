@@ -30,6 +30,7 @@ __all__ = [
     "TrainingError",
     "UnknownPathError",
     "UnknownTypeError",
+    "UnsupportedFileError",
     "ValidationError",
     "shown",
     "unknown",
@@ -94,6 +95,10 @@ class MissingDataError(NetworkValidationError, KeyError):
 
 class FileFormatError(BrainstormError, OSError):
     """A file is truncated, foreign, or of a version that cannot be read."""
+
+
+class UnsupportedFileError(FileFormatError):
+    """What is there is not damaged, but a folder or device, or of a version that is too new."""
 
 
 class OutOfMemoryError(BrainstormError, MemoryError):

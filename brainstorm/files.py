@@ -23,7 +23,13 @@ import h5py
 import numpy as np
 
 from brainstorm.disk import atomic_file, open_regular
-from brainstorm.errors import MALFORMED, BrainstormError, FileFormatError, TrainingError
+from brainstorm.errors import (
+    MALFORMED,
+    BrainstormError,
+    FileFormatError,
+    TrainingError,
+    UnsupportedFileError,
+)
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
 from brainstorm.utils import check_nesting, get_brainstorm_info
 
@@ -182,7 +188,7 @@ def opened(filename: PathLike, kind: str) -> Iterator[BinaryIO]:
     try:
         with open_regular(filename) as file:
             yield file
-    except (FileFormatError, FileNotFoundError):
+    except (FileFormatError, FileNotFoundError, PermissionError):
         raise
     except (OSError, *MALFORMED) as error:
         raise FileFormatError(
@@ -263,7 +269,7 @@ def _check_format(filename: PathLike, text: str, kinds: tuple[str, ...]) -> None
         )
     major = version.partition(".")[0]
     if not major.isdigit() or int(major) > VERSIONS[name]:
-        raise FileFormatError(
+        raise UnsupportedFileError(
             f"{os.fspath(filename)!r}: format version {version} is newer than the "
             f"{VERSIONS[name]}.x that this brainstorm reads. Install a newer brainstorm."
         )

@@ -23,6 +23,7 @@ KINDS = {
     "UnknownPathError": KeyError,
     "MissingDataError": (KeyError, errors.NetworkValidationError),
     "FileFormatError": OSError,
+    "UnsupportedFileError": errors.FileFormatError,
     "OutOfMemoryError": MemoryError,
     "MissingDependencyError": ImportError,
     "DeviceError": RuntimeError,

@@ -1,8 +1,10 @@
 """The command line: what it prints, and how it ends."""
 
+import os
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -168,12 +170,65 @@ bs.Network.from_layer(inp).save_as_hdf5("own.hdf5")
 """
 
 
-def run(folder, *arguments):
+def run(folder, *arguments, **options):
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=60
+        [sys.executable, *arguments], cwd=folder, text=True, timeout=60, check=False, **streams
     )
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in (done.stderr or "")
     return done
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_stdout_shows_any_comment(net, tmp_path, encoding):
+    net.save_as_hdf5(tmp_path / "net.hdf5", comment="größer →")
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = run(tmp_path, "-m", "brainstorm", "info", "net.hdf5", env=env, encoding=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = "größer →".encode(encoding, "backslashreplace").decode(encoding)
+    assert rows(done.stdout)["comment"] == expected
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_a_stdout_that_takes_nothing_is_told_in_a_line(network_file, tmp_path):
+    command = f'exec "$0" -m brainstorm info "{network_file}"'
+    ends = {}
+    for where in (">&-", ">/dev/full", "2>&-"):
+        shell = ["bash", "-c", f"{command} {where}", sys.executable]
+        ends[where] = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+    reader, writer = os.pipe()
+    os.close(reader)
+    ends["pipe"] = run(tmp_path, "-m", "brainstorm", "info", network_file, stdout=writer)
+    os.close(writer)
+    assert {where: (done.returncode, done.stderr) for where, done in ends.items()} == {
+        ">&-": (2, "brainstorm: there is no standard output to write to\n"),
+        ">/dev/full": (2, "brainstorm: [Errno 28] No space left on device\n"),
+        "2>&-": (0, ""),
+        "pipe": (2, "brainstorm: [Errno 32] Broken pipe\n"),
+    }
+
+
+def test_only_damaged_files_are_called_so(network_file, tmp_path, capsys):
+    with h5py.File(network_file, "r+") as file:
+        file.attrs["format"] = "Network file v99.0"
+    for file, text in (
+        (str(tmp_path), f"brainstorm: '{tmp_path}': expected a file, got a folder. Copy what"),
+        (network_file, f"brainstorm: '{network_file}': format version 99.0 is newer than the"),
+    ):
+        assert main(["check", file]) == 2
+        assert capsys.readouterr().err.startswith(text)
+
+
+def test_an_error_without_a_stderr_has_its_status(tmp_path):
+    shell = ["bash", "-c", '"$0" -m brainstorm info missing 2>&-', sys.executable]
+    assert subprocess.run(shell, cwd=tmp_path, timeout=60, check=False).returncode == 2
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"brainstorm {bs.__version__}\n"
 
 
 def test_classes_of_a_user_are_imported_from_the_present_folder(tmp_path):
