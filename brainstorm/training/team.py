@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 __all__ = ["Team"]
@@ -30,8 +30,13 @@ class Team:
         """Return the context of a training: an error inside it is one of all processes."""
         return contextlib.nullcontext()
 
-    def divide(self, iters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return iterators over this process's part of each batch."""
+    def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:
+        """Return iterators over this process's part of each batch.
+
+        Args:
+            iters: Iterators over whole batches, by name; the same ones in all processes.
+            hooks: The hooks that will run, in their order; the same ones, too.
+        """
         return dict(iters)
 
     def own_part(self, pending: dict[str, Any], stepper: Any) -> dict[str, Any]:

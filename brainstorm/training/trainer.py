@@ -165,7 +165,7 @@ class Trainer(Describable):
         with self.team.working():
             check_data_names(net, training_data_iter)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}
-            self._train(net, self.team.divide(iters))
+            self._train(net, self.team.divide(iters, self.ordered_hooks()))
 
     def _train(self, net: Any, iters: dict[str, Any]) -> None:
         if self._pending is not None and net is not self.net:
@@ -262,7 +262,7 @@ class Trainer(Describable):
         self.results = Logs()
         writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
         hooks = RunningHooks(self, writers, net, self.results)
-        with self.team.working(), hooks.started(self.team.divide(named_data_iters)):
+        with self.team.working(), hooks.started(self.team.divide(named_data_iters, writers)):
             for hook in sorted(writers, key=lambda hook: hook.timescale):  # epoch before update
                 hooks.fire(hook)
         return self.results

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -160,13 +160,8 @@ class Reducer:
         for name in self.stepper.hyperparameters:
             digests[name] = zlib.crc32(repr(getattr(self.stepper, name)).encode())
         everyone = self.world.gather_numbers(np.array(list(digests.values()), np.uint32))
-        wrong = {
-            name: ranks
-            for name, column in zip(digests, everyone.T, strict=True)
-            if (ranks := _find_diverging(column.tolist()))
-        }
-        if wrong:
-            found = "; ".join(f"{name} on {name_ranks(ranks)}" for name, ranks in wrong.items())
+        columns = dict(zip(digests, everyone.T.tolist(), strict=True))
+        if found := describe_diverging(columns):
             raise agreed(
                 TrainingError(
                     f"update {self._updates}: expected the same on all ranks, but {found} differ "
@@ -180,8 +175,14 @@ class Reducer:
         yield from self.stepper.state.items()
 
 
-def _find_diverging(digests: list[int]) -> list[int]:
+def describe_diverging(columns: Mapping[str, Sequence[Any]]) -> str:
+    """Return what differs on some ranks, given the digests of it on all; empty if nothing does."""
+    wrong = {name: _find_diverging(digests) for name, digests in columns.items()}
+    return "; ".join(f"{name} on {name_ranks(ranks)}" for name, ranks in wrong.items() if ranks)
+
+
+def _find_diverging(digests: Sequence[Any]) -> list[int]:
     """Return the ranks that have another digest than most have, or than rank 0 has."""
-    count = Counter(digests)
+    count: Counter[Any] = Counter(digests)
     usual = max(count, key=lambda digest: (count[digest], digest == digests[0]))
     return [rank for rank, digest in enumerate(digests) if digest != usual]

@@ -7,19 +7,24 @@ there are. A rank without a sequence of a batch gets two of zeros, which count f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
 from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
-from brainstorm.data_iterators.batches import PlannedBatches
+from brainstorm.data_iterators.batches import PlannedBatches, Undivided
 from brainstorm.ext.mpi.world import World
 from brainstorm.training.parts import own_slice
 
-__all__ = ["Part", "Shard", "divide"]
+__all__ = ["Part", "Shard", "digest_of_data", "divide"]
 
 T = TypeVar("T")
+
+#: So many sequences of large data are compared between the ranks, from the first one to the last;
+#: of smaller ones all of them, up to so many bytes.
+SAMPLE, SAMPLE_BYTES = 100, 2**26
 
 
 class Part(dict[str, Any]):
@@ -94,6 +99,30 @@ class Shard(DataIterator):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the state of the iterator that is divided."""
         self.source.set_state(state)
+
+
+def digest_of_data(iterator: Any) -> int:
+    """Return a number that tells iterators apart: by their kind, and by a sample of their data."""
+    facts: list[Any] = [
+        type(iterator).__name__,
+        sorted(getattr(iterator, "data_shapes", {}).items()),
+    ]
+    batches: Iterable[Mapping[str, Any]] = ()
+    if isinstance(iterator, Wrapper):
+        facts.append(digest_of_data(iterator.iter))
+    elif isinstance(iterator, Undivided):
+        batches = [iterator.data]
+    elif isinstance(iterator, PlannedBatches):
+        first = iterator._make_batches([np.array([0])], 0)
+        size = sum(array.nbytes for batch in first for array in batch.values())
+        count = max(SAMPLE, SAMPLE_BYTES // max(1, size))
+        spread = np.linspace(0, iterator.sample_size - 1, min(count, iterator.sample_size))
+        batches = iterator._make_batches([spread.astype(int)], 0)
+    digest = zlib.crc32(repr(facts).encode())
+    for batch in batches:
+        for name in sorted(batch):
+            digest = zlib.crc32(np.ascontiguousarray(batch[name]).tobytes(), digest)
+    return digest
 
 
 def divide(iterator: Any, world: World) -> Any:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import signal as signals
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from brainstorm.ext.mpi.reducer import Reducer
-from brainstorm.ext.mpi.shards import divide
+from brainstorm.describable import get_description
+from brainstorm.errors import DescriptionError, TrainingError
+from brainstorm.ext.mpi.reducer import Reducer, describe_diverging
+from brainstorm.ext.mpi.shards import digest_of_data, divide
 from brainstorm.ext.mpi.synchronized import synchronize
+from brainstorm.ext.mpi.world import agreed
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools.evaluation import merge_statistics
 from brainstorm.training.parts import take_part
@@ -39,12 +43,35 @@ class MpiTeam(Team):
         """Return the context of a training: an error inside it is one of all ranks."""
         return self.world.working()
 
-    def divide(self, iters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return iterators over this rank's part of each batch, always the same ones."""
+    def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:
+        """Return iterators over this rank's part of each batch, always the same ones.
+
+        Raises:
+            TrainingError: The ranks have other data or hooks; it names what, and the ranks.
+        """
+        self._refuse_others(iters, hooks)
         for iterator in iters.values():
             if id(iterator) not in self._divided:
                 self._divided[id(iterator)] = iterator, divide(iterator, self.world)
         return {name: self._divided[id(iterator)][1] for name, iterator in iters.items()}
+
+    def _refuse_others(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> None:
+        new = {name: it for name, it in iters.items() if id(it) not in self._divided}
+        digests: dict[str, Any] = {f"the data {n!r}": digest_of_data(it) for n, it in new.items()}
+        digests.update((f"the hook {hook.__name__!r}", digest_of_hook(hook)) for hook in hooks)
+        digests["the order of the hooks"] = tuple(hook.__name__ for hook in hooks)
+        everyone = self.gather(digests)
+        columns = {
+            name: [own.get(name, "none") for own in everyone] for own in everyone for name in own
+        }
+        if found := describe_diverging(columns):
+            raise agreed(
+                TrainingError(
+                    f"Trainer: expected the same on all ranks, but {found} differ from the others. "
+                    f"Every rank runs the same script: it adds the same hooks in the same order, "
+                    f"and gives the whole data, of which each rank takes its part."
+                )
+            )
 
     def own_part(self, pending: dict[str, Any], stepper: Any) -> dict[str, Any]:
         """Return the part that this rank has written; else its part of what others have.
@@ -115,6 +142,15 @@ class MpiTeam(Team):
     def share(self, value: T) -> T:
         """Return the value of rank 0."""
         return self.world.share(value)
+
+
+def digest_of_hook(hook: Any) -> int:
+    """Return a number that tells apart hooks that do not work together."""
+    facts = [type(hook).__name__, hook.role, hook.timescale, hook.interval]
+    if hook.role != "reader":  # which runs on one rank
+        with contextlib.suppress(DescriptionError):
+            facts.append(get_description(hook))
+    return zlib.crc32(repr(facts).encode())
 
 
 def draw_otherwise(net: Any, name: str) -> None:

@@ -18,7 +18,14 @@ import brainstorm as bs
 from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks
 from brainstorm.errors import TrainingError
 from brainstorm.ext import mpi
-from brainstorm.hooks import EarlyStopper, Hook, MonitorScores, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import (
+    EarlyStopper,
+    Hook,
+    MonitorScores,
+    SaveCheckpoint,
+    SaveNetwork,
+    StopAfterEpoch,
+)
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     Accuracy,
@@ -268,6 +275,31 @@ def other_networks():
     """The networks of the ranks have different sizes."""
     net = bs.tools.create_net_from_spec("classification", 3 + RANK, 3, "")
     make_trainer(1, stepper=MomentumStepper())[0].stepper.start(net)
+
+
+def differ(what, *ranks):
+    """The script does something else on some ranks."""
+    is_other = RANK in ranks
+    trainer, _ = make_trainer(1)
+    data, valid = make_data(), make_data(7, 4)
+    if what == "data" and is_other:  # as long, in another order
+        data.data = {name: array[:, ::-1].copy() for name, array in data.data.items()}
+    if what == "wrapped data":
+        valid = AddGaussianNoise(valid, {"default": 0.1})
+        if is_other:
+            valid.iter.data["default"] = valid.iter.data["default"] + 1
+    if what == "missing hook" and not is_other:
+        trainer.add_hook(MonitorScores("valid", [], name="monitor"))
+    if what == "interval":
+        trainer.add_hook(MonitorScores("valid", [], name="monitor", interval=1 + is_other))
+    if what == "order":
+        hooks = [At(1, None, name="first"), At(1, None, name="second")]
+        for hook in reversed(hooks) if is_other else hooks:
+            trainer.add_hook(hook)
+    if what == "files":  # which only rank 0 writes
+        trainer.add_hook(SaveNetwork(f"{os.devnull}-{RANK}", interval=5))
+    trainer.train(make_net(), data, valid=valid)
+    return summary(trainer, trainer.net)["updates"]
 
 
 def fail_before():

@@ -68,6 +68,31 @@ def test_ranks_with_other_networks_are_named():
     ]
 
 
+@pytest.mark.parametrize(
+    ("what", "ranks", "found"),
+    [
+        ("data", [1], "the data 'training_data_iter' on rank 1"),
+        ("wrapped data", [0], "the data 'valid' on rank 0"),
+        ("missing hook", [2], "the hook 'monitor' on rank 2; the order of the hooks on rank 2"),
+        ("interval", [1], "the hook 'monitor' on rank 1"),
+        ("order", [1], "the hook 'first' on rank 1; the hook 'second' on rank 1; the order of the "
+         "hooks on rank 1"),
+    ],
+)  # fmt: skip
+def test_ranks_with_other_data_or_hooks_are_named_at_the_start(what, ranks, found):
+    job = run_job(3, "differ", what, *ranks, timeout=30)
+    assert job.status != 0
+    assert job.errors == 3 * [
+        f"TrainingError: Trainer: expected the same on all ranks, but {found} differ from the "
+        f"others. Every rank runs the same script: it adds the same hooks in the same order, and "
+        f"gives the whole data, of which each rank takes its part."
+    ]
+
+
+def test_files_of_other_names_are_no_difference():
+    assert run_job(2, "differ", "files", 1).values == [3, 3]
+
+
 def test_an_uncaught_error_outside_of_a_training_is_told_too():
     job = run_job(2, "fail_before", timeout=30)
     assert job.errors == [
