@@ -194,6 +194,7 @@ def test_a_whole_network_learns():
     for _ in range(30):
         stepper.run()
         losses.append(net.get_loss_values()["total_loss"])
+    # of 15 seeds the worst ends at 0.64
     assert np.mean(losses[-3:]) < 0.7 * losses[0]
 
 

@@ -84,6 +84,22 @@ def test_softmax_cross_entropy(
     compare(bl.SoftmaxCE(None, weights, smoothing), inputs, peer, seed=seed)
 
 
+def test_hopeless_predictions_cost_what_they_do_there() -> None:
+    def softmax(default: Any, targets: Any) -> Any:
+        loss = functional.cross_entropy(
+            default[0], targets.detach().long().flatten(), reduction="none"
+        )
+        return {"loss": loss.reshape(targets.shape)}
+
+    def sigmoid(default: Any, targets: Any) -> Any:
+        loss = functional.binary_cross_entropy_with_logits(default, targets, reduction="none")
+        return {"loss": loss}
+
+    x = np.array([[[500.0, -300.0, 0.0], [-40.0, 0.0, 40.0]]])
+    compare(bl.SoftmaxCE(), {"default": x, "targets": np.array([[[1.0], [0.0]]])}, softmax)
+    compare(bl.SigmoidCE(), {"default": x, "targets": (x < 0).astype(float)}, sigmoid)
+
+
 @pytest.mark.parametrize(
     ("create", "operation"),
     [

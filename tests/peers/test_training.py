@@ -24,6 +24,10 @@ STEPPERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         lambda: bt.MomentumStepper(RATE, 0.9, scale_learning_rate=False),
         lambda p: torch.optim.SGD(p, RATE, momentum=0.9),
     ),
+    "nesterov": (
+        lambda: bt.NesterovStepper(RATE, 0.9, scale_learning_rate=False),
+        lambda p: torch.optim.SGD(p, RATE, momentum=0.9, nesterov=True),
+    ),
     "rmsprop": (lambda: bt.RMSPropStepper(RATE), lambda p: torch.optim.RMSprop(p, RATE)),
     "rmsprop, centered": (
         lambda: bt.CenteredRMSPropStepper(RATE, momentum=0.7),
@@ -58,7 +62,10 @@ def test_a_stepper_goes_the_way_of_its_peer(name: str) -> None:
         peer.zero_grad()
         (0.5 * scale * (p - goal) ** 2).sum().backward()
         peer.step()
-        np.testing.assert_allclose(net.buffer.parameters, p.detach().numpy(), rtol=1e-9)
+        found = np.array(net.buffer.parameters)
+        if name == "nesterov":  # PyTorch's parameters are those at which gradients are taken next
+            found = found + stepper.momentum * stepper.get_state()["velocity"]
+        np.testing.assert_allclose(found, p.detach().numpy(), rtol=1e-9)
     assert not np.allclose(net.buffer.parameters, net.start, atol=1e-3)
 
 
@@ -78,6 +85,18 @@ SCHEDULES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "steps": (
         bt.MultiStep(1.0, [7, 20], [0.1, 0.01]),
         lambda o: lr_scheduler.MultiStepLR(o, [7, 20]),
+    ),
+    "decrease": (
+        bt.DecreaseAfterEpoch(1.0, 4),
+        lambda o: lr_scheduler.LambdaLR(o, lambda k: 4 / max(k + 1, 4)),
+    ),
+    "warm-up": (
+        bt.Warmup(5, bt.Exponential(1.0, 0.9), 0.1),
+        lambda o: lr_scheduler.SequentialLR(
+            o,
+            [lr_scheduler.LinearLR(o, 0.1, 1.0, 5), lr_scheduler.ExponentialLR(o, 0.9)],
+            [5],
+        ),
     ),
     "one cycle": (
         bt.OneCycle(1.0, STEPS - 1, rise=(0.3 * STEPS - 1) / (STEPS - 1)),
@@ -100,6 +119,16 @@ def test_a_schedule_gives_what_its_peer_gives(name: str) -> None:
         assert ours(k, k, "epoch", 1) == pytest.approx(peer.param_groups[0]["lr"], rel=1e-9)
         if k < STEPS - 1:
             scheduler.step()
+
+
+def test_nothing_is_left_out() -> None:
+    public = [getattr(bt, name) for name in bt.__all__]
+    classes = [cls for cls in public if isinstance(cls, type)]
+    steppers = {c for c in classes if issubclass(c, bt.TrainingStepper) and c.learns}
+    assert steppers - {type(ours()) for ours, _ in STEPPERS.values()} == {bt.TrainingStepper}
+    schedules = {cls for cls in classes if issubclass(cls, bt.Schedule)}
+    rest = schedules - {type(ours) for ours, _ in SCHEDULES.values()}
+    assert rest == {bt.Schedule, bt.ReduceOnPlateau}  # compared below
 
 
 @pytest.mark.parametrize("criterion", ["min", "max"])
