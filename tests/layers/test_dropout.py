@@ -36,6 +36,16 @@ def test_outside_training_nothing_is_dropped() -> None:
     np.testing.assert_array_equal(bench.get("outputs.default"), X)
 
 
+def test_one_mask_may_be_that_of_all_time_steps() -> None:
+    bench = run(Dropout(0.5, shared_over_time=True), {"default": X})
+    mask = bench.get("internals.mask")
+    assert mask.shape == X.shape[1:]
+    assert 0.45 < mask.mean() < 0.55  # seven standard deviations around the mean of 5000 draws
+    np.testing.assert_allclose(bench.get("outputs.default"), X * mask * 2)
+    dy = run_backward(bench)["default"]
+    np.testing.assert_allclose(bench.get("input_deltas.default"), dy * mask * 2)
+
+
 def test_masks_change_from_pass_to_pass() -> None:
     bench = run(Dropout(0.5), {"default": X})
     first = bench.get("internals.mask")
