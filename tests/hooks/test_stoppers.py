@@ -68,7 +68,7 @@ def test_early_stopper(options, values, expected):
     assert stops(EarlyStopper("a.b", **{"criterion": "min", **options}), *values) == expected
 
 
-class Values(Hook):
+class GivenValues(Hook):
     """Logs values, the first one before the training; afterwards parameters are the epoch."""
 
     def __init__(self, *values):
@@ -92,25 +92,29 @@ class Values(Hook):
 )
 def test_values_from_before_the_first_epoch_do_not_count(train, first_epoch, values, epochs):
     stopper = EarlyStopper("given.loss", 2, first_epoch=first_epoch)
-    assert train(Values(*values), stopper, epochs=6).current_epoch_nr == epochs
+    assert train(GivenValues(*values), stopper, epochs=6).current_epoch_nr == epochs
 
 
 @pytest.mark.parametrize(("restore_best", "found"), [(True, 2), (False, 4)])
 def test_the_best_network_is_restored(train, net, restore_best, found):
     stopper = EarlyStopper("given.loss", 2, restore_best=restore_best)
-    train(Values(0.0, 3, 1, 2, 2, 2), stopper, epochs=5)
+    train(GivenValues(0.0, 3, 1, 2, 2, 2), stopper, epochs=5)
     assert set(net.get("parameters")) == set(net.get("Norm.internals.running_mean")) == {found}
 
 
 def test_a_network_of_a_training_that_others_stop_stays(train, net):
-    train(Values(0.0, 1, 2, 3), EarlyStopper("given.loss", 5, restore_best=True), epochs=3)
+    train(GivenValues(0.0, 1, 2, 3), EarlyStopper("given.loss", 5, restore_best=True), epochs=3)
     assert set(net.get("parameters")) == {3}
 
 
 def test_an_early_stopper_is_resumed_exactly(train, net, batches, tmp_path):
     def hooks():
         stopper = EarlyStopper("given.loss", 3, restore_best=True)
-        return Values(0.0, 2, 1, 2, 2, 2, 2), stopper, SaveCheckpoint(tmp_path / "run.hdf5", keep=9)
+        return (
+            GivenValues(0.0, 2, 1, 2, 2, 2, 2),
+            stopper,
+            SaveCheckpoint(tmp_path / "run.hdf5", keep=9),
+        )
 
     whole = train(*hooks(), epochs=6)
     assert whole.current_epoch_nr == 5
