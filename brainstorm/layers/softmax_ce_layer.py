@@ -32,7 +32,7 @@ def SoftmaxCE(
     the prediction is rounded to 0. Wire `loss` to a `Loss`.
 
     With weights w and smoothing s, loss = -sum over k of w[k] * ((1 - s) * (k == target) + s / K) *
-    ln(clip(p[k], 1e-6, 1)), as in PyTorch (Szegedy et al. 2016).
+    ln(softmax(x)[k]), as in PyTorch (Szegedy et al. 2016).
 
     Args:
         name: Layer name; made unique within the network.
@@ -70,9 +70,8 @@ def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
 
     @formula
     def values(x: Any, targets: Any, classes: Any, weights: Any) -> list[Any]:
-        p = fn.softmax(x)
-        logs = fn.log(fn.clip(p, 1e-6, 1.0))
-        return [p, -fn.sum(shares(targets, classes, weights) * logs, -1)]
+        logs = fn.log_softmax(x)
+        return [fn.softmax(x), -fn.sum(shares(targets, classes, weights) * logs, -1)]
 
     @formula
     def deltas(p: Any, targets: Any, classes: Any, dloss: Any, weights: Any) -> Any:
