@@ -244,7 +244,7 @@ def test_several_losses():
 @pytest.mark.parametrize(
     ("scorers", "text"),
     [
-        (Accuracy(name="it"), "expected a list of scorers such as [Accuracy()], got <"),
+        (Accuracy(name="it"), "expected a list of scorers such as [Accuracy()], got Accuracy("),
         (None, "expected a list of scorers such as [Accuracy()], got None."),
         ([Accuracy], "in it. Make one: Accuracy()."),
         (["Accuracy"], "got 'Accuracy' in it."),
