@@ -4,9 +4,9 @@
     formula.names                        # ('scale', 'x', 'shift', 'gate')
     tree = formula(scale, x, shift, gate)
 
-A formula consists of numbers, names, ``+ - * / ** @``, one of ``< <= > >= == !=`` (with values 0
-and 1), and calls of the functions in `brainstorm.optree.functions`, whose options are numbers,
-True, False, None, or tuples of integers: ``sum(x, axis=-1)``.
+A formula consists of numbers, names, ``+ - * / // % ** @``, one of ``< <= > >= == !=`` (with values
+0 and 1), ``& | ~`` of such values, and calls of the functions in `brainstorm.optree.functions`,
+whose options are numbers, True, False, None, or tuples of integers: ``sum(x, axis=-1)``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Sub: fn.subtract,
     ast.Mult: fn.multiply,
     ast.Div: fn.divide,
+    ast.FloorDiv: fn.floor_divide,
+    ast.Mod: fn.mod,
+    ast.BitAnd: fn.logical_and,
+    ast.BitOr: fn.logical_or,
     ast.Pow: fn.power,
     ast.MatMult: fn.dot,
     ast.Lt: fn.less,
@@ -51,7 +55,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.NotEq: fn.not_equal,
 }
 
-_FOREIGN = re.compile(r"[^\w\s.,+\-*/@<>=!()]", re.ASCII)
+_FOREIGN = re.compile(r"[^\w\s.,+\-*/%@&|~<>=!()]", re.ASCII)
 
 #: From the values of the names to the tree of a part of the formula.
 Part: TypeAlias = Callable[[Mapping[str, Any]], Any]
@@ -81,7 +85,7 @@ class FormulaText:
         if foreign := _FOREIGN.search(text):
             raise ValidationError(
                 f"{_start(text)} contains {foreign[0]!r}, at character {foreign.start() + 1}: "
-                "expected letters, digits, _ . , + - * / @ < > = ! ( and ) only."
+                "expected letters, digits, _ . , + - * / % @ & | ~ < > = ! ( and ) only."
             )
         try:
             parsed = ast.parse(text, mode="eval")
@@ -125,8 +129,10 @@ class FormulaText:
         operand = self._part(node.operand, level)
         if isinstance(node.op, ast.UAdd):
             return operand
+        if isinstance(node.op, ast.Invert):
+            return lambda values: fn.logical_not(operand(values))
         if not isinstance(node.op, ast.USub):
-            self._refuse(node, "expected + or - as sign.")
+            self._refuse(node, "expected +, - or ~ as sign.")
         # -1 stays an integer: it may be the number of an axis.
         return lambda values: -operand(values)
 
@@ -136,13 +142,13 @@ class FormulaText:
 
     def _compare(self, node: ast.Compare, level: int) -> Part:
         if len(node.ops) > 1:
-            self._refuse(node, "expected one comparison. Multiply two: (0 < x) * (x < 1).")
+            self._refuse(node, "expected one comparison. Join two: (0 < x) & (x < 1).")
         left, right = self._part(node.left, level), self._part(node.comparators[0], level)
         return self._applied(node, type(node.ops[0]), left, right)
 
     def _applied(self, node: ast.AST, kind: type[ast.AST], left: Part, right: Part) -> Part:
         if kind not in _OPERATORS:
-            self._refuse(node, "expected one of + - * / ** @ < <= > >= == !=.")
+            self._refuse(node, "expected one of + - * / // % ** @ & | < <= > >= == !=.")
         function = _OPERATORS[kind]
         return lambda values: function(left(values), right(values))
 

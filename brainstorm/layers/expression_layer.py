@@ -40,9 +40,10 @@ def Expression(
     """Add a layer that computes a formula: ``Expression("tanh(x) * sig(gate)")``.
 
     The formula is text, so that a saved network needs no code beside it: numbers, names,
-    ``+ - * / ** @``, comparisons, and calls of the functions in `brainstorm.optree.functions`,
-    with options as keywords. Names that are no parameters are inputs; ``x`` is the input default.
-    The backward pass is derived. For formulas in Python see `ExpressionLayer`.
+    ``+ - * / // % ** @ & | ~``, comparisons, and calls of the functions in
+    `brainstorm.optree.functions`, with options as keywords. Names that are no parameters are
+    inputs; ``x`` is the input default. The backward pass is derived. For formulas in Python see
+    `ExpressionLayer`.
 
     Features broadcast as in NumPy: inputs with fewer feature dimensions than others get some of
     length 1 in front, parameters lack T and B. Functions with an axis see (T, B, features...) and

@@ -17,10 +17,11 @@ from brainstorm.optree.nodes import Expression, Operand, build
 
 __all__ = [
     "abs", "absolute", "add", "argmax", "argmin", "binarize", "broadcast_to", "clip", "concatenate",
-    "cos", "cross_entropy_with_logits", "divide", "dot", "equal", "erf", "erfc", "exp", "exp2",
-    "expm1", "fabs", "finite", "floor", "fmod", "full", "gather", "greater", "greater_equal",
-    "less", "less_equal", "log", "log1p", "log2", "log_softmax", "logsumexp", "max", "maximum",
-    "mean", "min", "minimum", "multiply", "negative", "not_equal", "onehot", "power", "reciprocal",
+    "cos", "cross_entropy_with_logits", "cumsum", "divide", "dot", "equal", "erf", "erfc", "exp",
+    "exp2", "expm1", "fabs", "finite", "floor", "floor_divide", "fmod", "full", "gather", "greater",
+    "greater_equal", "isnan", "less", "less_equal", "log", "log1p", "log2", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "max", "maximum", "mean", "min",
+    "minimum", "mod", "multiply", "negative", "not_equal", "onehot", "power", "prod", "reciprocal",
     "relu", "reshape", "rint", "safelog", "sgn", "sig", "sig2", "sin", "softmax", "softplus",
     "sqrt", "square", "std", "subtract", "sum", "take", "tanh", "tanh2", "transpose",
     "true_divide", "var", "where",
@@ -64,6 +65,10 @@ def reciprocal(x: Operand) -> Any:
 negative = _unary("negative", "-x.", "neg")
 absolute = _unary("absolute", "abs(x); gradient 0 at 0.", "abs")
 fmod = _binary("fmod", "x - trunc(x / y) * y: the remainder with the sign of x.")
+mod = _binary("mod", "x - floor(x / y) * y: the remainder with the sign of y, as % in Python.")
+floor_divide = _binary(
+    "floor_divide", "floor(x / y), as // in Python, without rounding x / y; gradient 0.", "floordiv"
+)
 sgn = _unary("sgn", "-1, 0 or 1; gradient 0.")
 sqrt = _unary("sqrt", "The square root.")
 square = _unary("square", "The square x * x.", "sqr")
@@ -105,6 +110,10 @@ less_equal = _binary("less_equal", "1 where x <= y, else 0.", "le")
 greater = _binary("greater", "1 where x > y, else 0.", "gt")
 greater_equal = _binary("greater_equal", "1 where x >= y, else 0.", "ge")
 finite = _unary("finite", "1 where x is neither NaN nor infinite, else 0.")
+isnan = _unary("isnan", "1 where x is NaN, else 0.")
+logical_and = _binary("logical_and", "1 where neither is 0, else 0; also ``x & y``.", "and")
+logical_or = _binary("logical_or", "1 where one of them is not 0, else 0; also ``x | y``.", "or")
+logical_not = _unary("logical_not", "1 where x is 0, else 0; also ``~x``.", "not")
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Any:
@@ -118,6 +127,11 @@ def where(condition: Operand, x: Operand, y: Operand) -> Any:
 def sum(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
     """The sum over the axes."""
     return build("sum", (x,), {"axis": axis, "keepdims": keepdims})
+
+
+def prod(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+    """The product over the axes; the gradient is right at zeros, the gradient's own is not."""
+    return build("prod", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def max(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
@@ -188,6 +202,11 @@ def cross_entropy_with_logits(
     return build("cross_entropy_with_logits", (logits, target), options)
 
 
+def cumsum(x: Expression, axis: int = -1) -> Any:
+    """The sums of each element and those before it on the axis."""
+    return build("cumsum", (x,), {"axis": axis})
+
+
 # -- products, indexing, structure -----------------------------------------------------------
 
 
@@ -197,12 +216,12 @@ def dot(x: Expression, y: Expression) -> Any:
 
 
 def take(x: Expression, indices: Expression, axis: int = 0) -> Any:
-    """The slices of x at the indices, whose axes take the place of `axis`."""
+    """The slices of x at the indices, whose axes take the place of `axis`; -1 is the last."""
     return build("take", (x, indices), {"axis": axis})
 
 
 def gather(x: Expression, indices: Expression, axis: int = -1) -> Any:
-    """``x[..., indices[..., i], ...]`` along the axis; else the shapes are equal."""
+    """``x[..., indices[..., i], ...]`` along the axis, -1 the last; else the shapes are equal."""
     return build("gather", (x, indices), {"axis": axis})
 
 

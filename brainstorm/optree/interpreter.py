@@ -24,8 +24,10 @@ Dtype: TypeAlias = np.dtype[Any]
 
 INDEX, BOOLEAN = np.dtype(np.intp), np.dtype(np.bool_)
 #: Operators that take integers as they are.
-EXACT = {"sum", "max", "min", "argmax", "argmin", "dot", "concatenate", "embed", "take",
-         "gather"}  # fmt: skip
+EXACT = {"sum", "prod", "cumsum", "max", "min", "argmax", "argmin", "dot", "concatenate", "embed",
+         "take", "gather"}  # fmt: skip
+#: Those whose results have more digits than what they take.
+TOTALS = {"sum", "prod", "cumsum"}
 #: The type in which numbers of a kind are added, unless their own is wider.
 ACCUMULATORS = {"f": np.float64, "b": np.int64, "i": np.int64, "u": np.uint64}
 
@@ -242,7 +244,7 @@ def _exact_types(step: Step, arrays: Sequence[Array]) -> tuple[Dtype, Dtype]:
     if operator.name in ("argmax", "argmin"):
         return dtype, INDEX
     wide = np.promote_types(dtype, ACCUMULATORS[dtype.kind])
-    if operator.name == "sum":
+    if operator.name in TOTALS:
         return dtype, wide
     if operator.name == "dot" and integers:
         return wide, wide

@@ -17,8 +17,8 @@ import numpy as np
 
 from brainstorm.optree.program import Constant, Step
 
-__all__ = ["COMBINED", "C_TYPES", "FLOATING", "Line", "Loop", "Read", "Write", "line_of",
-           "render_body", "source_of", "typed"]  # fmt: skip
+__all__ = ["COMBINED", "C_TYPES", "FLOATING", "TOTALS", "Line", "Loop", "Read", "Write",
+           "line_of", "render_body", "source_of", "typed"]  # fmt: skip
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 #: NumPy's element types, in this machine's order of bytes -> C's.
@@ -36,11 +36,15 @@ FLOATING = ("float", "double")
 LITERALS = (-1, 0, 1, 2)
 
 #: Reductions that know integers: they are not converted to the working type before.
-OF_INTEGERS = ("sum", "max", "min", "argmax", "argmin")
+OF_INTEGERS = ("sum", "prod", "max", "min", "argmax", "argmin")
+
+#: Reductions whose results have more digits than what they reduce.
+TOTALS = ("sum", "prod")
 
 #: Reductions of which two results can be reduced to one -> OpenMP's name, and how.
 COMBINED = {
     "sum": ("+", "{acc} + {0}"),
+    "prod": ("*", "{acc} * {0}"),
     "max": ("bs_max", "({0} > {acc} || {0} != {0}) ? {0} : {acc}"),
     "min": ("bs_min", "({0} < {acc} || {0} != {0}) ? {0} : {acc}"),
 }
@@ -98,17 +102,17 @@ class Write:
 
     @property
     def block_type(self) -> str:
-        """The type in which elements are reduced; sums of integers wrap around at 64 bits."""
+        """The type in which elements are reduced; totals of integers wrap around at 64 bits."""
         type_ = self.source[1]
-        if self.reduction == "sum" and type_ not in FLOATING:
+        if self.reduction in TOTALS and type_ not in FLOATING:
             return "uint64_t" if type_ == "uint64_t" else "int64_t"
         return type_
 
     @property
     def total_type(self) -> str:
         """The type in which results of blocks are collected; it has at most 8 bytes."""
-        is_float_sum = self.reduction == "sum" and self.block_type == "float"
-        return "double" if is_float_sum else self.block_type
+        is_float = self.reduction in TOTALS and self.block_type == "float"
+        return "double" if is_float else self.block_type
 
     @property
     def start(self) -> str:

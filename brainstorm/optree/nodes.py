@@ -67,6 +67,10 @@ class Expression:
     __mul__, __rmul__ = _operator_method("mul"), _operator_method("mul", True)
     __truediv__, __rtruediv__ = _operator_method("div"), _operator_method("div", True)
     __pow__, __rpow__ = _operator_method("pow"), _operator_method("pow", True)
+    __mod__, __rmod__ = _operator_method("mod"), _operator_method("mod", True)
+    __floordiv__, __rfloordiv__ = _operator_method("floordiv"), _operator_method("floordiv", True)
+    __and__, __rand__ = _operator_method("and"), _operator_method("and", True)
+    __or__, __ror__ = _operator_method("or"), _operator_method("or", True)
     __matmul__, __rmatmul__ = _operator_method("dot"), _operator_method("dot", True)
     __eq__, __ne__ = _operator_method("eq"), _operator_method("ne")
     __lt__, __le__ = _operator_method("lt"), _operator_method("le")
@@ -74,6 +78,9 @@ class Expression:
 
     def __neg__(self) -> Any:
         return build("neg", (self,))
+
+    def __invert__(self) -> Any:
+        return build("not", (self,))
 
     def __abs__(self) -> Any:
         return build("abs", (self,))

@@ -93,6 +93,11 @@ def sum_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
     np.add.reduce(x, axis=axis, dtype=out.dtype, keepdims=keepdims, out=out)
 
 
+def prod(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
+    """The product over the axes, multiplied in the type of `out`."""
+    np.multiply.reduce(x, axis=axis, dtype=out.dtype, keepdims=keepdims, out=out)
+
+
 def max_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
     """The largest element."""
     np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=out)
@@ -115,18 +120,26 @@ def index_of(function: Callable[..., Array]) -> Callable[..., None]:
     return write
 
 
+def cumsum(x: Array, *, out: Array, axis: int) -> None:
+    """The sums of each element and those before it, added in float64 or integers of 64 bits."""
+    np.cumsum(x, axis, dtype=np.float64 if out.dtype.kind == "f" else out.dtype, out=out)
+
+
 # -- indexing --------------------------------------------------------------------------------
 
 
-def _checked(indices: Array, size: int) -> Array:
-    """Return indices as integers, if they are those of an axis of this length."""
+def _checked(indices: Array, size: int, lowest: int | None = None) -> Array:
+    """Return indices as integers from 0 on, if they are those of an axis of this length."""
     numbers = np.asarray(indices).astype(np.intp, copy=False)
-    if numbers.size and not 0 <= numbers.min() <= numbers.max() < size:
+    lowest = -size if lowest is None else lowest
+    if not numbers.size:
+        return numbers
+    if not lowest <= numbers.min() <= numbers.max() < size:
         raise ValidationError(
-            f"op-tree: expected indices from 0 to {size - 1}, got {numbers.min()} to "
+            f"op-tree: expected indices from {lowest} to {size - 1}, got {numbers.min()} to "
             f"{numbers.max()}."
         )
-    return numbers
+    return numbers if numbers.min() >= 0 else np.where(numbers < 0, numbers + size, numbers)
 
 
 def take(x: Array, indices: Array, *, out: Array, axis: int) -> None:
@@ -160,7 +173,7 @@ def scatter(values: Array, indices: Array, *, out: Array, axis: int, size: int) 
 def onehot(indices: Array, *, out: Array, axis: int, size: int) -> None:
     """1 at the index, 0 elsewhere."""
     classes = np.arange(size).reshape(-1, *(1,) * (out.ndim - axis - 1))
-    np.equal(_checked(indices, size), classes, out=out)
+    np.equal(_checked(indices, size, lowest=0), classes, out=out)
 
 
 # -- structure -------------------------------------------------------------------------------

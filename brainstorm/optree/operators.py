@@ -16,13 +16,17 @@ from brainstorm.optree import numpy_functions as nf
 from brainstorm.optree.functions import (
     absolute,
     cos,
+    divide,
     equal,
     exp,
     exp2,
+    fmod,
     log,
     log1p,
+    logical_and,
     maximum,
     minimum,
+    not_equal,
     rint,
     sgn,
     sig,
@@ -99,6 +103,13 @@ for _name, _numpy, _sign in (
 ):
     _row(_name, _numpy, f"(T)({{0}} {_sign} {{1}})", None, None, kind="comparison", symbol=_sign)
 _row("finite", np.isfinite, "(T)(isfinite({0}) != 0)", None, kind="comparison")
+_row("isnan", np.isnan, "(T)({0} != {0})", None, kind="comparison")
+
+_row("and", np.logical_and, "(T)({0} != 0 && {1} != 0)", None, None,
+     kind="comparison", symbol="&")  # fmt: skip
+_row("or", np.logical_or, "(T)({0} != 0 || {1} != 0)", None, None,
+     kind="comparison", symbol="|")  # fmt: skip
+_row("not", np.logical_not, "(T)({0} == 0)", None, kind="comparison", symbol="~")
 
 # -- one operand -----------------------------------------------------------------------------
 
@@ -135,7 +146,7 @@ _transcendental(
     "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
 )
 
-# -- one operand, taken apart into the above -------------------------------------------------
+# -- taken apart into the above --------------------------------------------------------------
 
 
 def _lower_erfc(x: Any) -> Any:
@@ -171,6 +182,30 @@ _taken_apart(
     (-1.0, 3.0),
 )
 _taken_apart("relu", lambda x: maximum(x, 0), lambda dz, z, x: dz * (z > 0), cheap=True)
+
+
+def _below(x: Any, y: Any) -> Any:
+    """Return the remainder with the sign of x, and where floor and truncation differ."""
+    rest = fmod(x, y)
+    return rest, logical_and(rest, not_equal(rest < 0, y < 0))
+
+
+def _lower_mod(x: Any, y: Any) -> Any:
+    rest, is_below = _below(x, y)
+    return where(is_below, rest + y, rest)
+
+
+def _lower_floordiv(x: Any, y: Any) -> Any:
+    rest, is_below = _below(x, y)
+    whole = rint(divide(x - rest, y)) - is_below
+    return where(equal(y, 0), divide(x, y), whole)
+
+
+_row("mod", None, "",
+     lambda dz, z, x, y: dz, lambda dz, z, x, y: dz * rint((z - x) / y),
+     symbol="%", domain=((2.2, 2.4), (-0.54, -0.5)), lowering=_lower_mod)  # fmt: skip
+_row("floordiv", None, "", None, None,
+     symbol="//", domain=((2.2, 2.4), (-0.54, -0.5)), lowering=_lower_floordiv)  # fmt: skip
 
 # -- three operands --------------------------------------------------------------------------
 

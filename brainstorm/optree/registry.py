@@ -23,13 +23,14 @@ __all__ = ["KINDS", "OPERATORS", "Operator", "Rule", "get_operator", "register_o
 Rule: TypeAlias = Callable[..., Any]
 
 #: What executors distinguish. 'composite' operators have a lowering to operators of other kinds; a
-#: 'view' is other places of the operand's memory.
+#: 'view' is other places of the operand's memory; a 'scan' carries something along an axis.
 KINDS = (
     "elementwise",
     "comparison",
     "reduction",
     "product",
     "indexing",
+    "scan",
     "view",
     "structural",
     "composite",
@@ -61,8 +62,7 @@ class Operator:
         initial: C expression that a reduction starts from; LOWEST and HIGHEST are T's extremes.
         symbol: Infix sign with which trees are printed.
         cheap: Whether a gradient recomputes the value rather than storing it.
-        index_operands: Operands that hold indices, from 0 to the length of the axis minus 1, and
-            take no part in the working type.
+        index_operands: Operands that hold indices, which take no part in the working type.
         domain: Per operand an interval on which tests compare value and derivative.
         lowering: ``lowering(*inputs, **options) -> tree`` with the same value, of operators
             without a lowering: programs have these instead.

@@ -38,6 +38,14 @@ def _extreme(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> 
     return fn.where(fn.equal(x, _kept(z, x, axis)), _kept(dz, x, axis), 0)
 
 
+def _of_others(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """The product of the other factors: of all without the zeros, if no other one is a zero."""
+    is_zero = fn.equal(x, 0)
+    others = fn.sum(is_zero, axis) - is_zero
+    product = fn.prod(fn.where(is_zero, 1, x), axis) / fn.where(is_zero, 1, x)
+    return _kept(dz, x, axis) * fn.where(others, 0, product)
+
+
 register_operator(
     "sum",
     1,
@@ -47,6 +55,18 @@ register_operator(
     shape=shapes.reduction,
     c="{acc} + {0}",
     initial="(T)0",
+    cheap=False,
+    domain=REAL,
+)
+register_operator(
+    "prod",
+    1,
+    nf.prod,
+    (_of_others,),
+    kind="reduction",
+    shape=shapes.reduction,
+    c="{acc} * {0}",
+    initial="(T)1",
     cheap=False,
     domain=REAL,
 )
@@ -182,6 +202,25 @@ register_operator(
     symbol="@",
     cheap=False,
     domain=REAL * 2,
+)
+
+# -- scans -----------------------------------------------------------------------------------
+
+
+def _sum_of_following(dz: Any, z: Any, x: Any, axis: int) -> Any:
+    backwards = (*(slice(None),) * axis, slice(None, None, -1), ...)
+    return fn.cumsum(dz[backwards], axis)[backwards]
+
+
+register_operator(
+    "cumsum",
+    1,
+    nf.cumsum,
+    (_sum_of_following,),
+    kind="scan",
+    shape=shapes.along_axis,
+    cheap=False,
+    domain=REAL,
 )
 
 # -- indexing --------------------------------------------------------------------------------

@@ -131,6 +131,11 @@ def along_axes(x: Shape, axis: Axis = -1) -> ShapeAndParams:
     return x, {"axis": normalize_axes(axis, len(x))}
 
 
+def along_axis(x: Shape, axis: int = -1) -> ShapeAndParams:
+    """The shape stays; something is carried along one axis."""
+    return x, {"axis": normalize_axis(axis, len(x))}
+
+
 def cross_entropy(x: Shape, t: Shape, axis: Axis = -1, keepdims: bool = True) -> ShapeAndParams:
     """Two operands of one shape, reduced."""
     if x != t:

@@ -4,9 +4,9 @@ A stage works through a *domain*, a shape. At each place it evaluates element-wi
 elements of arrays that exist already, stores some of the results, and may reduce others over one
 set of axes. Element-wise values that several stages need are computed again in each, unless they
 are expensive or compared with what was computed from them; those are stored. Operators that only
-move elements are views of stored values, except that joined parts are stored side by side. Products
-and indexing are no loops: such a step stands between the stages as it is, from stored values to a
-stored value, and executors have a way of their own to do it.
+move elements are views of stored values, except that joined parts are stored side by side.
+Products, indexing and scans are no loops: such a step stands between the stages as it is, from
+stored values to a stored value, and executors have a way of their own to do it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from brainstorm.errors import ValidationError
-from brainstorm.optree.loops import C_TYPES, FLOATING
+from brainstorm.optree.loops import C_TYPES, FLOATING, TOTALS
 from brainstorm.optree.program import Program, Step
 from brainstorm.optree.shapes import Shape
 
@@ -27,7 +27,7 @@ __all__ = ["OPERATIONS", "NotRenderableError", "Root", "Schedule", "Stage", "sch
 #: Operators whose operands are stored into regions of a new array.
 ASSEMBLIES = ("concatenate", "embed")
 #: Kinds of operators that are no loops.
-OPERATIONS = ("product", "indexing")
+OPERATIONS = ("product", "indexing", "scan")
 #: Steps in one loop; compilers take more than linear time.
 MOST_STEPS = 1000
 
@@ -148,7 +148,7 @@ class _Scheduler:
         name, kind = step.operator.name, step.operator.kind
         if kind in OPERATIONS or (kind == "view" and not self.is_inline(step.result)):
             return [x for x in self.operands(step) if self.is_inline(x)]
-        if kind == "reduction" and name != "sum":
+        if kind == "reduction" and name not in TOTALS:
             # The compiler rounds an expression in different ways in different loops, and what is
             # compared with its maximum has to be the same number.
             return [x for x in self.operands(step) if self.is_inline(x) and len(self.users[x]) > 1]

@@ -45,6 +45,8 @@ def test_names_are_in_order_of_appearance() -> None:
          "max(a, axis=(2,), keepdims=True) + logsumexp(a, axis=(0, 1, 2), keepdims=True)"),
         ("clip(a, low=-1, high=2.5)", "minimum(maximum(a, -1), 2.5)"),
         ("a\n    * b", "a * b"),
+        ("a % b // 2", "(a % b) // 2"),
+        ("(a < b) & ~(b > 2) | (a == 0)", "((a < b) & (~(b > 2))) | (a == 0)"),
         ("a * (2 + 3) ** 2 * 1e-3", "(a * 25.0) * 0.001"),
     ],
 )  # fmt: skip
@@ -64,7 +66,7 @@ def test_every_function_can_be_called() -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-FOREIGN = "expected letters, digits, _ . , + - * / @ < > = ! ( and ) only."
+FOREIGN = "expected letters, digits, _ . , + - * / % @ & | ~ < > = ! ( and ) only."
 KINDS = "expected numbers, names, arithmetic, comparisons and calls only."
 OPTION = "expected a number, True, False, None or a tuple of integers."
 REFUSED = [
@@ -82,10 +84,10 @@ REFUSED = [
     ("x and y", f"'x and y': {KINDS}"),
     ("(x, y)", f"'(x, y)': {KINDS}"),
     ("sum(*x)", f"'*x', at character 5 of 'sum(*x)': {KINDS}"),
-    ("not x", "'not x': expected + or - as sign."),
-    ("x // 2", "'x // 2': expected one of + - * / ** @ < <= > >= == !=."),
-    ("x in y", "'x in y': expected one of + - * / ** @ < <= > >= == !=."),
-    ("0 < x < 1", "'0 < x < 1': expected one comparison. Multiply two: (0 < x) * (x < 1)."),
+    ("not x", "'not x': expected +, - or ~ as sign."),
+    ("x << 2", "'x << 2': expected one of + - * / // % ** @ & | < <= > >= == !=."),
+    ("x in y", "'x in y': expected one of + - * / // % ** @ & | < <= > >= == !=."),
+    ("0 < x < 1", "'0 < x < 1': expected one comparison. Join two: (0 < x) & (x < 1)."),
     ("2 * tanh", "'tanh', at character 5 of '2 * tanh': is a function. Call it: tanh(...), or"),
     ("tahn(x)", "'tahn(x)': unknown function 'tahn'. Choices are: abs,"),
     ("tahn(x)", "Did you mean 'tanh' or 'tanh2'?"),

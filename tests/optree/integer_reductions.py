@@ -9,7 +9,7 @@ from brainstorm.optree import Variable
 from brainstorm.optree import functions as fn
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["bool"]
-NAMES = ("sum", "max", "min", "argmax", "argmin", "mean")
+NAMES = ("sum", "prod", "max", "min", "argmax", "argmin", "mean")
 
 
 def extremes(dtype):
@@ -54,7 +54,7 @@ def trees(array, axis):
 def wide(array):
     """Return arrays that hold every reduction exactly, to be computed into."""
     kind = np.uint64 if array.dtype == np.uint64 else np.int64
-    return [kind, array.dtype, array.dtype, np.int64, np.int64, np.float32]
+    return [kind, kind, array.dtype, array.dtype, np.int64, np.int64, np.float32]
 
 
 def expected(array, axis):
@@ -64,7 +64,14 @@ def expected(array, axis):
     shape = [1 if i in axis else n for i, n in enumerate(array.shape)]
     rows = array.transpose(*kept, *axis).reshape(*(array.shape[i] for i in kept), -1)
     total = rows.sum(-1, dtype=wide(array)[0])
-    found = [total, rows.max(-1), rows.min(-1), rows.argmax(-1), rows.argmin(-1)]
+    found = [
+        total,
+        rows.prod(-1, dtype=wide(array)[1]),
+        rows.max(-1),
+        rows.min(-1),
+        rows.argmax(-1),
+        rows.argmin(-1),
+    ]
     return [value.reshape(shape) for value in (*found, total / rows.shape[-1])]
 
 

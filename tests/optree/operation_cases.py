@@ -1,4 +1,4 @@
-"""Trees with products and indexing, which are no loops, among what is: for every executor."""
+"""Trees with products, indexing and scans, which are no loops, among loops: for every executor."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def indexing(axis, rng):
     indices = Variable((2, 3), np.float32, "indices")
     picks = Variable(tuple(2 if i == axis else n for i, n in enumerate(x.shape)), np.int64, "picks")
     size = x.shape[axis]
-    bindings[indices] = rng.integers(0, size, indices.shape).astype(np.float32)
-    bindings[picks] = rng.integers(0, size, picks.shape)
+    bindings[indices] = rng.integers(-size, size, indices.shape).astype(np.float32)
+    bindings[picks] = rng.integers(-size, size, picks.shape)
     taken, gathered = fn.take(x, indices, axis), fn.gather(fn.tanh(x), picks, axis)
     trees = [taken, gathered, *gradients(fn.sum(taken) + fn.sum(gathered * 3.0), [x])]
     return trees, bindings
@@ -62,10 +62,21 @@ def one_hot(rng):
     }
 
 
+def sums_of_what_is_before(axis, rng):
+    """Return sums along an axis among loops, with gradients, and values."""
+    (x,), bindings = variables(rng, (4, 3, 5))
+    tree = fn.cumsum(fn.tanh(x), axis) * 2.0
+    return [tree, fn.cumsum(x[:, ::-1], axis), *gradients(fn.square(tree), [x])], bindings
+
+
 CASES = {
     **{f"product, {name}": lambda rng, name=name: products(name, rng) for name in PRODUCTS},
     "product, of two types": of_integers_and_floats,
     **{f"indexing, axis {axis}": lambda rng, axis=axis: indexing(axis, rng) for axis in range(3)},
+    **{
+        f"sums, axis {axis}": lambda rng, axis=axis: sums_of_what_is_before(axis, rng)
+        for axis in range(3)
+    },
     "one-hot vectors": one_hot,
 }
 

@@ -23,6 +23,8 @@ REFERENCE = {
     "div": lambda x, y: x / y,
     "pow": lambda x, y: np.exp(y * np.log(x)),
     "fmod": lambda x, y: x - np.trunc(x / y) * y,
+    "mod": lambda x, y: x - np.floor(x / y) * y,
+    "floordiv": lambda x, y: np.floor(x / y),
     "maximum": lambda x, y: np.where(x > y, x, y),
     "minimum": lambda x, y: np.where(x < y, x, y),
     "eq": lambda x, y: x == y,
@@ -32,6 +34,10 @@ REFERENCE = {
     "gt": lambda x, y: x > y,
     "ge": lambda x, y: x >= y,
     "finite": lambda x: np.ones_like(x),
+    "isnan": lambda x: np.zeros_like(x),
+    "and": lambda x, y: np.ones_like(x + y),
+    "or": lambda x, y: np.ones_like(x + y),
+    "not": lambda x: np.zeros_like(x),
     "neg": lambda x: 0 - x,
     "abs": lambda x: np.sqrt(x * x),
     "sgn": lambda x: (x > 0) * 1.0 - (x < 0),
@@ -184,18 +190,42 @@ def test_every_operator_can_be_executed_in_c():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", LOWERED)
 def test_what_is_taken_apart_is_right_for_special_numbers_too(name, dtype):
-    values = np.array([*SPECIAL, *np.linspace(-9, 9, 1001)], dtype)
-    x = Variable(values.shape, dtype)
-    tree = OpTreeNode.build(name, x)
-    (found,) = evaluate(linearise(tree), {x: values})
-    reference = {"softplus": lambda x: np.logaddexp(x, 0), "tanh2": lambda x: np.tanh(x * LN2)}
+    arrays = special_operands(OPERATORS[name].arity, dtype)
+    if len(arrays) == 1:
+        arrays = [np.append(arrays[0], np.linspace(-9, 9, 1001)).astype(dtype)]
+    values = arrays[0]
+    xs = [Variable(values.shape, dtype) for _ in arrays]
+    tree = OpTreeNode.build(name, *xs)
+    (found,) = evaluate(linearise(tree), dict(zip(xs, arrays, strict=True)))
+    reference = {
+        "softplus": lambda x: np.logaddexp(x, 0),
+        "tanh2": lambda x: np.tanh(x * LN2),
+        "mod": np.mod,
+        "floordiv": np.floor_divide,
+    }
     with np.errstate(all="ignore"):
-        expected = {**REFERENCE, **reference}[name](values.astype(np.float64))
+        expected = {**REFERENCE, **reference}[name](*(a.astype(np.float64) for a in arrays))
+        expected = expected.astype(dtype)
     tolerance = (4 + 2 * np.fmin(np.abs(values), 9) ** 2) * np.finfo(dtype).eps
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     with np.errstate(invalid="ignore"):
         wrong = np.abs(found - expected) > tolerance * np.abs(expected) + np.finfo(dtype).tiny
+        wrong &= found != expected
     assert not wrong.any(), values[wrong]
+
+
+def test_operators_of_python_are_those_of_the_table():
+    a, b = np.array([-7.5, -7, 0, 7, 7.5]), np.array([2.0, -2, 3, -3, 2.5])
+    x, y = variables([(5,)] * 2)
+    cases = {
+        x % y: a % b, x // y: a // b, x % 3: a % 3, x // -3: a // -3, -7.5 % y: -7.5 % b,
+        7 // y: 7 // b, (x > 0) & (y > 0): (a > 0) & (b > 0), (x > 0) | (y > 0): (a > 0) | (b > 0),
+        ~(x > 0): ~(a > 0), (x > 0) & True: a > 0, False | (x > 0): a > 0,
+    }  # fmt: skip
+    for tree, expected in cases.items():
+        np.testing.assert_array_equal(value(tree, {x: a, y: b}), expected, err_msg=tree.pp())
+    assert ((x % y).pp(), (~x).pp()) == ("x0 % x1", "~x0")
+    assert (fn.mod(-7, 3), fn.floor_divide(-7, 3), fn.floor_divide(1, 0)) == (2, -3, math.inf)
 
 
 def test_relu_has_gradient_zero_at_zero():

@@ -197,10 +197,13 @@ def _at(function, axis=1):
 #: Operators in plain NumPy, which says what becomes of NaN.
 PLAIN = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
-    "fmod": np.fmod, "sin": np.sin, "cos": np.cos, "floor": np.floor,
+    "fmod": np.fmod, "mod": np.mod, "floordiv": np.floor_divide,
+    "sin": np.sin, "cos": np.cos, "floor": np.floor,
     "maximum": np.maximum, "minimum": np.minimum, "eq": np.equal, "ne": np.not_equal,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "finite": np.isfinite, "neg": np.negative, "abs": np.abs, "sgn": np.sign, "rint": np.rint,
+    "finite": np.isfinite, "isnan": np.isnan,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
+    "neg": np.negative, "abs": np.abs, "sgn": np.sign, "rint": np.rint,
     "binarize": lambda x: np.where(x == 0, 1, np.sign(x)), "sqr": np.square, "sqrt": np.sqrt,
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
     "log1p": np.log1p, "safelog": lambda x: np.log(np.maximum(x, np.exp(-50))),
@@ -209,7 +212,8 @@ PLAIN = {
     "erf": lambda x: x, "erfc": lambda x: x,  # not in NumPy; NaN has to stay NaN
     "softplus": lambda x: np.logaddexp(x, 0), "relu": lambda x: np.maximum(x, 0),
     "where": lambda c, x, y: np.where(c, x, y),
-    "sum": _at(np.sum), "max": _at(np.max), "min": _at(np.min),
+    "sum": _at(np.sum), "prod": _at(np.prod), "cumsum": _at(np.cumsum),
+    "max": _at(np.max), "min": _at(np.min),
     "argmax": _at(np.argmax), "argmin": _at(np.argmin),
     "logsumexp": lambda x: np.log(np.exp(x).sum(1)),
     "softmax": lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True),
@@ -227,10 +231,11 @@ PLAIN = {
 OPTIONS = {
     **{
         name: {"axis": 1, "keepdims": False}
-        for name in ("sum", "max", "min", "argmax", "argmin", "logsumexp")
+        for name in ("sum", "prod", "max", "min", "argmax", "argmin", "logsumexp")
     },
     "cross_entropy_with_logits": {"axis": 1, "keepdims": False},
     "softmax": {"axis": 1}, "log_softmax": {"axis": 1}, "concatenate": {"axis": 1},
+    "cumsum": {"axis": 1},
     "reshape": {"shape": 9}, "broadcast": {"shape": (2, 3, 3)},
     "slice": {"start": (0, 1), "step": (2, 1), "length": (2, 2)},
     "take": {"axis": 0}, "gather": {"axis": 1},

@@ -114,7 +114,7 @@ def test_bindings_are_checked():
 
 def test_indices_are_checked():
     x, i = Variable((3, 2)), Variable((2,), np.int64)
-    with pytest.raises(ValidationError, match="expected indices from 0 to 2, got -1 to 3"):
+    with pytest.raises(ValidationError, match="expected indices from -3 to 2, got -1 to 3"):
         evaluate(fn.take(x, i), {x: np.zeros((3, 2)), i: np.array([-1, 3])})
 
 

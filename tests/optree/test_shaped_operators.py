@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from brainstorm.errors import ValidationError
 from brainstorm.optree import (
     OPERATORS,
     Variable,
@@ -40,6 +41,7 @@ def flat_index(function):
 
 REDUCTIONS = {
     "sum": lambda x, axis, keepdims: np.sum(x, normal(axis, x), keepdims=keepdims),
+    "prod": lambda x, axis, keepdims: np.prod(x, normal(axis, x), keepdims=keepdims),
     "max": lambda x, axis, keepdims: np.max(x, normal(axis, x), keepdims=keepdims),
     "min": lambda x, axis, keepdims: np.min(x, normal(axis, x), keepdims=keepdims),
     "argmax": flat_index(np.argmax),
@@ -108,6 +110,28 @@ def test_sum_over_nothing_and_mean_over_nothing():
     empty = {x: np.empty((2, 0))}
     np.testing.assert_array_equal(value(fn.sum(x, axis=1), empty), [[0], [0]])
     assert np.isnan(value(fn.mean(x, axis=1), empty)).all()
+
+
+def test_the_gradient_of_a_product_is_that_of_the_others_at_zeros_too():
+    (x,) = variables([(4, 3)])
+    array = np.array([[2.0, 3, 4], [0, 3, 4], [2, 0, 0], [1, -1, 0]])
+    (gradient,) = gradients(fn.prod(x, 1), [x])
+    expected = [[12, 8, 6], [12, 0, 0], [0, 0, 0], [0, 0, -1]]
+    np.testing.assert_array_equal(value(gradient, {x: array}), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
+def test_sums_of_what_is_before(dtype):
+    x = Variable((3, 4, 5), dtype)
+    array = random_array(np.random.RandomState(0), x.shape, (-100, 100), dtype)
+    for axis in (0, 1, -1):
+        tree = fn.cumsum(x, axis)
+        expected = np.cumsum(array, axis, np.float64)
+        np.testing.assert_allclose(value(tree, {x: array}), expected, rtol=1e-6)
+        if dtype == np.float64:
+            check_gradients(fn.square(tree), {x: array}, rtol=1e-4)
+    with pytest.raises(ValidationError, match="expected one axis, got axis=\\(0, 1\\)"):
+        fn.cumsum(x, (0, 1))
 
 
 def softmax(x, axis):
@@ -197,8 +221,8 @@ def test_take_put_gather_scatter_and_onehot():
         places = Variable((2, 2, 3), index_type)
         bindings = {
             x: array,
-            rows: np.array([[0, 4, 4, 4], [1, 0, 0, 2]]),
-            places: rnd.randint(0, 5, (2, 2, 3)),
+            rows: np.array([[0, 4, -1, 4], [1, 0, -5, 2]]),
+            places: rnd.randint(-5, 5, (2, 2, 3)),
         }
         taken, gathered = fn.take(x, rows, axis=1), fn.gather(x, places, axis=-2)
         assert taken.shape == (2, 2, 4, 3)
@@ -211,6 +235,8 @@ def test_take_put_gather_scatter_and_onehot():
             (gradient,) = gradients(fn.square(tree), [x])  # repeated indices add up
             check_gradients(gradient, bindings, [x])
     labels = Variable((1, 3), np.int32)
+    with pytest.raises(ValidationError, match="expected indices from 0 to 3, got -1 to 2"):
+        value(fn.onehot(labels, axis=0, size=4), {labels: np.array([[-1, 2, 0]])})
     hot = fn.onehot(labels, axis=0, size=4)
     assert hot.dtype == np.float32
     np.testing.assert_array_equal(
@@ -267,13 +293,14 @@ def test_slice_of_everything_is_the_same_tree():
 
 def test_every_shaped_operator_is_tested_here():
     rest = {name for name, row in OPERATORS.items() if not row.is_elementwise}
-    reductions = {"sum", "max", "min", "argmax", "argmin"}
+    reductions = {"sum", "prod", "max", "min", "argmax", "argmin"}
     composites = {"logsumexp", "softmax", "log_softmax", "cross_entropy_with_logits"}
     moves = {"take", "put", "gather", "scatter", "onehot", "transpose", "reshape", "broadcast"}
     assert rest == {
         *reductions,
         *composites,
         *moves,
+        "cumsum",
         "dot",
         "slice",
         "embed",

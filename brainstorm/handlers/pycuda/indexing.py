@@ -1,10 +1,11 @@
-"""Products and indexing in op-trees: arguments to launches.
+"""Products, indexing and scans in op-trees: arguments to launches.
 
 A function builds the operator of its name.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,12 +15,17 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.builders import add_picked
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.optree import Step, formula
+from brainstorm.optree import Formula, Step, formula
 from brainstorm.optree import functions as fn
 
 __all__ = ["build_step"]
 
 _classes = formula(lambda indices, classes: fn.equal(indices, classes))
+
+
+@functools.lru_cache(maxsize=256)
+def _from_the_front(size: int) -> Formula:
+    return formula(lambda indices: fn.where(indices < 0, indices + float(size), indices))
 
 
 def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
@@ -53,19 +59,19 @@ def _sizes(shape: tuple[int, ...], axis: int, count: int = 1) -> tuple[int, int]
     return math.prod(shape[:axis]), math.prod(shape[axis + count :])
 
 
-def _as_indices(build: Building, indices: DeviceArray) -> DeviceArray:
-    if indices.dtype == np.float32:
-        return build.dense(indices)
-    converted = build.temporary(indices.shape)
-    build.copy(indices, converted)
-    return converted
+def _as_indices(build: Building, indices: DeviceArray, size: int = 0) -> DeviceArray:
+    """Return indices as kernels take them, as floats; those below 0 count from a size."""
+    found = build.temporary(indices.shape)
+    build.program(_from_the_front(size), [indices], [found])
+    return found
 
 
 def _take(build: Building, x: Any, indices: Any, out: Any, axis: int, each: int = 0) -> None:
     inner = _sizes(x.shape, axis)[1]
     picks = out.shape[axis] if each else indices.size
     sizes = (out.size, x.shape[axis], picks, inner, each)
-    build.kernel("take_rows", out.size, build.dense(x), _as_indices(build, indices), out, *sizes)
+    places = _as_indices(build, indices, x.shape[axis])
+    build.kernel("take_rows", out.size, build.dense(x), places, out, *sizes)
 
 
 def _gather(build: Building, x: Any, indices: Any, out: Any, axis: int) -> None:
@@ -75,14 +81,14 @@ def _gather(build: Building, x: Any, indices: Any, out: Any, axis: int) -> None:
 def _put(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
     inner = _sizes(values.shape, axis, indices.ndim)[1]
     build.clear(out)
-    add_picked(build, build.dense(values), _as_indices(build, indices), out, size, inner)
+    add_picked(build, build.dense(values), _as_indices(build, indices, size), out, size, inner)
 
 
 def _scatter(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
     outer, inner = _sizes(values.shape, axis)
     build.clear(out)
     sizes = (outer * inner, size, values.shape[axis], inner)
-    picked = _as_indices(build, indices)
+    picked = _as_indices(build, indices, size)
     build.kernel("scatter_each", outer * inner, build.dense(values), picked, out, *sizes)
 
 
@@ -92,8 +98,15 @@ def _onehot(build: Building, indices: Any, out: Any, axis: int, size: int) -> No
     build.program(_classes, [_as_indices(build, indices), classes], [out])
 
 
+def _cumsum(build: Building, x: Any, out: Any, axis: int) -> None:
+    outer, inner = _sizes(x.shape, axis)
+    sizes = (outer * inner, x.shape[axis], inner)
+    build.kernel("add_along", outer * inner, build.dense(x), out, *sizes)
+
+
 _STEPS: dict[str, Any] = {
     "dot": _dot,
+    "cumsum": _cumsum,
     "take": _take,
     "gather": _gather,
     "put": _put,

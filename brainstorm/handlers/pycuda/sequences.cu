@@ -37,6 +37,20 @@ extern "C" __global__ void scatter_each(const float *values, const float *v, flo
     }
 }
 
+// out (outer, length, inner) = the sums of each element of x and those before it, in double.
+extern "C" __global__ void add_along(const float *x, float *out, int columns, int length, int inner)
+{
+    EACH(i, columns)
+    {
+        const size_t first = (size_t)(i / inner) * length * inner + i % inner;
+        double total = 0;
+        for (int k = 0; k < length; k++) {
+            total += x[first + (size_t)k * inner];
+            out[first + (size_t)k * inner] = (float)total;
+        }
+    }
+}
+
 // For each index the next equal one, or -1; -3 - that one for indices with an equal one before them.
 extern "C" __global__ void chain_rows(const float *v, int *next, int count)
 {
