@@ -271,8 +271,12 @@ def test_backends_from_handlers():
 @pytest.mark.parametrize("name", ["gpu", "nervanagpu"])
 def test_the_backend_of_a_gpu(name, monkeypatch):
     handler = NumpyHandler(np.float32)
-    monkeypatch.setattr("brainstorm.backend.PyCudaHandler", lambda: handler)
-    assert gen_backend(name).handler is handler
+    devices = []
+    monkeypatch.setattr(
+        "brainstorm.backend.PyCudaHandler", lambda device: devices.append(device) or handler
+    )
+    assert gen_backend(name).handler is gen_backend(name, device_id=2).handler is handler
+    assert devices == [0, 2]
 
 
 def test_on_a_checking_handler():
@@ -414,8 +418,10 @@ def test_errors_of_tensors(be):
         ValidationError, match=r"tensor x of shape \(2, 3\): expected an index from -2 to"
     ):
         x[2]
-    with pytest.raises(ValidationError, match="as index, got list. Use take or gather"):
-        x[[0, 1]]
+    with pytest.raises(ValidationError, match="index of what is assigned to, got an array. Write"):
+        x[[0, 1]] = 5
+    with pytest.raises(ValidationError, match="as index, got str. Several indices are an array"):
+        x["a"]
     with pytest.raises(ValidationError, match=r"reshaping to \(6,\) would copy"):
         x.T.reshape(6)
     with pytest.raises(ValidationError, match="expected a shape of 6 elements, got 5"):

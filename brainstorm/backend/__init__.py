@@ -18,34 +18,60 @@ from typing import Any
 import numpy as np
 
 from brainstorm.backend.autodiff import Autodiff
-from brainstorm.backend.tensors import Backend, Tensor
+from brainstorm.backend.backend import Backend
+from brainstorm.backend.neon import NeonBackend
+from brainstorm.backend.tensors import Tensor
 from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler, PyCudaHandler, get_default_handler
 from brainstorm.optree import OpTreeNode
 
 __all__ = ["Autodiff", "Backend", "OpTreeNode", "Tensor", "gen_backend"]
 
+#: Whose rules hold where neon's are others than NumPy's.
+BACKENDS = {None: Backend, "neon": NeonBackend}
+
 
 def gen_backend(
-    backend: str | Handler = "cpu", datatype: Any = np.float32, rng_seed: int | None = None
+    backend: str | Handler = "cpu",
+    datatype: Any = np.float32,
+    rng_seed: int | None = None,
+    batch_size: int = 0,
+    compat: str | None = None,
+    stochastic_round: bool = False,
+    device_id: int = 0,
 ) -> Backend:
     """Return a backend.
 
     Args:
-        backend: ``'cpu'`` (the default handler), ``'gpu'`` (a `PyCudaHandler`; neon's old name
-            ``'nervanagpu'`` is understood), or a handler.
+        backend: ``'cpu'`` (the default handler), ``'gpu'`` (a `PyCudaHandler`), or a handler;
+            neon's names ``'mkl'`` and ``'nervanagpu'`` are understood.
         datatype: Type of new tensors: float32 or float64.
         rng_seed: Seeds the backend's random numbers.
+        batch_size: `Backend.bsz`, for `Backend.iobuf`.
+        compat: ``'neon'``: neon's rules for shapes, types and axes; see `NeonBackend`.
+        stochastic_round: As neon has it; there is none here.
+        device_id: Which GPU.
 
     Raises:
         MissingDependencyError: PyCUDA is not installed.
         DeviceError: There is no GPU that can be used.
-        ValidationError: If the backend or the type is unknown.
+        ValidationError: If the backend, the type or `compat` is unknown, or `stochastic_round` set.
     """
+    if compat not in BACKENDS:
+        raise ValidationError(unknown("compat", str(compat), ("neon", "None")))
+    if stochastic_round:
+        raise ValidationError(
+            "gen_backend(stochastic_round): expected False, got "
+            f"{stochastic_round!r}. Numbers are rounded to the nearest."
+        )
+    return BACKENDS[compat](_handler_of(backend, device_id), datatype, rng_seed, batch_size)
+
+
+def _handler_of(backend: str | Handler, device: int) -> Handler:
     if isinstance(backend, Handler):
-        return Backend(backend, datatype, rng_seed)
+        return backend
     if backend in ("gpu", "nervanagpu"):
-        return Backend(PyCudaHandler(), datatype, rng_seed)
-    if backend != "cpu":
+        return PyCudaHandler(device=device)
+    if backend not in ("cpu", "mkl"):
         raise ValidationError(unknown("backend", str(backend), ("cpu", "gpu", "a handler")))
-    return Backend(get_default_handler(), datatype, rng_seed)
+    return get_default_handler()

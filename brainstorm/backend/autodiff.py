@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.backend.tensors import Backend, Tensor
+from brainstorm.backend.backend import Backend
+from brainstorm.backend.tensors import Tensor
 from brainstorm.errors import ValidationError
 from brainstorm.optree import (
     Expression,
@@ -47,7 +48,10 @@ class Autodiff:
         self._last: tuple[tuple[Any, ...], Program] | None = None
 
     def get_grad_op_tree(self, tensors: Sequence[Tensor]) -> list[Any]:
-        """Return the trees of the gradients; zeros for tensors that do not occur."""
+        """Return the trees of the gradients; zeros for tensors that do not occur.
+
+        They know the backend that computes them, also where no tensor is left in them.
+        """
         shared = self._shared_roots(tensors)
         pairs = [(x, x.on_root(shared[x.root.identity])) for x in self._leaves
                  if isinstance(x, Tensor) and x.root.identity in shared]  # fmt: skip
@@ -55,10 +59,17 @@ class Autodiff:
         roots = [shared.get(t.root.identity) for t in tensors]
         wanted = [t if root is None else root for t, root in zip(tensors, roots, strict=True)]
         found = gradients(tree, wanted, self.next_error)
-        return [
+        trees = [
             g if root is None else t.on_root(g)
             for t, root, g in zip(tensors, roots, found, strict=True)
         ]
+        for tree in trees:
+            tree.__dict__["backend"] = self.be
+        return trees
+
+    def cleanup(self) -> None:
+        """Forget what is kept for the next call with the same tensors."""
+        self._last = None
 
     def _shared_roots(self, tensors: Sequence[Tensor]) -> dict[Any, Tensor]:
         """Return the tensors of which some views overlap, by identity."""

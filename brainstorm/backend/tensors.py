@@ -1,24 +1,26 @@
-"""Tensors, and the backend that makes them and computes op-trees on them."""
+"""Tensors: arrays of a handler that are leaves of op-trees, and compute when they are assigned."""
 
 from __future__ import annotations
 
 import functools
 import numbers
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from brainstorm.backend.shapeless import Shapeless
 from brainstorm.errors import ValidationError
-from brainstorm.handlers import Handler
 from brainstorm.optree import Expression, Formula, OpTreeNode, Program, Variable, View, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.optree.nodes import compute_into, slice_of
-from brainstorm.optree.shapes import Shape, normalize_index, normalize_shape
-from brainstorm.randomness import RandomState
+from brainstorm.optree.nodes import arrays_in, parts_of, slice_of
+from brainstorm.optree.shapes import Shape, normalize_index
 from brainstorm.utils import Array
 
-__all__ = ["Backend", "RandomTensor", "Tensor"]
+if TYPE_CHECKING:
+    from brainstorm.backend.backend import Backend
+
+__all__ = ["RandomTensor", "Tensor"]
 
 
 def _inner(array: Array) -> Any:
@@ -88,16 +90,18 @@ class Tensor(Variable):
     def _view(self, make: Callable[[Any], Any], path: Callable[[Any], Any]) -> Tensor:
         inner = _inner(self.array)
         array = make(inner) if inner is self.array else type(self.array)(make(inner))
-        return Tensor(self.backend, array, self._name, self, path)
+        return self.backend.tensor_type(self.backend, array, self._name, self, path)
 
     # -- views -------------------------------------------------------------------------------
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Any) -> Any:
+        parts = parts_of(index)
+        if arrays_in(parts):
+            return slice_of(self, parts)
         try:
-            normalize_index(index, self.shape)
+            normalize_index(parts, self.shape)
         except ValidationError as error:
             raise ValidationError(f"tensor {self!r} of shape {self.shape}: {error}.") from None
-        parts = index if isinstance(index, tuple) else (index,)
         key = parts if any(part is Ellipsis for part in parts) else (*parts, ...)
         return self._view(lambda array: array[key], lambda x: slice_of(x, parts))
 
@@ -117,16 +121,13 @@ class Tensor(Variable):
             )
         return self._view(lambda array: array.reshape(wanted), lambda x: fn.reshape(x, wanted))
 
-    def transpose(self, *axes: Any) -> Tensor:
-        """Return a view with the axes in another order; by default reversed."""
-        given = axes[0] if len(axes) == 1 else axes or None
-        order = fn.transpose(self, given).params["axes"]
+    def transpose(self, *axes: Any, out: Tensor | None = None) -> Tensor:
+        """Return a view with the axes in another order, or compute it; see `Expression`."""
+        tree = super().transpose(*axes, out=out)
+        if not isinstance(tree, OpTreeNode):
+            return cast("Tensor", tree)
+        order = tree.params["axes"]
         return self._view(lambda array: array.transpose(order), lambda x: fn.transpose(x, order))
-
-    @property
-    def T(self) -> Tensor:  # noqa: N802
-        """The view with the axes reversed."""
-        return self.transpose()
 
     # -- content -----------------------------------------------------------------------------
 
@@ -164,7 +165,13 @@ class Tensor(Variable):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         whole = index is Ellipsis or (isinstance(index, slice) and index == slice(None))
-        (self if whole else self[index]).assign(value)
+        target = self if whole else self[index]
+        if not isinstance(target, Tensor):
+            raise ValidationError(
+                f"tensor {self!r}: expected int, slice, None or '...' as index of what is assigned "
+                "to, got an array. Write x[:] = be.where(mask, value, x)."
+            )
+        target.assign(value)
 
     def refresh(self) -> None:
         """Make the content new before a tree with this leaf is executed; see `RandomTensor`."""
@@ -195,9 +202,13 @@ class Tensor(Variable):
     def assign(self, tree: Any) -> Tensor:
         """Compute and write an op-tree, tensor, number or array that broadcasts to this shape.
 
+        What has no shape of its own (`be.rand()`, `be.onehot(indices, axis)`) gets this one.
+
         Raises:
             ValidationError: If it does not, or the tree contains variables without memory.
         """
+        if isinstance(tree, Shapeless):
+            tree = tree.of(self.shape)
         if isinstance(tree, Expression):
             program = self._program_of(tree)
             leaves: Any = program.inputs if isinstance(tree, OpTreeNode) else (tree,)
@@ -220,18 +231,28 @@ class Tensor(Variable):
 
 
 class RandomTensor(Tensor):
-    """Random numbers, uniform in [0, 1): new ones whenever a tree with this leaf is assigned.
+    """Random numbers: new ones whenever a tree with this leaf is assigned.
 
     Wherever it occurs in a tree it stands for the same numbers. `Autodiff` does not draw: its
     gradients are those at the numbers of the last assignment, and none goes through this leaf.
+
+    Args:
+        backend: The backend that computes, and has the generator.
+        array: Array of the backend's handler.
+        name: Used in text.
+        draw: From a shape to random numbers.
     """
+
+    def __init__(
+        self, backend: Backend, array: Array, name: str | None, draw: Callable[[Shape], np.ndarray]
+    ) -> None:
+        super().__init__(backend, array, name)
+        self._draw = draw
+        self.refresh()
 
     def refresh(self) -> None:
         """Draw from the random numbers of the backend."""
-        uniform = self.backend.rnd.random_sample(self.size).reshape(self.shape)
-        if self.dtype == np.float32:  # rounding could give 1
-            uniform = np.floor(uniform * 2.0**24) * 2.0**-24
-        self.set(uniform)
+        self.set(self._draw(self.shape))
 
 
 def _broadcast(tree: Expression, shape: Shape) -> Any:
@@ -241,133 +262,3 @@ def _broadcast(tree: Expression, shape: Shape) -> Any:
 @functools.lru_cache(maxsize=256)
 def _copied_to(shape: Shape) -> Formula:
     return Formula(lambda x: _broadcast(x, shape))
-
-
-class Backend:
-    """Makes tensors and op-trees, and computes them on a handler.
-
-    Every function of `brainstorm.optree.functions` is a method, and takes a tensor `out` into which
-    to compute at once.
-
-    Args:
-        handler: Where arrays live.
-        dtype: Type of new tensors: float32 or float64.
-        seed: Seeds `rand`.
-    """
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Functions that build op-trees."""
-
-    def __init__(self, handler: Handler, dtype: Any = np.float32, seed: int | None = None) -> None:
-        self.handler = handler
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise ValidationError(
-                f"gen_backend(datatype): expected float32 or float64, got {self.dtype.name}."
-            )
-        self.rnd = RandomState(seed)
-
-    def _new(self, values: Any, dtype: Any, name: str | None) -> Tensor:
-        values = np.asarray(values, self.dtype if dtype is None else dtype)
-        return Tensor(self, self.handler.create_from_numpy(values), name)
-
-    # -- tensors -----------------------------------------------------------------------------
-
-    def array(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return a new tensor with the values of a list, NumPy array or number.
-
-        Without `dtype` it has the type of the backend, but an array of integers keeps its own.
-        """
-        if dtype is None and isinstance(ary, (np.ndarray, np.generic)) and ary.dtype.kind in "iu":
-            dtype = ary.dtype
-        return self._new(ary, dtype, name)
-
-    def zeros(self, shape: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return a new tensor of zeros."""
-        return self._new(np.zeros(normalize_shape(shape)), dtype, name)
-
-    def ones(self, shape: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return a new tensor of ones."""
-        return self._new(np.ones(normalize_shape(shape)), dtype, name)
-
-    def empty(self, shape: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return a new tensor; do not rely on its content."""
-        return self.zeros(shape, dtype, name)
-
-    def zeros_like(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return zeros of the shape of a tensor, tree or array, and of a tensor's type."""
-        return self.zeros(ary.shape, _type_like(ary, dtype), name)
-
-    def ones_like(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return ones of the shape of a tensor, tree or array, and of a tensor's type."""
-        return self.ones(ary.shape, _type_like(ary, dtype), name)
-
-    def empty_like(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-        """Return a tensor of the shape of a tensor, tree or array, and of a tensor's type."""
-        return self.empty(ary.shape, _type_like(ary, dtype), name)
-
-    def rand(self, shape: Any, dtype: Any = None, name: str | None = None) -> RandomTensor:
-        """Return a leaf of random numbers, uniform in [0, 1).
-
-        They are drawn now, and again whenever a tree with this leaf is assigned:
-        ``y[:] = x * (be.rand(x.shape) < 0.5)`` is another half of x each time.
-        """
-        array = self.empty(shape, dtype).array
-        leaf = RandomTensor(self, array, name)
-        leaf.refresh()
-        return leaf
-
-    # -- execution ---------------------------------------------------------------------------
-
-    def run(
-        self,
-        program: Program,
-        outputs: Sequence[Tensor],
-        accumulate: Iterable[bool] = (),
-        inputs: Sequence[Variable] | None = None,
-    ) -> None:
-        """Run a program on tensors.
-
-        Args:
-            program: From `brainstorm.optree.linearise`.
-            outputs: One tensor per output, of its shape.
-            accumulate: Per output whether to add to it; by default none.
-            inputs: One tensor per input, of its shape and type; by default these themselves.
-
-        Raises:
-            ValidationError: If an input is no tensor, or one of another handler.
-        """
-        inputs = program.inputs if inputs is None else inputs
-        for variable in inputs:
-            if not isinstance(variable, Tensor):
-                raise ValidationError(
-                    f"op-tree: expected tensors as variables, got {variable!r} of shape "
-                    f"{variable.shape}, which has no memory. Make it with be.array or be.empty."
-                )
-            if variable.backend.handler.array_type is not self.handler.array_type:
-                raise ValidationError(
-                    f"op-tree: expected tensors of {type(self.handler).__name__}, got {variable!r} "
-                    f"of {type(variable.backend.handler).__name__}. Copy it: be.array(x.get())."
-                )
-        adding = tuple(accumulate) or (False,) * len(outputs)
-        arrays = [v.array for v in inputs]  # type: ignore[attr-defined]
-        self.handler.run_program(program, arrays, [t.array for t in outputs], adding)
-
-
-def _type_like(ary: Any, dtype: Any) -> Any:
-    return ary.dtype if dtype is None and isinstance(ary, Expression) else dtype
-
-
-def _method(function: Callable[..., Any]) -> Any:
-    @functools.wraps(function)
-    def build(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
-        tree = function(*args, **kwargs)
-        return tree if out is None else compute_into(out, tree)
-
-    return staticmethod(build)
-
-
-for _name in fn.__all__:
-    setattr(Backend, _name, _method(getattr(fn, _name)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from brainstorm.errors import ValidationError
 
-__all__ = ["key_of", "listed", "postorder", "rewrite", "substitute"]
+__all__ = ["key_of", "listed", "postfix", "postorder", "rewrite", "substitute"]
 
 
 def listed(given: Any) -> list[Any]:
@@ -43,6 +43,18 @@ def postorder(roots: Iterable[Any]) -> list[Any]:
             order.append(node)
             stack.pop()
     return order
+
+
+def postfix(root: Any, found: list[Any]) -> list[Any]:
+    """Add a tree to a list as neon does: operands, shared ones again, and then the op dict."""
+    pending = [root]
+    while pending:
+        x = pending.pop()
+        if hasattr(x, "op"):
+            pending += [x[0], *reversed(x.operands)]
+        else:
+            found.append(x)
+    return found
 
 
 def _is_number(x: Any) -> bool:

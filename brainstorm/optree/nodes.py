@@ -14,14 +14,13 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast, overload
 
 import numpy as np
 
 from brainstorm.errors import ValidationError
 from brainstorm.optree import text
-from brainstorm.optree.graph import key_of, postorder
+from brainstorm.optree.graph import key_of, postfix, postorder
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape, normalize_index, normalize_shape
 
@@ -98,10 +97,23 @@ class Expression:
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("an op-tree holds no values: evaluate it to get an array")
 
+    def transpose(self, *axes: Any, out: Any = None) -> Any:
+        """Return the tree with its axes in another order, by default reversed.
+
+        Args:
+            *axes: The order, as integers or one tuple.
+            out: Tensor into which it is computed at once; it may also stand last among `axes`.
+        """
+        if axes and isinstance(axes[-1], Variable):
+            *axes, out = axes  # type: ignore[assignment]
+        order = axes[0] if len(axes) == 1 else axes or None
+        tree = build("transpose", (self,), {"axes": order})
+        return tree if out is None else compute_into(out, tree)
+
     @property
     def T(self) -> Any:  # noqa: N802
         """The tree with its axes reversed."""
-        return build("transpose", (self,))
+        return self.transpose()
 
     @property
     def ndim(self) -> int:
@@ -113,9 +125,14 @@ class Expression:
         """The number of elements."""
         return math.prod(self.shape)
 
-    def traverse(self) -> list[Any]:
-        """Return every node below and this one, each once, operands before their users."""
-        return postorder([self])
+    def traverse(self, stack: list[Any] | None = None) -> list[Any]:
+        """Return every node below and this one, each once, operands before their users.
+
+        Args:
+            stack: As neon has it: a list, to which operands and op dicts are added in postfix
+                order, and which is returned.
+        """
+        return postorder([self]) if stack is None else postfix(self, stack)
 
     def key(self) -> tuple[Hashable, ...]:
         """Return what identifies the computation: equal for trees equal in structure and leaves."""
@@ -228,9 +245,9 @@ def _shape_of(x: Operand) -> Shape:
 class OpTreeNode(Expression, tuple):
     """A tuple ``(op dict, left, right)``: an operator, its options and its operands.
 
-    ``node[0]`` is the op dict (``'shape'``, ``'op'`` and the options, read-only), ``node[1]`` and
-    ``node[2]`` are the operands; an absent one is None, further ones follow. Any other index
-    than a plain integer builds a slice: ``node[0, :]``, ``node[..., 1:]``.
+    ``node[0]`` is the op dict (``'shape'``, ``'op'`` and the options; to change it changes nothing
+    else), ``node[1]`` and ``node[2]`` are the operands; an absent one is None, further ones follow.
+    Any other index than a plain integer builds a slice: ``node[0, :]``, ``node[..., 1:]``.
 
     The constructor checks nothing; `build` does.
 
@@ -274,7 +291,7 @@ class OpTreeNode(Expression, tuple):
 
     def astensor(self) -> Any:
         """Compute the tree into a new tensor, of the backend of the tensors in it."""
-        backend = next((x.backend for x in postorder([self]) if hasattr(x, "backend")), None)
+        backend = backend_of(self)
         if backend is None:
             raise ValidationError(f"op-tree: expected tensors in {self!r}. Evaluate the tree.")
         return backend.empty(self.shape, self.dtype).assign(self)
@@ -313,6 +330,14 @@ class OpTreeNode(Expression, tuple):
     def __repr__(self) -> str:
         return text.as_tuples(self, text.SHORT)
 
+    def execute(self) -> Any:
+        """Execute an assignment, and return what was assigned to."""
+        if self.op != "assign":
+            raise ValidationError(
+                f"op-tree: expected an assignment to execute, got {self!r}. Write out[:] = tree."
+            )
+        return compute_into(*self.operands)
+
     def own_key(self) -> tuple[Hashable, ...]:
         """Return what tells the node from others with the same operands."""
         return self.op, self.shape, self.dtype, tuple(self.params.items())
@@ -325,7 +350,7 @@ class OpTreeNode(Expression, tuple):
 def _new_node(
     op: str, shape: Shape, params: Params, operands: tuple[Any, ...], dtype: Any
 ) -> OpTreeNode:
-    op_dict = MappingProxyType({"shape": shape, "op": op, **params})
+    op_dict = {"shape": shape, "op": op, **params}
     padded = operands if len(operands) > 1 else (*operands, None, None)[:2]
     node = tuple.__new__(OpTreeNode, (op_dict, *padded))
     node.__dict__.update(op=op, shape=shape, params=params, operands=operands, dtype=dtype)
@@ -425,12 +450,74 @@ def compute_into(target: Any, tree: Operand) -> Any:
 
 
 def slice_of(x: Expression, index: Any) -> Any:
-    """Build ``x[index]`` from a slice and, for axes that come or go, a reshape."""
+    """Build ``x[index]`` from a slice and, for axes that come or go, a reshape.
+
+    One index may be an array of integers, or a tree or variable of them; then it is a `take`.
+    """
+    parts = parts_of(index)
+    if arrays := arrays_in(parts):
+        return _picked(x, parts, arrays[0])
     try:
-        options, shape = normalize_index(index, x.shape)
+        options, shape = normalize_index(parts, x.shape)
     except ValidationError as error:
         raise ValidationError(f"op-tree: index into {_described(x)}: {error}.") from None
     part: Expression = x
     if options["length"] != x.shape or any(step != 1 for step in options["step"]):
         part = build("slice", (x,), options)
     return part if part.shape == shape else build("reshape", (part,), {"shape": shape})
+
+
+def parts_of(index: Any) -> tuple[Any, ...]:
+    """Return what stands between ``[ ]``, one after the other; a node is one, although a tuple."""
+    is_one = isinstance(index, Expression) or not isinstance(index, tuple)
+    return (index,) if is_one else index
+
+
+def arrays_in(parts: tuple[Any, ...]) -> list[int]:
+    """Return which parts of an index are arrays, lists, trees or variables."""
+    return [
+        i
+        for i, part in enumerate(parts)
+        if isinstance(part, (Expression, list)) or (isinstance(part, np.ndarray) and part.ndim)
+    ]
+
+
+def _picked(x: Expression, parts: tuple[Any, ...], at: int) -> Any:
+    others = (*parts[:at], *parts[at + 1 :])
+    if not all(part is None or part is Ellipsis or isinstance(part, slice) for part in others):
+        raise ValidationError(
+            f"op-tree: index into {_described(x)}: expected slices, None and '...' beside an array "
+            "of indices. Index twice, x[0][indices]; for one element per row use gather."
+        )
+    indices = _indices(x, parts[at])
+    axis = at - len(parts) if Ellipsis in parts[:at] else at
+    return build("take", (slice_of(x, (*parts[:at], slice(None), *parts[at + 1 :])), indices),
+                 {"axis": axis})  # fmt: skip
+
+
+def _indices(x: Expression, given: Any) -> Expression:
+    """Return an index as an expression; what is an array lies where a tensor of the tree lies."""
+    found = given if isinstance(given, Expression) else np.asarray(given)
+    is_mask = found.dtype.kind == "b" or (
+        isinstance(found, OpTreeNode) and get_operator(found.op).kind == "comparison"
+    )
+    if is_mask or (isinstance(found, np.ndarray) and found.dtype.kind not in "iu"):
+        got = "a mask" if is_mask else f"an array of {found.dtype}"
+        raise ValidationError(
+            f"op-tree: index into {_described(x)}: expected integers, got {got}. The shape of a "
+            "tree cannot depend on values: choose by where(mask, x, 0)."
+        )
+    if isinstance(found, Expression):
+        return found
+    backend = backend_of(x)
+    if backend is None:
+        raise ValidationError(
+            f"op-tree: index into {_described(x)}: expected indices as a variable or tree, got an "
+            "array, and there are no tensors in the tree. Put the indices into a variable."
+        )
+    return cast("Variable", backend.tensor(found))
+
+
+def backend_of(tree: Expression) -> Any:
+    """Return what the tensors of a tree were made by; None if there are none in it."""
+    return next((x.backend for x in postorder([tree]) if hasattr(x, "backend")), None)

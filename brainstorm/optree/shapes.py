@@ -304,7 +304,7 @@ def normalize_index(index: Any, shape: Shape) -> tuple[dict[str, Shape], Shape]:
         else:
             raise ValidationError(
                 f"expected int, slice, None or '...' as index, got {type(part).__name__}. "
-                "Use take or gather for several indices"
+                "Several indices are an array of integers"
             )
     options = {"start": tuple(start), "step": tuple(step), "length": tuple(length)}
     return options, tuple(result)

@@ -245,6 +245,23 @@ def test_take_put_gather_scatter_and_onehot():
     assert not value(gradients(hot, [labels])[0], {}).any()
 
 
+def test_an_index_may_be_an_array_of_indices():
+    rnd = np.random.RandomState(0)
+    x, i = Variable((2, 5, 3), np.float64, "x"), Variable((2, 2), np.int64, "i")
+    a, n = random_array(rnd, x.shape), np.array([[-1, 0], [1, -2]])
+    bindings = {x: a, i: n}
+    cases = {
+        x[i]: a[n], x[:, i]: a[:, n], x[..., i]: a[..., n], x[..., i, :]: a[..., n, :],
+        x[None, :, ::-1, i]: a[None, :, ::-1][..., n],
+        x[:, i, None, 1:]: a[:, n][..., None, 1:], (x * 2)[:, i]: 2 * a[:, n],
+        x[:, fn.argmax(x, 1, keepdims=False)]: a[:, a.argmax(1)],
+    }  # fmt: skip
+    for tree, expected in cases.items():
+        assert tree.shape == expected.shape, tree
+        np.testing.assert_array_equal(value(tree, bindings), expected)
+    check_gradients(fn.square(x[:, i]), bindings, [x])
+
+
 def test_cross_entropy_with_indices():
     rnd = np.random.RandomState(0)
     x, t = Variable((4, 3), np.float64), Variable((4, 1), np.int64)

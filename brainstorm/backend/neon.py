@@ -1,0 +1,128 @@
+"""neon's rules, where they differ from NumPy's: what ``gen_backend(compat='neon')`` gives.
+
+    x = be.array(np.arange(6).reshape(2, 3))   # float32: integers become the working type
+    x[:, 0].shape, x[1, 2].shape               # (2, 1), (1, 1)
+    be.array([1, 2, 3]).shape                  # (3, 1)
+    be.argmax(x).shape                         # (2, 1): axis=1
+
+New code needs none of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from brainstorm.backend.backend import Backend
+from brainstorm.backend.shapeless import Shapeless
+from brainstorm.backend.tensors import Tensor
+from brainstorm.optree import Expression
+from brainstorm.optree import functions as fn
+from brainstorm.optree.nodes import compute_into, parts_of
+from brainstorm.optree.shapes import Shape
+
+__all__ = ["NeonBackend", "NeonTensor"]
+
+
+def _two_axes(shape: Shape) -> Shape:
+    """Return the shape of at least two axes: a column for one axis."""
+    return shape if len(shape) >= 2 else (*shape, 1, 1)[:2]
+
+
+class NeonTensor(Tensor):
+    """A tensor of two axes or more, whose integers are rounded and limited to their type."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a view; integers take an axis away only while more than two are left."""
+        found = super().__getitem__(index)
+        if not isinstance(found, Tensor) or self.ndim < 2:
+            return found
+        spare, parts = self.ndim - 2, list(parts_of(index))
+        for i, part in enumerate(parts):
+            if hasattr(part, "__index__"):
+                if spare <= 0:
+                    parts[i] = slice(part, part + 1 or None)
+                spare -= 1
+        return super().__getitem__(tuple(parts))
+
+    def transpose(self, *axes: Any, out: Tensor | None = None) -> Tensor:
+        """Return a view; without `axes` the first of three axes stays where it is."""
+        if self.ndim == 3 and all(isinstance(axis, Tensor) for axis in axes):  # at most `out`
+            axes = (0, 2, 1, *axes)
+        return super().transpose(*axes, out=out)
+
+    def assign(self, tree: Any) -> Tensor:
+        """Compute and write; lists and arrays of one axis are columns."""
+        if isinstance(tree, Shapeless):
+            tree = tree.of(self.shape)
+        if not isinstance(tree, Expression):
+            values = np.asarray(tree)
+            is_column = values.ndim == 1 and self.shape == (values.size, 1)
+            return super().assign(values.reshape(self.shape) if is_column else tree)
+        limits = self._limits()
+        if limits is not None and tree.dtype != self.dtype:
+            tree = fn.clip(fn.rint(tree), *limits)
+        return super().assign(tree)
+
+    def set(self, values: Any) -> Tensor:
+        """Copy what NumPy takes for an array of numbers of this shape, and return the tensor."""
+        limits, source = self._limits(), np.asarray(values)
+        if limits is not None and source.dtype.kind in "biuf":
+            source = np.clip(np.rint(source), *limits)
+        return super().set(source)
+
+    def _limits(self) -> tuple[int, int] | None:
+        """Return the extremes of a type of integers that the working type has too."""
+        if self.dtype.kind not in "iu" or self.dtype.itemsize > 2:
+            return None
+        return int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)
+
+
+class NeonBackend(Backend):
+    """A backend whose tensors are `NeonTensor`.
+
+    Integers become the working type unless another is given. Reductions keep their axes, whatever
+    `keepdims` says, and take `out` where neon has it; `argmax` and `argmin` reduce axis 1.
+    """
+
+    tensor_type = NeonTensor
+    keeps_integers = False
+
+    def _new(self, values: Any, dtype: Any, name: str | None) -> Tensor:
+        values = np.asarray(values)
+        return super()._new(values.reshape(_two_axes(values.shape)), dtype, name)
+
+
+def _creating(name: str) -> Callable[..., Tensor]:
+    method = getattr(Backend, name)
+
+    @functools.wraps(method)
+    def create(self: NeonBackend, *args: Any, **options: Any) -> Tensor:
+        for ignored in ("persist_values", "parallel"):
+            options.pop(ignored, None)
+        return cast("Tensor", method(self, *args[:3], **options))
+
+    return create
+
+
+def _reducing(name: str, axis: int | None, is_mean: bool) -> Any:
+    function = getattr(fn, name)
+
+    def reduce(a: Any, axis: Any = axis, *rest: Any, out: Any = None, partial: Any = None,
+               keepdims: bool = True) -> Any:  # fmt: skip
+        out = next((x for x in rest[is_mean:] if x is not None), out)
+        tree = function(a, axis)
+        return tree if out is None else compute_into(out, tree)
+
+    reduce.__name__, reduce.__doc__ = name, function.__doc__
+    return staticmethod(reduce)
+
+
+for _name in ("array", "empty", "ones", "zeros", "empty_like", "ones_like", "zeros_like"):
+    setattr(NeonBackend, _name, _creating(_name))
+for _name in ("sum", "max", "min", "mean", "var", "std", "argmax", "argmin"):
+    _axis = 1 if _name.startswith("arg") else None
+    setattr(NeonBackend, _name, _reducing(_name, _axis, _name in ("mean", "var", "std")))

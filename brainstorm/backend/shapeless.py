@@ -1,0 +1,110 @@
+"""What gets its shape from its place: random numbers and classes that are given none.
+
+y[:] = be.rand() < 0.5                 # the shape of y
+loss = be.onehot(t, axis=0) - y        # the shape of y, which has one row per class
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from brainstorm.errors import ValidationError
+from brainstorm.optree import Expression, Variable
+from brainstorm.optree.nodes import build
+from brainstorm.optree.shapes import Shape, broadcast_shapes
+
+__all__ = ["Shapeless", "combined"]
+
+REMEDY = "Give it a shape: be.rand(shape), be.onehot(indices, axis, size)."
+#: A shape that only functions that work element by element keep.
+PROBE = (2, 3)
+
+
+class Shapeless:
+    """Something that becomes a tree when a shape is known; operators work element by element.
+
+    For one shape it is one tree: random numbers that occur twice are the same numbers.
+
+    Args:
+        make: From a shape to the tree.
+        what: What it is called in messages.
+    """
+
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+    __array__ = Expression.__array__
+    __bool__ = Expression.__bool__
+
+    def __init__(self, make: Callable[[Shape], Expression], what: str) -> None:
+        self._make, self._what = make, what
+        self._made: dict[Shape, Expression] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self._what}, of no shape yet>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self!r} has no {name!r}. {REMEDY}")
+
+    def of(self, shape: Shape) -> Expression:
+        """Return the tree of a shape."""
+        if shape not in self._made:
+            try:
+                self._made[shape] = self._make(shape)
+            except ValidationError as error:
+                raise ValidationError(f"{self._what} as {shape}: {error}") from None
+        return self._made[shape]
+
+
+def combined(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+    """Apply a function to operands of which some have no shape.
+
+    Returns:
+        A tree, where another operand has a shape; otherwise something without one.
+
+    Raises:
+        ValidationError: The function does not work element by element.
+    """
+    first = next(x for x in operands if isinstance(x, Shapeless))
+    _require_elementwise(function, first, operands, options)
+
+    def make(shape: Shape) -> Any:
+        return function(*(x.of(shape) if isinstance(x, Shapeless) else x for x in operands),
+                        **options)  # fmt: skip
+
+    shapes = [x.shape for x in operands if isinstance(x, Expression)]
+    return make(broadcast_shapes(*shapes)) if shapes else Shapeless(make, first._what)
+
+
+def _require_elementwise(function: Any, first: Shapeless, operands: Any, options: Any) -> None:
+    probe = Variable(PROBE)
+    given = [probe if isinstance(x, (Shapeless, Expression)) else x for x in operands]
+    try:
+        keeps_shape = function(*given, **options).shape == PROBE
+    except ValidationError:
+        keeps_shape = False
+    if not keeps_shape:
+        raise ValidationError(
+            f"op-tree: expected a shape for {first!r} before {getattr(function, '__name__', 'it')} "
+            f"changes it. {REMEDY}"
+        )
+
+
+def _operator(name: str, reflected: bool = False) -> Any:
+    def node(*operands: Any) -> Any:
+        return build(name, operands)
+
+    node.__name__ = name
+
+    def method(self: Shapeless, *other: Any) -> Any:
+        return combined(node, *((*other, self) if reflected else (self, *other)))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or"):
+    _op = {"truediv": "div"}.get(_name, _name)
+    setattr(Shapeless, f"__{_name}__", _operator(_op))
+    setattr(Shapeless, f"__r{_name}__", _operator(_op, reflected=True))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "abs", "invert"):
+    setattr(Shapeless, f"__{_name}__", _operator({"invert": "not"}.get(_name, _name)))
