@@ -44,7 +44,14 @@ def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
             f"op-tree on a GPU: expected float32 for the operator {step.operator.name!r}, "
             f"got {step.dtype}. Compute it on the CPU, or with float32 arrays."
         )
-    _STEPS[step.operator.name](build, *arrays, **step.params)
+    *operands, out = arrays
+    is_written_to = out.flags.c_contiguous or (
+        step.operator.name == "dot" and out.ndim and out.strides[-1] == out.itemsize
+    )
+    target = out if is_written_to else build.temporary(out.shape)
+    _STEPS[step.operator.name](build, *operands, target, **step.params)
+    if target is not out:  # now: what follows may read it
+        build.copy(target, out)
 
 
 def _dot(build: Building, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> None:

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 
-from brainstorm.backend import Backend
+from brainstorm.backend import Autodiff, Backend, gen_backend
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import lowering
 from brainstorm.handlers.pycuda import launches, modules, programs
@@ -151,6 +151,62 @@ def test_sums_do_not_depend_on_which_block_is_the_last(sums, shim):
 def test_products_and_indexing(name, accumulate, handler, rng):
     trees, bindings = operation_cases.CASES[name](rng)
     check(handler, trees, bindings, accumulate)
+
+
+def test_results_between_loops_go_into_views_too(handler, rng):
+    a, i = rng.normal(size=(4, 6)).astype(np.float32), np.array([[1, -2], [0, -4]])
+    x, indices = Variable((4, 6)), Variable((2, 2), np.int64)
+    for tree in (
+        fn.cumsum(x, 0), fn.cumsum(x, 1), fn.take(x, indices, 0),
+        fn.gather(x, fn.broadcast_to(indices[:, :1], (2, 6)), 0), fn.dot(x, fn.transpose(x)),
+        *gradients(fn.take(x, indices, 0), [x]),
+    ):  # fmt: skip
+        program = linearise([tree, tree * 2.0])
+        expected = evaluate(program, {x: a, indices: i})
+        wide = handler.zeros((*tree.shape[:-1], 2 * tree.shape[-1]))
+        outputs = [wide[..., ::2], handler.zeros(tree.shape)]
+        given = {x.identity: a, indices.identity: i}
+        inputs = [handler.create_from_numpy(given[v.identity]) for v in program.inputs]
+        handler.run_program(program, inputs, outputs, [False, False])
+        for got, value in zip(outputs, expected, strict=True):
+            np.testing.assert_allclose(got.get(), value, 1e-5, 1e-5)
+        assert not wide.get()[..., 1::2].any()
+
+
+def test_a_tree_with_a_product_is_one_launch_before_it_and_one_behind(handler, rng):
+    x, w, b = Variable((6, 5)), Variable((5, 4)), Variable((4,))
+    around = formula(lambda x, w, b: fn.tanh(fn.dot(fn.exp(x), w) + b) * 2.0 + b)
+    values = [rng.normal(size=v.shape).astype(np.float32) for v in (x, w, b)]
+    arrays = [handler.create_from_numpy(value) for value in values]
+    out = handler.zeros((6, 4))
+    with handler.tracing() as trace:
+        handler.compute(around, arrays, [out])
+    np.testing.assert_allclose(
+        out.get(), *evaluate(around(x, w, b), dict(zip((x, w, b), values, strict=True))), 1e-4, 1e-5
+    )
+    found = [launch.kernel is None for step in trace.steps for launch in step.call.launches]
+    assert found == [False, True, False]
+
+
+@pytest.mark.parametrize("compat", [None, "neon"])
+def test_neons_backend_on_a_gpu(compat, handler, rng):
+    be = gen_backend(handler, rng_seed=1, batch_size=4, compat=compat)
+    a, w = rng.normal(size=(3, 4)).astype(np.float32), rng.normal(size=(2, 3)).astype(np.float32)
+    x, weights, y = be.array(a), be.array(w), be.empty((2, 4))
+    assert be.compound_dot(weights, x, y, relu=True) is y
+    np.testing.assert_allclose(y.get(), np.maximum(w @ a, 0), 1e-5, 1e-6)
+    y[:] = be.onehot(be.array(np.array([1, 0, 0, 1]), np.int32), axis=0) + 0 * be.randn()
+    np.testing.assert_array_equal(y.get(), [[0, 1, 1, 0], [1, 0, 0, 1]])
+    y[:] = be.rand() < 0.5
+    assert set(np.unique(y.get())) <= {0, 1}
+    (gradient,) = Autodiff(be.sum(x[[0, -1]] % 2, 0), be).get_grad_asnumpyarray([x])
+    np.testing.assert_array_equal(gradient, [[1] * 4, [0] * 4, [1] * 4])
+    np.testing.assert_allclose(be.prod(x, 0).asnumpyarray()[0], a.prod(0), 1e-5)
+    np.testing.assert_array_equal(((x > 0) & ~(x < 1)).asnumpyarray(), a >= 1)
+    if compat:
+        pixels = be.zeros((3, 4), np.uint8)
+        pixels[:] = x * 1000
+        np.testing.assert_array_equal(pixels.get(), np.clip(np.rint(a * 1000), 0, 255))
 
 
 def test_products_in_double_precision_are_refused(handler):
