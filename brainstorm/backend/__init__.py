@@ -25,7 +25,7 @@ from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler, PyCudaHandler, get_default_handler
 from brainstorm.optree import OpTreeNode
 
-__all__ = ["Autodiff", "Backend", "OpTreeNode", "Tensor", "gen_backend"]
+__all__ = ["Autodiff", "Backend", "NeonBackend", "OpTreeNode", "Tensor", "gen_backend"]
 
 #: Whose rules hold where neon's are others than NumPy's.
 BACKENDS = {None: Backend, "neon": NeonBackend}
