@@ -1,5 +1,7 @@
 """What code of neon meets first in the backend, against NumPy, on every handler of the CPU."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -145,6 +147,12 @@ def test_errors_of_what_has_no_shape_yet(be):
         text = rf"a shape for <random numbers, of no shape yet> before {name} .*be.rand\(shape\)"
         with pytest.raises(ValidationError, match=text):
             build()
+    with pytest.raises(
+        ValidationError, match=r"with shapes \[\(2, 3\), \(1, 4\)\]: expected shapes"
+    ):
+        be.where(x, be.ones((1, 4)), be.rand())
+    y = be.empty((50, 2))
+    y[:] = copy.copy(be.rand())
     with pytest.raises(AttributeError, match=r"of no shape yet> has no 'T'. Give it a shape: be.r"):
         be.rand().T  # noqa: B018
     with pytest.raises(
@@ -192,6 +200,11 @@ def test_reductions_have_the_arguments_of_neon(neon):
         assert getattr(neon, name)(x, axis=1, partial=None, keepdims=False).shape == (3, 1)
     for name in ("sum", "max", "min"):
         assert getattr(neon, name)(x, 1, None).shape == (3, 1)
+        assert getattr(neon, name)(x, 1, None, True).shape == (3, 1)
+        assert getattr(neon, name)(x, 1, out, False) is out
+        np.testing.assert_allclose(out.get()[:, 0], getattr(a, name)(1), 1e-5)
+        with pytest.raises(ValidationError, match=f"no shape yet> before {name} changes it"):
+            getattr(neon, name)(neon.rand(), 1)
         assert getattr(neon, name)(x).shape == (1, 1)
     for name in ("argmax", "argmin"):
         assert getattr(neon, name)(x, 1, out, True) is out

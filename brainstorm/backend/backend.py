@@ -160,19 +160,23 @@ class Backend(Routines):
         """
 
         def make(shape: Shape) -> Any:
-            at = normalize_axis(axis, len(shape))
+            try:
+                at = normalize_axis(axis, len(shape))
+            except ValidationError as error:
+                raise ValidationError(f"{what} as {shape}: {error}.") from None
             kept = kept_shape(shape, (at,))
             if indices.size != math.prod(kept):
                 raise ValidationError(
-                    f"expected {math.prod(kept)} indices, one for each place along the other "
-                    f"axes, got {indices.size}."
+                    f"{what} as {shape}: expected {math.prod(kept)} indices, one for each place "
+                    f"along the other axes, got {indices.size}."
                 )
             return fn.onehot(fn.reshape(indices, kept), at, shape[at])
 
+        what = f"onehot({indices!r}, axis={axis})"
         if isinstance(size, Tensor):
             size, out = None, size
         if size is None:
-            tree: Any = Shapeless(make, f"onehot({indices!r}, axis={axis})")
+            tree: Any = Shapeless(make, what)
         else:
             tree = fn.onehot(indices, axis, size)
         return tree if out is None else compute_into(out, tree)

@@ -21,7 +21,7 @@ from brainstorm.backend.shapeless import Shapeless
 from brainstorm.backend.tensors import Tensor
 from brainstorm.optree import Expression
 from brainstorm.optree import functions as fn
-from brainstorm.optree.nodes import compute_into, parts_of
+from brainstorm.optree.nodes import parts_of
 from brainstorm.optree.shapes import Shape
 
 __all__ = ["NeonBackend", "NeonTensor"]
@@ -108,14 +108,12 @@ def _creating(name: str) -> Callable[..., Tensor]:
     return create
 
 
-def _reducing(name: str, axis: int | None, is_mean: bool) -> Any:
-    function = getattr(fn, name)
+def _reducing(name: str, axis: int | None, has_partial: bool) -> Any:
+    function = getattr(Backend, name)
 
     def reduce(a: Any, axis: Any = axis, *rest: Any, out: Any = None, partial: Any = None,
                keepdims: bool = True) -> Any:  # fmt: skip
-        out = next((x for x in rest[is_mean:] if x is not None), out)
-        tree = function(a, axis)
-        return tree if out is None else compute_into(out, tree)
+        return function(a, axis, out=rest[has_partial] if len(rest) > has_partial else out)
 
     reduce.__name__, reduce.__doc__ = name, function.__doc__
     return staticmethod(reduce)

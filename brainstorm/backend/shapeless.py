@@ -1,7 +1,9 @@
 """What gets its shape from its place: random numbers and classes that are given none.
 
-y[:] = be.rand() < 0.5                 # the shape of y
-loss = be.onehot(t, axis=0) - y        # the shape of y, which has one row per class
+Both trees have the shape of y, which in the second has a row per class::
+
+    y[:] = be.rand() < 0.5
+    error = be.onehot(t, axis=0) - y
 """
 
 from __future__ import annotations
@@ -44,15 +46,13 @@ class Shapeless:
         return f"<{self._what}, of no shape yet>"
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{self!r} has no {name!r}. {REMEDY}")
+        is_private = name.startswith("_")  # asked for by copies that are not complete
+        raise AttributeError(name if is_private else f"{self!r} has no {name!r}. {REMEDY}")
 
     def of(self, shape: Shape) -> Expression:
         """Return the tree of a shape."""
         if shape not in self._made:
-            try:
-                self._made[shape] = self._make(shape)
-            except ValidationError as error:
-                raise ValidationError(f"{self._what} as {shape}: {error}") from None
+            self._made[shape] = self._make(shape)
         return self._made[shape]
 
 
@@ -73,7 +73,13 @@ def combined(function: Callable[..., Any], *operands: Any, **options: Any) -> An
                         **options)  # fmt: skip
 
     shapes = [x.shape for x in operands if isinstance(x, Expression)]
-    return make(broadcast_shapes(*shapes)) if shapes else Shapeless(make, first._what)
+    if not shapes:
+        return Shapeless(make, first._what)
+    try:
+        shape = broadcast_shapes(*shapes)
+    except ValidationError as error:
+        raise ValidationError(f"op-tree, {first!r} with shapes {shapes}: {error}.") from None
+    return make(shape)
 
 
 def _require_elementwise(function: Any, first: Shapeless, operands: Any, options: Any) -> None:

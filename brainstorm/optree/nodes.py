@@ -294,7 +294,7 @@ class OpTreeNode(Expression, tuple):
         backend = backend_of(self)
         if backend is None:
             raise ValidationError(f"op-tree: expected tensors in {self!r}. Evaluate the tree.")
-        return backend.empty(self.shape, self.dtype).assign(self)
+        return backend.tensor(np.zeros(self.shape, self.dtype)).assign(self)
 
     def asnumpyarray(self) -> np.ndarray:
         """Compute the tree and return the value as a NumPy array."""

@@ -46,6 +46,7 @@ def test_names_are_in_order_of_appearance() -> None:
         ("clip(a, low=-1, high=2.5)", "minimum(maximum(a, -1), 2.5)"),
         ("a\n    * b", "a * b"),
         ("a % b // 2", "(a % b) // 2"),
+        ("cumsum(a, axis=-1) * isnan(a)", "cumsum(a, axis=2) * isnan(a)"),
         ("(a < b) & ~(b > 2) | (a == 0)", "((a < b) & (~(b > 2))) | (a == 0)"),
         ("a * (2 + 3) ** 2 * 1e-3", "(a * 25.0) * 0.001"),
     ],
