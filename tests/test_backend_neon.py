@@ -8,10 +8,14 @@ import pytest
 from brainstorm.backend import Autodiff, OpTreeNode, gen_backend
 from brainstorm.backend.neon import NeonBackend, NeonTensor
 from brainstorm.errors import ValidationError
-from brainstorm.handlers import NativeHandler, NumpyHandler, compiler
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, compiler
 from brainstorm.handlers.native.calls import Kernel
 
-HANDLERS = {"numpy": lambda: NumpyHandler(np.float32), "native": lambda: NativeHandler(seed=1)}
+HANDLERS = {
+    "numpy": lambda: NumpyHandler(np.float32),
+    "native": lambda: NativeHandler(seed=1),
+    "debug": lambda: DebugHandler(NumpyHandler(np.float32)),
+}
 
 
 @pytest.fixture(params=HANDLERS)
@@ -123,17 +127,22 @@ def test_operators_on_what_has_no_shape_yet(be, sign):
     indices = be.array(numbers, np.int32)
     a = np.eye(3, dtype=np.float32)[numbers[0]].T
     x, y, operator = be.array(np.full((3, 3), 2.0)), be.empty((3, 3)), OPERATORS[sign]
-    expected = np.array(2.0 if sign not in "&|" else True)
-    hot = a.astype(bool) if sign in "&|" else a
-    with np.errstate(all="ignore"):
-        for tree, value in (
-            (operator(be.onehot(indices, 0), 2), operator(hot, expected)),
-            (operator(2, be.onehot(indices, 0)), operator(expected, hot)),
-            (operator(x, be.onehot(indices, 0)), operator(expected, hot)),
-            (operator(be.onehot(indices, 0), x), operator(hot, expected)),
-        ):
-            y[:] = tree
-            np.testing.assert_array_equal(y.get(), value)
+    shift = float(sign in ("/", "//", "%"))  # nothing is divided by 0
+    two, hot = np.array(2.0), a + shift
+    if sign in "&|":
+        two, hot = two.astype(bool), hot.astype(bool)
+
+    def ours():
+        return be.onehot(indices, 0) + shift
+
+    for tree, value in (
+        (operator(ours(), 2), operator(hot, two)),
+        (operator(2, ours()), operator(two, hot)),
+        (operator(x, ours()), operator(two, hot)),
+        (operator(ours(), x), operator(hot, two)),
+    ):
+        y[:] = tree
+        np.testing.assert_array_equal(y.get(), value)
     y[:] = -be.onehot(indices, 0) + abs(be.onehot(indices, 0)) + ~be.onehot(indices, 0)
     np.testing.assert_array_equal(y.get(), 1 - a)
 
