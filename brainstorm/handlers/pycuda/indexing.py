@@ -37,8 +37,13 @@ def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
         *arrays: Its operands, and where the result is written.
 
     Raises:
-        HandlerValidationError: It computes in float64.
+        HandlerValidationError: It computes in float64, or there is no kernel for its operator.
     """
+    if step.operator.name not in _STEPS:
+        raise HandlerValidationError(
+            f"op-tree on a GPU: expected one of {', '.join(_STEPS)}, or an operator with a form in "
+            f"C, got {step.operator.name!r}. Compute it on the CPU."
+        )
     if step.dtype != np.float32:
         raise HandlerValidationError(
             f"op-tree on a GPU: expected float32 for the operator {step.operator.name!r}, "

@@ -11,7 +11,16 @@ from brainstorm.backend import Autodiff, Backend, gen_backend
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import lowering
 from brainstorm.handlers.pycuda import launches, modules, programs
-from brainstorm.optree import Variable, evaluate, formula, gradients, linearise
+from brainstorm.optree import (
+    OpTreeNode,
+    Variable,
+    evaluate,
+    formula,
+    gradients,
+    linearise,
+    register_operator,
+    registry,
+)
 from brainstorm.optree import functions as fn
 from tests.optree import integer_reductions, operation_cases
 from tests.optree.operation_cases import variables
@@ -213,6 +222,18 @@ def test_products_in_double_precision_are_refused(handler):
     x = Variable((2, 2), np.float64)
     with pytest.raises(HandlerValidationError, match="expected float32 for the operator 'dot'"):
         run(handler, [fn.dot(x, x)], {x: np.eye(2)})
+
+
+def test_steps_without_a_kernel_are_refused(handler):
+    register_operator("cumprod_test", 1, lambda x, out: np.cumprod(x, 0, out=out), kind="scan")
+    try:
+        tree = OpTreeNode.build("cumprod_test", Variable((3,)))
+        with pytest.raises(
+            HandlerValidationError, match="expected one of dot, cumsum, .* got 'cumprod_test'. Comp"
+        ):
+            run(handler, [tree], {tree.operands[0]: np.ones(3, np.float32)})
+    finally:
+        registry._table.pop("cumprod_test")
 
 
 def test_outputs_may_overlap_inputs(handler, rng):
