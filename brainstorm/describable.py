@@ -150,6 +150,7 @@ class Describable:
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         """Finish an object whose attributes have been restored; override where needed."""
 
+    @reprlib.recursive_repr()
     def __repr__(self) -> str:
         """Return how it is made: the first argument, and those that are not the default ones."""
         given = []

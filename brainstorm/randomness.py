@@ -57,7 +57,7 @@ class RandomState(np.random.RandomState, Describable):
         super().__init__(self._first())
 
     def __repr__(self) -> str:
-        return f"RandomState(seed={self._seed})"
+        return f"RandomState(seed={vars(self).get('_seed')})"
 
     def get_seed(self) -> int:
         """Return the seed that the numbers started from."""

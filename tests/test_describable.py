@@ -319,3 +319,9 @@ def test_layers_print_with_their_shapes():
         repr(net.layers["L"])
         == "L: Lstm(size=3, activation='tanh'), default ('T', 'B', 4) -> default ('T', 'B', 3)"
     )
+
+
+def test_what_holds_itself_prints_in_short():
+    hook = ba.StopAfterEpoch(3)
+    hook.max_epochs = hook.verbose = [hook, hook]
+    assert len(repr(hook)) < 300

@@ -50,6 +50,9 @@ class Backend(Routines):
         def __getattr__(self, name: str) -> Any:
             """Functions that build op-trees."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.handler!r})"
+
     def __init__(
         self,
         handler: Handler,

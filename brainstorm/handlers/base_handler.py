@@ -177,7 +177,7 @@ class Handler(
         """Call ``body(t)`` for each of the steps, as a walk through time does.
 
         Args:
-            steps: A range.
+            steps: A range; others are done one by one.
             body: Does nothing but operations on rows of arrays whose numbers grow by one with t, so
                 that a trace need not keep every step.
         """

@@ -187,6 +187,15 @@ class _Binder:
             return operator.name != "concatenate" and operator.kind not in OPERATIONS
         return True
 
+    def is_moved(self, value: int) -> bool:
+        """Whether a value is an input, or a view of one, and so has the input's type."""
+        while value >= len(self.program.inputs):
+            step = self.step(value)
+            if step.operator.kind != "view":
+                return False
+            (value,) = step.operands  # type: ignore[assignment]
+        return True
+
     # -- views -------------------------------------------------------------------------------
 
     def place(self, value: int) -> Place:
@@ -236,6 +245,9 @@ class _Binder:
 
     def part(self, root: Root) -> Place:
         step = self.step(root.owner)
+        stored = [x for x in step.operands if isinstance(x, int) and self.is_moved(x)]
+        if len(stored) == len(step.operands):
+            self.check_exact(step, [self.place(x).view.dtype for x in stored])
         base, array = self.places[root.owner]
         shape = self.program.shape_of(root.value)
         if step.operator.name == "embed":
@@ -249,17 +261,23 @@ class _Binder:
         """Place a step that is no loop; what is no index gets its working type."""
         places = [self.place(x) for x in step.operands if isinstance(x, int)]
         values = [i for i in range(len(places)) if i not in step.operator.index_operands]
-        if values and all(places[i].view.dtype.kind != "f" for i in values):
-            raise NotRenderableError(
-                f"op-tree: there is no {step.operator.name!r} in C of integers alone, which is "
-                f"exact. Run it with the NumPy executor."
-            )
+        self.check_exact(step, [places[i].view.dtype for i in values])
         for i in values:
             place = places[i]
             if place.view.dtype != step.dtype:
                 places[i] = self.new(place.view.shape, step.dtype)
                 self.copy(place, places[i], False)
         return Alone(step, places, [self.places[step.result]])
+
+    @staticmethod
+    def check_exact(step: Step, types: Sequence[Any]) -> None:
+        """Refuse to take integers for floating point numbers where that rounds them."""
+        rounds = step.operator.kind == "product" or any(dtype.itemsize > 2 for dtype in types)
+        if types and rounds and all(dtype.kind != "f" for dtype in types):
+            raise NotRenderableError(
+                f"op-tree: there is no {step.operator.name!r} in C of integers alone, which is "
+                f"exact. Run it with the NumPy executor."
+            )
 
     # -- loops -------------------------------------------------------------------------------
 

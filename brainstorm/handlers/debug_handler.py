@@ -131,9 +131,11 @@ class DebugHandler(Handler):
         """Call ``body(t)`` for each of the steps, which must all do the same operations.
 
         Raises:
-            HandlerValidationError: One does others than the first.
+            HandlerValidationError: One does others than the first, or on other arrays than those
+                that lie one step further.
         """
         outer, first = self.running.trace, None
+        places: list[np.ndarray] = []
         for t in steps:
             with self.handler.tracing() as trace:
                 body(t)
@@ -148,6 +150,16 @@ class DebugHandler(Handler):
                     f"{', '.join(done) or 'none'} at step {t}. A handler may do all steps as it "
                     f"does the first ones: write a loop of Python."
                 )
+            places.append(_addresses(trace))
+            if len(places) > 2 and isinstance(steps, range):
+                ahead, before = places[-1] - places[-2], places[1] - places[0]
+                if (ahead != before).any():
+                    raise HandlerValidationError(
+                        f"loop(steps, body): expected arrays that lie one step further at every "
+                        f"step, and the same numbers, got others at step {t} of "
+                        f"{', '.join(done)}. A handler may do all steps as it does the first ones: "
+                        f"write a loop of Python."
+                    )
 
     def new_lane(self) -> Any:
         """Return one of the other handler."""
@@ -315,6 +327,12 @@ class DebugHandler(Handler):
             return array
         with self._traced_by(None):
             return self.handler.get_numpy_copy(array)
+
+
+def _addresses(trace: Trace) -> np.ndarray:
+    """Return where the arrays of all operations lie."""
+    arrays = [getattr(a, "array", a) for step in trace.steps for a in step.arrays]
+    return np.array([getattr(a, "address", None) or address_of(a) for a in arrays], np.int64)
 
 
 def _program_error(what: str) -> HandlerValidationError:

@@ -90,7 +90,7 @@ class SaveCheckpoint(FileSaver):
             DescriptionError: A hook, the stepper or a scorer cannot be described.
         """
         super().start(net, stepper, verbose, named_data_iters)
-        if isinstance(self.filename, StoredPath):
+        if isinstance(self.filename, StoredPath) or self.keep > 1 or self.best is not None:
             self._check_copies()
         for name, iterator in named_data_iters.items():
             if not (hasattr(iterator, "get_state") and hasattr(iterator, "resume_epoch")):
@@ -101,15 +101,14 @@ class SaveCheckpoint(FileSaver):
         self._saved_at = time.monotonic()
 
     def _check_copies(self) -> None:
-        """Check what lies where copies will go, as a script has not said that they may."""
-        path = Path(self.filename)
+        """Check what lies where copies will go: no script has said that they may."""
+        path = Path(self.path)
         for found in path.parent.iterdir():
             what = found.name.removeprefix(f"{path.stem}-").removesuffix(path.suffix)
             is_copy = found.name == f"{path.stem}-{what}{path.suffix}"
             if is_copy and (what.isdecimal() or what == "best") and not self.owns(str(found)):
-                raise self.fail(
-                    "filename", f"run files beside it, not {found.name!r}", self.filename
-                )
+                expected = f"run files where its copies go, not {found.name!r} (move that)"
+                raise self.fail("filename", expected, self.filename)
 
     def is_due(self, ended: Mapping[str, int]) -> bool:
         """Return whether it is time to save.
@@ -137,14 +136,14 @@ class SaveCheckpoint(FileSaver):
 
     def _save(self, copies: list[str]) -> None:
         # The copies come first: what the file says about them is true from the beginning.
-        self.trainer.save_run(self.filename, copies)
+        self.trainer.save_run(self.path, copies)
         while len(self._updates) > self.keep:
             if self.owns(name := self._name(self._updates[0])):
                 Path(name).unlink()
             del self._updates[0]
 
     def _name(self, what: Any) -> str:
-        path = Path(self.filename)
+        path = Path(self.path)
         return str(path.with_name(f"{path.stem}-{what}{path.suffix}"))
 
     def _improves(self, epoch_nr: int, net: Any, logs: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ class Saver(Hook):
         filename: The file; `None` where everything is kept in memory.
     """
 
-    __undescribed__ = {"_failure": None, "_ends_by_error": False, "_hold": None}
+    __undescribed__ = {"_failure": None, "_ends_by_error": False, "_hold": None, "_path": None}
 
     role = "reader"
     writes = "filename"
@@ -55,6 +55,12 @@ class Saver(Hook):
         self._failure: OSError | None = None
         self._ends_by_error = False
         self._hold: FileHold | None = None
+        self._path: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The file; while a training goes on as it began, whatever folder is the present one."""
+        return self._path or os.fspath(self.filename)
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
@@ -71,6 +77,7 @@ class Saver(Hook):
         if self.filename is None:
             return
         path = Path(self.filename).absolute()
+        self._path = str(path)
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)):
             expected = "a file in a folder that exists and can be written"
             raise self.fail("filename", expected, self.filename)
@@ -130,6 +137,7 @@ class Saver(Hook):
         Raises:
             TrainingError: It could not be written the last time.
         """
+        self._path = None
         if self._hold is not None:
             self._hold.release()
             self._hold = None
@@ -175,11 +183,11 @@ class SaveNetwork(FileSaver):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Save the network."""
-        self._attempt(lambda: net.save_as_hdf5(self.filename))
+        self._attempt(lambda: net.save_as_hdf5(self.path))
 
     def load_network(self) -> Network:
         """Return the network that was saved last."""
-        return Network.from_hdf5(self.filename)
+        return Network.from_hdf5(self.path)
 
 
 class SaveLogs(FileSaver):
@@ -196,12 +204,12 @@ class SaveLogs(FileSaver):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Save the logs."""
-        self._attempt(lambda: logs.save_as_hdf5(self.filename))
+        self._attempt(lambda: logs.save_as_hdf5(self.path))
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
         """Save the logs with their last entries, unless the file was refused at the start."""
         if self._hold is not None:
-            self._attempt(lambda: logs.save_as_hdf5(self.filename))
+            self._attempt(lambda: logs.save_as_hdf5(self.path))
         super().finalize(net, stepper, logs)
 
 
@@ -291,7 +299,7 @@ class SaveBestNetwork(Saver):
     def _keep(self, net: Any) -> None:
         self._net = net
         if self.filename is not None:
-            net.save_as_hdf5(self.filename)
+            net.save_as_hdf5(self.path)
         else:
             self._persistent = take_values(net)
             self.parameters = self._persistent.pop("parameters")
@@ -309,7 +317,7 @@ class SaveBestNetwork(Saver):
                 f"with this hook first."
             )
         if self.filename is not None:
-            return Network.from_hdf5(self.filename)
+            return Network.from_hdf5(self.path)
         net = self.trainer.net if self._net is None else self._net
         best = create_from_description(get_description(net))
         put_values(best, {"parameters": self.parameters, **self._persistent})

@@ -50,7 +50,10 @@ class NetworkMemory(ShownAsTree, Seedable):
         self._buffer_manager = buffer_manager
 
     def set_handler(self, handler: Handler) -> None:
-        """Compute with `handler` from now on; parameters and running statistics are kept.
+        """Compute with `handler` from now on.
+
+        Parameters and running statistics are kept, and layers go on with their random numbers where
+        the streams of both handlers are of one kind.
 
         Raises:
             NetworkValidationError: It is no handler.
@@ -61,7 +64,8 @@ class NetworkMemory(ShownAsTree, Seedable):
             if handler is not self._buffer_manager.handler:
                 self._buffer_manager.set_handler(handler)
             for layer in self.layers.values():
-                layer.set_handler(handler)
+                if layer.handler is not handler:
+                    layer.set_handler(handler)
 
     @property
     def handler(self) -> Handler:

@@ -7,16 +7,17 @@ gathered so far. Where several processes train together, each has a part of it (
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.describable import create_from_description, find_class, get_description
-from brainstorm.errors import FileFormatError, TrainingError
+from brainstorm.errors import FileFormatError, TrainingError, UnknownTypeError
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
 from brainstorm.hooks.base import ForeignPath, StoredPath
 from brainstorm.network import Network
@@ -233,7 +234,8 @@ def save_run(
     if len(parts) > 1:
         state["parts"] = parts
     content = net.get_file_content()._replace(persistent=whole["persistent"])
-    write_run_file(filename, RunFile(content, get_description(trainer), state), copies)
+    described = _with_paths(get_description(trainer), lambda path: _named_beside(path, filename))
+    write_run_file(filename, RunFile(content, described, state), copies)
 
 
 def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, Any, State]:
@@ -255,7 +257,9 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
     try:
         with intact(where, RUN):
             net = Network.from_file_content(content.network, filename, handler)
-            trainer = create_from_description(_hold_paths(content.trainer, filename))
+            trainer = create_from_description(
+                _with_paths(content.trainer, lambda path: _held(path, filename))
+            )
             if not isinstance(trainer, cls):
                 raise FileFormatError(
                     f"{where}: expected a {cls.__name__}, got a {type(trainer).__name__}."
@@ -268,19 +272,33 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
         global_rnd.__setstate__(kept)  # new objects have drawn their seeds
 
 
-def _hold_paths(description: Any, filename: PathLike) -> Any:
-    """Mark the paths in a description that hooks would write to."""
+def _with_paths(description: Any, change: Callable[[str], str]) -> Any:
+    """Return a description with the paths changed that hooks write to."""
     if isinstance(description, list):
-        return [_hold_paths(item, filename) for item in description]
+        return [_with_paths(item, change) for item in description]
     if not isinstance(description, dict):
         return description
-    held = {key: _hold_paths(item, filename) for key, item in description.items()}
-    kind = description.get("@type")
-    attribute = getattr(find_class(kind), "writes", None) if isinstance(kind, str) else None
+    changed = {key: _with_paths(item, change) for key, item in description.items()}
+    attribute, kind = None, description.get("@type")
+    with contextlib.suppress(UnknownTypeError):  # that will be said where it matters
+        attribute = getattr(find_class(kind), "writes", None) if isinstance(kind, str) else None
     path = description.get(attribute) if attribute is not None else None
     if isinstance(path, str):
-        held[attribute] = (StoredPath if _stands_beside(path, filename) else ForeignPath)(path)
-    return held
+        changed[attribute] = change(path)
+    return changed
+
+
+def _named_beside(path: str, filename: PathLike) -> str:
+    """Return a path as a run file holds it: only the name, of what lies in its folder."""
+    whole = os.path.abspath(path)
+    return os.path.basename(whole) if _stands_beside(whole, os.path.abspath(filename)) else whole
+
+
+def _held(path: str, filename: PathLike) -> StoredPath:
+    """Return a path that a run file names, marked as such."""
+    if os.path.basename(path) == path:
+        path = os.path.join(os.path.dirname(os.fspath(filename)), path)
+    return (StoredPath if _stands_beside(path, filename) else ForeignPath)(path)
 
 
 def _stands_beside(path: str, filename: PathLike) -> bool:

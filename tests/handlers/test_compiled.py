@@ -399,6 +399,16 @@ def test_products_of_integers_alone_are_left_to_numpy_which_is_exact():
     assert out == 3 * (2**30 + 1) ** 2
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+def test_integers_that_are_joined_keep_all_digits(dtype):
+    x, y, a = Variable((2,), dtype), Variable((2,), dtype), np.array([2**24 + 1, 3], dtype)
+    out = np.zeros(4, dtype)
+    NativeHandler(seed=1).run_program(
+        linearise(fn.concatenate([x[::-1], y], 0)), [a, a], [out], [False]
+    )
+    np.testing.assert_array_equal(out, [3, 2**24 + 1, 2**24 + 1, 3])
+
+
 def test_what_is_no_index_is_refused_there_too():
     x, at = Variable((4, 3)), Variable((2,), np.int64)
     with pytest.raises(ValidationError, match="expected indices from -4 to 3, got 1 to 4"):

@@ -402,3 +402,19 @@ def test_a_loop_is_traced_with_all_its_steps():
         handler.loop(range(1, 5), lambda t: handler.add_st(1.0, x[t - 1], x[t]))
     assert [step.operation for step in trace.steps] == ["add_st"] * 4
     np.testing.assert_array_equal(handler.get_numpy_copy(x)[:, 0], range(5))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda h, x, y, t: h.mult_st(5.0 if t == 3 else 2.0, x[t], y[t]),
+        lambda h, x, y, t: h.mult_st(2.0, x[(0, 1, 5, 3, 4, 2)[t]], y[t]),
+    ],
+    ids=["another number", "another row"],
+)
+def test_steps_of_a_loop_move_evenly(body):
+    handler = DebugHandler(NumpyHandler(np.float64))
+    x, y = handler.ones((6, 2)), handler.zeros((6, 2))
+    text = "expected arrays that lie one step further at every step, and the same numbers"
+    with pytest.raises(HandlerValidationError, match=text):
+        handler.loop(range(6), lambda t: body(handler, x, y, t))

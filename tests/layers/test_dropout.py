@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NumpyHandler
-from brainstorm.layers import Dropout
+from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.layers import Dropout, Input
+from brainstorm.network import Network
 from brainstorm.randomness import RandomState
 from brainstorm.testing import LayerBench, build_layer
 from tests.layers.running import run, run_backward
@@ -71,3 +72,25 @@ def masks(seed: int) -> np.ndarray:
 def test_masks_follow_from_the_seed_of_the_layer() -> None:
     np.testing.assert_array_equal(masks(5), masks(5))
     assert (masks(5) != masks(6)).any()
+
+
+def test_another_handler_goes_on_with_the_masks():
+    def masks(change):
+        inp = Input({"default": ("T", "B", 12)})
+        inp >> Dropout(0.5, name="D")
+        net = Network.from_layer(inp, handler=NumpyHandler(np.float32), seed=1)
+        found = []
+        for _ in range(3):
+            change(net)
+            net.provide_external_data({"default": np.ones((1, 2, 12))})
+            net.forward_pass(training_pass=True)
+            found.append(net.get("D.outputs.default") != 0)
+        return found
+
+    expected = masks(lambda net: None)
+    assert not np.array_equal(expected[0], expected[1])
+    for change in (
+        lambda net: net.set_handler(net.handler),
+        lambda net: net.set_handler(DebugHandler(NumpyHandler(np.float32))),
+    ):
+        np.testing.assert_array_equal(masks(change), expected)

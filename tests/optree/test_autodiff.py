@@ -65,12 +65,12 @@ def test_nested_functions_cost_linear_work():
 def test_chain_of_two_thousand_nodes_is_fast():
     def seconds():
         (x,) = variables([(2,)])
-        start = time.perf_counter()
+        start = time.process_time()  # others may be at work
         y = x
         for _ in range(1000):
             y = fn.tanh(y) + x
         (dx,) = gradients(y, [x])
-        elapsed = time.perf_counter() - start
+        elapsed = time.process_time() - start
         assert dx.shape == (2,)
         return elapsed
 

@@ -161,13 +161,9 @@ def test_no_copy_takes_the_place_of_what_is_none(folder, names):
     run()
     Path("run-5.hdf5").write_text("mine")
     change(change_state=lambda s: s["trainer"]["hooks"]["SaveCheckpoint"].update(kept=[5, 2]))
-    if names:
+    text = r"expected run files where its copies go, not 'run-5.hdf5' \(move that\), got 'run.hdf5'"
+    with pytest.raises(TrainingError, match=text):
         go_on(**names)
-        assert sorted(os.listdir()) == ["run-2.hdf5", "run-4.hdf5", "run-5.hdf5", "run.hdf5"]
-    else:
-        text = r"expected run files beside it, not 'run-5.hdf5', got 'run.hdf5'\."
-        with pytest.raises(TrainingError, match=text):
-            go_on()
     assert Path("run-5.hdf5").read_text() == "mine"
 
 
@@ -205,9 +201,7 @@ def test_a_script_may_name_any_place_even_the_stored_one(folder):
 def test_whoever_goes_on_from_elsewhere_names_the_same_folder(folder, monkeypatch):
     run(SaveLogs(folder / "logs.hdf5"))
     monkeypatch.chdir(folder.parent)
-    with pytest.raises(TrainingError, match="got 'run.hdf5'"):
-        go_on("runs/run.hdf5")
-    go_on("runs/run.hdf5", SaveCheckpoint="runs/run.hdf5")
+    go_on("runs/run.hdf5")
     assert sorted(os.listdir("runs")) == ["logs.hdf5", "run-2.hdf5", "run-4.hdf5", "run.hdf5"]
     assert sorted(os.listdir()) == ["mine", "runs"]
 
@@ -229,8 +223,10 @@ def test_every_hook_that_writes_is_asked_where(folder, hook, attribute):
 def test_the_default_of_a_hook_is_a_stored_path_too(folder):
     run(LogPlotter("*", name="plot"))
     os.rename("run.hdf5", "../mine/run.hdf5")
-    with pytest.raises(TrainingError, match=r"hooks\['plot'\].filename = ...\), got 'plot.png'"):
-        go_on("../mine/run.hdf5", SaveCheckpoint="again.hdf5")
+    os.remove("plot.png")
+    go_on("../mine/run.hdf5", SaveCheckpoint="again.hdf5")
+    assert os.path.exists("../mine/plot.png")
+    assert not os.path.exists("plot.png")
 
 
 # -- numbers --------------------------------------------------------------------------------------
@@ -328,3 +324,35 @@ def test_names_that_no_file_can_have_are_refused_before_the_first_update(folder,
     with pytest.raises(TrainingError, match=f"filename: expected a file that can be wr.*{why}"):
         run(SaveNetwork(name))
     assert os.listdir() == []
+
+
+def test_a_run_goes_on_where_its_folder_was_moved(folder):
+    run(SaveNetwork(str(folder / "net.hdf5")), SaveLogs("logs.hdf5"))
+    with h5py.File("run.hdf5") as file:
+        hooks = json.loads(file["trainer"][()])["hooks"]
+    names = {name: hooks[name]["filename"] for name in ("SaveCheckpoint", "SaveNetwork")}
+    assert names == {"SaveCheckpoint": "run.hdf5", "SaveNetwork": "net.hdf5"}
+    moved = folder.rename(folder.parent / "moved")
+    before = (moved / "net.hdf5").read_bytes()
+    os.chdir("/")
+    go_on(moved / "run.hdf5")
+    assert (moved / "net.hdf5").read_bytes() != before
+    assert not folder.exists()
+
+
+def test_a_training_writes_where_it_began(folder):
+    class Move(StopAfterEpoch):
+        def __call__(self, *args):
+            os.chdir(folder.parent / "mine")
+
+    (folder.parent / "mine/run.hdf5").write_text("another run")
+    run(Move(5), SaveNetwork("net.hdf5"), SaveLogs("logs.hdf5"))
+    assert (folder.parent / "mine/run.hdf5").read_text() == "another run"
+    assert sorted(os.listdir(folder.parent / "mine")) == ["letter", "run.hdf5"]
+
+
+def test_copies_take_no_place_of_what_is_none_whoever_names_the_file(folder):
+    (folder / "run-15.hdf5").write_text("my thesis")
+    with pytest.raises(TrainingError, match=r"where its copies go, not 'run-15.hdf5' \(move that"):
+        run()
+    assert (folder / "run-15.hdf5").read_text() == "my thesis"

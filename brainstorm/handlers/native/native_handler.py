@@ -190,7 +190,7 @@ class NativeHandler(Lowering, NumpyHandler):
         return functions
 
     def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:
-        if len(steps) < FEWEST_STEPS:
+        if not isinstance(steps, range) or len(steps) < FEWEST_STEPS:
             for t in steps:
                 body(t)
             return

@@ -510,3 +510,10 @@ def test_zeros_of_either_sign_are_two_numbers(native):
     for zero in (0.0, -0.0, 0.0):
         native.fill(out, zero)
         assert np.signbit(out).all() == np.signbit(zero)
+
+
+def test_steps_that_are_no_range_are_done_one_by_one(native):
+    x, y = np.arange(16, dtype=np.float32).reshape(8, 2), native.zeros((8, 2))
+    native.loop([0, 1, 7, 3, 4], lambda t: native.mult_st(2.0, x[t], y[t]))
+    expected = np.where(np.isin(np.arange(8), [0, 1, 7, 3, 4])[:, None], 2 * x, 0)
+    np.testing.assert_array_equal(y, expected)
