@@ -115,7 +115,7 @@ def test_epochs_of_all_curves_lie_below_one_another(trained):
 def test_logs_from_files_are_aligned_by_their_lengths(trained, tmp_path):
     trained.logs.save_as_hdf5(tmp_path / "logs.hdf5")
     logs = Logs.load_hdf5(tmp_path / "logs.hdf5")
-    places, unit = lines_of(plot_logs(logs, ["rolling*", "validation*"]))
+    places, unit = lines_of(plot_logs(logs, ["rolling*.total_loss", "validation*.total_loss"]))
     assert places == {f"{x}.total_loss": PLACES[x] for x in ("rolling_training", "validation")}
     assert unit == "epoch"
     assert lines_of(plot_logs(logs, "often*"))[0]["often.total_loss"][-1] == 5

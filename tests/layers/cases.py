@@ -13,6 +13,7 @@ from brainstorm.testing import SIZES
 
 #: Of (T, B): a single value has no variance.
 MORE_THAN_ONE = [size for size in SIZES if size != (1, 1)]
+SEVERAL_SEQUENCES = [size for size in SIZES if size[1] > 1]
 
 Source = Callable[[tuple[int, ...], np.random.RandomState], np.ndarray]
 
@@ -518,6 +519,7 @@ CASES = [
         for masked in (False, True)
         for shape in ((3,), (2, 2))
     ),
+    Case("BatchNorm per sequence", bl.BatchNorm, per_sequence(vector()), {}, SEVERAL_SEQUENCES),
     *(
         Case(f"{name} per sequence", create, per_sequence(shapes), sources)
         for name, create, shapes, sources in (
@@ -530,7 +532,6 @@ CASES = [
                 vector(5),
                 {},
             ),
-            ("BatchNorm", bl.BatchNorm, vector(), {}),
             ("LayerNorm", bl.LayerNorm, image(2, 3), {}),
             ("Convolution2D", lambda: bl.Convolution2D(2, (2, 2)), image(3, 4, 2), {}),
             ("Pooling2D", lambda: bl.Pooling2D((2, 2)), image(3, 4, 2), UNTIED),
