@@ -1,7 +1,8 @@
-"""Every layer on a GPU, in all of its variants: the laws of layers, with float32's tolerances.
+"""Every layer on a GPU, in all of its variants: its numbers, and the laws on anything else.
 
-Gradients are compared with central differences of the float64 reference; and what a recorded pass
-replays (as a CUDA graph) with what the layer does by itself, to the last bit.
+Outputs, deltas and gradients are compared with those of the float64 reference, of which other
+tests know that they are right; and what a recorded pass replays (as a CUDA graph) with what the
+layer does by itself, to the last bit.
 """
 
 from __future__ import annotations
@@ -9,13 +10,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.testing import LayerBench, build_layer, check_layer
+from brainstorm.testing import LAYER_LAWS, LayerBench, build_layer, check_layer
 from tests.layers.cases import CASES, Case
+
+#: Those that look at the reference alone, or at numbers that are compared with it here.
+OF_NUMBERS = {
+    "input deltas equal central differences",
+    "gradients equal central differences",
+    "characteristics tell the truth",
+}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_layer_obeys_all_laws(case: Case, handler) -> None:
-    check_layer(case.create(), case.in_shapes, case.inputs, [(2, 3)], handler)
+    laws = LAYER_LAWS.keys() - OF_NUMBERS
+    check_layer(case.create(), case.in_shapes, case.inputs, [(2, 3)], handler, sorted(laws))
+
+
+def test_the_laws_of_numbers_are_there():
+    assert LAYER_LAWS.keys() > OF_NUMBERS
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
