@@ -146,7 +146,7 @@ def _write_network(
     file.attrs["format"] = f"{kind} v{VERSIONS[kind]}.0".encode()
     file.attrs["info"] = get_brainstorm_info()
     if content.comment:
-        file.attrs["comment"] = content.comment.encode()
+        file.attrs["comment"] = str(content.comment).encode(errors="replace")
     file["description"] = json.dumps(content.description, allow_nan=False).encode()
     file.create_dataset("parameters", data=content.parameters, compression=compression)
     for path, values in content.persistent.items():

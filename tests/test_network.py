@@ -967,3 +967,18 @@ def test_a_deep_network_makes_nothing_that_nobody_looks_for(monkeypatch):
         return made
 
     assert count(40) == count(3)
+
+
+@pytest.mark.parametrize("path", [None, 3, ["Output"], b"Output"])
+def test_what_is_no_path_is_refused(path):
+    net = bs.tools.create_net_from_spec("regression", 3, 1, "F2")
+    with pytest.raises(UnknownPathError, match="expected a dotted path such as .*, got "):
+        net.get(path)
+
+
+@pytest.mark.parametrize(("comment", "written"), [(3, "3"), ("a\udcff", "a?")])
+def test_comments_are_written_as_text(comment, written, tmp_path):
+    net = bs.tools.create_net_from_spec("regression", 3, 1, "F2")
+    net.save_as_hdf5(tmp_path / "net.hdf5", comment=comment)
+    with h5py.File(tmp_path / "net.hdf5") as file:
+        assert file.attrs["comment"] == written

@@ -377,6 +377,10 @@ def find_array(root: BufferView, path: str) -> Array:
         UnknownPathError: The path leads nowhere, or to a view.
         NullBufferError: It is a delta that nobody needs.
     """
+    if not isinstance(path, str):
+        raise UnknownPathError(
+            f"expected a dotted path such as 'Output.outputs.default', got {path!r}."
+        )
     found: Any = root
     for position, part in enumerate(parts := path.split(".")):
         if not isinstance(found, BufferView):
