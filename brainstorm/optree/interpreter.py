@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from brainstorm.errors import HandlerValidationError
 from brainstorm.optree.program import Constant, Program, Step
 from brainstorm.optree.shapes import Shape
 from brainstorm.utils import Array
@@ -57,6 +58,9 @@ class Interpreter(threading.local):
 
         Outputs may overlap inputs and each other. Floating-point events (overflow, division by
         zero, ...) give infinity or NaN and no warning.
+
+        Raises:
+            HandlerValidationError: An output has another shape than its value.
         """
         run = _Run(inputs, _places(program, outputs, accumulate), self._pool)
         with np.errstate(all="ignore"):
@@ -66,6 +70,11 @@ class Interpreter(threading.local):
                 run.detach(program.outputs)
             for value, out, add in zip(program.outputs, outputs, accumulate, strict=True):
                 array = run.arrays[value]
+                if out.shape != array.shape:  # NumPy would repeat what is smaller
+                    raise HandlerValidationError(
+                        f"{program.name}: expected an output of shape {array.shape}, got "
+                        f"{out.shape}. Linearise the trees again for other shapes."
+                    )
                 if add:
                     np.add(out, array, out=out, casting="unsafe")
                 elif array is not out:
@@ -83,7 +92,8 @@ def _places(
     if len(outputs) == 1 and not accumulate[0] and program.steps:
         last = program.steps[-1]
         direct = isinstance(last.operator.numpy, np.ufunc) and last.dtype == outputs[0].dtype
-        if direct and last.result == program.outputs[0]:
+        fits = direct and outputs[0].shape == last.shape
+        if fits and last.result == program.outputs[0]:
             return {last.result: outputs[0]}
     return {}
 

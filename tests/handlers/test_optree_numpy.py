@@ -11,7 +11,15 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
-from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, gradients, linearise
+from brainstorm.optree import (
+    OPERATORS,
+    Formula,
+    OpTreeNode,
+    Variable,
+    evaluate,
+    gradients,
+    linearise,
+)
 from brainstorm.optree import functions as fn
 from tests.optree.test_random_trees import grown
 
@@ -349,3 +357,13 @@ def test_debug_handler_finds_nan_in_programs(debug):
     with program_error("output 0 holds -inf (first at index (0,)) after the run; inputs were "
                        "finite. The program:\nv0 = input x"):  # fmt: skip
         debug.run_program(program, [debug.zeros(2)], [debug.ones(2)], [False])
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 3, 4), (4, 3), (3, 1)])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_outputs_have_the_shape_of_their_value(shape, accumulate):
+    handler, x = NumpyHandler(np.float32), np.ones((3, 4), np.float32)
+    for function in (lambda x: x + x, lambda x: fn.transpose(fn.transpose(x))):
+        text = rf"expected an output of shape \(3, 4\), got {re.escape(str(shape))}"
+        with pytest.raises(HandlerValidationError, match=text):
+            handler.compute(Formula(function), [x], [np.zeros(shape, np.float32)], accumulate)
