@@ -70,8 +70,9 @@ def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
 
     @formula
     def values(x: Any, targets: Any, classes: Any, weights: Any) -> list[Any]:
-        logs = fn.log_softmax(x)
-        return [fn.softmax(x), -fn.sum(shares(targets, classes, weights) * logs, -1)]
+        share, logs = shares(targets, classes, weights), fn.log_softmax(x)
+        terms = fn.where(share, share * logs, 0.0)  # a score of minus infinity may have no share
+        return [fn.softmax(x), -fn.sum(terms, -1)]
 
     @formula
     def deltas(p: Any, targets: Any, classes: Any, dloss: Any, weights: Any) -> Any:
@@ -104,16 +105,19 @@ class SoftmaxCELayerImpl(ClassLossLayer):
                 f"expected one number for each of {count} classes, got {len(weights)}.",
                 option="class_weights",
             )
-        self._weights = [1.0] * count if weights is None else list(weights)
-        is_plain = weights is None and not smoothing
-        self._formulas = (softmax_ce, softmax_ce_deltas) if is_plain else weighted_ce(smoothing)
-        self._has_weights = not is_plain
+        self._weights = weights
+        self._is_plain = weights is None and not smoothing
+        plain = softmax_ce, softmax_ce_deltas
+        self._formulas = plain if self._is_plain else weighted_ce(smoothing)
         return super().setup(kwargs, in_shapes)
 
     def set_handler(self, handler: Handler) -> None:
         super().set_handler(handler)
-        weights = np.array(self._weights).astype(handler.dtype)
-        self.weights = [handler.create_from_numpy(weights)] if self._has_weights else []
+        self.weights = []
+        if not self._is_plain:
+            weights = np.ones(self.in_shapes["default"].shape[-1], handler.dtype)
+            weights[:] = 1 if self._weights is None else self._weights
+            self.weights = [handler.create_from_numpy(weights)]
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         inputs = [*buffers.inputs, self.classes, *self.weights]

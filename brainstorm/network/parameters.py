@@ -10,7 +10,7 @@ from typing import Any
 
 from brainstorm import references
 from brainstorm.describable import get_description
-from brainstorm.errors import InitializationError
+from brainstorm.errors import InitializationError, OutOfMemoryError
 from brainstorm.initializers import as_initializer, evaluate_initializer
 from brainstorm.network.memory import NetworkMemory
 from brainstorm.randomness import RandomState
@@ -71,6 +71,7 @@ class NetworkParameters(NetworkMemory):
             NetworkValidationError: A pattern matches nothing, or a parameter got no value, or two
                 of which none is more specific; see `brainstorm.references`.
             InitializationError: A value does not fit a shape and there is no fallback.
+            OutOfMemoryError: There is no memory for the values.
         """
         given = references.get_references(default_or_init_dict, kwargs)
         resolved = references.resolve_initializers(self._parameter_names, given, as_initializer)
@@ -85,6 +86,11 @@ class NetworkParameters(NetworkMemory):
                     values[path] = evaluate_initializer(initializer, shape, fallback, own_seed)
                 except InitializationError as error:
                     raise InitializationError(f"parameter {path!r}: {error}") from None
+                except MemoryError as error:
+                    raise OutOfMemoryError(
+                        f"initialize: there is no memory for the values of {path!r} of shape "
+                        f"{shape} ({error})"
+                    ) from error
         description = get_description(given)
         flat, slices = self.buffer.parameters, self.parameter_slices
         for path, value in values.items():
