@@ -76,10 +76,7 @@ class DropoutLayerImpl(Layer):
 
     def set_handler(self, handler: Handler) -> None:
         super().set_handler(handler)
-        before: Any = getattr(self, "stream", None)
         self.stream = handler.create_random_stream(self.rnd.child("mask").generate_seed())
-        if type(before) is type(self.stream):
-            self.stream.set_state(before.get_state())
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y, mask = buffers.inputs.default, buffers.outputs.default, buffers.internals.mask

@@ -19,6 +19,7 @@ from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.display import ShownAsTree, Tree
+from brainstorm.structure.generators import streams_of
 from brainstorm.structure.summary import network_tree, summarize
 
 __all__ = ["NetworkMemory", "check_handler"]
@@ -65,7 +66,11 @@ class NetworkMemory(ShownAsTree, Seedable):
                 self._buffer_manager.set_handler(handler)
             for layer in self.layers.values():
                 if layer.handler is not handler:
+                    before = streams_of(layer)
                     layer.set_handler(handler)
+                    for name, stream in streams_of(layer).items():
+                        if name in before and type(stream) is type(before[name]):
+                            stream.set_state(before[name].get_state())
 
     @property
     def handler(self) -> Handler:

@@ -8,7 +8,7 @@ from typing import Any
 from brainstorm.errors import FileFormatError
 from brainstorm.randomness import RandomState
 
-__all__ = ["get_generator_states", "set_generator_states"]
+__all__ = ["get_generator_states", "set_generator_states", "streams_of"]
 
 
 def get_generator_states(net: Any) -> dict[str, Any]:
@@ -35,6 +35,17 @@ def set_generator_states(net: Any, states: Mapping[str, Any], where: str) -> Non
             generator.set_state(states[name])
 
 
+def streams_of(layer: Any) -> dict[str, Any]:
+    """Return the streams of a handler that a layer draws from, by the names of its attributes."""
+    return {
+        name: value
+        for name, value in vars(layer).items()
+        if hasattr(value, "get_state")
+        and hasattr(value, "set_state")
+        and not isinstance(value, RandomState)
+    }
+
+
 def _get(generator: Any) -> dict[str, Any]:
     own = isinstance(generator, RandomState)  # its get_state is NumPy's, and lacks the seed
     return generator.__getstate__() if own else generator.get_state()
@@ -46,9 +57,9 @@ def _generators(net: Any) -> Iterator[tuple[str, Any]]:
     yield "handler", net.handler.rnd
     yield "handler.stream", net.handler.stream
     for layer_name, layer in net.layers.items():
+        streams = streams_of(layer)
         for attribute, value in {"rnd": layer.rnd, **vars(layer)}.items():
-            is_stream = hasattr(value, "get_state") and hasattr(value, "set_state")
-            if isinstance(value, RandomState) or is_stream:
+            if isinstance(value, RandomState) or attribute in streams:
                 yield f"layers.{layer_name}.{attribute}", value
     for kind in ("weight_modifiers", "gradient_modifiers"):
         for layer_name, parameters in getattr(net, kind).items():
