@@ -124,6 +124,9 @@ class _Scheduler:
         for step in program.steps:
             for x in self.operands(step):
                 self.users[x].append(step)
+        self.outputs: dict[int, list[int]] = defaultdict(list)
+        for index, value in enumerate(program.outputs):
+            self.outputs[value].append(index)
         self.stored = {x for step in program.steps for x in self.must_store(step)}
         self.level: dict[int, int] = {}
         self.done: set[int] = set()
@@ -190,7 +193,7 @@ class _Scheduler:
     def roots(self, value: int) -> Iterable[tuple[Root, int, Shape, Axes]]:
         """Yield (root, the value that is evaluated, domain, reduced axes) for a value."""
         step = self.step(value)
-        roots = [Root(value, "output", k) for k, x in enumerate(self.program.outputs) if x == value]
+        roots = [Root(value, "output", index) for index in self.outputs[value]]
         source, domain, axes = value, self.program.shape_of(value), None
         if step is not None and step.operator.name in ASSEMBLIES:
             for index, part in enumerate(self.operands(step)):

@@ -48,7 +48,8 @@ def ask(page, path="", method="GET", token=None, host=None, port=None):
 
 @pytest.fixture
 def look(train, monkeypatch):
-    """Train with the page, without pauses, and return what a function saw of it."""
+    """Train with the page, without pauses while no time passes, and return what was seen of it."""
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
     monkeypatch.setattr("brainstorm.hooks.live_page.PAUSE", 0.0)
 
     def run(function, *hooks, **options):

@@ -109,7 +109,7 @@ class Lane(Primitives):
         workspace = functools.partial(self.workspace, "formulas")
         try:
             return CompiledProgram(
-                program, self.threads, self.allocate, workspace, self._operations
+                program, self.threads, self.allocate, workspace, operation=self._operations
             )
         except NotRenderableError as error:
             self._refuse(error)

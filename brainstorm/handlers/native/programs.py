@@ -15,10 +15,10 @@ import numpy as np
 from brainstorm.handlers import compiler
 from brainstorm.handlers.compiled_layout import Loops
 from brainstorm.handlers.native.calls import Kernel
-from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
+from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.handlers.program_layouts import ProgramLayouts
 from brainstorm.optree.loops import Loop
-from brainstorm.optree.program import Program, Step
+from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.utils import Array
 
@@ -51,22 +51,15 @@ class CompiledProgram(ProgramLayouts):
     Results are the same bits for the same number of threads.
 
     Args:
-        program: The program.
-        threads: See `ProgramLayouts`.
-        new: See `Layout`.
-        workspace: See `Layout`.
+        *given: What `ProgramLayouts` takes.
         operation: Returns the calls for a step that is no loop, as `numpy_calls` does.
+        **options: Of `ProgramLayouts`, by name.
     """
 
     def __init__(
-        self,
-        program: Program,
-        threads: int | None = None,
-        new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
-        workspace: Callable[[int], np.ndarray] | None = None,
-        operation: Callable[..., list[Any]] = numpy_calls,
+        self, *given: Any, operation: Callable[..., list[Any]] = numpy_calls, **options: Any
     ) -> None:
-        super().__init__(program, threads, new, workspace)
+        super().__init__(*given, **options)
         self._operation = operation
 
     def calls(
