@@ -555,7 +555,7 @@ def test_a_forked_process_uses_one_thread():
     results = context.Queue()
     child = context.Process(target=_in_child, args=(handler, a, out, results))
     child.start()
-    assert results.get(timeout=20) == (1, 1, 2.0)
+    assert results.get(timeout=60) == (1, 1, 2.0)
     child.join()
 
 

@@ -37,7 +37,7 @@ def ask(page, path="", method="GET", token=None, host=None, port=None):
     """Return status, headers and text of the answer to a request."""
     address = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]{32})/", page.address)
     port = int(address[1])
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {} if host is None else {"Host": host.format(port=port)}
     connection.request(method, f"/{address[2] if token is None else token}/{path}", headers=headers)
     answer = connection.getresponse()

@@ -173,7 +173,7 @@ class Lose(Hook):
 
 @pytest.mark.parametrize("spoiled", [[0], [1], [0, 1]])
 def test_all_of_a_team_go_back_to_what_rank_0_has_found(net, batches, tmp_path, spoiled):
-    said, meeting, states = [None, None], threading.Barrier(2, timeout=20), [None, None]
+    said, meeting, states = [None, None], threading.Barrier(2, timeout=60), [None, None]
 
     def work(rank):
         trainer = Trainer(MomentumStepper(0.1, 0.9), verbose=False)

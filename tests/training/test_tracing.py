@@ -620,7 +620,7 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
     results = context.Queue()
     child = context.Process(target=lambda: results.put(net.predict(x)), daemon=True)
     child.start()
-    np.testing.assert_array_equal(results.get(timeout=20), expected)
+    np.testing.assert_array_equal(results.get(timeout=60), expected)
     child.join()
     stop.set()
     thread.join()
