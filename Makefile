@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest pycuda test-numpy test-peers test-crash test-long fuzz
+.PHONY: demo test lint types imports pytest pycuda test-numpy test-peers test-crash test-long fuzz
 .PHONY: test-installed gpu-compile gpu-hour docs status measure bench bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
 
-test: lint types rooms pytest
+test: lint types imports pytest
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check --quiet .
@@ -18,8 +18,8 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy --no-error-summary
 
-rooms: $(VENV)/.test
-	$(BIN)/lint-imports --no-cache > $(VENV)/rooms.log || { cat $(VENV)/rooms.log; exit 1; }
+imports: $(VENV)/.test
+	$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 
 pytest: $(VENV)/.test pycuda
 	$(BIN)/python -m pytest -n 2

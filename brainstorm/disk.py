@@ -29,7 +29,7 @@ except ImportError:  # Windows
 
 __all__ = ["FileHold", "atomic_file", "check_regular", "open_regular"]
 
-#: What is no file, and what it is.
+#: Kinds of directory entries that are no regular files, and their names.
 SPECIAL = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -38,12 +38,12 @@ SPECIAL = {
 #: Opening neither waits for somebody else nor takes a terminal over.
 AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-#: Bytes of a file name from which on names for what belongs to it might be too long (255).
+#: Bytes of a file name above which names derived from it might be too long (255).
 LONG = 200
 
 
 def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> None:
-    """Refuse what is no regular file.
+    """Refuse anything but a regular file.
 
     Args:
         filename: Its name.
@@ -147,7 +147,7 @@ def _temporary_path(target: Path) -> Path:
 
 
 def _hidden(target: Path) -> str:
-    """Return a hidden name for what belongs to a file; a long one has no room for an ending."""
+    """Return a hidden name for what belongs to a file; a long one leaves no space for an ending."""
     name = os.fsencode(target.name)
     return f".{target.name if len(name) <= LONG else hashlib.sha256(name).hexdigest()}"
 

@@ -195,7 +195,7 @@ def matches(key: str, name: str) -> bool:
     first, *parts = key.split("*")
     if not parts:
         return key == name
-    # The earliest place for each part leaves most room for the others. (A regular expression may
+    # The earliest place for each part leaves most space for the others. (A regular expression may
     # take time that is exponential in the number of stars.)
     position = len(first)
     for part in parts[:-1]:

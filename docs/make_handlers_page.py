@@ -53,7 +53,7 @@ transposed by a flag, and an output that is added to.
 Other kinds of arguments:
 """
 
-ROOMS = (ArrayOperations, ActivationOperations, ImageOperations, SequenceOperations)
+CLASSES = (ArrayOperations, ActivationOperations, ImageOperations, SequenceOperations)
 TITLES = {
     ActivationOperations: "activations",
     ImageOperations: "images",
@@ -63,11 +63,11 @@ TITLES = {
 
 def section_of(name: str) -> str:
     """Return the heading that an operation stands under: a comment, or its class."""
-    room = next(room for room in ROOMS if name in vars(room))
-    if room in TITLES:
-        return TITLES[room]
-    lines, start = inspect.getsourcelines(room)
-    line = inspect.getsourcelines(vars(room)[name])[1] - start
+    owner = next(each for each in CLASSES if name in vars(each))
+    if owner in TITLES:
+        return TITLES[owner]
+    lines, start = inspect.getsourcelines(owner)
+    line = inspect.getsourcelines(vars(owner)[name])[1] - start
     return re.findall(r"^    # -- (.+?) -+$", "".join(lines[:line]), re.MULTILINE)[-1]
 
 

@@ -213,15 +213,15 @@ def test_all_is_exactly_what_is_public(package):
         assert not isinstance(getattr(module, name), types.ModuleType)
 
 
-def test_all_of_brainstorm_is_its_rooms_and_the_most_used_names():
-    rooms = {name for name in brainstorm.__all__ if inspect.ismodule(getattr(brainstorm, name))}
-    assert rooms == set(COLLECTED)
+def test_all_of_brainstorm_is_its_packages_and_the_most_used_names():
+    packages = {name for name in brainstorm.__all__ if inspect.ismodule(getattr(brainstorm, name))}
+    assert packages == set(COLLECTED)
     own = {
         name
         for name, value in vars(brainstorm).items()
         if not name.startswith("_") and is_code(value)
     }
-    assert set(brainstorm.__all__) == rooms | own | {"__version__", "global_rnd"}
+    assert set(brainstorm.__all__) == packages | own | {"__version__", "global_rnd"}
 
 
 def test_brainstorm_all_holds_everything_and_nothing_else():

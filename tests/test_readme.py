@@ -38,7 +38,7 @@ def test_the_code_runs_in_order_and_prints_what_it_says(tmp_path, monkeypatch, c
     assert shown == sum(language == "text" for language, _ in blocks)
 
 
-def test_the_rooms_exist():
+def test_the_packages_exist():
     rows = re.findall(r"^\| (`brainstorm.*?) \|", README, flags=re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(?:brainstorm)?\.(\w+)`", row)]
     packages = {path.stem for path in Path(bs.__file__).parent.iterdir()}

@@ -1,4 +1,4 @@
-"""Batches from what is no array: from iterables, and from data sets with items as in PyTorch."""
+"""Batches from iterables, and from data sets with items as in PyTorch."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class ArrayOperations(abc.ABC):
     # -- what is refused ---------------------------------------------------------------------
 
     def _check_own(self, mem: Any) -> None:
-        """Refuse to read what is no array of this handler."""
+        """Refuse to read anything but an array of this handler."""
         if type(mem) is not self.array_type:
             getattr(mem, "dtype", None)  # of a null buffer: the error that says how to have it
             raise HandlerValidationError(

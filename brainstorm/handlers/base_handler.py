@@ -108,8 +108,8 @@ class Handler(
     @classmethod
     def operations(cls) -> dict[str, Contract]:
         """Return the contract of every operation, by name, in the order of declaration."""
-        rooms = (ArrayOperations, ActivationOperations, ImageOperations, SequenceOperations)
-        declared = {name: member for room in rooms for name, member in vars(room).items()}
+        groups = (ArrayOperations, ActivationOperations, ImageOperations, SequenceOperations)
+        declared = {name: member for group in groups for name, member in vars(group).items()}
         return {n: f.contract for n, f in declared.items() if hasattr(f, "contract")}
 
     @abc.abstractmethod

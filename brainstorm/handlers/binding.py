@@ -258,7 +258,7 @@ class _Binder:
         return Place(base, array[(slice(None),) * axis + (slice(start, start + shape[axis]),)])
 
     def bind_alone(self, step: Step) -> Alone:
-        """Place a step that is no loop; what is no index gets its working type."""
+        """Place a step that is no loop; operands other than indices get its working type."""
         places = [self.place(x) for x in step.operands if isinstance(x, int)]
         values = [i for i in range(len(places)) if i not in step.operator.index_operands]
         self.check_exact(step, [places[i].view.dtype for i in values])

@@ -18,8 +18,8 @@ __all__ = ["PageServer"]
 #: The loopback interface: no other machine can reach it.
 HOST = "127.0.0.1"
 
-#: Connections at a time: the oldest makes room for a further one. So nobody exhausts the training,
-#: and whoever keeps connections shuts nobody out.
+#: Connections at a time: the oldest is closed for a further one. So no client exhausts the
+#: training, and none that keeps connections open shuts others out.
 MOST_CONNECTIONS = 16
 
 #: Seconds after which a connection that says nothing is closed.
@@ -124,7 +124,7 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(404, "text/plain", "not found")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what is no GET, or no HTTP; nothing of the request is repeated."""
+        """Answer anything but a GET of HTTP; nothing of the request is repeated."""
         self._answer(405 if code == 501 else code, "text/plain", "only GET is understood")
 
     def _answer(self, code: int, kind: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Programs as calls: loops in C, and between them what is no loop.
+"""Programs as calls: loops in C, and between them the operations that are no loops.
 
 Everything that depends on shapes, strides and types is worked out once per layout of the arrays.
 Kernels are shared by all programs of the same structure.

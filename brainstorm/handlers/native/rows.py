@@ -12,8 +12,8 @@ from brainstorm.utils import Array
 
 __all__ = ["build_add", "build_take"]
 
-#: What is no row of the table is the first or the last one when it is read, and nothing is added to
-#: it: whatever the numbers are, no other memory is touched.
+#: An index outside of the table reads its first or last row, and nothing is added there:
+#: whatever the numbers are, no other memory is touched.
 _SOURCE = """
 enum { COUNT, WIDTH, ROWS, TABLE_ROW, NUMBER_STEP, OTHER_ROW, ADDS };
 void rows(void *const *pointers, const int64_t *n) {
