@@ -22,8 +22,11 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.compiler_flags import (
@@ -35,9 +38,9 @@ from brainstorm.handlers.compiler_flags import (
     run_compiler,
 )
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
-from brainstorm.handlers.threads import load_library
+from brainstorm.handlers.threads import default_threads, load_library
 
-__all__ = ["compiler_command", "describe", "is_available", "load"]
+__all__ = ["LoadedOnce", "ahead", "compiler_command", "describe", "is_available", "load"]
 
 LOG = logging.getLogger("brainstorm")
 
@@ -145,8 +148,55 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
         f"const char *flags_{name}(void) {{ return {json.dumps(text)}; }}\n"
         for name, text in flags._asdict().items()
     )
-    _build_library(command, flags, source, "flags", _hash(machine), directory)
+    seal = _hash(machine)
+    _build_library("flags", command, flags, _sealed(source, "flags", seal), seal, directory)
     return flags
+
+
+class _Ahead(threading.local):
+    """The runs of the compiler that `ahead` has begun in this thread, by seal, if there is one."""
+
+    begun: dict[str, Future[Path]] | None = None
+    pool: ThreadPoolExecutor
+
+
+_ahead = _Ahead()
+
+
+@contextlib.contextmanager
+def ahead() -> Iterator[None]:
+    """Compile side by side all that `load` is asked for in this thread, and wait for it at the end.
+
+    Meanwhile `load` returns 0 for what the cache does not have. What does not compile says so when
+    it is loaded after that.
+    """
+    with ThreadPoolExecutor(default_threads()) as pool:
+        _ahead.begun, _ahead.pool = {}, pool
+        try:
+            yield
+        finally:
+            _ahead.begun = None
+
+
+class LoadedOnce:
+    """Decorates a function that loads: it is asked once for each key, unless it is asked `ahead`.
+
+    Attributes:
+        kept: What it has returned, by its arguments.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.kept: dict[Any, Any] = {}
+
+    def __call__(self, *key: Any) -> Any:
+        """Return what it returns for these arguments."""
+        if key in self.kept:
+            return self.kept[key]
+        found = self._function(*key)
+        if _ahead.begun is None:
+            self.kept[key] = found
+        return found
 
 
 #: What was wrong with sources, by directory and seal: they are not compiled again.
@@ -172,10 +222,14 @@ def load(source: str, name: str) -> int:
         raise MissingDependencyError(_failures[directory, seal])
     library = _find_library(directory, seal, name)
     if library is None:
+        given = compiler.command, compiler.flags, _sealed(source, name, seal), seal, directory
+        if _ahead.begun is not None:
+            if seal not in _ahead.begun:
+                with contextlib.suppress(RuntimeError):  # Python ends: no threads are begun
+                    _ahead.begun[seal] = _ahead.pool.submit(_build, *given)
+            return 0
         try:
-            library = _build_library(
-                compiler.command, compiler.flags, source, name, seal, directory
-            )
+            library = _build_library(name, *given)
         except MissingDependencyError as error:
             if not _failures:
                 LOG.warning("a kernel is done without, and slower: %s", error)
@@ -212,10 +266,14 @@ def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
     return MissingDependencyError(f"{directory} takes no compiled library: {error}")
 
 
+def _sealed(source: str, name: str, seal: str) -> str:
+    """Return the source with what `_load_checked` asks for."""
+    return f'{source}const char *{name}_seal(void) {{ return "{seal}"; }}\n'
+
+
 def _build_library(
-    command: tuple[str, ...], flags: Flags, source: str, name: str, seal: str, directory: Path
+    name: str, command: tuple[str, ...], flags: Flags, source: str, seal: str, directory: Path
 ) -> ctypes.CDLL:
-    source += f'const char *{name}_seal(void) {{ return "{seal}"; }}\n'
     try:
         path = _build(command, flags, source, seal, directory)
     except OSError as error:
