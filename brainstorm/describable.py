@@ -9,17 +9,22 @@ hierarchy with the subclass winning:
 
 Loading builds registered classes only (every subclass registers itself) and runs no code from
 the description.
+
+Arguments of the library's constructors are compared with their annotations, where a constructor
+does not say itself what it expects: what is of another kind is refused everywhere.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import math
+import os
 import reprlib
-from collections.abc import Container, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -28,8 +33,11 @@ from brainstorm.errors import (
     BrainstormError,
     DescriptionError,
     UnknownTypeError,
+    ValidationError,
+    shown,
     unknown,
 )
+from brainstorm.utils import is_number
 
 __all__ = [
     "Describable",
@@ -88,9 +96,14 @@ class Describable:
     __undescribed__: Any = set()
     __default_values__: dict[str, Any] = {}
 
+    #: What is raised where an argument is of another kind than its annotation says.
+    argument_error: ClassVar[type[ValidationError]] = ValidationError
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _classes.add(cls.__name__, cls)
+        if "__init__" in vars(cls) and cls.__module__.startswith("brainstorm."):
+            setattr(cls, "__init__", _checking(vars(cls)["__init__"]))  # noqa: B010 (for mypy)
 
     @classmethod
     def _merged(cls, attribute: str) -> dict[str, Any]:
@@ -131,9 +144,9 @@ class Describable:
         """Refuse an object that lacks what its constructors keep of their arguments."""
         for cls in type(self).__mro__:
             if inspect.isfunction(init := vars(cls).get("__init__")):
-                code = init.__code__
-                for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-                    if name in code.co_names and not hasattr(self, name):
+                used = inspect.unwrap(init).__code__.co_names
+                for name in _argument_names(init):
+                    if name in used and not hasattr(self, name):
                         raise DescriptionError(
                             f": a {type(self).__name__} cannot be made without {name!r}. "
                             f"get_description of one shows what belongs into it."
@@ -160,6 +173,83 @@ class Describable:
                 continue
             given.append(f"{name}={_SHORT.repr(value)}")
         return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return whether a value is a list, or the like, of what is of a kind."""
+    return lambda v: isinstance(v, Collection) and not isinstance(v, str) and all(map(kind, v))
+
+
+def _is_number(value: Any) -> bool:
+    return is_number(value) and value == value  # NaN is none
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+#: By the text of an annotation: what is expected, and whether a value is that.
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "None": ("None", lambda v: v is None),
+    "bool": ("True or False", lambda v: isinstance(v, np.bool_) or v in (True, False)),
+    "int": ("a number", _is_number),
+    "float": ("a number", _is_number),
+    "str": ("a string", _is_string),
+    "os.PathLike[str]": ("a path", _is_path),
+    "PathLike": ("a path", _is_path),
+    "Sequence[str]": ("a list of strings", _are(_is_string)),
+    "Collection[str]": ("names", lambda v: _is_string(v) or _are(_is_string)(v)),
+    "Sequence[int]": ("a list of numbers", _are(_is_number)),
+    "Sequence[float]": ("a list of numbers", _are(_is_number)),
+    **{
+        f"Mapping[str, {kind}]": ("a dictionary", lambda v: isinstance(v, Mapping))
+        for kind in ("Any", "float", "int", "tuple[int, ...]", "tuple[int, int]")
+    },
+}
+
+
+def _checking(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that refuses arguments of other kinds than it says, in our words."""
+
+    @functools.wraps(init)
+    def checked(self: Describable, *args: Any, **kwargs: Any) -> None:
+        failure = None
+        try:
+            init(self, *args, **kwargs)
+        except BrainstormError:
+            raise
+        except MALFORMED as error:
+            failure = error
+        for name, value in {
+            **dict(zip(_argument_names(init), args, strict=False)),
+            **kwargs,
+        }.items():
+            kinds = init.__annotations__.get(name, "").split(" | ")
+            if all(kind in _KINDS and not _fits(kind, value) for kind in kinds):
+                words = " or ".join(dict.fromkeys(_KINDS[kind][0] for kind in kinds))
+                where = f"{type(self).__name__}.{name}"
+                raise self.argument_error(f"{where}: expected {words}, got {shown(value)}.")
+        if failure is not None:
+            raise failure
+
+    return checked
+
+
+def _argument_names(init: Callable[..., None]) -> tuple[str, ...]:
+    """Return the names of what a constructor takes beside ``self``, by place or by name alone."""
+    code = inspect.unwrap(init).__code__
+    return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+
+
+def _fits(kind: str, value: Any) -> bool:
+    try:
+        return bool(_KINDS[kind][1](value))
+    except MALFORMED:  # from a comparison of what cannot be compared
+        return False
 
 
 class _Short(reprlib.Repr):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import numbers
 import os
 import re
 import time
@@ -54,7 +55,9 @@ __all__ = [
     "get_by_path",
     "get_inheritors",
     "get_normalized_path",
+    "is_number",
     "is_valid_layer_name",
+    "is_whole",
     "product",
     "progress_bar",
     "silence",
@@ -77,6 +80,22 @@ NAME_BLACKLIST = {"default", "fallback"}
 def product(factors: Iterable[int]) -> int:
     """Return the product of the factors (1 for none)."""
     return math.prod(factors)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number that a float can stand for, and no truth value."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def is_whole(value: Any, least: int = 1) -> bool:
+    """Return whether a value is a whole number, an integer or not, of at least so much."""
+    return is_number(value) and value >= least and value % 1 == 0
 
 
 def is_valid_layer_name(name: str) -> bool:

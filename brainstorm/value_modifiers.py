@@ -300,7 +300,7 @@ def _numbers(what: str, values: Any) -> np.ndarray:
     """Return an array of its own, of an array or a nested list."""
     try:
         return np.array(values, dtype=float)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise ValidationError(
             f"{what}: expected an array of numbers, with rows of equal length ({error})."
         ) from None

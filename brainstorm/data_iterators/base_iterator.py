@@ -55,6 +55,7 @@ class DataIterator(Seedable):
         per_sequence: Names of the data that are (B, features...).
     """
 
+    argument_error = IteratorValidationError
     gives_sequences = False
     per_sequence: frozenset[str] = frozenset()
 

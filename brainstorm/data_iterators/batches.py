@@ -117,7 +117,8 @@ class PlannedBatches(DataIterator):
                 f"shuffle: expected {count} weights >= 0 (one for each sequence), got "
                 f"{shown(weights)}"
             )
-        return values / values.sum(dtype=float)
+        shares = values / values.max()  # whose sum cannot overflow
+        return shares / shares.sum(dtype=float)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         """Return the batches of one epoch; their arrays are new ones."""

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.hooks import Hook
-from brainstorm.hooks.base import is_number
 from brainstorm.optional import require
-from brainstorm.utils import flatten_items
+from brainstorm.utils import flatten_items, is_number
 
 __all__ = ["TensorBoardWriter"]
 

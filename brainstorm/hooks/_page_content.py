@@ -9,9 +9,8 @@ from typing import Any
 
 from brainstorm import tools
 from brainstorm.errors import MissingDependencyError
-from brainstorm.hooks.base import is_number
 from brainstorm.tools.plotting import COLORS
-from brainstorm.utils import flatten_items
+from brainstorm.utils import flatten_items, is_number
 
 __all__ = ["SCRIPT", "make_content", "make_page"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import Hook, check_counts, is_number
+from brainstorm.hooks.base import Hook, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.optree import formula
-from brainstorm.utils import Array
+from brainstorm.utils import Array, is_number
 
 __all__ = ["AverageWeights", "WithAverages"]
 

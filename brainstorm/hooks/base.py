@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import numbers
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
-from brainstorm.utils import flatten_keys
+from brainstorm.utils import flatten_keys, is_whole
 
 __all__ = [
     "LOG",
@@ -24,8 +23,6 @@ __all__ = [
     "check_counts",
     "find_log",
     "find_values",
-    "is_number",
-    "is_whole",
     "put_values",
     "take_values",
     "write_line",
@@ -81,6 +78,7 @@ class Hook(Describable):
     __undescribed__ = {"run_verbosity": False, "trainer": None}
     __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
 
+    argument_error = TrainingError
     role = "writer"
     idempotent = False
     writes: ClassVar[str | None] = None
@@ -237,22 +235,6 @@ def _split(logs: Any, path: str) -> tuple[str | None, str]:
             if head in logs.keys():  # noqa: SIM118  (the `in` of Logs follows paths)
                 return head, path[len(head) + 1 :]
     return None, ""
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is a real number that a float can stand for, and no truth value."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return False
-    try:
-        float(value)
-    except OverflowError:
-        return False
-    return True
-
-
-def is_whole(value: Any, least: int = 1) -> bool:
-    """Return whether a value is a whole number, an integer or not, of at least so much."""
-    return is_number(value) and value >= least and value % 1 == 0
 
 
 def check_counts(where: str, **counts: Any) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from brainstorm.describable import get_description
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import StoredPath, check_counts, find_values, is_number, is_whole
+from brainstorm.hooks.base import StoredPath, check_counts, find_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.hooks.savers import FileSaver
+from brainstorm.utils import is_number, is_whole
 
 __all__ = ["SaveCheckpoint"]
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from brainstorm.errors import FileFormatError
 from brainstorm.files import RunFile, read_run_file
-from brainstorm.hooks.base import check_counts, is_number, is_whole, put_values
+from brainstorm.hooks.base import check_counts, put_values
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
+from brainstorm.utils import is_number, is_whole
 
 __all__ = ["ReturnToCheckpoint"]
 

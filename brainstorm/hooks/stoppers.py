@@ -11,16 +11,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import (
-    Hook,
-    check_counts,
-    find_values,
-    is_number,
-    is_whole,
-    put_values,
-    take_values,
-)
+from brainstorm.hooks.base import Hook, check_counts, find_values, put_values, take_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion
+from brainstorm.utils import is_number, is_whole
 
 __all__ = [
     "EarlyStopper",

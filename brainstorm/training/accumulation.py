@@ -9,9 +9,9 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import check_counts, is_whole
+from brainstorm.hooks.base import check_counts
 from brainstorm.optree.formula import formula
-from brainstorm.utils import Array
+from brainstorm.utils import Array, is_whole
 
 __all__ = ["GradientAccumulation"]
 
@@ -55,6 +55,8 @@ class GradientAccumulation(Describable):
         "_numbers": None,
         "_restored": None,
     }
+
+    argument_error = TrainingError
 
     def __init__(self, batches: int) -> None:
         if not is_whole(batches):

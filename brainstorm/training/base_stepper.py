@@ -147,6 +147,7 @@ class TrainingStepper(Traceable, Describable):
     reducer: Any = None
     is_idle: bool = False
 
+    argument_error = TrainingError
     learns = True
     hyperparameters: dict[str, Range] = {}
     rule: Formula | None = None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brainstorm.hooks.base import is_number
+from brainstorm.utils import is_number
 
 __all__ = ["FRACTION", "NON_NEGATIVE", "POSITIVE", "Range"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_number, is_whole
 from brainstorm.randomness import global_rnd
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress
+from brainstorm.utils import is_number, is_whole
 
 __all__ = ["LearningRateSearch", "find_learning_rate"]
 

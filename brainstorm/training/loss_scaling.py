@@ -10,10 +10,9 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import is_number, is_whole
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.utils import Array
+from brainstorm.utils import Array, is_number, is_whole
 
 __all__ = ["LossScaling"]
 
@@ -38,6 +37,8 @@ class LossScaling(Describable):
     """
 
     __undescribed__ = {"_handler": None, "_numbers": None, "_kept": (), "_restored": None}
+
+    argument_error = TrainingError
 
     def __init__(self, initial: float = 2.0**16, growth_interval: int = 2000) -> None:
         if not is_number(initial) or not SMALLEST <= initial <= LARGEST:

@@ -17,9 +17,8 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
-from brainstorm.hooks.base import is_number
 from brainstorm.optree.formula import formula
-from brainstorm.utils import Array
+from brainstorm.utils import Array, is_number
 
 __all__ = ["GroupedParameters", "ParameterGroup", "checked_groups"]
 
@@ -65,6 +64,8 @@ class ParameterGroup(Describable):
         "frozen": False,
         "keep_statistics": False,
     }
+
+    argument_error = TrainingError
 
     def __init__(
         self,

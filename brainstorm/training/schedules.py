@@ -13,8 +13,9 @@ from typing import Any
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError
-from brainstorm.hooks.base import find_values, is_number, is_whole
+from brainstorm.hooks.base import find_values
 from brainstorm.hooks.criteria import CRITERIA, criterion_of
+from brainstorm.utils import is_number, is_whole
 
 __all__ = [
     "Cosine",
@@ -35,6 +36,8 @@ class Schedule(Describable):
 
     A subclass implements `at`; another `count` lets it depend on something else.
     """
+
+    argument_error = TrainingError
 
     def __call__(
         self,

@@ -105,6 +105,13 @@ def test_single_sequences_may_be_drawn_by_weights():
     assert numbers(iterator) == [[3]] * COUNT
 
 
+def test_weights_whose_sum_would_overflow_are_weights():
+    shares = np.array([1.0, 0.5, 0.5])
+    data = np.zeros((1, 3, 1))
+    found = Minibatches(shuffle=1.6e308 * shares, default=data).weights
+    np.testing.assert_allclose(found, shares / 2)
+
+
 def test_runs_with_other_weights_are_not_gone_on_with(make):
     state = make(4, WEIGHTS).get_state()
     with pytest.raises(IteratorValidationError, match="weights"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import pytest
@@ -63,7 +64,7 @@ def test_description_is_strict_json_and_gives_the_same_hook(name):
 def test_common_options(name):
     hook = type(EXAMPLES[name]())
     given = {
-        k: v for k, v in vars(EXAMPLES[name]()).items() if k in hook.__init__.__code__.co_varnames
+        k: v for k, v in vars(EXAMPLES[name]()).items() if k in inspect.signature(hook).parameters
     }
     given.update(name="other", timescale="update", interval=3)
     made = hook(**{k: v for k, v in given.items() if k != "verbose" and not k.startswith("_")})

@@ -1,0 +1,161 @@
+"""Every argument of every public constructor: what makes no sense is refused in our words."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm import data_iterators, hooks, initializers, scorers, training, value_modifiers
+from brainstorm.data_iterators import Minibatches
+from brainstorm.describable import Describable
+from brainstorm.errors import (
+    BrainstormError,
+    IteratorValidationError,
+    TrainingError,
+    ValidationError,
+)
+
+X = np.zeros((1, 4, 6, 6, 1))
+IMAGES, CLASSES = Minibatches(2, default=X), Minibatches(2, default=np.zeros((1, 4, 1), int))
+WAY = {"initial_value": 1, "final_value": 0, "num_changes": 3}
+RUN = type("Run", (), {"info": {}})()
+
+#: What a constructor needs, for those that need something.
+NEEDED = {
+    **{name: {"log_name": "loss"} for name in ("EarlyStopper", "SaveBestNetwork")},
+    **{name: {"log_names": "loss"} for name in ("BokehVisualizer", "LogPlotter")},
+    **{name: {"filename": "a"} for name in ("SaveCheckpoint", "SaveLogs", "SaveNetwork")},
+    **{f"MonitorLayer{what}": {"layer_name": "a"}
+       for what in ("Deltas", "Gradients", "InOuts", "Parameters")},
+    "StopAfterEpoch": {"max_epochs": 3},
+    "StopAfterThresholdReached": {"log_name": "loss", "threshold": 0.1},
+    "MonitorLoss": {"iter_name": "a"},
+    "MonitorScores": {"iter_name": "a", "scorers": []},
+    "InfoUpdater": {"run": RUN},
+    "ModifyStepperAttribute": {"schedule": training.Linear(**WAY)},
+    "WithAverages": {"hook": hooks.MonitorLoss("a")},
+    **{name: {"default": X} for name in ("Minibatches", "Online", "Undivided")},
+    "BucketedMinibatches": {"default": [np.zeros((3, 2))]},
+    "DataIterator": {"data_shapes": {}, "length": 1},
+    "DatasetMinibatches": {"dataset": [(np.zeros(3), np.zeros(1))]},
+    "IterableBatches": {"batches": [{"default": X}]},
+    "SequenceChunks": {"chunk_length": 2, "default": X},
+    "Wrapper": {"iter": IMAGES, "settings": {}},
+    "AddGaussianNoise": {"iter": IMAGES, "std_dict": {"default": 1.0}},
+    "AddSaltNPepper": {"iter": IMAGES, "prob_dict": {"default": 0.1}},
+    **{name: {"iter": IMAGES, "size_dict": {"default": 1}} for name in ("Cutout", "Pad")},
+    **{name: {"iter": IMAGES, "prob_dict": {"default": 0.1}} for name in ("Flip", "Rotate90")},
+    "MixUp": {"iter": IMAGES, "names": ["default"]},
+    **{f"{n}Hot": {"iter": CLASSES, "vocab_size_dict": {"default": 3}} for n in ("Multi", "One")},
+    "Normalize": {"iter": IMAGES, "statistics": {"default": (0.0, 1.0)}},
+    "RandomCrop": {"iter": IMAGES, "shape_dict": {"default": (2, 2)}},
+    **dict.fromkeys(("Cosine", "CosineRestarts", "Linear"), WAY),
+    "DecreaseAfterEpoch": {"initial_value": 1, "T": 3},
+    "Exponential": {"initial_value": 1, "factor": 0.5},
+    "MultiStep": {"initial_value": 1, "steps": [2], "values": [0.1]},
+    "OneCycle": {"largest_value": 1, "num_changes": 4},
+    "ReduceOnPlateau": {"log_name": "loss", "initial_value": 0.1},
+    "Warmup": {"num_changes": 3, "then": 0.1},
+    "GradientAccumulation": {"batches": 2},
+    "ParameterGroup": {"paths": "a"},
+    "Trainer": {"stepper": training.SgdStepper()},
+    "ConstrainL2Norm": {"limit": 1.0},
+    **{name: {"factor": 0.1} for name in ("L1Decay", "L2Decay")},
+    "MaskValues": {"mask": [1.0]},
+    "ArrayInitializer": {"array": [1.0]},
+    **{name: {"sub_initializer": 1.0} for name in ("SparseInputs", "SparseOutputs")},
+}  # fmt: skip
+ROOMS = (hooks, scorers, data_iterators, training, value_modifiers, initializers)
+FOUND = {name: getattr(room, name) for room in ROOMS for name in room.__all__}
+CASES = [
+    (cls, name)
+    for cls in FOUND.values()
+    if inspect.isclass(cls) and issubclass(cls, Describable)
+    for name, p in inspect.signature(cls).parameters.items()
+    if p.kind is not p.VAR_KEYWORD
+]
+SENSELESS = [None, "no", -1, 5, 2.5, math.nan, [], object(), 10**400, np.zeros((2, 2))]
+
+
+@pytest.fixture(scope="module")
+def needed(tmp_path_factory):
+    filename = tmp_path_factory.mktemp("data") / "data.hdf5"
+    with h5py.File(filename, "w") as file:
+        file["x"] = X
+    return {**NEEDED, "Hdf5Minibatches": {"filename": filename, "default": "x"}}
+
+
+@pytest.mark.parametrize(("cls", "name"), CASES, ids=lambda v: getattr(v, "__name__", v))
+def test_an_argument_is_taken_or_refused_in_our_words(cls, name, needed):
+    arguments = needed.get(cls.__name__, {})
+    cls(**arguments)
+    kinds = inspect.signature(cls).parameters[name].annotation
+    for value in SENSELESS:
+        try:
+            repr(cls(**{**arguments, name: value}))
+        except (BrainstormError, FileNotFoundError):
+            continue
+        assert kinds != "bool" or value in (0, 1)
+        assert kinds != "str" or isinstance(value, str)
+        assert kinds != "float" or math.isfinite(value)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (lambda: hooks.EarlyStopper(5), TrainingError,
+         "EarlyStopper.log_name: expected a string, got 5."),
+        (lambda: hooks.EarlyStopper("loss", restore_best="no"), TrainingError,
+         "EarlyStopper.restore_best: expected True or False, got 'no'."),
+        (lambda: hooks.SaveNetwork(5), TrainingError,
+         "SaveNetwork.filename: expected a string or a path or None, got 5."),
+        (lambda: hooks.StopOnNan(5), TrainingError,
+         "StopOnNan.logs_to_check: expected a string or a list of strings, got 5."),
+        (lambda: training.ParameterGroup(5), TrainingError,
+         "ParameterGroup.paths: expected a string or a list of strings, got 5."),
+        (lambda: training.MultiStep(1, 5, [1]), TrainingError,
+         "MultiStep.steps: expected a list of numbers, got 5."),
+        (lambda: Minibatches(drop_last="no", default=X), IteratorValidationError,
+         "Minibatches.drop_last: expected True or False, got 'no'."),
+        (lambda: Minibatches(per_sequence=5, default=X), IteratorValidationError,
+         "Minibatches.per_sequence: expected names, got 5."),
+        (lambda: data_iterators.Pad(IMAGES, {"default": 1}, 5), IteratorValidationError,
+         "Pad.value_dict: expected a dictionary or None, got 5."),
+        (lambda: scorers.FScore(beta="x"), ValidationError,
+         "FScore.beta: expected a number, got 'x'."),
+        (lambda: scorers.AreaUnderCurve(name=5), ValidationError,
+         "AreaUnderCurve.name: expected a string or None, got 5."),
+        (lambda: initializers.Gaussian(mean=math.nan), ValidationError,
+         "Gaussian.mean: expected a number, got nan."),
+        (lambda: bs.Trainer(training.SgdStepper(), verbose="no"), TrainingError,
+         "Trainer.verbose: expected True or False, got 'no'."),
+    ],
+)  # fmt: skip
+def test_what_is_of_another_kind_is_refused(make, kind, text):
+    with pytest.raises(kind, match=re.escape(text)):
+        make()
+
+
+def test_options_that_are_handed_on_are_checked_and_own_annotations_are_not():
+    class Mine(hooks.Hook):
+        def __init__(self, count: bool = 5, **options):
+            super().__init__(**options)
+
+    Mine(count="many")
+    with pytest.raises(TrainingError, match=r"Mine.verbose: expected True or False or None, got 3"):
+        Mine(verbose=3)
+    with pytest.raises(ValidationError, match=r"Precision.out_name: expected a string, got 3"):
+        scorers.Precision(out_name=3)
+
+
+def test_what_python_says_about_a_wrong_call_stays():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'log_name'"):
+        hooks.EarlyStopper()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'patients'"):
+        hooks.EarlyStopper("loss", patients=3)
