@@ -74,6 +74,10 @@ class AverageWeights(Hook):
         self._count = 0
         self._restored: Mapping[str, Any] | None = None
 
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Forget the averages."""
+        self.average, self._count, self._restored = None, 0, None
+
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
@@ -186,12 +190,26 @@ class WithAverages(Hook):
         self.hook.trainer = self.trainer
         self.hook.start(net, stepper, verbose, named_data_iters)
 
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Let the other hook begin anew."""
+        self.hook.begin_anew(logs)
+
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether it is the turn of the other hook."""
+        return self.hook.is_turn(timescale, count)
+
     @property
     def _averages(self) -> Any:
         return self.trainer.hooks[self.averages]
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Run the other hook with the averages as parameters."""
+        """Run the other hook with the averages as parameters.
+
+        Raises:
+            TrainingError: They are those of another network.
+        """
+        if self.trainer.net not in (None, net):
+            raise self.fail("net", "the network whose parameters were averaged", net)
         with self._averages.applied(net):
             return self.hook(epoch_nr, update_nr, net, stepper, logs)
 

@@ -140,9 +140,21 @@ class Hook(Describable):
         """Return whether what lies under a name is what such a hook writes there."""
         return False
 
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Forget what was taken from another network or trainer; called before `start`.
+
+        Args:
+            logs: What the trainer has logged by now, of another network.
+        """
+
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook fires after so many epochs or updates, as the timescale says."""
         return self.timescale == timescale and count % self.interval == 0
+
+    def rhythm_of(self, log_name: str) -> str | None:
+        """Return the timescale on which a log gets its values; `None` if it has none yet."""
+        moment = self.trainer.logs.moments.get(log_name.partition(".")[0])
+        return None if moment is None else moment.timescale
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Do the work; return what is to be logged, or `None`.

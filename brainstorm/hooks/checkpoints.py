@@ -80,6 +80,10 @@ class SaveCheckpoint(FileSaver):
         """Names of the kept files beside `filename`, the oldest first."""
         return [self._name(number) for number in self._updates]
 
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Forget which files were kept, and how good they are."""
+        self._updates, self.best_so_far = [], None
+
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:

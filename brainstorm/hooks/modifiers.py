@@ -48,6 +48,10 @@ class ModifyStepperAttribute(Hook):
         self.attr_name = attr_name
         self.factor = 1.0
 
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Let the values be those of the schedule."""
+        self.factor = 1.0
+
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:

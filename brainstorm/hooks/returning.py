@@ -84,8 +84,12 @@ class ReturnToCheckpoint(StopOnNan):
             raise self.fail("trainer", "one with a SaveCheckpoint hook", list(self.trainer.hooks))
         if not hasattr(stepper, "learning_rate"):
             raise self.fail("stepper", "one with a learning_rate", type(stepper).__name__)
-        begins = self.trainer.current_update_nr == 0
-        self._foreign = {name: _time_of(name) for name in self._files() if begins}
+        if self.trainer.current_update_nr == 0:
+            self._foreign = {name: _time_of(name) for name in self._files()}
+
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Count anew, and never go back to the checkpoints that there are."""
+        self.returns, self._foreign = 0, {name: _time_of(name) for name in self._files()}
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Go back if something is not finite; all processes of a team do, if it is so in one."""

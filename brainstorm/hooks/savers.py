@@ -222,7 +222,8 @@ class SaveBestNetwork(Saver):
         criterion: ``'max'`` or ``'min'``: which values are better; `None` is what the log's name or
             its scorer says.
         name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
+        timescale: ``'epoch'`` or ``'update'``. Of a log that gets its values on the other one, each
+            is looked at when it comes: then its network is there.
         interval: Look every so many epochs or updates.
         verbose: Whether the hook prints; `None` does as the trainer does.
 
@@ -263,6 +264,11 @@ class SaveBestNetwork(Saver):
         self._net: Any = None
         self._kept = False
 
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Forget the best network, and how good it was."""
+        self.parameters, self._persistent, self._kept = None, {}, False
+        self.best_so_far = self.best_t = None
+
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
@@ -274,6 +280,12 @@ class SaveBestNetwork(Saver):
         super().start(net, stepper, verbose, named_data_iters)
         self._net = net
         find_criterion(self, self.criterion, self.log_name, net)
+
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether to look at the log."""
+        rhythm = self.rhythm_of(self.log_name) or self.timescale
+        is_own = rhythm == self.timescale
+        return super().is_turn(timescale, count) if is_own else timescale == rhythm
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log's last value is the best, and at the first call."""

@@ -77,7 +77,9 @@ class StopAfterEpoch(_Stopper):
 
 
 class _LogStopper(_Stopper):
-    """A stopper that knows which values of a log are better."""
+    """A stopper that knows which values of a log are better, and which are of this network."""
+
+    __undescribed__: Any = {"_ignored": 0}
 
     def __init__(
         self,
@@ -93,6 +95,11 @@ class _LogStopper(_Stopper):
             self.check_choice("criterion", criterion, CRITERIA)
         self.log_name = log_name
         self.criterion = criterion
+        self._ignored = 0  # values at the beginning of the log
+
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Let values not count that were logged of another network."""
+        self._ignored = len(self.read(logs, self.log_name, 0))
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
@@ -109,6 +116,16 @@ class _LogStopper(_Stopper):
         """Return whether high values are better."""
         return find_criterion(self, self.criterion, self.log_name, net) == "max"
 
+    def get_state(self) -> dict[str, Any]:
+        """Return how many values do not count."""
+        return {"ignored": self._ignored}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` returned."""
+        where = f"hook {self.__name__!r} ({type(self).__name__})"
+        check_counts(where, ignored=state["ignored"])
+        self._ignored = state["ignored"]
+
 
 class EarlyStopper(_LogStopper):
     """Stop when a log has not become better for some time; NaN is never better.
@@ -119,20 +136,21 @@ class EarlyStopper(_LogStopper):
         criterion: ``'min'`` or ``'max'``: which values are better; `None` is what the log's name or
             its scorer says.
         name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Look every so many epochs or updates.
+        timescale: ``'epoch'`` or ``'update'``: when it may stop, whenever the log gets its values.
+        interval: Stop only after every so many epochs or updates; no value is missed between them.
         verbose: Whether the hook prints; `None` does as the trainer does.
         min_delta: By how much a value must be better than the best one to take its place.
         first_epoch: Values from before this epoch do not count; with 1 these are those from before
             the training.
         restore_best: Whether the network is as it was at the best value when this hook ends the
-            training: parameters and running statistics.
+            training: parameters and running statistics. Values from before this hook was there do
+            not count then.
     """
 
     __default_values__ = {
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
-    __undescribed__ = {"_ignored": 0, "_best": -1, "_kept": {}}
+    __undescribed__ = {"_seen": 0, "_best": -1, "_kept": {}, "_is_turn": True}
 
     def __init__(
         self,
@@ -158,9 +176,20 @@ class EarlyStopper(_LogStopper):
         self.min_delta = min_delta
         self.first_epoch = first_epoch
         self.restore_best = restore_best
-        self._ignored = 0  # values at the beginning of the log
-        self._best = -1  # the number of the best value
+        self._seen = 0  # values
+        self._best = -1  # the number of the best value, or of the last one that does not count
         self._kept: dict[str, Any] = {}  # the network at that time
+        self._is_turn = True
+
+    def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        """Forget the best value and its network."""
+        super().begin_anew(logs)
+        self._seen, self._best, self._kept = self._ignored, self._ignored - 1, {}
+
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether it may stop, or the log may have got a value, whose network is there."""
+        self._is_turn = super().is_turn(timescale, count)
+        return self._is_turn or self.rhythm_of(self.log_name) in (None, timescale)
 
     @property
     def role(self) -> str:  # type: ignore[override]
@@ -168,36 +197,42 @@ class EarlyStopper(_LogStopper):
         return "editor" if self.restore_best else "reader"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if the best value is too old."""
-        values = self.read(logs, self.log_name, update_nr)
-        if epoch_nr < self.first_epoch:
-            self._ignored = len(values)
-        best = self._find_best(values, -1.0 if self.prefers_high(net) else 1.0)
+        """Stop if the best value is too old, and it is time to."""
+        values = self.read(logs, self.log_name, update_nr if self._is_turn else 0)
+        best = self._best
+        self._look_at(values, epoch_nr, -1.0 if self.prefers_high(net) else 1.0)
         if self.restore_best and best != self._best:
             self._kept = take_values(net)
-        self._best = best
-        age = len(values) - 1 - best
-        if age >= self.patience:
+        age = len(values) - 1 - self._best
+        if self._is_turn and age >= self.patience:
             put_values(net, self._kept)
             raise StopIteration(f"{self.log_name} was best {age} values ago")
 
-    def _find_best(self, values: Sequence[float], sign: float) -> int:
-        """Return the number of the best value; where none is, that of the first."""
-        best, found = math.inf, min(self._ignored, len(values) - 1)
-        costs = sign * np.asarray(values[self._ignored :], float)
-        for number, cost in enumerate(costs.tolist(), start=self._ignored):
-            if cost < best - self.min_delta:
-                best, found = cost, number
-        return found
+    def _look_at(self, values: Sequence[float], epoch_nr: int, sign: float) -> None:
+        """Find the best value, with those that are new; where none is better, the first stays."""
+        for number in range(self._seen, len(values)):
+            is_late = self.restore_best and number < len(values) - 1
+            if epoch_nr < self.first_epoch or is_late:
+                self._ignored = number + 1
+            if number <= self._ignored or self._improves(
+                sign * values[number], sign * values[self._best]
+            ):
+                self._best = number
+        self._seen = len(values)
+
+    def _improves(self, cost: float, best: float) -> bool:
+        return cost < (math.inf if math.isnan(best) else best) - self.min_delta
 
     def get_state(self) -> dict[str, Any]:
         """Return what does not count, which value is the best, and the network at that time."""
-        return {"ignored": self._ignored, "best": self._best, "kept": self._kept}
+        names = ("_seen", "_best", "_kept")
+        return {**super().get_state(), **{name.lstrip("_"): getattr(self, name) for name in names}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` returned."""
-        check_counts(f"hook {self.__name__!r} (EarlyStopper)", ignored=state["ignored"])
-        self._ignored, self._best = state["ignored"], int(state["best"])
+        super().set_state(state)
+        check_counts(f"hook {self.__name__!r} (EarlyStopper)", seen=state["seen"])
+        self._seen, self._best = state["seen"], int(state["best"])
         self._kept = dict(state["kept"])
 
 
@@ -232,7 +267,7 @@ class StopAfterThresholdReached(_LogStopper):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if the threshold was reached."""
-        values = np.asarray(self.read(logs, self.log_name, update_nr), float)
+        values = np.asarray(self.read(logs, self.log_name, update_nr)[self._ignored :], float)
         reached = np.greater_equal if self.prefers_high(net) else np.less_equal
         if reached(values, self.threshold).any():
             raise StopIteration(f"{self.log_name} reached {self.threshold}")
@@ -269,6 +304,14 @@ class StopOnNan(_Stopper):
         self.check_parameters = check_parameters
         self.check_training_loss = check_training_loss
         self._looked_at = (0, 0)
+
+    def start(
+        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
+    ) -> None:
+        """Look at all batches of an epoch that begins, again or not."""
+        super().start(net, stepper, verbose, named_data_iters)
+        if self.trainer is None or not self.trainer.batch_losses:
+            self._looked_at = (0, 0)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Stop if something is not finite."""

@@ -126,6 +126,8 @@ class Trainer(Describable):
                 f"one: name='...'."
             )
         hook.check_choice("role", hook.role, ROLES)
+        if hook.trainer not in (None, self):
+            hook.begin_anew(self.logs)
         hook.priority = max((h.priority for h in self.hooks.values()), default=0) + 1
         hook.trainer = self
         self.hooks[hook.__name__] = hook
@@ -143,8 +145,9 @@ class Trainer(Describable):
         counts, logs and the stepper's state go on, a pending accumulation too, and only those hooks
         run before its first update that log nothing. An epoch that an error or a signal has
         interrupted is finished first, or begun again where the data iterator is another one. What
-        `resume` has read continues exactly where it was saved. Another network, or a new stepper,
-        begins without a state.
+        `resume` has read continues exactly where it was saved. What was taken from a network is of
+        no use for another one: then the stepper and all hooks begin without a state, and only
+        counts and logs go on. A new stepper begins without a state, too.
 
         The first SIGINT (Ctrl-C) or SIGTERM ends the training after the present update, without
         what belongs to the end of an epoch; `SaveCheckpoint` hooks save the run, and
@@ -185,7 +188,8 @@ class Trainer(Describable):
             self.stepper.start(net)
             net.start_weight_modifiers()
             self.team.start(net, part)
-            self.net, self._progress = net, progress
+            self._take_over(net)
+            self._progress = progress
             with StopSignals() as self._signals, hooks.started(iters):
                 if self._pending is not None:
                     global_rnd.__setstate__(self._pending["global_rnd"])
@@ -198,6 +202,13 @@ class Trainer(Describable):
             self._progress = self._parts = None
             if self._pending is not None:  # nothing was done yet: the next call needs it again
                 self.stepper.set_state(self.stepper.get_state())
+
+    def _take_over(self, net: Any) -> None:
+        """Let hooks begin anew where their state is that of another network."""
+        if self.net not in (None, net):
+            for hook in self.hooks.values():
+                hook.begin_anew(self.logs)
+        self.net = net
 
     def _begin_progress(self, net: Any, iters: dict[str, Any]) -> DataProgress:
         """Return the place in the data from which a training goes on."""
@@ -373,7 +384,7 @@ class Trainer(Describable):
         counts = {name: state[name] for name in ("current_epoch_nr", "current_update_nr")}
         check_counts("Trainer.set_state", **counts)
         self.current_epoch_nr, self.current_update_nr = counts.values()
-        self.logs = Logs.from_state(state["logs"])
+        self.logs, self.net = Logs.from_state(state["logs"]), None  # whose it is, will be seen
         self.stepper.set_state(state["stepper"])
         for name, hook_state in state["hooks"].items():
             if name in self.hooks:

@@ -103,6 +103,26 @@ def test_best_network_counts_updates_on_that_timescale(net):
     assert hook.best_t == 17
 
 
+@pytest.mark.parametrize(("log", "own"), [("epoch", "update"), ("update", "epoch")])
+def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
+    class Numbered(Hook):
+        number = -1
+
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            self.number += 1
+            net.handler.fill(net.buffer.parameters, self.number)
+            return [0.0, 1, 5, 3, 2, *[1] * 20][self.number]
+
+    class Drift(Hook):
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            net.handler.fill(net.buffer.parameters, 99.0)
+
+    saver = SaveBestNetwork("score", criterion="max", timescale=own)
+    other = "update" if log == "epoch" else "epoch"
+    train(Drift("drift", other), Numbered("score", log), saver, epochs=4)
+    assert (saver.best_so_far, *set(saver.parameters)) == (5, 2)
+
+
 @pytest.mark.parametrize("in_file", [False, True])
 def test_best_network_exists_from_the_first_call(net, tmp_path, in_file):
     hook = SaveBestNetwork("valid.score", tmp_path / "best" if in_file else None, "max")

@@ -69,15 +69,19 @@ def test_early_stopper(options, values, expected):
 
 
 class GivenValues(Hook):
-    """Logs values, the first one before the training; afterwards parameters are the epoch."""
+    """Logs values, the first one before the training; afterwards parameters are the epoch.
+
+    Until the training is stopped: what belongs to the end of an epoch comes after a stop in it.
+    """
 
     def __init__(self, *values):
         super().__init__("given")
         self.values = values
 
     def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        net.handler.fill(net.buffer.parameters, epoch_nr)
-        net.handler.fill(net.buffer.Norm.internals.running_mean, epoch_nr)
+        if "EarlyStopper" not in logs:
+            net.handler.fill(net.buffer.parameters, epoch_nr)
+            net.handler.fill(net.buffer.Norm.internals.running_mean, epoch_nr)
         return {"loss": self.values[epoch_nr]}
 
 
@@ -100,6 +104,54 @@ def test_the_best_network_is_restored(train, net, restore_best, found):
     stopper = EarlyStopper("given.loss", 2, restore_best=restore_best)
     train(GivenValues(0.0, 3, 1, 2, 2, 2), stopper, epochs=5)
     assert set(net.get("parameters")) == set(net.get("Norm.internals.running_mean")) == {found}
+
+
+class Numbered(GivenValues):
+    """Logs values on its own timescale; afterwards parameters are the number of the value."""
+
+    def __init__(self, *values, **options):
+        super().__init__(*values)
+        Hook.__init__(self, "given", **options)
+        self.count = -1
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.count += 1
+        return super().__call__(self.count, update_nr, net, stepper, logs)
+
+
+@pytest.mark.parametrize("log", ["epoch", "update"])
+@pytest.mark.parametrize("timescale", ["epoch", "update"])
+@pytest.mark.parametrize("interval", [1, 2])
+def test_the_network_of_the_best_value_is_restored_at_any_rhythm(
+    train, net, log, timescale, interval
+):
+    values = Numbered(0, 5, 4, 1, *[9] * 50, timescale=log)
+    train(
+        values,
+        EarlyStopper("given.loss", 2, None, None, timescale, interval, restore_best=True),
+        stepper=SgdStepper(0.0),
+        epochs=9,
+    )
+    assert set(net.get("parameters")) == {3}
+
+
+@pytest.mark.parametrize("options", [{"interval": 5}, {"timescale": "update"}, {}])
+def test_values_before_the_first_epoch_do_not_count_at_any_rhythm(train, net, options):
+    stopper = EarlyStopper("given.loss", 2, first_epoch=5, restore_best=True, **options)
+    values = GivenValues(0, 1, 1, 1, 0.1, 3, 2, 4, *[4] * 9)
+    trainer = train(values, stopper, stepper=SgdStepper(0.0), epochs=12)
+    assert set(net.get("parameters")) == {6}
+    assert trainer.current_epoch_nr == (10 if "interval" in options else 8 + bool(options))
+
+
+def test_values_from_before_the_hook_are_no_rivals_where_the_network_is_restored(
+    train, net, batches
+):
+    trainer = train(GivenValues(0, 1, 5, 4, 6, 6, 6), stepper=SgdStepper(0.0), epochs=2)
+    trainer.add_hook(EarlyStopper("given.loss", 2, restore_best=True))
+    trainer.hooks["end"].max_epochs = 9
+    trainer.train(net, batches)
+    assert (trainer.current_epoch_nr, *set(net.get("parameters"))) == (5, 3)
 
 
 def test_a_network_of_a_training_that_others_stop_stays(train, net):
