@@ -14,8 +14,20 @@ import brainstorm as bs
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import ValidationError
+from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint, StopAfterEpoch
-from brainstorm.scorers import AreaUnderCurve, FScore, Precision, Recall, RSquared
+from brainstorm.layers import Input, NoOp
+from brainstorm.scorers import (
+    Accuracy,
+    AreaUnderCurve,
+    FScore,
+    Hamming,
+    MeanSquaredError,
+    Precision,
+    Recall,
+    RSquared,
+)
+from brainstorm.tools import evaluate
 from brainstorm.training import SgdStepper, Trainer
 
 RND = np.random.RandomState(0)
@@ -67,10 +79,21 @@ CASES = [
       for data in (classes(4), answers(1), answers(3))),
     *((scorer, named(function, labels=[1], **MACRO), classes(4)) for scorer, function in (
         (Precision(1), metrics.precision_score), (Recall(of_class=1), metrics.recall_score))),
+    *((scorer, lambda t, p, f=f, **w: f(t > 0, p.argmax(1), **w), (t, answers(2)[1]))
+      for t in (answers(1)[0], 2 * answers(1)[0] - 1)
+      for scorer, f in ((Precision(), metrics.precision_score), (FScore(), metrics.f1_score))),
+    (Precision(0), lambda t, p, **w: metrics.precision_score(t, p.argmax(1), pos_label=0, **w),
+     (answers(1)[0], answers(2)[1])),
+    (FScore(), lambda t, p, **w: metrics.f1_score(t, np.where(p >= 0.5, 1, -1), **w),
+     (2 * answers(1)[0] - 1, answers(1)[1])),
+    (AreaUnderCurve(), metrics.roc_auc_score, (2 * answers(1)[0] - 1, answers(1)[1])),
+    (AreaUnderCurve(), metrics.roc_auc_score, (answers(1)[0] + 1, answers(1)[1])),
     (AreaUnderCurve(), metrics.roc_auc_score, answers(1)),
     (AreaUnderCurve(), lambda t, p, **w: metrics.roc_auc_score(t, p[:, 1], **w),
      (answers(1)[0], answers(2)[1])),
     (RSquared(), metrics.r2_score, numbers(1)),
+    (RSquared(), lambda t, p, **w: 0.0, (np.full((ROWS, 1), 0.1), numbers(1)[0])),
+    (RSquared(), lambda t, p, **w: 1.0, (np.full((ROWS, 1), 0.1), np.full((ROWS, 1), 0.1))),
     (RSquared(), metrics.r2_score, numbers(3)),
 ]  # fmt: skip
 
@@ -106,6 +129,83 @@ def test_what_cannot_be_told_is_not_a_number():
         warnings.simplefilter("error")
         assert RSquared().aggregate([RSquared()(t, t)]) == metrics.r2_score(t, t) == 1
         assert RSquared().aggregate([RSquared()(t, 2 * t)]) == metrics.r2_score(t, 2 * t) == 0
+
+
+ALL = [Accuracy, AreaUnderCurve, FScore, Hamming, MeanSquaredError, Precision, RSquared, Recall]
+
+
+def evaluated(t, p, mask, scorers):
+    """Return the scores of predictions, given in two batches."""
+    data = {"default": p, "targets": t, "mask": mask}
+    inputs = Input({name: ("T", "B", array.shape[1]) for name, array in data.items()})
+    for name in ("default", "targets", "mask"):
+        inputs - name >> NoOp(name=f"{name}_out")
+    net = bs.Network.from_layer(inputs, handler=NumpyHandler(np.float64))
+    net.output_name = "default_out.outputs.default"
+    batches = [{name: a[None, rows] for name, a in data.items()}
+               for rows in (slice(3), slice(3, None))]  # fmt: skip
+    scores = evaluate(net, lambda handler: iter(batches), scorers)
+    return {scorer.__name__: scores[scorer.__name__] for scorer in scorers}
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_of_a_nan_there_is_no_score_unless_it_does_not_count(columns):
+    t, p = RND.randint(0, 2, (ROWS, columns)), RND.randint(0, 2, (ROWS, columns)).astype(float)
+    kinds = [kind for kind in ALL if columns == 1 or kind is not AreaUnderCurve]
+    mask = np.ones((ROWS, 1))
+    mask[[1, 5, 6, 20]] = 0
+    mask[10] = 0.5
+    scorers = [kind(mask_name="mask") for kind in kinds]
+    expected = pytest.approx(evaluated(t, p, mask, scorers), rel=1e-12)
+    rest = mask[:, 0] != 0
+    assert evaluated(t[rest], p[rest], mask[rest], scorers) == expected
+    p[[5, 6]] = np.nan
+    assert evaluated(t, p, mask, scorers) == expected
+    p[10] = np.nan
+    assert np.isnan([*evaluated(t, p, mask, scorers).values()]).all()
+    assert np.isnan([*evaluated(t, p, 0 * mask, scorers).values()]).all()
+
+
+@pytest.mark.parametrize(
+    ("scorer", "t", "p", "text"),
+    [
+        (Precision(2), [0], [[1, 0]],
+         "scorer 'Precision', of_class: expected one of the 2 columns of the predictions, got 2"),
+        (Recall(), [2], [[1]],
+         "scorer 'Recall': expected targets 1 for yes and 0 or -1 for no, got 2"),
+        (Hamming(), [0.5], [[1]], "scorer 'Hamming': expected targets 1 for yes"),
+    ],
+)  # fmt: skip
+def test_targets_and_classes_that_there_are_not(scorer, t, p, text):
+    with pytest.raises(ValidationError, match=re.escape(text)):
+        scorer(np.array([t]), np.array(p))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Precision(-1), "scorer 'Precision', of_class: expected an integer >= 0 or None"),
+        (lambda: Precision(1.5), "of_class: expected an integer >= 0 or None, got 1.5"),
+        (lambda: FScore(-1), "scorer 'FScore', beta: expected a finite number >= 0, got -1"),
+        (lambda: AreaUnderCurve().aggregate([(1, 0.1, 0), (1, 0.2, 1), (1, 0.2, 2)]),
+         "scorer 'AreaUnderCurve': expected two kinds of targets, for yes and no, got 3: [0.0"),
+    ],
+)  # fmt: skip
+def test_numbers_that_make_no_sense(make, text):
+    with pytest.raises(ValidationError, match=re.escape(text)):
+        make()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_of_nothing_there_is_no_score(kind):
+    assert np.isnan(kind().aggregate([]))
+
+
+@pytest.mark.parametrize("kind", [AreaUnderCurve, RSquared])
+def test_a_nan_that_was_kept_is_in_the_score(kind):
+    rows = np.atleast_2d(kind()(np.eye(4)[:, :1], np.ones((4, 1))))
+    assert np.isfinite(kind().aggregate(rows))
+    assert np.isnan(kind().aggregate([*rows, np.full_like(rows[0], np.nan)]))
 
 
 @pytest.mark.parametrize(

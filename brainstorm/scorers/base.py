@@ -3,6 +3,9 @@
 A scorer sums a measure over the rows of one batch; `Scorer.aggregate` divides the sums of all
 batches by their total weight, so that the batch size does not change the result. Where the measure
 is no mean over rows, a scorer keeps what it needs of each batch.
+
+Rows where a mask is 0 are left out before a scorer sees them, and it sees no NaN: where there is
+one in the others, no score can be told, and so it is NaN.
 """
 
 from __future__ import annotations
@@ -99,6 +102,19 @@ class Scorer(Describable):
                 f"scorer {self.__name__!r}: expected targets of shape {predicted.shape} like the "
                 f"predictions, got {true_labels.shape} (rows, features)"
             )
+
+    def is_yes(self, true_labels: Array) -> Array:
+        """Return which targets say yes.
+
+        Raises:
+            ValidationError: Some are neither 1 for yes, nor 0 or -1 for no.
+        """
+        if not (known := np.isin(true_labels, (-1, 0, 1))).all():
+            raise ValidationError(
+                f"scorer {self.__name__!r}: expected targets 1 for yes and 0 or -1 for no, got "
+                f"{true_labels[~known][0]}"
+            )
+        return true_labels == 1
 
 
 # -- over the batches of an evaluation ------------------------------------------------------------
@@ -207,7 +223,9 @@ def aggregate_losses_and_scores(
     if weights[0] > weights[1]:  # there is more than one time step
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
-        results[scorer.__name__] = scorer.aggregate(scores[scorer.__name__])
+        rows = list(scores[scorer.__name__])
+        is_known = not np.isnan(rows).any()
+        results[scorer.__name__] = scorer.aggregate(rows) if is_known else float("nan")
     return results
 
 
@@ -225,7 +243,16 @@ def _score(
             f"scorer {scorer.__name__!r}: expected a mask with one feature, got {mask.shape[1]}"
         )
     weight = len(true_labels) if mask is None else float(mask.sum(dtype=float))
+    if mask is not None:
+        counts = mask[:, 0] != 0
+        counts[:1] |= not counts.any()  # scorers need not know how to score nothing
+        true_labels, predicted, mask = true_labels[counts], predicted[counts], mask[counts]
+    unknown_values = np.isnan(predicted)
+    if unknown_values.any():
+        predicted = np.where(unknown_values, 0, predicted)
     found = scorer(true_labels, predicted, mask)
+    if unknown_values.any() and weight:
+        found = np.full_like(found, np.nan, dtype=float)
     if np.ndim(found) == 0:
         return [(weight, found)]
     return [tuple(row) for row in np.atleast_2d(found).tolist()]

@@ -68,7 +68,7 @@ class Hamming(Scorer):
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
         """Return the sum over the rows of the fraction of features that are right."""
         self.check_columns(true_labels, predicted)
-        right = (predicted >= self.threshold) == (true_labels != 0)
+        right = (predicted >= self.threshold) == self.is_yes(true_labels)
         return _masked_sum(right, mask) / predicted.shape[1]
 
 

@@ -5,14 +5,15 @@ All of them agree with scikit-learn's, of whose options they have the defaults.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import ValidationError
+from brainstorm.errors import ValidationError, shown
 from brainstorm.scorers.base import Scorer, Weighted
-from brainstorm.utils import Array
+from brainstorm.utils import Array, is_whole
 
 __all__ = ["AreaUnderCurve", "FScore", "Precision", "RSquared", "Recall"]
 
@@ -26,20 +27,35 @@ class _OfClasses(Scorer):
         super().__init__(**names)
         self.of_class = of_class
         self.threshold = threshold
+        if of_class is not None and not is_whole(of_class, 0):
+            raise self._refuse_class("an integer >= 0 or None")
+
+    def _refuse_class(self, expected: str) -> ValidationError:
+        return ValidationError(
+            f"scorer {self.__name__!r}, of_class: expected {expected}, got {self.of_class!r}"
+        )
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
-        """Return how often each class was right, was predicted, and was there."""
-        classes = predicted.shape[1]
+        """Return how often each class was right, was predicted, and was there.
+
+        Raises:
+            ValidationError: Targets do not fit the predictions, or there is no such class.
+        """
+        classes, wanted = predicted.shape[1], self.of_class
         if true_labels.shape[1] == 1 < classes:
             numbers = np.arange(classes)
             there = true_labels == numbers
             found = predicted.argmax(axis=1)[:, None] == numbers
+            wanted = 1 if classes == 2 and wanted is None else wanted
         else:
             self.check_columns(true_labels, predicted)
-            there, found = true_labels != 0, predicted >= self.threshold
+            there, found = self.is_yes(true_labels), predicted >= self.threshold
+        if wanted is not None and wanted >= classes:
+            raise self._refuse_class(f"one of the {classes} columns of the predictions")
         weight = np.ones((len(predicted), 1)) if mask is None else mask
         counts = [(weight * cases).sum(axis=0) for cases in (there & found, found, there)]
-        return np.concatenate(counts, dtype=float)
+        columns = slice(None) if wanted is None else [int(wanted)]
+        return np.array(counts, dtype=float)[:, columns].ravel()
 
     def out_of(self, found: Array, there: Array) -> Array:
         """Return what the right ones are compared with, for each class.
@@ -52,10 +68,10 @@ class _OfClasses(Scorer):
 
     def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
         """Return the score, given these counts of all batches; 0 where it would be 0 / 0."""
-        right, found, there = np.sum(list(errors), axis=0).reshape(3, -1)
+        right, found, there = np.sum([*errors] or np.zeros((1, 3)), axis=0).reshape(3, -1)
         of = self.out_of(found, there)
         scores = np.divide(right, of, out=np.zeros_like(right), where=of > 0)
-        known = scores[found + there > 0] if self.of_class is None else scores[[self.of_class]]
+        known = scores[(found + there > 0) | (self.of_class is not None)]
         return float(known.mean()) if known.size else float("nan")
 
 
@@ -63,12 +79,12 @@ class Precision(_OfClasses):
     """How many of those that were predicted to be of a class are.
 
     Targets are class numbers, and predictions have a column for each class, of which the largest
-    counts. Or each column is a yes-or-no question of its own, and so is each column of the targets;
-    of a single column the score is that of yes.
+    counts. Or each column is a yes-or-no question of its own, and so is each column of the targets,
+    1 for yes and 0 or -1 for no. Of a single column, and of two classes, the score is that of yes.
 
     Args:
         of_class: The number of the class, or column, whose score is wanted; `None` is the mean of
-            all that are there or were predicted.
+            all that are there or were predicted; of two classes it is the second.
         threshold: Predictions of at least this are a yes.
         **names: See `Scorer`.
     """
@@ -104,6 +120,10 @@ class FScore(_OfClasses):
         **names: Any,
     ) -> None:
         super().__init__(of_class, threshold, **names)
+        if not 0 <= beta < math.inf:
+            raise ValidationError(
+                f"scorer {self.__name__!r}, beta: expected a finite number >= 0, got {beta!r}"
+            )
         self.beta = beta
 
     def out_of(self, found: Array, there: Array) -> Array:
@@ -115,8 +135,8 @@ class AreaUnderCurve(Scorer):
     """The area under the curve of true over false positives: how well yes and no are told apart.
 
     That is the probability that of two rows, one of each kind, the yes has the larger prediction;
-    equal ones count one half. Predictions have one column, or two, of which the second says yes.
-    All of them are kept until the end.
+    equal ones count one half. Predictions have one column, or two, of which the second says yes. Of
+    two numbers in the targets the larger one is yes. All of them are kept until the end.
     """
 
     criterion = "max"
@@ -130,11 +150,22 @@ class AreaUnderCurve(Scorer):
                 f"columns one by one: out_name='Slice.outputs.default'."
             )
         weight = np.ones_like(true_labels) if mask is None else mask
-        return np.concatenate([weight, predicted[:, -1:], true_labels != 0], axis=1, dtype=float)
+        return np.concatenate([weight, predicted[:, -1:], true_labels], axis=1, dtype=float)
 
     def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
-        """Return the area; it is not a number where all rows are of one kind."""
-        weights, predicted, is_yes = np.array(list(errors), dtype=float).reshape(-1, 3).T
+        """Return the area; it is not a number where all rows are of one kind.
+
+        Raises:
+            ValidationError: There are more than two kinds.
+        """
+        weights, predicted, targets = np.array(list(errors), dtype=float).reshape(-1, 3).T
+        kinds = np.unique(targets[~np.isnan(targets)])
+        if len(kinds) > 2:
+            raise ValidationError(
+                f"scorer {self.__name__!r}: expected two kinds of targets, for yes and no, got "
+                f"{len(kinds)}: {shown(kinds.tolist())}"
+            )
+        is_yes = targets == kinds[-1:]
         values, places = np.unique(predicted, return_inverse=True)
         yes, no = (
             np.bincount(places, weights * kind, len(values)) for kind in (is_yes, 1 - is_yes)
@@ -153,24 +184,29 @@ class RSquared(Scorer):
     criterion = "max"
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
-        """Return the weight, and of each column mean, squared deviations and squared errors."""
+        """Return weight and number of rows; of each column mean, squared deviations and errors."""
         self.check_columns(true_labels, predicted)
         true_labels, predicted = true_labels.astype(float), predicted.astype(float)
         weight = np.ones((len(predicted), 1)) if mask is None else mask.astype(float)
-        total = weight.sum()
-        mean = (weight * true_labels).sum(axis=0) / (total or 1)
+        mean = _mean(true_labels, weight)
         squares = [(weight * (true_labels - other) ** 2).sum(axis=0) for other in (mean, predicted)]
-        return np.concatenate([[total], mean, *squares])
+        return np.concatenate([[weight.sum(), len(weight)], mean, *squares])
 
     def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
-        """Return the coefficient, given these moments of all batches."""
-        rows = np.array(list(errors), dtype=float)
-        weights, (means, squares, missed) = rows[:, :1], np.split(rows[:, 1:], 3, axis=1)
-        if not weights.any():
+        """Return the coefficient, given these moments of all batches; NaN for a single row."""
+        rows = np.array([row for row in errors if row[0]], dtype=float)
+        if not len(rows) or rows[:, 1].sum() < 2:
             return float("nan")
-        mean = (weights * means).sum(axis=0) / weights.sum()
+        weights, (means, squares, missed) = rows[:, :1], np.split(rows[:, 2:], 3, axis=1)
+        mean = _mean(means, weights)
         deviation = (squares + weights * (means - mean) ** 2).sum(axis=0)
         error = missed.sum(axis=0)
         exact = np.where(error == 0, 1.0, 0.0)
-        ratio = np.divide(error, deviation, out=1 - exact, where=deviation > 0)
+        ratio = np.divide(error, deviation, out=1 - exact, where=deviation != 0)
         return float(np.mean(1 - ratio))
+
+
+def _mean(values: Array, weights: Array) -> Array:
+    """Return the weighted mean of each column; of a constant one exactly that constant."""
+    origin, total = values[:1], weights.sum()
+    return (origin + (weights * (values - origin)).sum(axis=0) / (total or 1))[0]
