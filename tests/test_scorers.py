@@ -29,6 +29,8 @@ OUT = "Output.outputs.predictions"
 class FakeNet:
     """What the helpers ask of a network."""
 
+    loss_layers = ()
+
     def __init__(self, predictions, losses=None, output_name=OUT, **inputs):
         self.buffers = {f"Input.outputs.{name}": np.asarray(x) for name, x in inputs.items()}
         self.buffers[OUT] = predictions

@@ -25,6 +25,7 @@ __all__ = [
     "add_losses",
     "aggregate_losses_and_scores",
     "check_scorers",
+    "find_loss_mask",
     "gather_losses_and_scores",
     "merge_scores",
 ]
@@ -32,7 +33,7 @@ __all__ = [
 #: A weight, and a value with this weight; or whatever numbers a scorer keeps.
 Weighted = tuple[float, ...]
 
-#: The name of the total loss over the number of time steps.
+#: The name of the total loss over the number of time steps that count.
 PER_STEP = "total_loss_per_step"
 
 
@@ -166,7 +167,10 @@ def gather_losses_and_scores(
     """
     losses = net.get_loss_values()
     _check_names([*losses, PER_STEP, *(scorer.__name__ for scorer in scorers)])
-    add_losses(scores, losses, net.time_size, net.batch_size)
+    mask = find_loss_mask(net)
+    steps = net.time_size * net.batch_size
+    steps = steps if mask is None else np.count_nonzero(net.get_rows(f"Input.outputs.{mask}"))
+    add_losses(scores, losses, int(steps), net.batch_size)
     for scorer in scorers:
         own_targets = scorer.targets_name not in ("", "targets")
         targets = _get_input(net, scorer, scorer.targets_name if own_targets else targets_name)
@@ -182,12 +186,25 @@ def add_losses(
     steps: int,
     sequences: int,
 ) -> None:
-    """Append the losses of a batch of so many sequences of so many time steps."""
+    """Append the losses of a batch of so many sequences, with so many time steps that count."""
     for name, loss in losses.items():
         scores.setdefault(name, []).append((sequences, sequences * loss))
     if losses:
-        pair = (steps * sequences, sequences * losses["total_loss"])
-        scores.setdefault(PER_STEP, []).append(pair)
+        scores.setdefault(PER_STEP, []).append((steps, sequences * losses["total_loss"]))
+
+
+def find_loss_mask(net: Any) -> str | None:
+    """Return the name of the data (T, B, 1) that mask what goes into the losses, if they do."""
+    losses = [net.layers[name] for name in net.loss_layers]
+    sources = [net.layers[c.start_layer] for loss in losses for c in loss.incoming]
+    names = {
+        c.output_name
+        for layer in sources
+        for c in layer.incoming
+        if (c.start_layer, c.input_name) == ("Input", "mask")
+        and layer.in_shapes["mask"].shape == ("T", "B", 1)
+    }
+    return names.pop() if len(names) == 1 else None
 
 
 def merge_scores(
@@ -207,7 +224,8 @@ def aggregate_losses_and_scores(
     """Return the mean of each loss and score that `gather_losses_and_scores` has collected.
 
     Losses are sums over time, so that those of parts of sequences depend on how long the parts are.
-    Where there are sequences, ``total_loss_per_step`` does not.
+    Where there are sequences, ``total_loss_per_step`` does not, nor on how they are padded where a
+    mask of the Input leads into the layer before the Loss: then it is over the steps within it.
 
     Raises:
         ValidationError: It was not called: there was no batch.
@@ -220,7 +238,7 @@ def aggregate_losses_and_scores(
         )
     results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in losses)
     weights = [sum(n for n, _ in scores.get(name, ())) for name in (PER_STEP, "total_loss")]
-    if weights[0] > weights[1]:  # there is more than one time step
+    if weights[0] != weights[1]:  # there is more than one time step
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
         rows = list(scores[scorer.__name__])

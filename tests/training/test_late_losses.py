@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from brainstorm import Trainer
-from brainstorm.data_iterators import Minibatches
+from brainstorm.data_iterators import BucketedMinibatches, Minibatches
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import FullyConnected, L2Decay, Loss
+from brainstorm.layers import FullyConnected, Input, L2Decay, Loss, Mask, SquaredError
 from brainstorm.network import Network
+from brainstorm.tools import evaluate
 from brainstorm.training import SgdStepper
 from brainstorm.training.late_losses import BATCHES
 from tests.networks import classifier
@@ -77,3 +78,36 @@ def test_values_are_read_once_for_many_batches():
     handler = CountingHandler(np.float32)
     train(handler, batches=4 * BATCHES)
     assert 8 <= handler.reads <= 12
+
+
+LENGTHS = (3, 9, 4, 7, 5)
+
+
+def masked_network(handler, penalty):
+    """Return a network whose losses are masked; the output is 0."""
+    inputs = Input(dict.fromkeys(("default", "targets", "mask"), ("T", "B", 1)))
+    hidden, error, mask = FullyConnected(1, "linear", name="Hidden"), SquaredError(), Mask()
+    inputs >> hidden >> "default" - error - "loss" >> mask >> Loss()
+    inputs - "targets" >> "targets" - error
+    inputs - "mask" >> "mask" - mask
+    if penalty:
+        hidden - "..parameters.W" >> L2Decay() - "loss" >> Loss(name="Penalty")
+    net = Network.from_layer(inputs, seed=3, handler=handler)
+    net.initialize(0.0)
+    return net
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler(np.float64), NativeHandler()])
+@pytest.mark.parametrize("penalty", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_padding_does_not_change_the_loss_per_step(size, penalty, handler):
+    rnd = np.random.RandomState(0)
+    targets = [rnd.random_sample((length, 1)) for length in LENGTHS]
+    data = BucketedMinibatches(size, False, default=[0 * t for t in targets], targets=targets)
+    net = masked_network(handler, penalty)
+    trainer = Trainer(SgdStepper(0.0), verbose=False)
+    trainer.add_hook(StopAfterEpoch(1))
+    trainer.train(net, data)
+    expected = 0.5 * np.mean(np.concatenate(targets) ** 2)
+    assert trainer.logs["rolling_training.total_loss_per_step"] == pytest.approx([expected])
+    assert evaluate(net, data)["total_loss_per_step"] == pytest.approx(expected)
