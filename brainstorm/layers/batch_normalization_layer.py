@@ -6,6 +6,8 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 from brainstorm.layers._formula import in_shape
 from brainstorm.layers._normalizing import Mean, uncorrelated
 from brainstorm.layers._writing import compute_into
@@ -30,7 +32,8 @@ def BatchNorm(
     batch, and the running ones follow: ``running <- decay * running + (1 - decay) * batch``.
     Otherwise the running ones are used, and in training too where a group of the stepper says
     so (`ParameterGroup`, ``keep_statistics``): then they stay. Both variances are biased (divided
-    by m, not m - 1). A training pass with a single value per channel is refused.
+    by m, not m - 1). A training pass with a single value per channel is refused, also where a mask
+    that is data leaves no more.
 
     Args:
         name: Layer name; made unique within the network.
@@ -155,6 +158,7 @@ class BatchNormLayerImpl(Layer):
     is_traceable = True
     keeps_statistics: bool = False
     synchronizer: Any = None
+    _counted: int = 0  # time steps that the mask counts, where it is data
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
     expected_inputs = {
@@ -200,11 +204,17 @@ class BatchNormLayerImpl(Layer):
         outputs = [y, internals.centered, internals.x_hat, internals.sigma_b]
         if follows:
             self.check_cases(x.size // running[0].size)
+            if "mask" in self.in_shapes:
+                self.handler.call(lambda: self.check_cases(self._counted * product(x.shape[2:-1])))
             values = batch_norm(self.decay, self.epsilon)
             inputs += [internals.share, *self.mask(buffers)]
             self.handler.compute(values, inputs, [*outputs, *running])
         else:
             self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
+
+    def validate_data(self, input_name: str, array: np.ndarray) -> None:
+        if input_name == "mask":  # here, since a pass reads nothing back
+            self._counted = int(np.count_nonzero(array))
 
     def mask(self, buffers: BufferView) -> list[Array]:
         """Return the mask, if there is one."""

@@ -8,6 +8,7 @@ from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer, in_shape
 from brainstorm.layers.base_layer import Structures
 from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.construction import ConstructionWrapper
 
@@ -16,6 +17,8 @@ __all__ = ["Mask", "MaskLayerImpl"]
 
 def Mask(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that multiplies its input by a mask: ``y = x * mask``, broadcast.
+
+    Where the mask is 0 so is y, whatever x is: NaN and infinity too.
 
     Args:
         name: Layer name; made unique within the network.
@@ -31,7 +34,8 @@ def Mask(name: str | None = None) -> ConstructionWrapper:
 @formula
 def masked(x: Any, mask: Any) -> Any:
     """The output; a mask with one feature is repeated for all."""
-    return x * in_shape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    mask = in_shape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    return fn.where(mask, x * mask, 0.0)
 
 
 class MaskLayerImpl(FormulaLayer):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import brainstorm as bs
 from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import BatchNorm
 from brainstorm.testing import LayerBench, build_layer
 from brainstorm.tools import create_net_from_spec
+from brainstorm.training import SgdStepper
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(4)
@@ -154,6 +156,40 @@ def test_one_value_per_channel_is_refused_in_training_only() -> None:
         r"pass, got 1: it has no variance\. Leave out batches of one sequence \(drop_last=True\)",
     ):
         run(BatchNorm(name="L"), {"default": np.ones((1, 1, 3))})
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler(np.float64), NativeHandler()])
+@pytest.mark.parametrize("image", [(), (1, 2)])
+def test_a_mask_that_leaves_one_value_is_refused_in_training_only(
+    handler: NumpyHandler, image: tuple[int, ...]
+) -> None:
+    inputs = bs.layers.Input({"default": ("T", "B", *image, 2), "mask": ("T", "B", 1)})
+    layer = BatchNorm(name="L")
+    inputs >> layer >> bs.layers.Loss()
+    inputs - "mask" >> "mask" - layer
+    net = bs.Network.from_layer(inputs, handler=handler)
+    net.initialize(1.0)
+    stepper = SgdStepper(0.0)
+    stepper.start(net)
+    x = RND.normal(size=(3, 2, *image, 2))
+
+    def step(count: int) -> None:
+        """Let the mask count so many values."""
+        mask = (np.arange(6) < count).reshape(3, 2, 1)
+        net.provide_external_data({"default": x, "mask": mask})
+        stepper.run()
+
+    for count in (3, 2, 0, 2):
+        step(count)
+    before = net.get("L.internals.running_var")
+    if image:
+        step(1)
+        return
+    with pytest.raises(LayerValidationError, match="more than one value per channel"):
+        step(1)
+    np.testing.assert_array_equal(net.get("L.internals.running_var"), before)
+    net.forward_pass()
+    step(2)
 
 
 def test_the_memory_for_one_value_per_channel_can_be_asked_for() -> None:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from brainstorm import layers as bl
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.testing import LayerBench, build_layer
 from tests.layers.running import run, run_backward
 
@@ -142,6 +144,19 @@ def test_mask(features: tuple[int, ...]) -> None:
     np.testing.assert_allclose(bench.get("outputs.default"), x * full)
     dy = run_backward(bench)["default"]
     np.testing.assert_allclose(bench.get("input_deltas.default"), dy * full)
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler(np.float64), NativeHandler()])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_a_mask_leaves_out_may_be_anything(wrong: float, handler: NumpyHandler) -> None:
+    shapes = {"default": ("T", "B", 3), "mask": ("T", "B", 1)}
+    bench = LayerBench(build_layer(bl.Mask(), shapes), handler)
+    bench.resize(2, 1)
+    x, mask = np.full((2, 1, 3), [[[1.0]], [[wrong]]]), np.array([[[2.0]], [[0.0]]])
+    bench.forward({"inputs.default": x, "inputs.mask": mask})
+    np.testing.assert_array_equal(bench.get("outputs.default")[:, 0, 0], [2.0, 0.0])
+    run_backward(bench)
+    np.testing.assert_array_equal(bench.get("input_deltas.default")[1], np.zeros((1, 3)))
 
 
 def test_merge_joins_channels() -> None:

@@ -145,7 +145,8 @@ class Synchronizer:
         self.reducer.transport.sum(array)
 
     def _check(self, layer: BatchNormLayerImpl) -> None:
-        layer.check_cases(int(layer.handler.get_numpy_copy(self._columns[-1]).sum()))
+        cases = layer.handler.get_numpy_copy(self._columns[-2])
+        layer.check_cases(round(float(cases.sum())))
 
 
 @formula
