@@ -131,7 +131,7 @@ def test_a_state_that_was_set_goes_with_the_next_network(net, batches):
 
 
 def test_a_checkpoint_of_another_network_is_none_to_return_to(net, batches, tmp_path):
-    class Spoil(Hook):
+    class SpoilParameters(Hook):
         role = "writer"
 
         def __call__(self, epoch_nr, update_nr, net, stepper, logs):
@@ -141,7 +141,7 @@ def test_a_checkpoint_of_another_network_is_none_to_return_to(net, batches, tmp_
     trainer = Trainer(SgdStepper(0.1), verbose=False)
     schedule = ModifyStepperAttribute(Linear(0.1, 0.1, 1))
     save = SaveCheckpoint(tmp_path / "run.hdf5")
-    for hook in (Spoil(timescale="update"), schedule, save, ReturnToCheckpoint()):
+    for hook in (SpoilParameters(timescale="update"), schedule, save, ReturnToCheckpoint()):
         trainer.add_hook(hook)
     trainer.add_hook(end := StopAfterEpoch(1))
     trainer.train(net, batches)
