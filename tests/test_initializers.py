@@ -176,7 +176,10 @@ def test_uniform_fills_its_interval(initializer, low, high):
     assert high - 0.01 * (high - low) < values.max() <= high
 
 
-LIKE_REL = ("rel", "relu", "el", "elu", "leaky_rel", "leaky_relu", "gelu", "silu", "swish")
+LIKE_REL = (
+    *("rel", "relu", "el", "elu", "leaky_rel", "leaky_relu"),
+    *("gelu", "silu", "swish", "mish", "hard_swish"),
+)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +189,7 @@ LIKE_REL = ("rel", "relu", "el", "elu", "leaky_rel", "leaky_relu", "gelu", "silu
         (DenseSqrtFanIn, "tanh", 3**0.5),
         (DenseSqrtFanIn, "sigmoid", 4 * 3**0.5),
         (DenseSqrtFanIn, "linear", 1),
+        (DenseSqrtFanIn, "selu", 3**0.5),
         (DenseSqrtFanIn, 0.5, 0.5),
         *((DenseSqrtFanInOut, name, 12**0.5) for name in LIKE_REL),
         (DenseSqrtFanInOut, "tanh", 6**0.5),

@@ -25,9 +25,12 @@ _FAN_IN_OUT_SCALES = {
     "linear": 1.0,
 }
 #: Close to rectified linear units, and initialized as they are.
-_LIKE_REL = ("relu", "el", "elu", "leaky_rel", "leaky_relu", "gelu", "silu", "swish")
+_LIKE_REL = (
+    *("relu", "el", "elu", "leaky_rel", "leaky_relu"),
+    *("gelu", "silu", "swish", "mish", "hard_swish"),
+)
 for _scales in (_FAN_IN_SCALES, _FAN_IN_OUT_SCALES):
-    _scales.update(dict.fromkeys(_LIKE_REL, _scales["rel"]))
+    _scales.update(dict.fromkeys(_LIKE_REL, _scales["rel"]), selu=_scales["tanh"])
 
 
 class _DenseSqrt(Initializer):
@@ -69,8 +72,8 @@ class DenseSqrtFanIn(_DenseSqrt):
 
     Args:
         scale: A number, or the activation of the layer: sqrt(6) for ``rel`` and its kin (``el``,
-            ``leaky_rel``, ``gelu``, ``silu``), sqrt(3) for ``tanh``, 4 sqrt(3) for ``sigmoid``, 1
-            for ``linear``.
+            ``leaky_rel``, ``gelu``, ...), sqrt(3) for ``tanh`` and ``selu``, 4 sqrt(3)
+            for ``sigmoid``, 1 for ``linear``.
     """
 
     _scales = _FAN_IN_SCALES
@@ -87,8 +90,8 @@ class DenseSqrtFanInOut(_DenseSqrt):
 
     Args:
         scale: A number, or the activation of the layer: sqrt(12) for ``rel`` and its kin (``el``,
-            ``leaky_rel``, ``gelu``, ``silu``), sqrt(6) for ``tanh``, 4 sqrt(6) for ``sigmoid``, 1
-            for ``linear``.
+            ``leaky_rel``, ``gelu``, ...), sqrt(6) for ``tanh`` and ``selu``, 4 sqrt(6)
+            for ``sigmoid``, 1 for ``linear``.
     """
 
     _scales = _FAN_IN_OUT_SCALES

@@ -43,7 +43,7 @@ def Convolution1D(
 
     Inputs: default ('T', 'B', L, C)         Outputs: default ('T', 'B', length, num_filters)
     Parameters: W (num_filters, kernel_size, C // groups), bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
     """
     return ConstructionWrapper.create(
         Convolution1DLayerImpl,

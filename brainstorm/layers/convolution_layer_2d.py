@@ -38,7 +38,7 @@ def Convolution2D(
 
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, num_filters)
     Parameters: W (num_filters, kernel rows, kernel cols, C // groups), bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
     """
     return ConstructionWrapper.create(
         Convolution2DLayerImpl,

@@ -42,7 +42,7 @@ def Convolution3D(
     Inputs: default ('T', 'B', D, H, W, C)
     Outputs: default ('T', 'B', depth, rows, cols, num_filters)
     Parameters: W (num_filters, kernel depth, rows, cols, C // groups), bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
     """
     return ConstructionWrapper.create(
         Convolution3DLayerImpl,

@@ -46,7 +46,7 @@ def ConvolutionTranspose2D(
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, num_filters)
     Parameters: W (C, kernel rows, kernel cols, num_filters), the shape of the `Convolution2D` that
         goes the other way; bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
     """
     return ConstructionWrapper.create(
         ConvolutionTranspose2DLayerImpl,

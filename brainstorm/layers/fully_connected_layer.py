@@ -30,7 +30,7 @@ def FullyConnected(
 
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *size)
     Parameters: W (out, n), bias (out,)
-    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
     """
     return ConstructionWrapper.create(
         FullyConnectedLayerImpl, name=name, size=size, activation=activation

@@ -37,7 +37,7 @@ def TiedFullyConnected(
 
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *size)
     Parameters: W (n, out), that of `tied_to`; bias (out,), its own
-    Internals: Ha, what an activation is applied to whose derivative needs it (gelu, silu)
+    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
 
     Raises:
         NetworkValidationError: `tied_to` is something else, such as the name of a layer.

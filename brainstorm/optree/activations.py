@@ -31,6 +31,10 @@ Function: TypeAlias = Callable[[Any], Any]
 #: Slope of leaky_rel below zero.
 LEAK = 0.01
 
+#: Slope of selu above zero, and its limit at minus infinity as a multiple of that: means of 0 and
+#: variances of 1 stay (Klambauer et al. 2017).
+SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+
 
 @dataclass(frozen=True)
 class Activation:
@@ -66,14 +70,28 @@ class Activation:
         return gradients(self.formula(x), [x])[0]
 
 
+def _largest(x: Expression) -> float:
+    return float(np.finfo(x.dtype).max)
+
+
 def _exp(x: Expression) -> Any:
     """e^x, or about the largest number of the type where that would be infinite."""
-    return fn.exp(fn.minimum(x, math.log(np.finfo(x.dtype).max) * (1 - 1e-6)))
+    return fn.exp(fn.minimum(x, math.log(_largest(x)) * (1 - 1e-6)))
+
+
+def _selu(x: Expression) -> Any:
+    rising = fn.relu(fn.minimum(x, _largest(x) / SELU_SCALE * (1 - 1e-6)))
+    return SELU_SCALE * (rising + SELU_ALPHA * fn.expm1(fn.minimum(x, 0)))
 
 
 def _gelu(x: Expression) -> Any:
     """X times the normal distribution function of x, which is erfc(-x / sqrt(2)) / 2."""
     return 0.5 * x * fn.erfc(x * -math.sqrt(0.5))
+
+
+def _hard_sigmoid(x: Expression) -> Any:
+    """Min(max(x / 6 + 1 / 2, 0), 1), NaN where x is."""
+    return 1 - fn.relu(1 - fn.relu(x * (1 / 6) + 0.5))
 
 
 _ROWS = (
@@ -95,12 +113,21 @@ _ROWS = (
                "dy * ((1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * pi))"),
     Activation("silu", lambda x: x * fn.sig(x), None,
                "x * sigmoid(x)", "dy * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
-    Activation("hard_sigmoid", lambda x: 1 - fn.relu(1 - fn.relu(x * (1 / 6) + 0.5)),
-               lambda y: (y > 0) * (y < 1) * (1 / 6),
+    Activation("hard_sigmoid", _hard_sigmoid, lambda y: (y > 0) * (y < 1) * (1 / 6),
                "min(max(x / 6 + 1 / 2, 0), 1)", "dy / 6 if 0 < y < 1 else 0"),
     Activation("exp", _exp, lambda y: y,
                "exp(x), or about the largest number of the dtype where that would be infinite",
                "dy * y"),
+    Activation("selu", _selu,
+               lambda y: fn.where(y > 0, SELU_SCALE, y + SELU_SCALE * SELU_ALPHA),
+               "1.0507 * (x if x > 0 else 1.67326 * (exp(x) - 1))",
+               "1.0507 * dy if y > 0 else dy * (y + 1.0507 * 1.67326)"),
+    Activation("mish", lambda x: x * fn.tanh(fn.softplus(x)), None,
+               "x * tanh(log(1 + exp(x)))",
+               "dy * (t + x * sigmoid(x) * (1 - t * t)) with t = tanh(log(1 + exp(x)))"),
+    Activation("hard_swish", lambda x: x * _hard_sigmoid(x), None,
+               "x * min(max(x / 6 + 1 / 2, 0), 1)",
+               "dy * (0 if x <= -3 else 1 if x >= 3 else x / 3 + 1 / 2)"),
 )  # fmt: skip
 _SYNONYMS = {"rel": "relu", "el": "elu", "leaky_rel": "leaky_relu", "silu": "swish"}
 

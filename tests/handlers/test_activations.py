@@ -25,6 +25,9 @@ FORMULAS = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "hard_sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
     "exp": np.exp,
+    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
 }
 SYNONYMS = {"relu": "rel", "elu": "el", "leaky_relu": "leaky_rel", "swish": "silu"}
 FORMULAS |= {name: FORMULAS[other] for name, other in SYNONYMS.items()}
@@ -38,7 +41,7 @@ def make(handler, values):
 
 def test_names():
     assert set(NAMES) == set(FORMULAS)
-    assert Handler.activations_needing_inputs == {"gelu", "silu", "swish"}
+    assert Handler.activations_needing_inputs == {"gelu", "silu", "swish", "mish", "hard_swish"}
     handler = NumpyHandler(np.float64)
     for table in (handler.act_func, handler.act_func_deriv):
         assert tuple(table) == NAMES
@@ -95,6 +98,7 @@ def test_extremes_give_no_warnings_and_nothing_infinite(handler, name):
 def test_derivatives_at_zero(handler):
     zero, one = handler.zeros((1, 1)), handler.ones((1, 1))
     slopes = {"rel": 0, "leaky_rel": 0.01, "el": 1, "tanh": 1, "gelu": 0.5, "silu": 0.5}
+    slopes |= {"mish": 0.6, "hard_swish": 0.5, "selu": 1.0507009873554805 * 1.6732632423543772}
     for name, expected in slopes.items():
         dx = handler.zeros((1, 1))
         handler.act_func_deriv[name](zero, zero, one, dx)

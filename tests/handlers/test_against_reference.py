@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
 from brainstorm.testing.handler_arguments import Arguments, Call
 
 CONTRACTS = Handler.operations()
@@ -65,6 +66,10 @@ def _reversed_within_lengths(x, mask, out, add):
 
 def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
+
+
+def _mish_gate(x):
+    return np.tanh(np.log1p(np.exp(x)))
 
 
 def _normal_share(x):
@@ -144,6 +149,16 @@ REFERENCE = {
     "hard_sigmoid_deriv": lambda x, y, dy, dx: np.where((y > 0) & (y < 1), dy / 6, 0),
     "exp": lambda x, y: np.exp(x),
     "exp_deriv": lambda x, y, dy, dx: dy * y,
+    "selu": lambda x, y: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(x)),
+    "selu_deriv": lambda x, y, dy, dx: (
+        dy * np.where(y > 0, SELU_SCALE, y + SELU_SCALE * SELU_ALPHA)
+    ),
+    "mish": lambda x, y: x * np.tanh(np.log1p(np.exp(x))),
+    "mish_deriv": lambda x, y, dy, dx: (
+        dy * (_mish_gate(x) + x * _sigmoid(x) * (1 - _mish_gate(x) ** 2))
+    ),
+    "hard_swish": lambda x, y: x * np.clip(x / 6 + 0.5, 0, 1),
+    "hard_swish_deriv": lambda x, y, dy, dx: dy * np.select([x <= -3, x >= 3], [0, 1], x / 3 + 0.5),
     "softmax_m": lambda m, out: np.exp(m) / np.exp(m).sum(axis=1, keepdims=True),
     "softmax_deriv_m": lambda y, dy, dx: y * (dy - (y * dy).sum(axis=1, keepdims=True)),
     "attention_softmax": _softmax_to_the_past,

@@ -181,8 +181,8 @@ def heavy_calls(h):
     yield "reverse_time", (square, h.ones((60, 8, 1)), h.zeros(square.shape), True)
     labels, mask = h.zeros((60, 8, 1)), h.ones((60, 8, 1))
     yield "ctc_loss", (cube, labels, mask, h.zeros((8, 1)), h.zeros(cube.shape))
-    others = ("softplus", "leaky_rel", "gelu", "silu", "hard_sigmoid", "exp")
-    for name in ("sigmoid", "tanh", "rel", "el", *others):
+    others = ("softplus", "leaky_rel", "gelu", "silu", "hard_sigmoid", "exp", "selu", "mish")
+    for name in ("sigmoid", "tanh", "rel", "el", "hard_swish", *others):
         yield name, (m, out)
         yield f"{name}_deriv", (m, m, m, out)
     yield "conv2d_forward_batch", (images, kernel, bias, same, 1, (1, 1))

@@ -99,6 +99,7 @@ def pair_of(shape: tuple[Any, ...], second: str = "targets") -> dict[str, tuple[
 ACTIVATIONS = (
     *("sigmoid", "rel", "tanh", "linear", "el"),
     *("softplus", "leaky_rel", "gelu", "silu", "hard_sigmoid", "exp"),
+    *("selu", "mish", "hard_swish"),
 )
 
 CASES = [

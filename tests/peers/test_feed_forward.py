@@ -27,6 +27,9 @@ ACTIVATIONS = {
     "silu": functional.silu,
     "hard_sigmoid": functional.hardsigmoid,
     "exp": torch.exp,
+    "selu": functional.selu,
+    "mish": functional.mish,
+    "hard_swish": functional.hardswish,
 }
 small = st.integers(1, 4)
 shapes = st.lists(small, min_size=3, max_size=5).map(tuple)

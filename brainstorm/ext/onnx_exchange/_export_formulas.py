@@ -122,6 +122,9 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "gelu": ("Gelu", {}),
     "hard_sigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
     "exp": ("Exp", {}),
+    "selu": ("Selu", {}),
+    "mish": ("Mish", {}),
+    "hard_swish": ("HardSwish", {}),
 }
 
 

@@ -12,6 +12,7 @@ from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
+from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
 
 __all__: list[str] = []
 
@@ -33,6 +34,9 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gelu": ("gelu", {"approximate": b"none"}),
     "HardSigmoid": ("hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5}),
     "Exp": ("exp", {}),
+    "Selu": ("selu", {"alpha": SELU_ALPHA, "gamma": SELU_SCALE}),
+    "Mish": ("mish", {}),
+    "HardSwish": ("hard_swish", {}),
 }
 
 #: Operator to a formula of x; what stands in braces are attributes with their defaults.
@@ -45,6 +49,10 @@ _FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
     "Log": ("log(x)", {}),
     "Neg": ("-x", {}),
     "Reciprocal": ("1 / x", {}),
+    "Selu": (
+        "{gamma} * (relu(x) + {alpha} * expm1(minimum(x, 0)))",
+        {"alpha": SELU_ALPHA, "gamma": SELU_SCALE},
+    ),
     "Sqrt": ("sqrt(x)", {}),
 }
 

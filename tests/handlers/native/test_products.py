@@ -153,7 +153,7 @@ def test_which_activations_are_fused(native):
         for name in native.activations
         if len(native_calls(native, "affine_mm", {**arguments, "activation": name}) or ()) != 1
     }
-    assert alone == {"exp", "rel", "relu", "hard_sigmoid"}
+    assert alone == {"exp", "rel", "relu", "hard_sigmoid", "hard_swish", "selu", "mish"}
 
 
 @pytest.mark.parametrize("fallback", [False, True])
