@@ -1,7 +1,7 @@
 """The operations on images that every handler has: convolution and pooling of whole batches.
 
 Images are (N, H, W, C): image, row, column, channel. A window, stride or dilation is (rows,
-columns); the padding is the same on all sides unless it is a pair.
+columns). A padding is one number for all sides, or one for each axis, or (before, after) for each.
 """
 # ruff: noqa: B024, B027, D403 (`operation` makes methods abstract; docstrings start with formulas)
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 
-from brainstorm.handlers.contracts import operation
+from brainstorm.handlers.contracts import Margin, operation
 from brainstorm.utils import Array
 
 __all__ = ["ImageOperations", "Pair", "Triple"]
@@ -18,19 +18,19 @@ Pair = tuple[int, int]
 Triple = tuple[int, int, int]
 
 _CONV2D_SIZES = (
-    "OH == (H + 2*along(padding, 0) - dilation[0]*(KH - 1) - 1)//stride[0] + 1; "
-    "OW == (W + 2*along(padding, 1) - dilation[1]*(KW - 1) - 1)//stride[1] + 1; "
+    "OH == (H + around(padding, 0) - dilation[0]*(KH - 1) - 1)//stride[0] + 1; "
+    "OW == (W + around(padding, 1) - dilation[1]*(KW - 1) - 1)//stride[1] + 1; "
     "C == CG*groups; F % groups == 0"
 )
 _CONV3D_SIZES = (
-    "OD == (D + 2*padding - dilation[0]*(KD - 1) - 1)//stride[0] + 1; "
-    "OH == (H + 2*padding - dilation[1]*(KH - 1) - 1)//stride[1] + 1; "
-    "OW == (W + 2*padding - dilation[2]*(KW - 1) - 1)//stride[2] + 1; "
+    "OD == (D + around(padding, 0) - dilation[0]*(KD - 1) - 1)//stride[0] + 1; "
+    "OH == (H + around(padding, 1) - dilation[1]*(KH - 1) - 1)//stride[1] + 1; "
+    "OW == (W + around(padding, 2) - dilation[2]*(KW - 1) - 1)//stride[2] + 1; "
     "C == CG*groups; F % groups == 0"
 )
 _POOL_SIZES = (
-    "OH == (H + 2*padding - window[0])//stride[0] + 1; "
-    "OW == (W + 2*padding - window[1])//stride[1] + 1"
+    "OH == (H + around(padding, 0) - window[0])//stride[0] + 1; "
+    "OW == (W + around(padding, 1) - window[1])//stride[1] + 1"
 )
 
 
@@ -43,22 +43,22 @@ class ImageOperations(abc.ABC):
         where=_CONV2D_SIZES,
     )
     def conv2d_forward_batch(
-        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int | Pair,
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: Margin,
         stride: Pair, dilation: Pair = (1, 1), groups: int = 1, add_outputs: bool = False,
         activation: str = "linear",
     ) -> None:  # fmt: skip
         """outputs[n,p,q,f] = bias[f] + sum over i,j,c of x[n,p*s+i*d,q*s+j*d,c] * weights[f,i,j,c].
 
-        x is `inputs` with `padding` zeros on every side (or on each side of rows, of columns);
-        the kernel is not flipped. The channels are in `groups` consecutive groups of CG: c runs
-        over that group to which f belongs by its place among the F filters.
+        x is `inputs` with `padding` zeros around it; the kernel is not flipped. The channels are in
+        `groups` consecutive groups of CG: c runs over that group to which f belongs by its place
+        among the F filters.
 
         Args:
             inputs: The images.
             weights: The filters.
             bias: Added; None or an array of size 0: nothing is.
             outputs: Overwritten (see `add_outputs`).
-            padding: Zeros around the images: on every side, or for rows and columns.
+            padding: Zeros around the images.
             stride: Rows and columns between two applications, s.
             dilation: Rows and columns between two cells of a filter, d.
             groups: Number of groups of channels.
@@ -73,7 +73,7 @@ class ImageOperations(abc.ABC):
         where=_CONV2D_SIZES,
     )
     def conv2d_backward_batch(
-        self, inputs: Array, weights: Array, padding: int | Pair, stride: Pair, in_deltas: Array,
+        self, inputs: Array, weights: Array, padding: Margin, stride: Pair, in_deltas: Array,
         out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
         add_in_deltas: bool = True, dilation: Pair = (1, 1), groups: int = 1,
     ) -> None:  # fmt: skip
@@ -98,24 +98,24 @@ class ImageOperations(abc.ABC):
         """
 
     @operation(
-        "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) bias(F) padding:int stride:triple "
+        "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) bias(F) padding:margin3d stride:triple "
         "dilation:triple groups:int activation:activation -> outputs(N,OD,OH,OW,F)",
         where=_CONV3D_SIZES,
     )
     def conv3d_forward_batch(
-        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int,
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: Margin,
         stride: Triple, dilation: Triple = (1, 1, 1), groups: int = 1, activation: str = "linear",
     ) -> None:  # fmt: skip
         """Do what `conv2d_forward_batch` does, with one more axis (depth) in front of the rows."""
 
     @operation(
-        "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) padding:int stride:triple dilation:triple "
+        "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) padding:margin3d stride:triple dilation:triple "
         "groups:int out_deltas(N,OD,OH,OW,F) -> in_deltas(N,D,H,W,C)?+add_in_deltas "
         "weight_deltas(F,KD,KH,KW,CG)+add_gradients bias_deltas(F)+add_gradients",
         where=_CONV3D_SIZES,
     )
     def conv3d_backward_batch(
-        self, inputs: Array, weights: Array, padding: int, stride: Triple, in_deltas: Array,
+        self, inputs: Array, weights: Array, padding: Margin, stride: Triple, in_deltas: Array,
         out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
         add_in_deltas: bool = True, dilation: Triple = (1, 1, 1), groups: int = 1,
     ) -> None:  # fmt: skip
@@ -125,12 +125,12 @@ class ImageOperations(abc.ABC):
         """
 
     @operation(
-        "inputs(N,H,W,C) window:pair padding:int stride:pair "
+        "inputs(N,H,W,C) window:pair padding:margin stride:pair "
         "-> outputs(N,OH,OW,C) argmax(N,OH,OW,C)",
         where=_POOL_SIZES,
     )
     def maxpool2d_forward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
         argmax: Array,
     ) -> None:  # fmt: skip
         """outputs = largest input in each window; padding does not count.
@@ -140,33 +140,33 @@ class ImageOperations(abc.ABC):
         """
 
     @operation(
-        "inputs(N,H,W,C):unread window:pair padding:int stride:pair -1<=argmax(N,OH,OW,C)<H*W*C "
+        "inputs(N,H,W,C):unread window:pair padding:margin stride:pair -1<=argmax(N,OH,OW,C)<H*W*C "
         "out_deltas(N,OH,OW,C) outputs(N,OH,OW,C):unread "
         "-> in_deltas(N,H,W,C)+add_in_deltas",
         where=_POOL_SIZES,
     )
     def maxpool2d_backward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
         argmax: Array, in_deltas: Array, out_deltas: Array, add_in_deltas: bool = True,
     ) -> None:  # fmt: skip
         """in_deltas at each window's argmax += out_deltas; all are cleared before if not to add."""
 
     @operation(
-        "inputs(N,H,W,C) window:pair padding:int stride:pair -> outputs(N,OH,OW,C)",
+        "inputs(N,H,W,C) window:pair padding:margin stride:pair -> outputs(N,OH,OW,C)",
         where=_POOL_SIZES,
     )
     def avgpool2d_forward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
     ) -> None:
         """outputs = mean of the inputs in each window; padding does not count."""
 
     @operation(
-        "inputs(N,H,W,C):unread window:pair padding:int stride:pair out_deltas(N,OH,OW,C) "
+        "inputs(N,H,W,C):unread window:pair padding:margin stride:pair out_deltas(N,OH,OW,C) "
         "outputs(N,OH,OW,C):unread -> in_deltas(N,H,W,C)+add_in_deltas",
         where=_POOL_SIZES,
     )
     def avgpool2d_backward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
         in_deltas: Array, out_deltas: Array, add_in_deltas: bool = True,
     ) -> None:  # fmt: skip
         """in_deltas in each window += out_deltas / number of inputs in the window.

@@ -34,7 +34,7 @@ place). ``name:scalar`` is a Python number or an array of one element. The marks
     Its elements are integral numbers in [low, high); low is 0 where only high is given.
 
 `where` holds conditions in Python syntax, joined by ``;``, over the symbols (``*S`` is the tuple
-``S``), the arguments that are not arrays, `len`, and `along`, `kept` and `reduces` of this
+``S``), the arguments that are not arrays, `len`, and `around`, `kept` and `reduces` of this
 module. The result is ``array`` (of the handler), ``ndarray``, ``bool`` or ``stream``.
 """
 
@@ -47,14 +47,24 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError, unknown
 from brainstorm.optree import Formula
 
-__all__ = ["KINDS", "Argument", "Contract", "along", "kept", "operation", "reduces"]
+__all__ = [
+    "KINDS",
+    "Argument",
+    "Contract",
+    "Margin",
+    "around",
+    "kept",
+    "operation",
+    "reduces",
+    "sides",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Shape = tuple[int, ...]
@@ -77,6 +87,14 @@ def _is_ints(value: Any, count: int) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == count and all(map(_is_int, value))
 
 
+def _is_margin(value: Any, axes: int) -> bool:
+    return _is_int(value) or (
+        isinstance(value, (tuple, list))
+        and len(value) == axes
+        and all(_is_int(item) or _is_ints(item, 2) for item in value)
+    )
+
+
 def _is_shape(value: Any) -> bool:
     sizes = value if isinstance(value, (tuple, list)) else (value,)
     return all(_is_int(size) and size >= 0 for size in sizes)
@@ -91,7 +109,14 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "axis": ("None or an integer", lambda v: v is None or _is_int(v)),
     "pair": ("two integers", lambda v: _is_ints(v, 2)),
     "triple": ("three integers", lambda v: _is_ints(v, 3)),
-    "margin": ("an integer or two integers", lambda v: _is_int(v) or _is_ints(v, 2)),
+    "margin": (
+        "an integer, or for each of two axes one or two (before, after)",
+        lambda v: _is_margin(v, 2),
+    ),
+    "margin3d": (
+        "an integer, or for each of three axes one or two (before, after)",
+        lambda v: _is_margin(v, 3),
+    ),
     "shape": ("a size or a tuple of sizes", _is_shape),
     "stream": (
         "None or a stream from create_random_stream",
@@ -123,17 +148,32 @@ def reduces(shape: Shape, axis: int | None, out: Shape) -> bool:
     return out in (kept(shape, axis), shape[: axis % len(shape)] + shape[axis % len(shape) + 1 :])
 
 
-def along(margin: int | Sequence[int], axis: int) -> int:
-    """Return the padding on one axis, from one number for all axes or one for each.
+#: One number for all sides; or for each axis one for both of its sides, or (before, after).
+Margin: TypeAlias = int | Sequence[int | Sequence[int]]
 
-    >>> along(2, 1), along((2, 0), 1)
-    (2, 0)
+
+def sides(margin: Margin, axes: int) -> tuple[tuple[int, int], ...]:
+    """Return the padding (before, after) on each axis.
+
+    >>> sides(1, 2), sides((2, (0, 1)), 2)
+    (((1, 1), (1, 1)), ((2, 2), (0, 1)))
     """
-    return margin[axis] if isinstance(margin, Sequence) else margin
+    items = margin if isinstance(margin, Sequence) else (margin,) * axes
+    pairs = (item if isinstance(item, Sequence) else (item, item) for item in items)
+    return tuple((before, after) for before, after in pairs)
+
+
+def around(margin: Margin, axis: int) -> int:
+    """Return the padding on both sides of one axis.
+
+    >>> around(2, 1), around((2, (0, 1)), 1)
+    (4, 1)
+    """
+    return sum(sides(margin, axis + 1)[axis])
 
 
 #: What expressions may call.
-_FUNCTIONS = {"along": along, "kept": kept, "len": len, "reduces": reduces}
+_FUNCTIONS = {"around": around, "kept": kept, "len": len, "reduces": reduces}
 
 
 @dataclass(frozen=True)

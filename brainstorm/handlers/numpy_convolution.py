@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.base_images import Pair, Triple
+from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.numpy_memory import Scratch
 from brainstorm.utils import Array
 
@@ -30,7 +31,7 @@ class Windows(NamedTuple):
     Attributes:
         kernel: The size of a window.
         counts: How many there are.
-        padding: Zeros on each side.
+        padding: Zeros before and after.
         stride: From one to the next.
         dilation: From one cell of a window to the next.
         groups: Groups of channels.
@@ -38,18 +39,18 @@ class Windows(NamedTuple):
 
     kernel: Sequence[int]
     counts: Sequence[int]
-    padding: Sequence[int]
+    padding: Sequence[tuple[int, int]]
     stride: Sequence[int]
     dilation: Sequence[int] = (1, 1)
     groups: int = 1
 
     @classmethod
     def of(
-        cls, weights: Array, outputs: Array, padding: int | Sequence[int], stride: Sequence[int],
+        cls, weights: Array, outputs: Array, padding: Margin, stride: Sequence[int],
         dilation: Sequence[int], groups: int,
     ) -> Windows:  # fmt: skip
         """Return the windows of a convolution."""
-        margins = padding if isinstance(padding, Sequence) else (padding,) * len(stride)
+        margins = sides(padding, len(stride))
         return cls(weights.shape[1:-1], outputs.shape[1:-1], margins, stride, dilation, groups)
 
 
@@ -59,7 +60,7 @@ class NumpyConvolutions(Handler):
     _scratch: Scratch
 
     def conv2d_forward_batch(
-        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int | Pair,
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: Margin,
         stride: Pair, dilation: Pair = (1, 1), groups: int = 1, add_outputs: bool = False,
         activation: str = "linear",
     ) -> None:  # fmt: skip
@@ -67,7 +68,7 @@ class NumpyConvolutions(Handler):
         self._convolve(inputs, weights, bias, outputs, windows, add_outputs, activation)
 
     def conv2d_backward_batch(
-        self, inputs: Array, weights: Array, padding: int | Pair, stride: Pair, in_deltas: Array,
+        self, inputs: Array, weights: Array, padding: Margin, stride: Pair, in_deltas: Array,
         out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
         add_in_deltas: bool = True, dilation: Pair = (1, 1), groups: int = 1,
     ) -> None:  # fmt: skip
@@ -76,14 +77,14 @@ class NumpyConvolutions(Handler):
         self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
 
     def conv3d_forward_batch(
-        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: int,
+        self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: Margin,
         stride: Triple, dilation: Triple = (1, 1, 1), groups: int = 1, activation: str = "linear",
     ) -> None:  # fmt: skip
         windows = Windows.of(weights, outputs, padding, stride, dilation, groups)
         self._convolve(inputs, weights, bias, outputs, windows, False, activation)
 
     def conv3d_backward_batch(
-        self, inputs: Array, weights: Array, padding: int, stride: Triple, in_deltas: Array,
+        self, inputs: Array, weights: Array, padding: Margin, stride: Triple, in_deltas: Array,
         out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
         add_in_deltas: bool = True, dilation: Triple = (1, 1, 1), groups: int = 1,
     ) -> None:  # fmt: skip
@@ -140,11 +141,11 @@ class NumpyConvolutions(Handler):
     def _rows(self, inputs: Array, windows: Windows) -> np.ndarray:
         """Return (groups, rows, size): one window of the padded images per row (im2col)."""
         n, *image, channels = inputs.shape
-        if any(windows.padding):
+        if any(map(any, windows.padding)):
             margins = list(zip(image, windows.padding, strict=True))
-            padded = self._scratch("padded", (n, *(i + 2 * p for i, p in margins), channels))
+            padded = self._scratch("padded", (n, *(i + sum(p) for i, p in margins), channels))
             padded.fill(0)
-            padded[(slice(None), *(slice(p, p + i) for i, p in margins))] = inputs
+            padded[(slice(None), *(slice(p[0], p[0] + i) for i, p in margins))] = inputs
             inputs = padded
         first, *steps, channel = inputs.strides
         size = channels // windows.groups
@@ -218,9 +219,11 @@ def offsets(image: Sequence[int], windows: Windows) -> Iterator[tuple[tuple[int,
         yield offset, (every, *there), (every, *here)
 
 
-def _meet(offset: int, inputs: int, outputs: int, padding: int, stride: int) -> tuple[slice, slice]:
+def _meet(
+    offset: int, inputs: int, outputs: int, padding: tuple[int, int], stride: int
+) -> tuple[slice, slice]:
     """Return the inputs at `offset` of the windows on one axis, and these windows, as slices."""
-    shift = offset - padding
+    shift = offset - padding[0]
     first = max(0, -(shift // stride))
     last = min(outputs, (inputs - 1 - shift) // stride + 1)
     count = max(0, last - first)

@@ -14,6 +14,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_images import Pair
+from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.numpy_convolution import NumpyConvolutions, Windows, offsets
 from brainstorm.utils import Array
 
@@ -27,8 +28,9 @@ class NumpyImages(NumpyConvolutions):
     """The operations on images; `NumpyHandler` adds all others."""
 
     def maxpool2d_forward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair, argmax: Array
-    ) -> None:
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
+        argmax: Array,
+    ) -> None:  # fmt: skip
         if math.prod(inputs.shape[1:]) > 2**24 and self.dtype == np.float32:
             raise HandlerValidationError(
                 "maxpool2d_forward_batch: argument 'inputs': expected at most 2**24 elements per "
@@ -55,7 +57,7 @@ class NumpyImages(NumpyConvolutions):
             outputs[nowhere & np.isneginf(outputs)] = 0
 
     def maxpool2d_backward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
         argmax: Array, in_deltas: Array, out_deltas: Array, add_in_deltas: bool = True,
     ) -> None:  # fmt: skip
         if not add_in_deltas:
@@ -71,7 +73,7 @@ class NumpyImages(NumpyConvolutions):
             np.add(target, part, out=target)
 
     def avgpool2d_forward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
     ) -> None:
         outputs.fill(0)
         for there, here in _meetings(inputs, window, outputs, padding, stride):
@@ -80,7 +82,7 @@ class NumpyImages(NumpyConvolutions):
         np.divide(outputs, self._counts(inputs, window, outputs, padding, stride), out=outputs)
 
     def avgpool2d_backward_batch(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair,
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
         in_deltas: Array, out_deltas: Array, add_in_deltas: bool = True,
     ) -> None:  # fmt: skip
         if not add_in_deltas:
@@ -98,7 +100,7 @@ class NumpyImages(NumpyConvolutions):
         return self._scratch.counting(math.prod(shape)).reshape(shape)
 
     def _counts(
-        self, inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair
+        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
     ) -> np.ndarray:
         """Return (OH, OW, 1): the number of inputs in each window, at least 1."""
         counts = self._scratch("counts", (*outputs.shape[1:3], 1))
@@ -110,8 +112,8 @@ class NumpyImages(NumpyConvolutions):
 
 
 def _meetings(
-    inputs: Array, window: Pair, outputs: Array, padding: int, stride: Pair
+    inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
 ) -> Iterator[tuple[Any, Any]]:
     """Yield where the inputs and the outputs are that meet, for each offset in the window."""
-    windows = Windows(window, outputs.shape[1:3], (padding, padding), stride)
+    windows = Windows(window, outputs.shape[1:3], sides(padding, 2), stride)
     return ((there, here) for _, there, here in offsets(inputs.shape[1:3], windows))

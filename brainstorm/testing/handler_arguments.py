@@ -23,7 +23,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import Handler, NumpyHandler
-from brainstorm.handlers.contracts import Argument, along, kept
+from brainstorm.handlers.contracts import Argument, Margin, around, kept
 from brainstorm.utils import Array
 
 __all__ = ["BESIDE", "Arguments", "Call", "reference"]
@@ -174,11 +174,8 @@ class Arguments:
             "axis": lambda: None if self.rng.random() < 0.2 else self._integer(-3, 2),
             "pair": lambda: (self._integer(1, 3), self._integer(1, 3)),
             "triple": lambda: tuple(self._integer(1, 3) for _ in range(3)),
-            "margin": lambda: (
-                self._integer(0, 2)
-                if self.rng.random() < 0.5
-                else (self._integer(0, 2), self._integer(0, 2))
-            ),
+            "margin": lambda: self._margin(2),
+            "margin3d": lambda: self._margin(3),
             "shape": lambda: (self._integer(1, 5), self._integer(1, 5)),
             "stream": lambda: None,
             "activation": lambda: str(self.rng.choice(Handler.activations)),
@@ -187,6 +184,15 @@ class Arguments:
 
     def _integer(self, low: int, high: int) -> int:
         return int(self.rng.integers(low, high + 1))
+
+    def _margin(self, axes: int) -> Margin:
+        """Return a padding for all sides, or for each axis, or for each side."""
+        kind, draws = self.rng.integers(3), [self._side() for _ in range(2 * axes)]
+        by_side = tuple(zip(draws[:axes], draws[axes:], strict=True))
+        return (draws[0], tuple(draws[:axes]), by_side)[kind]
+
+    def _side(self) -> int:
+        return self._integer(0, 2)
 
     def _reduced(self, shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
         """Return a shape reduced over an axis, which is kept with size 1 or not."""
@@ -304,7 +310,7 @@ class Call:
 
 def _evaluate(expression: str, names: Mapping[str, Any]) -> Any:
     # From a contract, which stands beside an operation in this library's source.
-    return eval(expression, {"__builtins__": {}, "along": along, "kept": kept}, dict(names))
+    return eval(expression, {"__builtins__": {}, "around": around, "kept": kept}, dict(names))
 
 
 def _as_bound(shapes: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:

@@ -216,9 +216,15 @@ def test_operation(name, seed, handler, strided, in_memory):
 # -- images: loops over everything ---------------------------------------------------------------
 
 
+def _border(padding, axes):
+    """Return what np.pad wants for a padding of images."""
+    items = padding if isinstance(padding, tuple) else (padding,) * axes
+    return ((0, 0), *(p if isinstance(p, tuple) else (p, p) for p in items), (0, 0))
+
+
 def windows(x, window, padding, stride, outputs):
     """Yield (n, p, q), and the corresponding part of the padded images with its NaN borders."""
-    border = ((0, 0), (padding, padding), (padding, padding), (0, 0))
+    border = _border(padding, 2)
     padded = np.pad(x, border, constant_values=np.nan)
     for n, p, q in itertools.product(*map(range, outputs.shape[:3])):
         i, j = p * stride[0], q * stride[1]
@@ -227,9 +233,7 @@ def windows(x, window, padding, stride, outputs):
 
 def convolved(x, weights, padding, stride, dilation, outputs):
     """Yield an index into the outputs, that into the padded images, and these; any rank."""
-    axes = weights.ndim - 2
-    padding = padding if isinstance(padding, tuple) else (padding,) * axes
-    padded = np.pad(x, ((0, 0), *((p, p) for p in padding), (0, 0)))
+    padded = np.pad(x, _border(padding, weights.ndim - 2))
     for n, *place in itertools.product(*map(range, outputs.shape[:-1])):
         spans = zip(place, stride, dilation, weights.shape[1:-1], strict=True)
         part = (n, *(slice(p * s, p * s + d * (k - 1) + 1, d) for p, s, d, k in spans))
@@ -264,8 +268,8 @@ def conv_backward(
             channels = channels_of(f, weights, groups)
             dx[part][..., channels] += out_deltas[(*index, f)] * kernel
             dw[f] += out_deltas[(*index, f)] * padded[part][..., channels]
-    before = [(a - b) // 2 for a, b in zip(dx.shape, x.shape, strict=True)]
-    dx = dx[tuple(slice(p, p + size) for p, size in zip(before, x.shape, strict=True))]
+    border = _border(padding, weights.ndim - 2)
+    dx = dx[tuple(slice(p, p + size) for (p, _), size in zip(border, x.shape, strict=True))]
     db = out_deltas.reshape(-1, out_deltas.shape[-1]).sum(axis=0)
     return (
         None if in_deltas is None else dx + in_deltas * add_in_deltas,
@@ -277,13 +281,14 @@ def conv_backward(
 def max_forward(inputs, window, outputs, padding, stride, argmax):
     out, where = np.zeros_like(outputs), -np.ones_like(argmax)
     _, _, width, channels = inputs.shape
+    _, (top, _), (left, _), _ = _border(padding, 2)
     for index, part, padded in windows(inputs, window, padding, stride, outputs):
         for c in range(channels):
             patch = padded[part][:, :, c]
             if not np.isnan(patch).all():
                 i, j = np.unravel_index(np.nanargmax(patch), patch.shape)
                 out[(*index, c)] = patch[i, j]
-                row, column = part[1].start + i - padding, part[2].start + j - padding
+                row, column = part[1].start + i - top, part[2].start + j - left
                 where[(*index, c)] = (row * width + column) * channels + c
     return out, where
 
@@ -308,12 +313,13 @@ def avg_forward(inputs, window, outputs, padding, stride):
 
 
 def avg_backward(inputs, window, outputs, padding, stride, in_deltas, out_deltas, add_in_deltas):
-    border = ((0, 0), (padding, padding), (padding, padding), (0, 0))
+    border = _border(padding, 2)
     dx = np.pad(in_deltas * add_in_deltas, border)
     for index, part, padded in windows(inputs, window, padding, stride, out_deltas):
         count = np.sum(~np.isnan(padded[part][:, :, 0]))
         dx[part] += out_deltas[index] / max(count, 1)
-    return dx[:, padding : padding + inputs.shape[1], padding : padding + inputs.shape[2]]
+    _, (top, _), (left, _), _ = border
+    return dx[:, top : top + inputs.shape[1], left : left + inputs.shape[2]]
 
 
 IMAGES = {

@@ -62,7 +62,7 @@ def test_conditions_are_shown_with_their_numbers(debug):
     images, weights, out = (debug.ones(s) for s in [(1, 5, 5, 2), (3, 2, 2, 2), (1, 4, 5, 3)])
     with error(
         "conv2d_forward_batch(inputs, weights, bias, outputs, padding, stride): expected OW == "
-        "(W + 2*along(padding, 1) - dilation[1]*(KW - 1) - 1)//stride[1] + 1, got padding=0, "
+        "(W + around(padding, 1) - dilation[1]*(KW - 1) - 1)//stride[1] + 1, got padding=0, "
         "stride=(1, 1), dilation=(1, 1), W=5, KW=2, OW=5; sizes given by 'inputs' (1, 5, 5, 2), "
         "'outputs' (1, 4, 5, 3), 'weights' (3, 2, 2, 2)"
     ):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from brainstorm.handlers.contracts import sides
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.library import UnsupportedError, sizes
 from brainstorm.handlers.native.primitives import (
@@ -49,18 +50,17 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Geometry(NamedTuple):
-    """How windows slide over images: one number per spatial axis, and the groups of channels."""
+    """How windows slide over images, for each spatial axis, and the groups of channels."""
 
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
     groups: int
 
     @classmethod
     def of(cls, weights: Array, padding: Any, stride: Any, dilation: Any, groups: int) -> Geometry:
         """Return it from the arguments of an operation."""
-        axes = weights.ndim - 2
-        margins = (padding,) * axes if np.isscalar(padding) else tuple(padding)
+        margins = sides(padding, weights.ndim - 2)
         return cls(tuple(stride), tuple(dilation), margins, groups)
 
     def reach(self, weights: Array) -> list[int]:
@@ -71,7 +71,7 @@ class Geometry(NamedTuple):
     def arguments(self) -> tuple[Any, ...]:
         """Return strides, dilations and paddings as the library counts them."""
         gaps = sizes(d - 1 for d in self.dilation)
-        return sizes(self.stride), gaps, sizes(self.padding), sizes(self.padding)
+        return sizes(self.stride), gaps, *map(sizes, zip(*self.padding, strict=True))
 
 
 class _Convolution:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.binding import PARALLEL_WORK
+from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.kernels import kernel_call
 from brainstorm.handlers.native.library import UnsupportedError
@@ -23,7 +24,7 @@ __all__ = ["build_average", "build_average_deltas", "build_maximum", "build_maxi
 MOST_FLOAT32 = 2**24
 
 _HEAD = """
-enum { THREADS, CHUNKS, CLEARS, N, H, W, C, OH, OW, KH, KW, PAD, SH, SW };
+enum { THREADS, CHUNKS, CLEARS, N, H, W, C, OH, OW, KH, KW, TOP, LEFT, SH, SW };
 static inline int64_t lowest(int64_t corner) { return corner < 0 ? -corner : 0; }
 static inline int64_t highest(int64_t corner, int64_t window, int64_t size) {
   return size - corner < window ? size - corner : window;
@@ -32,10 +33,10 @@ static inline int64_t highest(int64_t corner, int64_t window, int64_t size) {
 #: A loop over the windows of image b; i0 to i1 and j0 to j1 are the inputs in a window, `first` is
 #: the index of the first of these, `at` that of the window.
 _ROW = """
-      const int64_t top = p * n[SH] - n[PAD];
+      const int64_t top = p * n[SH] - n[TOP];
       const int64_t i0 = lowest(top), i1 = highest(top, n[KH], n[H]);
       for (int64_t q = 0; q < n[OW]; q++) {
-        const int64_t left = q * n[SW] - n[PAD];
+        const int64_t left = q * n[SW] - n[LEFT];
         const int64_t j0 = lowest(left), j1 = highest(left, n[KW], n[W]);
         const int64_t first = ((top + i0) * n[W] + left + j0) * n[C];
         const int64_t at = ((b * n[OH] + p) * n[OW] + q) * n[C];
@@ -108,7 +109,7 @@ _AVERAGE_DELTAS = """
 
 
 def build_maximum(primitives: Primitives, inputs: Array, outputs: Array, argmax: Array, window: Any,
-                  padding: int, stride: Any) -> list[Call]:  # fmt: skip
+                  padding: Margin, stride: Any) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.maxpool2d_forward_batch`."""
     if inputs.dtype == np.float32 and math.prod(inputs.shape[1:]) > MOST_FLOAT32:
         raise UnsupportedError("float32 cannot hold the indices")
@@ -118,7 +119,7 @@ def build_maximum(primitives: Primitives, inputs: Array, outputs: Array, argmax:
 
 def build_maximum_deltas(
     primitives: Primitives, in_deltas: Array, argmax: Array, out_deltas: Array,
-    window: Any, padding: int, stride: Any, add_in_deltas: bool, **unread: Array,
+    window: Any, padding: Margin, stride: Any, add_in_deltas: bool, **unread: Array,
 ) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.maxpool2d_backward_batch`."""
     arrays = [in_deltas, argmax, out_deltas]
@@ -126,15 +127,15 @@ def build_maximum_deltas(
     return _build(primitives, text, arrays, 0, window, padding, stride, not add_in_deltas)
 
 
-def build_average(primitives: Primitives, inputs: Array, outputs: Array, window: Any, padding: int,
-                  stride: Any) -> list[Call]:  # fmt: skip
+def build_average(primitives: Primitives, inputs: Array, outputs: Array, window: Any,
+                  padding: Margin, stride: Any) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.avgpool2d_forward_batch`."""
     text = _FORWARD + _ROW + _AVERAGE
     return _build(primitives, text, [inputs, outputs], 1, window, padding, stride)
 
 
 def build_average_deltas(primitives: Primitives, in_deltas: Array, out_deltas: Array, window: Any,
-                         padding: int, stride: Any, add_in_deltas: bool,
+                         padding: Margin, stride: Any, add_in_deltas: bool,
                          **unread: Array) -> list[Call]:  # fmt: skip
     """Return the call of `ImageOperations.avgpool2d_backward_batch`."""
     text = _BACKWARD + _ROW + _AVERAGE_DELTAS
@@ -144,7 +145,7 @@ def build_average_deltas(primitives: Primitives, in_deltas: Array, out_deltas: A
 
 
 def _build(primitives: Primitives, text: str, arrays: list[Array], first_output: int, window: Any,
-           padding: int, stride: Any, clears: bool = False) -> list[Call]:  # fmt: skip
+           padding: Margin, stride: Any, clears: bool = False) -> list[Call]:  # fmt: skip
     """Return the call of a kernel; the arrays are images, results, and more like the results."""
     outputs = arrays[first_output:] if first_output else arrays[:1]
     inputs = [array for array in arrays if all(array is not out for out in outputs)]
@@ -152,9 +153,10 @@ def _build(primitives: Primitives, text: str, arrays: list[Array], first_output:
     if not all(array.flags.c_contiguous for array in arrays):
         raise UnsupportedError("images are not contiguous")
     images, results = arrays[:2]
+    margins = sides(padding, 2)
     cells = [
-        (size + 2 * padding - wide) // step + 1
-        for size, wide, step in zip(images.shape[1:3], window, stride, strict=True)
+        (size + sum(margin) - wide) // step + 1
+        for size, margin, wide, step in zip(images.shape[1:3], margins, window, stride, strict=True)
     ]
     shape = (len(images), *cells, images.shape[3])
     if any(array.shape != shape for array in arrays[1:]):
@@ -164,7 +166,8 @@ def _build(primitives: Primitives, text: str, arrays: list[Array], first_output:
     n, *rest = images.shape
     chunks = 1 if n >= threads else min(threads, images.shape[-1])
     sizes = [n, *rest, *results.shape[1:3], *window]
-    numbers = [threads, chunks, clears, *sizes, padding, *stride]
+    corner = [before for before, _ in margins]
+    numbers = [threads, chunks, clears, *sizes, *corner, *stride]
     opened = text.count("{") - text.count("}")
     body = f"{_HEAD}void pool(void *const *pointers, const int64_t *n) {{{text}{'}' * opened}}}\n"
     return [kernel_call("pool", body, arrays, numbers)]

@@ -38,9 +38,9 @@ MOST_WORKSPACE = 512 << 20
 
 
 class Geometry(NamedTuple):
-    """How filters move over images: for rows and columns."""
+    """How filters move over images: for rows and columns; as much padding before as after."""
 
-    padding: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
@@ -180,7 +180,8 @@ class Cudnn:
         library, handle = self._library, self._handle
         convolution = _Descriptor(library, "Convolution")
         convolution.set(
-            "cudnnSetConvolutionNdDescriptor", c_int(2), _ints(geometry.padding),
+            "cudnnSetConvolutionNdDescriptor", c_int(2),
+            _ints([before for before, _ in geometry.padding]),
             _ints(geometry.stride), _ints(geometry.dilation), c_int(_CROSS_CORRELATION),
             c_int(_FLOAT),
         )  # fmt: skip

@@ -16,6 +16,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_activations import activation_formula
+from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.cudnn import DATA, FILTERS, FORWARD, Geometry
@@ -43,14 +44,15 @@ class _Axes(bytes):
     """The structure ``Axes`` of images.cu."""
 
 
-def _axes(*rows: tuple[int, ...]) -> _Axes:
+def _axes(*rows: tuple[Any, ...]) -> _Axes:
     """Return the structure for depth, rows and columns, of which depth may be left out.
 
     Args:
-        *rows: For each axis: size, filter, outputs, padding, stride, dilation.
+        *rows: For each axis: size, filter, outputs, padding (before, after), stride, dilation.
     """
-    whole = [(1, 1, 1, 0, 1, 1)] * (3 - len(rows)) + list(rows)
-    return _Axes(struct.pack("18i", *(n for row in whole for n in row)))
+    whole = [(1, 1, 1, (0, 0), 1, 1)] * (3 - len(rows)) + list(rows)
+    numbers = [(*row[:3], row[3][0], *row[4:]) for row in whole]
+    return _Axes(struct.pack("18i", *(n for row in numbers for n in row)))
 
 
 class _Convolution:
@@ -60,8 +62,7 @@ class _Convolution:
         self, images: DeviceArray, filters: DeviceArray, outputs: DeviceArray, padding: Any,
         stride: Any, dilation: Any, groups: int,
     ) -> None:  # fmt: skip
-        rank = len(stride)
-        margins = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * rank
+        margins = sides(padding, len(stride))
         self.geometry = Geometry(margins, tuple(stride), tuple(dilation), groups)
         sizes, cells = images.shape[1:-1], filters.shape[1:-1]
         self.places = outputs.shape[1:-1]
@@ -71,7 +72,7 @@ class _Convolution:
         self.rows = int(np.prod(self.places))
         self.width = int(np.prod(filters.shape[1:]))
         self.is_plain = groups == 1 and all(
-            row == (1, 0, 1) for row in zip(cells, margins, stride, strict=True)
+            row == (1, (0, 0), 1) for row in zip(cells, margins, stride, strict=True)
         )
 
     def is_done_by_cudnn(
@@ -79,7 +80,8 @@ class _Convolution:
     ) -> bool:
         """Let cuDNN do one of the passes, if it is there and can."""
         cudnn = build.handler._cudnn
-        if cudnn is None or self.is_plain or len(self.geometry.stride) != 2:
+        is_even = all(before == after for before, after in self.geometry.padding)
+        if cudnn is None or self.is_plain or not is_even or len(self.geometry.stride) != 2:
             return False
         done: bool = cudnn.convolve(build, which, images, filters, outputs, self.geometry, add)
         return done
@@ -209,14 +211,15 @@ conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backw
 # -- pooling --------------------------------------------------------------------------------------
 
 
-def _windows(inputs: Any, outputs: Any, window: Any, padding: int, stride: Any) -> _Axes:
-    sizes = zip(inputs.shape[1:3], window, outputs.shape[1:3], stride, strict=True)
-    return _axes(*((size, cells, places, padding, s, 1) for size, cells, places, s in sizes))
+def _windows(inputs: Any, outputs: Any, window: Any, padding: Margin, stride: Any) -> _Axes:
+    sizes, places, margins = inputs.shape[1:3], outputs.shape[1:3], sides(padding, 2)
+    return _axes(*zip(sizes, window, places, margins, stride, (1, 1), strict=True))
 
 
 def maxpool2d_forward_batch(
-    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any, argmax: Any
-) -> None:
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
+    argmax: Any,
+) -> None:  # fmt: skip
     if np.prod(inputs.shape[1:]) > 2**24:
         raise HandlerValidationError(
             "maxpool2d_forward_batch: argument 'inputs': expected at most 2**24 elements per "
@@ -231,7 +234,7 @@ def maxpool2d_forward_batch(
 
 
 def avgpool2d_forward_batch(
-    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any
 ) -> None:
     target, axes = build.target(outputs), _windows(inputs, outputs, window, padding, stride)
     source = build.dense(inputs)
@@ -239,7 +242,7 @@ def avgpool2d_forward_batch(
 
 
 def _pool_deltas(
-    build: Building, window: Any, padding: int, stride: Any, argmax: Any, in_deltas: Any,
+    build: Building, window: Any, padding: Margin, stride: Any, argmax: Any, in_deltas: Any,
     out_deltas: Any, add: bool,
 ) -> None:  # fmt: skip
     target = build.target(in_deltas, keeps=add)
@@ -252,14 +255,14 @@ def _pool_deltas(
 
 
 def maxpool2d_backward_batch(
-    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any, argmax: Any,
-    in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
+    argmax: Any, in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
 ) -> None:  # fmt: skip
     _pool_deltas(build, window, padding, stride, argmax, in_deltas, out_deltas, add_in_deltas)
 
 
 def avgpool2d_backward_batch(
-    build: Building, inputs: Any, window: Any, outputs: Any, padding: int, stride: Any,
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
     in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
 ) -> None:  # fmt: skip
     _pool_deltas(build, window, padding, stride, None, in_deltas, out_deltas, add_in_deltas)
