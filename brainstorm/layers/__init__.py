@@ -24,6 +24,7 @@ from brainstorm.layers.convolution_transpose_layer_2d import ConvolutionTranspos
 from brainstorm.layers.crop_layer import Crop
 from brainstorm.layers.ctc_layer import CTC
 from brainstorm.layers.deltas_scaling_layer import DeltasScaling
+from brainstorm.layers.depth_to_space_layer import DepthToSpace
 from brainstorm.layers.dropout_layer import Dropout
 from brainstorm.layers.elementwise_layer import Elementwise
 from brainstorm.layers.embedding_layer import Embedding, LookupTable
@@ -49,7 +50,10 @@ from brainstorm.layers.merge_layer import Merge
 from brainstorm.layers.multi_head_self_attention_layer import MultiHeadSelfAttention
 from brainstorm.layers.multiply_layer import Multiply
 from brainstorm.layers.noop_layer import NoOp
+from brainstorm.layers.padding_layer import Padding
+from brainstorm.layers.pooling_layer_1d import Pooling1D
 from brainstorm.layers.pooling_layer_2d import Pooling2D
+from brainstorm.layers.pooling_layer_3d import Pooling3D
 from brainstorm.layers.positional_encoding_layer import PositionalEncoding
 from brainstorm.layers.power_layer import Power
 from brainstorm.layers.prelu_layer import PReLU
@@ -60,11 +64,13 @@ from brainstorm.layers.rms_norm_layer import RMSNorm
 from brainstorm.layers.sigmoid_ce_layer import SigmoidCE
 from brainstorm.layers.slice_layer import Slice
 from brainstorm.layers.softmax_ce_layer import SoftmaxCE
+from brainstorm.layers.space_to_depth_layer import SpaceToDepth
 from brainstorm.layers.split_layer import Split
 from brainstorm.layers.squared_difference_layer import SquaredDifference
 from brainstorm.layers.squared_error_layer import SquaredError
 from brainstorm.layers.tied_fully_connected_layer import TiedFullyConnected
 from brainstorm.layers.time_pooling_layer import TimePooling
+from brainstorm.layers.upsampling_layer_2d import Upsampling2D
 
 __all__ = [
     "CTC",
@@ -85,6 +91,7 @@ __all__ = [
     "ConvolutionTranspose2D",
     "Crop",
     "DeltasScaling",
+    "DepthToSpace",
     "Dropout",
     "Elementwise",
     "Embedding",
@@ -113,7 +120,10 @@ __all__ = [
     "Multiply",
     "NoOp",
     "PReLU",
+    "Padding",
+    "Pooling1D",
     "Pooling2D",
+    "Pooling3D",
     "PositionalEncoding",
     "Power",
     "RMSNorm",
@@ -123,10 +133,12 @@ __all__ = [
     "SigmoidCE",
     "Slice",
     "SoftmaxCE",
+    "SpaceToDepth",
     "Split",
     "SquaredDifference",
     "SquaredError",
     "SwiGLU",
     "TiedFullyConnected",
     "TimePooling",
+    "Upsampling2D",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.buffer_structure import format_shape
 
-__all__ = ["require_class_indices", "require_shape", "window_output_size"]
+__all__ = ["require_class_indices", "require_shape", "up_to_last_cell", "window_output_size"]
 
 
 def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:
@@ -64,20 +64,20 @@ def window_output_size(
     layer: Layer,
     kernel_size: Sequence[int],
     stride: Sequence[int],
-    padding: int,
+    padding: Sequence[tuple[int, int]],
     dilation: Sequence[int] | None = None,
     axes: str = "HW",
 ) -> tuple[int, ...]:
     """Return how many windows fit into the input image, along each axis.
 
-    Each is ``(size + 2 * padding - extent) // stride + 1`` where a window has the extent
-    ``dilation * (kernel - 1) + 1``.
+    Each is ``(size + padding before and after - extent) // stride + 1`` where a window has the
+    extent ``dilation * (kernel - 1) + 1``.
 
     Args:
         layer: Its input ``default`` has the shape ('T', 'B', *axes, C).
         kernel_size: Size of the window on each axis, e.g. rows and columns.
         stride: From one window to the next.
-        padding: Cells added on all sides.
+        padding: Cells added before and after, for each axis.
         dilation: From one cell of a window to the next; `None`: 1 everywhere.
         axes: One letter per axis, for messages.
 
@@ -89,12 +89,33 @@ def window_output_size(
     for axis, letter in enumerate(axes):
         between = 1 if dilation is None else dilation[axis]
         extent, size = between * (kernel_size[axis] - 1) + 1, image[axis]
-        if size + 2 * padding < extent:
+        added = sum(padding[axis])
+        if size + added < extent:
             enough = (extent - size + 1) // 2
             raise layer.misfit(
                 "default",
-                f"(T, B, {', '.join(axes)}, C) with {letter} >= {extent - 2 * padding}",
+                f"(T, B, {', '.join(axes)}, C) with {letter} >= {extent - added}",
                 f" Use a smaller kernel_size or padding={enough}.",
             )
-        counts.append((size + 2 * padding - extent) // stride[axis] + 1)
+        counts.append((size + added - extent) // stride[axis] + 1)
     return tuple(counts)
+
+
+def up_to_last_cell(
+    image: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+) -> tuple[tuple[int, int], ...]:
+    """Return the padding with which every cell that a window can begin at or before is in one.
+
+    The number of windows is rounded up, not down; but none begins behind the last cell.
+    """
+    found = []
+    for size, kernel, step, (before, after) in zip(
+        image, kernel_size, stride, padding, strict=True
+    ):
+        last = -((kernel - size - before - after) // step)  # number of the last window
+        last -= last * step >= size + before
+        found.append((before, max(0, last * step + kernel - size - before)))
+    return tuple(found)

@@ -9,7 +9,7 @@ from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers._checks import window_output_size
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Structures
-from brainstorm.layers.constraints import on_each_axis
+from brainstorm.layers.constraints import on_each_axis, padded_sides
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.utils import Array, flatten_time
@@ -37,7 +37,7 @@ class ConvolutionLayer(ActivatedLayer):
             on_each_axis(kwargs.get(name, 1), len(self.axes))
             for name in ("kernel_size", "stride", "dilation")
         )
-        self.padding: int | tuple[int, ...] = kwargs.get("padding", 0)
+        self.padding = padded_sides(kwargs.get("padding", 0), len(self.axes))
         self.groups = kwargs.get("groups", 1)
         filters, channels = kwargs["num_filters"], in_shapes["default"].shape[-1]
         self._check_groups(filters, channels)

@@ -2,65 +2,103 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from brainstorm.layers._checks import up_to_last_cell, window_output_size
 from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import on_each_axis, padded_sides
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["PoolingLayer"]
+__all__ = ["PoolingLayer", "Windows"]
+
+
+class Windows(NamedTuple):
+    """How windows slide over images: for rows and columns, as the operations want it."""
+
+    size: Any
+    stride: Any
+    padding: tuple[tuple[int, int], ...]
 
 
 class PoolingLayer(Layer):
     """Base of poolings; where buffers are no images, a subclass says how to see them as such.
 
     Attributes:
-        kernel_size: Rows and columns of a window; set in `setup`.
-        stride: Rows and columns between two windows.
-        padding: Cells added on all four sides.
+        axes: One letter for each axis that is pooled.
+        kernel_size: Size of a window on each axis; set in `setup`, like the others.
+        stride: From one window to the next.
+        padding: Cells added before and after.
+        type: 'max' or 'avg'.
     """
 
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
     needs_in_backward = ("internals",)
 
+    axes = "HW"
     kernel_size: tuple[Any, ...]
     stride: tuple[Any, ...] = (1, 1)
-    padding = 0
+    padding: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
 
-    def set_type(self, kwargs: dict[str, Any], argmax: BufferStructure) -> Structures:
-        """Take the option ``type``, and return the internals that it needs."""
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        self.kernel_size, self.stride = (
+            on_each_axis(kwargs.get(name, 1), len(self.axes)) for name in ("kernel_size", "stride")
+        )
+        *image, channels = in_shapes["default"].feature_shape
+        self.padding = padded_sides(kwargs.get("padding", 0), len(self.axes))
+        if kwargs.get("ceil_mode"):
+            self.padding = up_to_last_cell(image, self.kernel_size, self.stride, self.padding)
+        size = window_output_size(self, self.kernel_size, self.stride, self.padding, axes=self.axes)
+        output = BufferStructure("T", "B", *size, channels)
+        return {"default": output}, {}, self.set_type(kwargs, argmax=output)
+
+    def set_type(self, kwargs: dict[str, Any], **argmax: BufferStructure) -> Structures:
+        """Take the option ``type``, and return those of the internals that it needs."""
         self.type = kwargs.get("type", "max")
-        return {"argmax": argmax} if self.type == "max" else {}
+        return argmax if self.type == "max" else {}
 
     def images(self, array: Array) -> Array:
         """Return an input, or its delta, as (images, H, W, C)."""
         return flatten_time(array)
 
-    def windows(self, array: Array) -> Array:
+    def results(self, array: Array) -> Array:
         """Return an output, its delta, or argmax as (images, rows, cols, C)."""
         return flatten_time(array)
 
+    @property
+    def windows(self) -> Windows:
+        """The windows on what `images` returns."""
+        return Windows(self.kernel_size, self.stride, self.padding)
+
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = self.images(buffers.inputs.default), self.windows(buffers.outputs.default)
-        arguments = x, self.kernel_size, y, self.padding, self.stride
-        if self.type == "max":
-            argmax = self.windows(buffers.internals.argmax)
-            self.handler.maxpool2d_forward_batch(*arguments, argmax)
-        else:
-            self.handler.avgpool2d_forward_batch(*arguments)
+        x, y = self.images(buffers.inputs.default), self.results(buffers.outputs.default)
+        self.pool(self.windows, x, y, *map(self.results, buffers.internals))
 
     def backward_pass(self, buffers: BufferView) -> None:
         if not self.needs_delta("default"):
             return
-        x, y = self.images(buffers.inputs.default), self.windows(buffers.outputs.default)
+        x, y = self.images(buffers.inputs.default), self.results(buffers.outputs.default)
         dx = self.images(buffers.input_deltas.default)
-        dy = self.windows(buffers.output_deltas.default)
-        arguments = x, self.kernel_size, y, self.padding, self.stride
+        dy = self.results(buffers.output_deltas.default)
         add = not self.overwrites("input_deltas.default")
+        self.unpool(self.windows, x, y, *map(self.results, buffers.internals), dx, dy, add)
+
+    def pool(self, windows: Windows, x: Array, y: Array, *argmax: Array) -> None:
+        """Pool images; for the maximum write where it was, too."""
+        arguments = x, windows.size, y, windows.padding, windows.stride
         if self.type == "max":
-            argmax = self.windows(buffers.internals.argmax)
-            self.handler.maxpool2d_backward_batch(*arguments, argmax, dx, dy, add)
+            self.handler.maxpool2d_forward_batch(*arguments, *argmax)
         else:
-            self.handler.avgpool2d_backward_batch(*arguments, dx, dy, add)
+            self.handler.avgpool2d_forward_batch(*arguments)
+
+    def unpool(self, windows: Windows, x: Array, y: Array, *deltas: Any) -> None:
+        """Write the deltas of images, from argmax if there is one, dx, dy, and whether to add."""
+        arguments = x, windows.size, y, windows.padding, windows.stride
+        if self.type == "max":
+            self.handler.maxpool2d_backward_batch(*arguments, *deltas)
+        else:
+            self.handler.avgpool2d_backward_batch(*arguments, *deltas)

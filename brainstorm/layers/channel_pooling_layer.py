@@ -51,7 +51,7 @@ class ChannelPoolingLayerImpl(PoolingLayer):
             raise self.misfit("default", f"(T, B, ..., C) with C a multiple of {group_size}")
         self.kernel_size = (1, group_size)
         output = BufferStructure(*rest, channels // group_size)
-        return {"default": output}, {}, self.set_type(kwargs, output)
+        return {"default": output}, {}, self.set_type(kwargs, argmax=output)
 
     def images(self, array: Array) -> Array:
         """Return (cells, groups, group_size, 1)."""
@@ -59,7 +59,7 @@ class ChannelPoolingLayerImpl(PoolingLayer):
         _, group_size = self.kernel_size
         return cells.reshape((cells.shape[0], cells.shape[1] // group_size, group_size, 1))
 
-    def windows(self, array: Array) -> Array:
+    def results(self, array: Array) -> Array:
         """Return (cells, groups, 1, 1)."""
         cells = flatten_all_but_last(array)
         return cells.reshape((*cells.shape, 1, 1))

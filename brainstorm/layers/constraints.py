@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.contracts import sides
 
 __all__ = [
     "Constraint",
     "activation",
     "any_value",
     "integer",
+    "margin",
     "number",
     "on_each_axis",
     "one_of",
+    "padded_sides",
     "pair",
     "shape",
     "triple",
@@ -140,6 +143,25 @@ def triple(minimum: int) -> Constraint:
     """Three ints (depth, rows, columns), or one for all, each at least `minimum`."""
     expected = f"an int >= {minimum} or three of them (depth, rows, columns)"
     return Constraint(expected, lambda v: _are_ints(v, 3, minimum))
+
+
+def margin(axes: int) -> Constraint:
+    """Cells around images with so many axes: an int for all sides, or what each axis has."""
+    if axes == 1:
+        expected = "an int >= 0 or two of them (before, after)"
+        return Constraint(expected, lambda v: _are_ints(v, 2, 0))
+    expected = f"an int >= 0, or for each of {axes} axes one or two of them (before, after)"
+
+    def accepts(v: Any) -> bool:
+        items = on_each_axis(v, axes)
+        return len(items) == axes and all(_are_ints(item, 2, 0) for item in items)
+
+    return Constraint(expected, accepts)
+
+
+def padded_sides(value: Any, axes: int) -> tuple[tuple[int, int], ...]:
+    """Return (before, after) for each axis, from an option that `margin` accepts."""
+    return sides((value,) if axes == 1 else value, axes)
 
 
 def activation() -> Constraint:

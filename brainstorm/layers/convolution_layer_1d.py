@@ -7,7 +7,7 @@ from typing import Any
 from brainstorm.layers._convolution import ConvolutionLayer
 from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer
+from brainstorm.layers.constraints import integer, margin
 from brainstorm.structure.buffer_structure import StructureTemplate
 from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 from brainstorm.utils import Array
@@ -19,7 +19,7 @@ def Convolution1D(
     num_filters: int,
     kernel_size: int,
     stride: int = 1,
-    padding: int = 0,
+    padding: int | tuple[int, int] = 0,
     activation: str = RECTIFIED,
     name: str | None = None,
     dilation: int = 1,
@@ -28,13 +28,13 @@ def Convolution1D(
     """Add a one-dimensional convolution: act(cross-correlation with W (no flip) + bias).
 
     It moves along L, the first of two feature dimensions, not along time.
-    Output length: ``(L + 2*padding - dilation*(kernel_size - 1) - 1) // stride + 1``.
+    Output length: ``(L + paddings - dilation*(kernel_size - 1) - 1) // stride + 1``.
 
     Args:
         num_filters: Number of output channels.
         kernel_size: Length of a filter.
         stride: Positions between two applications.
-        padding: Zeros added on both ends.
+        padding: Zeros added on both ends, or two numbers: before and after.
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
         dilation: Positions between two cells of a filter.
@@ -67,7 +67,7 @@ class Convolution1DLayerImpl(ConvolutionLayer):
         "num_filters": integer(minimum=1).required(),
         "kernel_size": integer(minimum=1).required(),
         "stride": integer(minimum=1),
-        "padding": integer(minimum=0),
+        "padding": margin(1),
         "activation": activation_name(),
         "dilation": integer(minimum=1),
         "groups": integer(minimum=1),
@@ -78,7 +78,7 @@ class Convolution1DLayerImpl(ConvolutionLayer):
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         structures = super().setup(kwargs, in_shapes)
-        self.padding = (0, kwargs.get("padding", 0))
+        self.padding = ((0, 0), *self.padding)
         self.stride, self.dilation = (1, *self.stride), (1, *self.dilation)
         return structures
 

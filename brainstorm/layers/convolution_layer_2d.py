@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._convolution import ConvolutionLayer
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, pair
+from brainstorm.layers.constraints import integer, margin, pair
 from brainstorm.structure.buffer_structure import StructureTemplate
 from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 
@@ -15,7 +16,7 @@ def Convolution2D(
     num_filters: int,
     kernel_size: int | tuple[int, int],
     stride: int | tuple[int, int] = (1, 1),
-    padding: int = 0,
+    padding: Margin = 0,
     activation: str = RECTIFIED,
     name: str | None = None,
     dilation: int | tuple[int, int] = (1, 1),
@@ -23,13 +24,14 @@ def Convolution2D(
 ) -> ConstructionWrapper:
     """Add a two-dimensional convolution: act(cross-correlation with W (no flip) + bias).
 
-    Output rows and columns: ``(size + 2*padding - dilation*(kernel - 1) - 1) // stride + 1``.
+    Output rows and columns: ``(size + paddings - dilation*(kernel - 1) - 1) // stride + 1``.
 
     Args:
         num_filters: Number of output channels.
         kernel_size: Rows and columns of a filter; one number for both, as for stride and dilation.
         stride: Rows and columns between two applications.
-        padding: Zeros added on all four sides.
+        padding: Zeros added on all sides; or for each axis one number, or two as in
+            ``((top, bottom), (left, right))``.
         activation: One of `Handler.activations` (missing in an architecture dict: 'tanh').
         name: Layer name; made unique within the network.
         dilation: Rows and columns between two cells of a filter.
@@ -62,7 +64,7 @@ class Convolution2DLayerImpl(ConvolutionLayer):
         "num_filters": integer(minimum=1).required(),
         "kernel_size": pair(1).required(),
         "stride": pair(1),
-        "padding": integer(minimum=0),
+        "padding": margin(2),
         "activation": activation_name(),
         "dilation": pair(1),
         "groups": integer(minimum=1),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._convolution import ConvolutionLayer
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, triple
+from brainstorm.layers.constraints import integer, margin, triple
 from brainstorm.structure.buffer_structure import StructureTemplate
 from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
 
@@ -17,7 +18,7 @@ def Convolution3D(
     num_filters: int,
     kernel_size: int | tuple[int, int, int],
     stride: int | tuple[int, int, int] = (1, 1, 1),
-    padding: int = 0,
+    padding: Margin = 0,
     activation: str = RECTIFIED,
     name: str | None = None,
     dilation: int | tuple[int, int, int] = (1, 1, 1),
@@ -25,14 +26,15 @@ def Convolution3D(
 ) -> ConstructionWrapper:
     """Add a three-dimensional convolution: act(cross-correlation with W (no flip) + bias).
 
-    Output sizes: ``(size + 2*padding - dilation*(kernel - 1) - 1) // stride + 1``.
+    Output sizes: ``(size + paddings - dilation*(kernel - 1) - 1) // stride + 1``.
 
     Args:
         num_filters: Number of output channels.
         kernel_size: Depth, rows and columns of a filter; one number for all, as for stride and
             dilation.
         stride: Depth, rows and columns between two applications.
-        padding: Zeros added on all six sides.
+        padding: Zeros added on all sides; or for each axis one number, or two as in
+            ``((front, back), (top, bottom), (left, right))``.
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
         dilation: Depth, rows and columns between two cells of a filter.
@@ -66,7 +68,7 @@ class Convolution3DLayerImpl(ConvolutionLayer):
         "num_filters": integer(minimum=1).required(),
         "kernel_size": triple(1).required(),
         "stride": triple(1),
-        "padding": integer(minimum=0),
+        "padding": margin(3),
         "activation": activation_name(),
         "dilation": triple(1),
         "groups": integer(minimum=1),

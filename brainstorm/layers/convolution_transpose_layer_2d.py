@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers.base_layer import Structures
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, on_each_axis, pair
+from brainstorm.layers.constraints import integer, margin, on_each_axis, padded_sides, pair
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
@@ -20,7 +21,7 @@ def ConvolutionTranspose2D(
     num_filters: int,
     kernel_size: int | tuple[int, int],
     stride: int | tuple[int, int] = (1, 1),
-    padding: int = 0,
+    padding: Margin = 0,
     output_padding: int = 0,
     activation: str = RECTIFIED,
     name: str | None = None,
@@ -28,15 +29,16 @@ def ConvolutionTranspose2D(
     """Add a transposed convolution ("deconvolution"; Zeiler et al. 2010), then act.
 
     The transpose of the linear map that `Convolution2D` computes with the same options and the
-    same W: ``y[p*s + i - padding, q*s + j - padding, f] += x[p, q, c] * W[c, i, j, f]`` for all
-    p, q, i, j, c; plus the bias.
-    Output rows and columns: ``(size - 1) * stride - 2 * padding + kernel + output_padding``.
+    same W: ``y[p*s + i - top, q*s + j - left, f] += x[p, q, c] * W[c, i, j, f]`` for all
+    p, q, i, j, c, with the padding at the top and on the left; plus the bias.
+    Output rows and columns: ``(size - 1) * stride - paddings + kernel + output_padding``.
 
     Args:
         num_filters: Number of output channels.
         kernel_size: Rows and columns of a filter.
         stride: Rows and columns of the output between two cells of the input.
-        padding: Rows and columns cut off on all four sides.
+        padding: Rows and columns cut off on all sides; or for each axis one number, or two as in
+            ``((top, bottom), (left, right))``.
         output_padding: Rows and columns added at the bottom and on the right: of the output sizes
             from which a convolution with this stride comes to the input's size, the smallest plus
             this. Less than the stride.
@@ -69,7 +71,7 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
         "num_filters": integer(minimum=1).required(),
         "kernel_size": pair(1).required(),
         "stride": pair(1),
-        "padding": integer(minimum=0),
+        "padding": margin(2),
         "output_padding": integer(minimum=0),
         "activation": activation_name(),
     }
@@ -81,7 +83,7 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
     ) -> tuple[Structures, Structures, Structures]:
         rows, columns = on_each_axis(kwargs.get("stride", 1), 2)
         self.stride, kernel_size = (rows, columns), on_each_axis(kwargs["kernel_size"], 2)
-        self.padding = kwargs.get("padding", 0)
+        self.padding = padded_sides(kwargs.get("padding", 0), 2)
         filters = kwargs["num_filters"]
         extra = kwargs.get("output_padding", 0)
         if extra >= min(self.stride):
@@ -90,8 +92,10 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
             )
         *image, channels = in_shapes["default"].feature_shape
         size = [
-            (cells - 1) * step - 2 * self.padding + kernel + extra
-            for cells, step, kernel in zip(image, self.stride, kernel_size, strict=True)
+            (cells - 1) * step - sum(cut) + kernel + extra
+            for cells, step, cut, kernel in zip(
+                image, self.stride, self.padding, kernel_size, strict=True
+            )
         ]
         if min(size) < 1:
             raise self.fail(

@@ -39,11 +39,11 @@ class GlobalPooling2DLayerImpl(PoolingLayer):
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         *window, channels = in_shapes["default"].feature_shape
-        self.kernel_size = tuple(window)
-        internals = self.set_type(kwargs, BufferStructure("T", "B", 1, 1, channels))
-        return {"default": BufferStructure("T", "B", channels)}, {}, internals
+        kwargs = {**kwargs, "kernel_size": tuple(window)}
+        _, parameters, internals = super().setup(kwargs, in_shapes)
+        return {"default": BufferStructure("T", "B", channels)}, parameters, internals
 
-    def windows(self, array: Array) -> Array:
+    def results(self, array: Array) -> Array:
         """Return (images, 1, 1, C)."""
         flat = flatten_time(array)
         return flat.reshape((flat.shape[0], 1, 1, flat.shape[-1]))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from brainstorm.layers._checks import window_output_size
+from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._pooling import PoolingLayer
-from brainstorm.layers.base_layer import Structures
-from brainstorm.layers.constraints import any_value, integer, on_each_axis, one_of, pair
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.layers.constraints import any_value, margin, one_of, pair
+from brainstorm.structure.buffer_structure import StructureTemplate
 from brainstorm.structure.construction import ConstructionWrapper
 
 __all__ = ["Pooling2D", "Pooling2DLayerImpl"]
@@ -18,19 +15,23 @@ def Pooling2D(
     kernel_size: int | tuple[int, int],
     type: str = "max",
     stride: int | tuple[int, int] = (1, 1),
-    padding: int = 0,
+    padding: Margin = 0,
     name: str | None = None,
+    ceil_mode: bool = False,
 ) -> ConstructionWrapper:
     """Add a pooling layer. Cells of the padding are ignored: neither maximum nor counted.
 
-    Output rows and columns: ``(size + 2 * padding - kernel) // stride + 1``.
+    Output rows and columns: ``(size + paddings - kernel) // stride + 1``.
 
     Args:
         kernel_size: Rows and columns of a window; one number for both, as for the stride.
         type: 'max' or 'avg'.
         stride: Rows and columns between two windows.
-        padding: Cells added on all four sides.
+        padding: Cells added on all sides; or for each axis one number, or two as in
+            ``((top, bottom), (left, right))``.
         name: Layer name; made unique within the network.
+        ceil_mode: Whether the number of windows is rounded up: the last ones then hang over the
+            bottom and the right, but none begins behind the last cell.
 
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, C)
     Parameters: none
@@ -44,6 +45,7 @@ def Pooling2D(
         type=type,
         stride=stride,
         padding=padding,
+        ceil_mode=ceil_mode,
     )
 
 
@@ -56,17 +58,7 @@ class Pooling2DLayerImpl(PoolingLayer):
         "kernel_size": pair(1).required(),
         "type": one_of("max", "avg"),
         "stride": pair(1),
-        "padding": integer(minimum=0),
+        "padding": margin(2),
+        "ceil_mode": one_of(False, True),
         "activation_function": any_value(),
     }
-
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
-        self.kernel_size, self.stride = (
-            on_each_axis(kwargs.get(name, 1), 2) for name in ("kernel_size", "stride")
-        )
-        self.padding = kwargs.get("padding", 0)
-        size = window_output_size(self, self.kernel_size, self.stride, self.padding)
-        output = BufferStructure("T", "B", *size, in_shapes["default"].shape[-1])
-        return {"default": output}, {}, self.set_type(kwargs, output)

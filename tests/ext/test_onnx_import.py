@@ -339,6 +339,61 @@ def test_one_and_three_dimensions():
     )  # fmt: skip
 
 
+NINE = "(float[N, 2, 9] x) => (float[N, 2, L] y)"
+ODD = "(float[N, 4, 5, 6] x) => (float[N, C, H, W] y)"
+EVEN = "(float[N, 2, 4, 6] x) => (float[N, C, H, W] y)"
+CUBE = "(float[N, 2, 3, 4, 5] x) => (float[N, 2, D, H, W] y)"
+
+
+@pytest.mark.parametrize(
+    ("signature", "nodes", "layers"),
+    [
+        (ODD, "y = Conv <pads = [0, 1, 2, 0]> (x, K)", [("Convolution2D", "linear")]),
+        (ODD, 'y = Conv <auto_pad = "SAME_UPPER", strides = [2, 1]> (x, K)', None),
+        (ODD, 'y = Conv <auto_pad = "SAME_LOWER", strides = [2, 3]> (x, K)', None),
+        (ODD, "y = ConvTranspose <pads = [0, 1, 1, 0]> (x, K)", None),
+        (ODD, "y = MaxPool <kernel_shape = [3, 2], pads = [1, 0, 2, 1]> (x)", ["Pooling2D"]),
+        (ODD, 'y = MaxPool <kernel_shape = [2, 2], auto_pad = "SAME_UPPER", strides = [2, 2]> (x)',
+         None),
+        *(
+            (ODD, f"y = {kind} <kernel_shape = [2, 4], strides = [2, 3], ceil_mode = 1> (x)",
+             ["Pooling2D"])
+            for kind in ("MaxPool", "AveragePool")
+        ),
+        (ODD, "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 0, 1], count_include_pad = 1>"
+         " (x)", ["Padding", "Pooling2D"]),
+        (ODD, "y = AveragePool <kernel_shape = [3, 3], count_include_pad = 1> (x)", ["Pooling2D"]),
+        (NINE, "y = MaxPool <kernel_shape = [3], strides = [2]> (x)", ["Pooling1D"]),
+        (NINE, "y = AveragePool <kernel_shape = [3], pads = [1, 0]> (x)", ["Pooling1D"]),
+        (NINE, "y = GlobalMaxPool(x)", ["Pooling1D"]),
+        (NINE, "y = Pad(x, ends, half)", ["Padding"]),
+        (CUBE, "y = AveragePool <kernel_shape = [2, 3, 2], pads = [1, 0, 0, 0, 1, 1]> (x)",
+         ["Pooling3D"]),
+        (CUBE, "y = GlobalAveragePool(x)", ["Pooling3D"]),
+        (ODD, "y = Pad(x, around)", ["Padding"]),
+        (ODD, "y = Pad(x, rows, half, axis)", ["Padding"]),
+        (ODD, "a = Pad(x, nothing) y = Relu(a)", [("Elementwise", "rel")]),
+        (ODD, 'y = Resize <mode = "linear"> (x, , twice)', ["Upsampling2D"]),
+        (ODD, 'y = Resize <mode = "linear", axes = [-2, 3]> (x, , , size)', ["Upsampling2D"]),
+        (ODD, 'y = Resize <coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">'
+         " (x, , twice)", ["Upsampling2D"]),
+        *((ODD, f'y = DepthToSpace <blocksize = 2, mode = "{mode}"> (x)', ["DepthToSpace"])
+          for mode in ("CRD", "DCR")),
+        (EVEN, "y = SpaceToDepth <blocksize = 2> (x)", ["SpaceToDepth"]),
+    ],
+)  # fmt: skip
+def test_images_of_another_size(signature, nodes, layers):
+    shape = tuple(int(n) for n in re.findall(r"\d+", signature.partition("=>")[0]))
+    net = check(
+        f"images {signature} {{ {nodes} }}", numbers(3, *shape),
+        lambda x: np.moveaxis(x, 1, -1)[None], lambda y: np.moveaxis(y[0], -1, 1),
+        K=(4, 4, 2, 3), half=np.float32(0.5), ends=[0, 0, 1, 0, 0, 2],
+        around=[0, 0, 1, 2, 0, 0, 0, 3], rows=[2, 1], axis=[-2], nothing=[0] * 8,
+        twice=np.float32([1, 1, 2, 3]), size=[7, 4],
+    )  # fmt: skip
+    assert layers is None or kinds(net) == layers
+
+
 def test_a_matrix_for_each_pixel():
     net = check(
         """pixels (float[N, 4, 6, 2] x) => (float[N, 4, 6, 3] y) {
@@ -628,12 +683,22 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "d, m = Dropout(x) z = Cast <to = 1> (m) y = Add(d, z)", "'d' .Dropout.: no layer "
          "gives its output 2"),
         (F4, "y = Reshape(x, half)", r"'y' .Reshape.: no layer makes \(.*\) of \(B, 4\)"),
-        (IMAGE, "y = Conv <pads = [0, 1, 0, 1]> (x, K)", r"the same padding on all sides, got pads "
-         r"\[0, 1, 0, 1\]"),
-        (IMAGE, "y = Conv <auto_pad = \"SAME_UPPER\", strides = [2, 2]> (x, K)", "auto_pad with"),
-        (IMAGE, "y = MaxPool <kernel_shape = [2, 2], ceil_mode = 1> (x)", "ceil_mode or dilations"),
-        (IMAGE, "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], "
-         "count_include_pad = 1> (x)", "no layer counts the cells of the padding"),
+        (IMAGE, "y = Conv <pads = [0, -1, 0, 1]> (x, K)", r"a padding that takes nothing away, got "
+         r"pads \[0, -1, 0, 1\]"),
+        (IMAGE, "y = MaxPool <kernel_shape = [2, 2], dilations = [2, 1]> (x)", "pools with dilati"),
+        (IMAGE, "y = Pad <mode = \"reflect\"> (x, around)", "pads with mode .reflect., only with"),
+        (IMAGE, "y = Pad(x, channels)", r"expected cells around \(N, C, ...\) images, got pads "
+         r"\[0, 1, 0, 0, 0, 0, 0, 0\]"),
+        (IMAGE, "y = Resize <mode = \"cubic\"> (x, , twice)", "interpolates with mode 'cubic'"),
+        (IMAGE, "y = Resize <mode = \"nearest\"> (x, , twice)", r"'nearest' and .*'half_pixel'.*; "
+         r"those that do: .*'asymmetric'"),
+        (IMAGE, "y = Resize <mode = \"linear\"> (x, , part)", r"scales that give whole sizes, got "
+         r"\[1.0, 1.0, 1.5, 1.25\]"),
+        (IMAGE, "y = Resize <mode = \"linear\"> (x, , more)", "between sequences or channels"),
+        (IMAGE, "y = Resize <mode = \"linear\", keep_aspect_ratio_policy = \"not_larger\"> "
+         "(x, , , size)", "no layer keeps the aspect ratio"),
+        (IMAGE, "y = Resize <mode = \"linear\", coordinate_transformation_mode = "
+         "\"pytorch_half_pixel\", axes = [2, 3]> (x, , , i11_)", "more than one row and column"),
         (IMAGE, "m, i = MaxPool <kernel_shape = [2, 2]> (x) z = Cast <to = 1> (i) y = Add(m, z)",
          "no layer gives the indices"),
         (IMAGE, "y = LRN <size = 2> (x)", "expected an odd size"),
@@ -670,7 +735,9 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (IMAGE, "y = GroupNormalization <num_groups = 1> (x, one, one)", "one scale per channel"),
         (IMAGE, "y = LayerNormalization <axis = -1> (x, one)", "normalizes some of the features"),
         (IMAGE, "y = ConvTranspose <output_padding = [0, 1]> (x, K)", "same output_padding"),
-        (IMAGE, "y = MaxPool <kernel_shape = [2]> (x)", "no layer pools over 1 axes"),
+        (IMAGE, "y = MaxPool <kernel_shape = [2]> (x)", r"expected \(N, C, 1 more\), got"),
+        (SIX, "y = MaxPool <kernel_shape = [2, 2, 2, 2]> (x)", "no layer pools over 4 axes"),
+        (SIX, "y = GlobalMaxPool(x)", "no layer pools over 4 axes"),
         (IMAGE, "y = Conv(x, K4)", "no layer convolves over 4 axes"),
         (SIX, "y = MatMul(x, V)", "with the last of more than four features"),
         (STEPS, "y = BatchNormalization(x, v, v, v, v)", r"expected \(N, C, ...\), got \(T, B"),
@@ -688,6 +755,9 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         "i00": [0], "i11": [1], "i22": [2], "i44": [4], "half": [-1, 2], "steps": (5, 1, 4),
         "all": [-1], "v3": (3,), "cube": (1, 1, 1), "one": (1,), "K4": (2, 2, 1, 1, 1, 1),
         "K1": (2, 4, 3), "i4": np.int64(4), "none": np.zeros(0, int), "rows": (3, 1),
+        "around": [0, 0, 1, 1, 0, 0, 1, 1], "channels": [0, 1, 0, 0, 0, 0, 0, 0],
+        "twice": np.float32([1, 1, 2, 2]), "part": np.float32([1, 1, 1.5, 1.25]),
+        "more": np.float32([1, 2, 1, 1]), "size": [5, 2, 3, 3], "i11_": [1, 1],
         "infinite": np.float32(np.inf), "ones": np.ones((1, 2, 3)),
     }  # fmt: skip
     used = {name for node in model.graph.node for name in node.input}

@@ -306,6 +306,9 @@ CASES = [
             (lambda n: bl.ConvolutionTranspose2D(2, n, n), image(2, 3, 1)),
             (lambda n: bl.Pooling2D(n, stride=n), image(5, 4, 2)),
             (lambda n: bl.Crop(n, 1), image(4, 3, 2)),
+            (lambda n: bl.Pooling3D(n, stride=n), image(3, 2, 4, 1)),
+            (lambda n: bl.Padding(n, 0.5), image(2, 1, 2)),
+            (lambda n: bl.Upsampling2D(n), image(2, 3, 2)),
         )
     ),
     *(
@@ -322,6 +325,69 @@ CASES = [
             ((3, 2), 0, 0, "linear"),
             ((1, 2), 1, 0, "gelu"),
         )
+    ),
+    *(
+        Case(f"{layer.layer_type} padded by {layer.layer_kwargs['padding']}", create, shape, UNTIED)
+        for create, shape in (
+            (lambda: bl.Convolution1D(2, 3, 2, (2, 0), "tanh"), image(4, 2)),
+            (lambda: bl.Convolution2D(2, (2, 3), (2, 1), ((0, 2), (1, 0)), "tanh"), image(3, 3, 2)),
+            (lambda: bl.Convolution2D(2, (2, 3), (2, 1), (1, (2, 1)), "tanh"), image(3, 3, 2)),
+            (
+                lambda: bl.Convolution3D(2, 2, 2, ((0, 1), (1, 0), 1), "tanh"),
+                image(2, 3, 2, 1),
+            ),
+            (
+                lambda: bl.ConvolutionTranspose2D(2, 3, 2, ((2, 0), (0, 1)), activation="tanh"),
+                image(3, 2, 2),
+            ),
+            *(
+                (lambda k=kind: bl.Pooling2D((3, 2), k, (2, 1), ((2, 0), (0, 1))), image(3, 3, 2))
+                for kind in ("max", "avg")
+            ),
+            (lambda: bl.Padding((0, 2), 1.5), image(3, 2)),
+            (lambda: bl.Padding(((0, 2), 1), -1), image(2, 1, 2)),
+            (lambda: bl.Padding((1, (0, 2), (1, 0))), image(1, 2, 2, 2)),
+        )
+        for layer in (create().layer,)
+    ),
+    *(
+        Case(
+            f"{create.__name__} {kind} {window} stride {stride} padding {padding}{' up' * up}",
+            lambda c=create, k=kind, z=window, s=stride, p=padding, u=up: c(
+                z, k, s, p, ceil_mode=u
+            ),
+            shape,
+            UNTIED,
+        )
+        for create, shape, window, stride, padding, up in (
+            (bl.Pooling1D, image(6, 2), 3, 2, 0, False),
+            (bl.Pooling1D, image(6, 2), 3, 2, (1, 2), True),
+            (bl.Pooling2D, image(4, 5, 2), (2, 3), (3, 2), 0, True),
+            (bl.Pooling3D, image(3, 4, 3, 2), (2, 3, 2), (1, 2, 2), (1, 0, (0, 1)), False),
+            (bl.Pooling3D, image(3, 4, 2, 1), 2, 2, 0, True),
+        )
+        for kind in ("max", "avg")
+    ),
+    *(
+        Case(
+            f"Upsampling2D {kind} {options} of {shape}",
+            lambda k=kind, o=options: bl.Upsampling2D(type=k, **o),
+            image(*shape),
+        )
+        for kind in ("nearest", "bilinear")
+        for options, shape in (
+            ({"scale": (2, 3)}, (2, 3, 2)),
+            ({"size": (5, 2)}, (3, 4, 1)),
+            ({"size": (1, 3)}, (2, 1, 2)),
+        )
+    ),
+    *(
+        Case(f"{create.__name__} {order}", lambda c=create, o=order: c(2, o), shape)
+        for create, shape in (
+            (bl.DepthToSpace, image(2, 3, 8)),
+            (bl.SpaceToDepth, image(4, 2, 3)),
+        )
+        for order in ("CRD", "DCR")
     ),
     *(
         Case(f"GlobalPooling2D {k}", lambda k=k: bl.GlobalPooling2D(k), image(3, 2, 2), UNTIED)

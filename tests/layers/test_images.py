@@ -1,59 +1,102 @@
-"""Pooling of images against loops over single windows."""
+"""Pooling against loops over single windows, of one to three axes."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.layers import Pooling2D
+from brainstorm.layers import Pooling1D, Pooling2D, Pooling3D
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.testing import build_layer
-from tests.layers.running import run
+from tests.layers.running import run, run_backward
 
 small = st.integers(1, 3)
 
 
+KINDS = {1: Pooling1D, 2: Pooling2D, 3: Pooling3D}
+
+
 @st.composite
-def windows(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
-    """Image size, kernel, stride and padding that fit together."""
-    kernel, stride = (draw(small), draw(small)), (draw(small), draw(small))
-    padding = draw(st.integers(0, 2))
-    size = tuple(draw(st.integers(max(1, k - 2 * padding), 6)) for k in kernel)
-    return size, kernel, stride, padding
+def windows(draw: st.DrawFn) -> tuple[Any, ...]:
+    """Image size, kernel, stride and padding of one to three axes that fit together."""
+    axes = draw(st.integers(1, 3))
+    kernel, stride = (draw(st.tuples(*[small] * axes)) for _ in range(2))
+    side = st.tuples(st.integers(0, 2), st.integers(0, 2))
+    padding = draw(st.tuples(*[side] * axes))
+    least = (max(1, k - sum(p)) for k, p in zip(kernel, padding, strict=True))
+    return tuple(draw(st.integers(n, n + 3)) for n in least), kernel, stride, padding
 
 
-def padded(image: np.ndarray, padding: int, value: float) -> np.ndarray:
-    return np.pad(image, ((padding, padding), (padding, padding), (0, 0)), constant_values=value)
+def pooling(kernel: Any, kind: str, stride: Any, padding: Any, **options: Any) -> Any:
+    """Return a layer for as many axes as the tuples have."""
+    values = kernel, stride, padding
+    kernel, stride, padding = (v if len(v) > 1 else v[0] for v in values)
+    return KINDS[len(values[0])](kernel, kind, stride, padding, **options)
 
 
-def slide(image: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int]) -> np.ndarray:
-    """Return (rows, cols, kernel rows, kernel cols, C)."""
-    counts = [(n - k) // s + 1 for n, k, s in zip(image.shape, kernel, stride, strict=False)]
-    out = np.empty((*counts, *kernel, image.shape[-1]))
-    for p, q in itertools.product(*map(range, counts)):
-        top, left = p * stride[0], q * stride[1]
-        out[p, q] = image[top : top + kernel[0], left : left + kernel[1]]
-    return out
+def expected_cell(part: np.ndarray, kind: str) -> np.ndarray:
+    """Return the maximum or mean of the cells (cells, C), without those of the padding (NaN)."""
+    valid = part[~np.isnan(part[:, 0])]
+    if not len(valid):
+        return np.zeros(part.shape[1])
+    return valid.max(0) if kind == "max" else valid.mean(0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(windows(), st.sampled_from(["max", "avg"]))
-def test_pooling(window: tuple, kind: str) -> None:
+def test_pooling(window: tuple[Any, ...], kind: str) -> None:
     size, kernel, stride, padding = window
-    x = np.random.RandomState(0).normal(size=(2, 2, *size, 2))
-    bench = run(Pooling2D(kernel, kind, stride, padding), {"default": x})
-    for t, b in itertools.product(range(2), range(2)):
-        patches = slide(padded(x[t, b], padding, np.nan), kernel, stride)
-        valid = ~np.isnan(patches)
-        if kind == "max":
-            expected = np.where(valid, patches, -np.inf).max((2, 3))
-            expected[~valid.any((2, 3))] = 0.0
-        else:
-            expected = np.nansum(patches, (2, 3)) / np.maximum(valid.sum((2, 3)), 1)
-        np.testing.assert_allclose(bench.get("outputs.default")[t, b], expected, atol=1e-12)
+    x = np.random.RandomState(0).normal(size=(1, 2, *size, 2))
+    bench = run(pooling(kernel, kind, stride, padding), {"default": x})
+    found = bench.get("outputs.default")
+    for b in range(2):
+        padded = np.pad(x[0, b], (*padding, (0, 0)), constant_values=np.nan)
+        places = itertools.product(*map(range, found.shape[2:-1]))
+        for place in places:
+            part = tuple(
+                slice(p * s, p * s + k) for p, s, k in zip(place, stride, kernel, strict=True)
+            )
+            expected = expected_cell(padded[part].reshape(-1, 2), kind)
+            np.testing.assert_allclose(found[(0, b, *place)], expected, atol=1e-12)
+    counts = [
+        (n + sum(p) - k) // s + 1 for n, p, k, s in zip(size, padding, kernel, stride, strict=True)
+    ]
+    assert found.shape[2:-1] == tuple(counts)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding", "cells"),
+    [
+        (5, 2, 2, 0, [(0, 2), (2, 4), (4, 5)]),
+        (6, 3, 2, 0, [(0, 3), (2, 5), (4, 6)]),
+        (4, 2, 2, 0, [(0, 2), (2, 4)]),
+        (1, 2, 2, 0, [(0, 1)]),
+        (4, 2, 3, (0, 1), [(0, 2), (3, 4)]),
+        (3, 2, 2, (1, 0), [(0, 1), (1, 3)]),
+        (3, 1, 2, (0, 2), [(0, 1), (2, 3)]),  # none begins behind the last cell
+    ],
+)
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_rounded_up_every_cell_is_in_a_window(
+    kind: str, size: int, kernel: int, stride: int, padding: Any, cells: list[tuple[int, int]]
+) -> None:
+    x = np.random.RandomState(1).normal(size=(1, 1, size, 1))
+    layer = Pooling1D(kernel, kind, stride, padding, ceil_mode=True)
+    found = run(layer, {"default": x}).get("outputs.default")[0, 0, :, 0]
+    best = np.max if kind == "max" else np.mean
+    np.testing.assert_allclose(found, [best(x[0, 0, a:b]) for a, b in cells])
+
+
+def test_the_first_of_equal_maxima_in_a_volume_gets_the_delta() -> None:
+    x = np.zeros((1, 1, 2, 2, 2, 1))
+    bench = run(Pooling3D(2), {"default": x})
+    run_backward(bench)
+    assert np.flatnonzero(bench.get("input_deltas.default")).tolist() == [0]
 
 
 def test_argmax_is_a_flat_index_of_the_first_maximum() -> None:

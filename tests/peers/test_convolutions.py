@@ -28,8 +28,13 @@ small = st.integers(1, 3)
 def test_convolution(axes: int, data: st.DataObject, seed: int) -> None:
     create, operation = KINDS[axes]
     kernel, stride, dilation = (data.draw(st.tuples(*[small] * axes)) for _ in range(3))
-    padding, groups, filters = data.draw(st.integers(0, 2)), data.draw(small), data.draw(small)
-    extents = [d * (k - 1) + 1 - 2 * padding for k, d in zip(kernel, dilation, strict=True)]
+    side = st.tuples(st.integers(0, 2), st.integers(0, 2))
+    padding, groups, filters = (
+        data.draw(st.tuples(*[side] * axes)),
+        data.draw(small),
+        data.draw(small),
+    )
+    extents = [d * (k - 1) + 1 - sum(p) for k, d, p in zip(kernel, dilation, padding, strict=True)]
     size = [max(1, extent) + data.draw(st.integers(0, 3)) for extent in extents]
     channels = groups * data.draw(small)
     x = np.random.RandomState(seed).normal(
@@ -37,9 +42,9 @@ def test_convolution(axes: int, data: st.DataObject, seed: int) -> None:
     )
 
     def peer(default: Any, W: Any, bias: Any) -> Any:
-        y = operation(
-            channels_first(default), W.movedim(-1, 1), bias, stride, padding, dilation, groups
-        )
+        last_axis_first = [cells for ends in padding[::-1] for cells in ends]
+        x = functional.pad(channels_first(default), last_axis_first)
+        y = operation(x, W.movedim(-1, 1), bias, stride, 0, dilation, groups)
         return torch.tanh(channels_last(y, default))
 
     def option(value: tuple[int, ...]) -> Any:
@@ -49,7 +54,7 @@ def test_convolution(axes: int, data: st.DataObject, seed: int) -> None:
         filters * groups,
         option(kernel),
         option(stride),
-        padding,
+        option(padding),
         "tanh",
         dilation=option(dilation),
         groups=groups,

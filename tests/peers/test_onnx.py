@@ -125,6 +125,22 @@ def autoencoder() -> nn.Module:
     )  # fmt: skip
 
 
+class UNet(nn.Module):
+    """Down and up again, with what was there before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.inner = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.up, self.out = nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = functional.mish(self.down(x))
+        inner = functional.hardswish(self.inner(functional.max_pool2d(before, 2, ceil_mode=True)))
+        wide = functional.interpolate(inner, size=before.shape[2:], mode="bilinear")
+        joined = functional.selu(self.up(torch.cat([before, wide], 1)))
+        return functional.pixel_shuffle(functional.interpolate(self.out(joined), scale_factor=2), 2)
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(
         nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3), nn.Softmax(-1)
@@ -137,6 +153,21 @@ ROWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Change, Change]]
     "cnn": (cnn, (3, 2, 8, 8), nhwc, first_step),
     "residual": (Residual, (2, 3, 8, 8), nhwc, first_step),
     "excited": (Excited, (2, 3, 8, 8), nhwc, nchw),
+    "u-net": (UNet, (2, 2, 5, 6), nhwc, nchw),
+    "pooled with zeros": (
+        lambda: nn.Sequential(
+            nn.ZeroPad2d((1, 0, 0, 2)), nn.AvgPool2d(3, 2, 1), nn.ConstantPad2d(1, 0.5), nn.ELU()
+        ),
+        (2, 3, 8, 8), nhwc, nchw,
+    ),
+    "pooled volumes": (
+        lambda: nn.Sequential(nn.MaxPool3d(2, ceil_mode=True), nn.AdaptiveAvgPool3d(1)),
+        (2, 3, 4, 5, 3), lambda x: np.moveaxis(x, 1, -1)[None], lambda y: np.moveaxis(y[0], -1, 1),
+    ),
+    "pooled signals": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.MaxPool1d(3, 2)),
+        (2, 2, 9), lambda x: x.transpose(0, 2, 1)[None], lambda y: y[0].swapaxes(1, 2),
+    ),
     "autoencoder": (autoencoder, (2, 1, 8, 8), nhwc, nchw),
     "groups": (
         lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ELU()),

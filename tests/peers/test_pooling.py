@@ -17,25 +17,36 @@ small = st.integers(1, 3)
 pair = st.tuples(small, small)
 
 
+KINDS = {
+    1: (bl.Pooling1D, functional.max_pool1d, functional.avg_pool1d),
+    2: (bl.Pooling2D, functional.max_pool2d, functional.avg_pool2d),
+    3: (bl.Pooling3D, functional.max_pool3d, functional.avg_pool3d),
+}
+
+
 @pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("axes", KINDS)
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), window=pair, stride=pair, seed=st.integers(0, 1000))
-def test_pooling(
-    kind: str, data: st.DataObject, window: tuple[int, int], stride: tuple[int, int], seed: int
-) -> None:
+@given(data=st.data(), up=st.booleans(), seed=st.integers(0, 1000))
+def test_pooling(axes: int, kind: str, data: st.DataObject, up: bool, seed: int) -> None:
+    create, maximum, average = KINDS[axes]
+    window, stride = (data.draw(st.tuples(*[small] * axes)) for _ in range(2))
     padding = data.draw(st.integers(0, min(window) // 2))
-    size = [max(1, k - 2 * padding) + data.draw(st.integers(0, 4)) for k in window]
+    least = [k if axes == 3 else max(1, k - 2 * padding) for k in window]  # PyTorch refuses less
+    size = [n + data.draw(st.integers(0, 4)) for n in least]
     x = np.random.RandomState(seed).normal(size=(*data.draw(pair), *size, data.draw(small)))
 
     def peer(default: Any) -> Any:
+        images = channels_first(default)
         if kind == "max":
-            y = functional.max_pool2d(channels_first(default), window, stride, padding)
+            y = maximum(images, window, stride, padding, ceil_mode=up)
         else:
-            images = channels_first(default)
-            y = functional.avg_pool2d(images, window, stride, padding, count_include_pad=False)
+            y = average(images, window, stride, padding, ceil_mode=up, count_include_pad=False)
         return channels_last(y, default)
 
-    compare(bl.Pooling2D(window, kind, stride, padding), {"default": x}, peer, seed=seed)
+    options = (window, stride) if axes > 1 else (window[0], stride[0])
+    layer = create(options[0], kind, options[1], padding, ceil_mode=up)
+    compare(layer, {"default": x}, peer, seed=seed)
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])

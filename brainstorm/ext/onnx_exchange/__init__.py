@@ -30,6 +30,7 @@ from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register
     _import,
     _import_arithmetic,
     _import_features,
+    _import_images,
     _import_recurrence,
     _import_views,
     _import_weights,

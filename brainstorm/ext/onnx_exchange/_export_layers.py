@@ -11,7 +11,7 @@ import numpy as np
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOAT, INT64, TIME, Body
 from brainstorm.ext.onnx_exchange._export import Exporter, writes
 from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
-from brainstorm.layers.constraints import on_each_axis
+from brainstorm.layers.constraints import on_each_axis, padded_sides
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.optree import Variable
 
@@ -20,6 +20,11 @@ __all__: list[str] = []
 
 def _sizes(value: int | Sequence[int], axes: int) -> list[int]:
     return list(on_each_axis(value, axes))
+
+
+def _pads(sides: Sequence[tuple[int, int]]) -> list[int]:
+    """Return paddings as ONNX has them: all in front, then all behind."""
+    return [cells for ends in zip(*sides, strict=True) for cells in ends]
 
 
 def _channels_first(W: np.ndarray) -> np.ndarray:
@@ -59,7 +64,7 @@ def _convolution(e: Exporter, layer: Any) -> None:
         e.parameter("bias"),
         kernel_shape=_sizes(options["kernel_size"], axes),
         strides=_sizes(options.get("stride", 1), axes),
-        pads=_sizes(options.get("padding", 0), 2 * axes),
+        pads=_pads(padded_sides(options.get("padding", 0), axes)),
         dilations=_sizes(options.get("dilation", 1), axes),
         group=options.get("groups", 1),
     )
@@ -76,15 +81,16 @@ def _convolution_transpose(e: Exporter, layer: Any) -> None:
         e.parameter("bias"),
         kernel_shape=_sizes(options["kernel_size"], 2),
         strides=_sizes(options.get("stride", 1), 2),
-        pads=_sizes(options.get("padding", 0), 4),
+        pads=_pads(layer.padding),
         output_padding=_sizes(options.get("output_padding", 0), 2),
     )
     e.put_images(activate(e.body, e.where, layer.activation, y))
 
 
-@writes("Pooling2D")
+@writes("Pooling1D", "Pooling2D", "Pooling3D")
 def _pooling(e: Exporter, layer: Any) -> None:
-    if layer.padding >= min(layer.kernel_size):
+    sides = zip(layer.padding, layer.kernel_size, strict=True)
+    if any(max(side) >= window for side, window in sides):
         raise e.fail(
             f"ONNX wants a padding smaller than the window {layer.kernel_size}, got "
             f"{layer.padding}."
@@ -94,7 +100,7 @@ def _pooling(e: Exporter, layer: Any) -> None:
         e.images(),
         kernel_shape=list(layer.kernel_size),
         strides=list(layer.stride),
-        pads=[layer.padding] * 4,
+        pads=_pads(layer.padding),
     )
     e.put_images(y)
 
@@ -103,6 +109,48 @@ def _pooling(e: Exporter, layer: Any) -> None:
 def _global_pooling(e: Exporter, layer: Any) -> None:
     kind = "GlobalMaxPool" if layer.kwargs.get("type", "max") == "max" else "GlobalAveragePool"
     e.put_images(e.body.op("Flatten", e.body.op(kind, e.images())))
+
+
+@writes("Padding")
+def _padding(e: Exporter, layer: Any) -> None:
+    pads = e.body.constant(_pads([(0, 0), (0, 0), *layer.sides]))
+    e.put_images(e.body.op("Pad", e.images(), pads, e.body.constant(layer.value)))
+
+
+@writes("Upsampling2D")
+def _upsampling(e: Exporter, layer: Any) -> None:
+    is_nearest = layer.kwargs.get("type", "nearest") == "nearest"
+    options: dict[str, Any] = (
+        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        if is_nearest
+        else {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    )
+    x, wanted = e.images(), e.body.constant([wanted for _, wanted in layer.sizes])
+    size = e.body.op("Concat", e.body.op("Shape", x, start=0, end=2), wanted, axis=0)
+    e.put_images(e.body.op("Resize", x, "", "", size, **options))
+
+
+@writes("DepthToSpace")
+def _depth_to_space(e: Exporter, layer: Any) -> None:
+    options = layer.kwargs
+    mode = options.get("order", "CRD")
+    e.put_images(e.body.op("DepthToSpace", e.images(), blocksize=options["block"], mode=mode))
+
+
+@writes("SpaceToDepth")
+def _space_to_depth(e: Exporter, layer: Any) -> None:
+    block = layer.kwargs["block"]
+    if layer.kwargs.get("order", "CRD") == "DCR":
+        e.put_images(e.body.op("SpaceToDepth", e.images(), blocksize=block))
+        return
+    rows, columns, channels = layer.in_shapes["default"].feature_shape
+
+    def write(body: Body, given: Mapping[str, str]) -> list[str]:
+        blocks = [0, 0, rows // block, block, columns // block, block, channels]
+        x = body.op("Transpose", body.reshape(given["default"], blocks), perm=[0, 1, 2, 4, 6, 3, 5])
+        return [body.reshape(x, [0, 0, *layer.out_shapes["default"].feature_shape])]
+
+    e.function(write)
 
 
 @writes("Crop")

@@ -12,8 +12,12 @@ from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._import_views import slice_axis
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
+from brainstorm.layers._checks import up_to_last_cell
 
-__all__: list[str] = []
+__all__ = ["images"]
+
+#: What is (before, after) each axis of an image.
+Sides = list[tuple[int, int]]
 
 # -- matrices -------------------------------------------------------------------------------------
 
@@ -105,21 +109,33 @@ def _pick(imp: Importer, node: Node) -> Value:
 # -- images ---------------------------------------------------------------------------------------
 
 
-def _padding(node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Any) -> int:
-    """Return the padding on all sides, which are alike in the layers."""
-    auto = node.options.get("auto_pad", b"NOTSET")
-    pads = list(node.options.get("pads", [0]))
+def _padding(
+    node: Node, image: Sequence[int], kernel: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Sides:  # fmt: skip
+    """Return the padding (before, after) on each axis of an image."""
+    axes, auto = len(kernel), node.options.get("auto_pad", b"NOTSET")
+    pads = list(node.options.get("pads", [0] * 2 * axes))
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        if any(stride != 1 for stride in strides):
-            raise node.fail("auto_pad with strides depends on the size. Export it with pads.")
-        extents = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
-        pads = [e // 2 for e in extents] + [e - e // 2 for e in extents]
-    if len(set(pads)) > 1:
-        raise node.fail(f"expected the same padding on all sides, got pads {pads}.")
-    return int(pads[0])
+        wanted = [
+            max(0, ((size - 1) // step) * step + gap * (cells - 1) + 1 - size)
+            for size, cells, step, gap in zip(image, kernel, strides, dilations, strict=True)
+        ]
+        less, more = [w // 2 for w in wanted], [w - w // 2 for w in wanted]
+        pads = [*less, *more] if auto == b"SAME_UPPER" else [*more, *less]
+    if min(pads) < 0:
+        raise node.fail(f"expected a padding that takes nothing away, got pads {pads}.")
+    return [(int(a), int(b)) for a, b in zip(pads[:axes], pads[axes:], strict=True)]
 
 
-def _images(imp: Importer, node: Node, axes: int) -> tuple[Value, list[int], str, tuple[int, ...]]:
+def _option(sides: Sides) -> Any:
+    """Return a padding as the option of a layer, as short as it can be."""
+    if len({cells for side in sides for cells in side}) == 1:
+        return sides[0][0]
+    return list(sides[0]) if len(sides) == 1 else [list(side) for side in sides]
+
+
+def images(imp: Importer, node: Node, axes: int) -> tuple[Value, list[int], str, tuple[int, ...]]:
     """Return an input (N, C, ...), the order of its features here, and an output in this order."""
     value = node.value()
     if len(value.axes) != axes + 2 or value.lead != (0,):
@@ -135,11 +151,11 @@ def _number(values: Sequence[int]) -> Any:
 
 def _window_sizes(
     sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    padding: int,
+    padding: Sides,
 ) -> list[int]:  # fmt: skip
     return [
-        (size + 2 * padding - d * (k - 1) - 1) // s + 1
-        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=False)
+        (size + sum(side) - d * (k - 1) - 1) // s + 1
+        for size, k, s, d, side in zip(sizes, kernel, strides, dilations, padding, strict=False)
     ]
 
 
@@ -151,8 +167,8 @@ def _convolution(imp: Importer, node: Node) -> Value:
         raise node.fail(f"no layer convolves over {axes} axes.")
     strides = node.options.get("strides", [1] * axes)
     dilations = node.options.get("dilations", [1] * axes)
-    padding = _padding(node, kernel, strides, dilations)
-    value, order, path, sizes = _images(imp, node, axes)
+    value, order, path, sizes = images(imp, node, axes)
+    padding = _padding(node, sizes[:-1], kernel, strides, dilations)
     made = imp.add(
         node,
         f"Convolution{axes}D",
@@ -162,7 +178,7 @@ def _convolution(imp: Importer, node: Node) -> Value:
         num_filters=filters,
         kernel_size=_number(kernel),
         stride=_number(strides),
-        padding=padding,
+        padding=_option(padding),
         dilation=_number(dilations),
         groups=node.options.get("group", 1),
         activation="linear",
@@ -181,10 +197,10 @@ def _convolution_transpose(imp: Importer, node: Node) -> Value:
     if len(set(extra)) > 1:
         raise node.fail(f"expected the same output_padding for both axes, got {extra}.")
     kernel = list(W.shape[2:])
-    padding = _padding(node, kernel, strides, [1, 1])
-    value, order, path, sizes = _images(imp, node, 2)
-    rows = [(size - 1) * s - 2 * padding + k + extra[0]
-            for size, s, k in zip(sizes, strides, kernel, strict=False)]  # fmt: skip
+    value, order, path, sizes = images(imp, node, 2)
+    padding = _padding(node, sizes[:-1], kernel, strides, [1, 1])
+    rows = [(size - 1) * s - sum(side) + k + extra[0]
+            for size, s, side, k in zip(sizes, strides, padding, kernel, strict=False)]  # fmt: skip
     made = imp.add(
         node,
         "ConvolutionTranspose2D",
@@ -194,7 +210,7 @@ def _convolution_transpose(imp: Importer, node: Node) -> Value:
         num_filters=W.shape[1],
         kernel_size=kernel,
         stride=list(strides),
-        padding=padding,
+        padding=_option(padding),
         output_padding=extra[0],
         activation="linear",
     )
@@ -203,31 +219,42 @@ def _convolution_transpose(imp: Importer, node: Node) -> Value:
 
 @reads("MaxPool", "AveragePool")
 def _pooling(imp: Importer, node: Node) -> Value:
-    kernel = list(node.options["kernel_shape"])
-    strides = list(node.options.get("strides", [1] * len(kernel)))
-    if len(kernel) != 2:
-        raise node.fail(f"no layer pools over {len(kernel)} axes.")
-    padding = _padding(node, kernel, strides, [1, 1])
-    if node.options.get("ceil_mode") or set(node.options.get("dilations", [1])) != {1}:
-        raise node.fail("no layer pools with ceil_mode or dilations.")
-    if node.kind == "AveragePool" and padding and node.options.get("count_include_pad"):
-        raise node.fail("no layer counts the cells of the padding (count_include_pad).")
+    options, kernel = node.options, list(node.options["kernel_shape"])
+    axes = len(kernel)
+    if not 1 <= axes <= 3:
+        raise node.fail(f"no layer pools over {axes} axes.")
+    if set(options.get("dilations", [1])) != {1}:
+        raise node.fail("no layer pools with dilations.")
     if any(node.used[1:]):
         raise node.fail("no layer gives the indices of the maxima.")
-    value, order, path, sizes = _images(imp, node, 2)
-    features = [*_window_sizes(sizes, kernel, strides, [1, 1], padding), sizes[-1]]
-    kind = "max" if node.kind == "MaxPool" else "avg"
-    made = imp.add(node, "Pooling2D", {"default": path}, features, kernel_size=kernel, type=kind,
-                   stride=strides, padding=padding)  # fmt: skip
+    strides = list(options.get("strides", [1] * axes))
+    value, order, path, (*sizes, channels) = images(imp, node, axes)
+    padding = _padding(node, sizes, kernel, strides, [1] * axes)
+    if node.kind == "AveragePool" and options.get("count_include_pad") and any(map(any, padding)):
+        sizes = [size + sum(side) for size, side in zip(sizes, padding, strict=True)]
+        path = imp.add(node, "Padding", {"default": path}, [*sizes, channels],
+                       padding=_option(padding)).path  # fmt: skip
+        padding = [(0, 0)] * axes
+    is_up = bool(options.get("ceil_mode"))
+    whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
+    features = [*_window_sizes(sizes, kernel, strides, [1] * axes, whole), channels]
+    made = imp.add(node, f"Pooling{axes}D", {"default": path}, features,
+                   kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
+                   stride=_number(strides), padding=_option(padding),
+                   ceil_mode=is_up)  # fmt: skip
     return imp.like(value, order, made)
 
 
 @reads("GlobalMaxPool", "GlobalAveragePool")
 def _global_pooling(imp: Importer, node: Node) -> Value:
-    return _pool_images(imp, node, "max" if node.kind == "GlobalMaxPool" else "avg")
-
-
-def _pool_images(imp: Importer, node: Node, kind: str) -> Value:
-    value, _, path, sizes = _images(imp, node, 2)
-    made = imp.add(node, "GlobalPooling2D", {"default": path}, sizes[2:], type=kind)
-    return replace(made, axes=(value.axes[0], (2,), (), ()))
+    kind = "max" if node.kind == "GlobalMaxPool" else "avg"
+    axes = len(node.value().axes) - 2
+    value, order, path, sizes = images(imp, node, axes)
+    if axes == 2:
+        made = imp.add(node, "GlobalPooling2D", {"default": path}, sizes[2:], type=kind)
+        return replace(made, axes=(value.axes[0], (2,), (), ()))
+    if axes not in (1, 3):
+        raise node.fail(f"no layer pools over {axes} axes.")
+    made = imp.add(node, f"Pooling{axes}D", {"default": path}, [*[1] * axes, sizes[-1]],
+                   kernel_size=_number(sizes[:-1]), type=kind)  # fmt: skip
+    return imp.like(value, order, made)

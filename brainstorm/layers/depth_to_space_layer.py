@@ -1,0 +1,47 @@
+"""Channels become blocks of pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers._blocks import BlockLayer, to_channels, to_pixels
+from brainstorm.layers.base_layer import Structures
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["DepthToSpace", "DepthToSpaceLayerImpl"]
+
+
+def DepthToSpace(block: int, order: str = "CRD", name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that makes blocks of r by r pixels of r * r channels each (Shi et al. 2016).
+
+    ``y[p*r + i, q*r + j, c] = x[p, q, (c*r + i)*r + j]``, as PyTorch's PixelShuffle; in the order
+    'DCR' it is ``x[p, q, (i*r + j)*C + c]`` for C channels of the output, as in TensorFlow.
+    `SpaceToDepth` is its inverse.
+
+    Args:
+        block: Rows and columns of a block, r.
+        order: 'CRD' or 'DCR' (the names are ONNX's): what stands first among the channels.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', H, W, r*r*C)  Outputs: default ('T', 'B', H*r, W*r, C)
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(DepthToSpaceLayerImpl, name=name, block=block, order=order)
+
+
+class DepthToSpaceLayerImpl(BlockLayer):
+    """Implements `DepthToSpace`."""
+
+    is_traceable = True
+    formulas = to_pixels, to_channels
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        block = kwargs["block"]
+        rows, columns, channels = in_shapes["default"].feature_shape
+        if channels % block**2:
+            raise self.misfit("default", f"(T, B, H, W, C) with C a multiple of {block**2}")
+        size = rows * block, columns * block, channels // block**2
+        return {"default": BufferStructure("T", "B", *size)}, {}, {}

@@ -1,0 +1,77 @@
+"""Padding of images, volumes and sequences of features: cells of one value around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.handlers.contracts import Margin
+from brainstorm.layers._writing import write
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import any_value, margin, number, padded_sides
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array, flatten_time
+
+__all__ = ["Padding", "PaddingLayerImpl"]
+
+
+def Padding(padding: Margin, value: float = 0.0, name: str | None = None) -> ConstructionWrapper:
+    """Add a layer that puts cells around images; `Crop` takes them away.
+
+    It works on all feature dimensions but the last, the channels: L, (H, W) or (D, H, W).
+
+    Args:
+        padding: Cells added on all sides; or for each axis one number, or two, as in
+            ``((top, bottom), (left, right))``. With one axis, (before, after) are its two.
+        value: What they hold.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ..., C)       Outputs: default ('T', 'B', ..., C), larger
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(PaddingLayerImpl, name=name, padding=padding, value=value)
+
+
+class PaddingLayerImpl(Layer):
+    """Implements `Padding`."""
+
+    is_traceable = True
+    expected_inputs = {"default": StructureTemplate("T", "B", "...")}
+    expected_kwargs = {"padding": any_value().required(), "value": number()}
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
+    needs_in_backward = ()
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        *image, channels = in_shapes["default"].feature_shape
+        if not image:
+            raise self.misfit("default", "(T, B, ..., C) with at least one axis before C")
+        constraint = margin(len(image))
+        if not constraint.accepts(kwargs["padding"]):
+            raise self.fail(
+                f"expected {constraint.expected}, got {kwargs['padding']!r}.", option="padding"
+            )
+        self.sides = padded_sides(kwargs["padding"], len(image))
+        self.value = float(kwargs.get("value", 0.0))
+        size = [cells + sum(side) for cells, side in zip(image, self.sides, strict=True)]
+        return {"default": BufferStructure("T", "B", *size, channels)}, {}, {}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        y = buffers.outputs.default
+        self.handler.fill(y, self.value)
+        self.handler.copy_to(flatten_time(buffers.inputs.default), self._inner(y))
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            dy = self._inner(buffers.output_deltas.default)
+            write(self, "input_deltas.default", dy, flatten_time(buffers.input_deltas.default))
+
+    def _inner(self, array: Array) -> Array:
+        """Return the part of an output that is the input."""
+        flat = flatten_time(array)
+        sizes = zip(self.sides, flat.shape[1:-1], strict=True)
+        inner = (slice(before, size - after) for (before, after), size in sizes)
+        return flat[(slice(None), *inner)]

@@ -1,0 +1,72 @@
+"""Pooling of sequences of vectors that are the features of one time step, e.g. audio frames."""
+
+from __future__ import annotations
+
+from brainstorm.layers._pooling import PoolingLayer, Windows
+from brainstorm.layers.constraints import integer, margin, one_of
+from brainstorm.structure.buffer_structure import StructureTemplate
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array, flatten_time
+
+__all__ = ["Pooling1D", "Pooling1DLayerImpl"]
+
+
+def Pooling1D(
+    kernel_size: int,
+    type: str = "max",
+    stride: int = 1,
+    padding: int | tuple[int, int] = 0,
+    name: str | None = None,
+    ceil_mode: bool = False,
+) -> ConstructionWrapper:
+    """Add a pooling layer along L, the first of two feature dimensions, not along time.
+
+    Cells of the padding are ignored: neither maximum nor counted.
+    Output length: ``(L + paddings - kernel_size) // stride + 1``.
+
+    Args:
+        kernel_size: Length of a window.
+        type: 'max' or 'avg'.
+        stride: Positions between two windows.
+        padding: Cells added on both ends, or two numbers: before and after.
+        name: Layer name; made unique within the network.
+        ceil_mode: As in `Pooling2D`.
+
+    Inputs: default ('T', 'B', L, C)         Outputs: default ('T', 'B', length, C)
+    Parameters: none
+    Internals: argmax, for 'max' alone, as in `Pooling2D`: ``position*C + c``
+    """
+    return ConstructionWrapper.create(
+        Pooling1DLayerImpl,
+        name=name,
+        kernel_size=kernel_size,
+        type=type,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+    )
+
+
+class Pooling1DLayerImpl(PoolingLayer):
+    """Implements `Pooling1D`: pooling of images with a single row."""
+
+    is_traceable = True
+    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F")}
+    expected_kwargs = {
+        "kernel_size": integer(minimum=1).required(),
+        "type": one_of("max", "avg"),
+        "stride": integer(minimum=1),
+        "padding": margin(1),
+        "ceil_mode": one_of(False, True),
+    }
+    axes = "L"
+
+    @property
+    def windows(self) -> Windows:
+        return Windows((1, *self.kernel_size), (1, *self.stride), ((0, 0), *self.padding))
+
+    def images(self, array: Array) -> Array:
+        flat = flatten_time(array)
+        return flat.reshape((flat.shape[0], 1, *flat.shape[1:]))
+
+    results = images

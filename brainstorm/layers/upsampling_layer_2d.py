@@ -1,0 +1,155 @@
+"""Images of another size, by interpolation."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.base_handler import Handler
+from brainstorm.layers._writing import compute_into
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import on_each_axis, one_of, pair
+from brainstorm.optree import Formula, formula
+from brainstorm.optree import functions as fn
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import Array, flatten_time
+
+__all__ = ["Upsampling2D", "Upsampling2DLayerImpl"]
+
+
+def Upsampling2D(
+    scale: int | tuple[int, int] | None = None,
+    type: str = "nearest",
+    size: int | tuple[int, int] | None = None,
+    name: str | None = None,
+) -> ConstructionWrapper:
+    """Add a layer that makes images larger (or of any size), without parameters.
+
+    On each axis the output i lies at the place s of an input of n cells, of which it gets m:
+
+    * 'nearest': ``s = floor(i * n / m)``;
+    * 'bilinear': ``s = max((i + 0.5) * n / m - 0.5, 0)``; the two cells around count the more the
+      nearer they are.
+
+    These are PyTorch's `interpolate` (with ``align_corners=False``) and ONNX's Resize ('asymmetric'
+    with 'floor'; 'half_pixel' with 'linear').
+
+    Args:
+        scale: How many times as many rows and columns; one number for both.
+        type: 'nearest' or 'bilinear'.
+        size: Rows and columns of the output, instead of a scale.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, C)
+    Parameters: none                         Internals: none
+    """
+    return ConstructionWrapper.create(
+        Upsampling2DLayerImpl, name=name, scale=scale, type=type, size=size
+    )
+
+
+class Upsampling2DLayerImpl(Layer):
+    """Implements `Upsampling2D`: on each axis an output is a weighted sum of few inputs.
+
+    So is a delta of the inputs one of those of the outputs, with the transposed weights.
+    """
+
+    is_traceable = True
+    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_kwargs = {
+        "scale": pair(1).or_none(),
+        "type": one_of("nearest", "bilinear"),
+        "size": pair(1).or_none(),
+    }
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas",)
+    needs_in_backward = ()
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        scale, size = kwargs.get("scale"), kwargs.get("size")
+        if (scale is None) == (size is None):
+            raise self.fail(f"expected a scale or a size, got scale={scale!r} and size={size!r}.")
+        *image, channels = in_shapes["default"].feature_shape
+        if size is None:
+            wanted = [n * times for n, times in zip(image, on_each_axis(scale, 2), strict=True)]
+        else:
+            wanted = list(on_each_axis(size, 2))
+        self.sizes = list(zip(image, wanted, strict=True))
+        return {"default": BufferStructure("T", "B", *wanted, channels)}, {}, {}
+
+    def set_handler(self, handler: Handler) -> None:
+        super().set_handler(handler)
+        interpolated = _TYPES[self.kwargs.get("type", "nearest")]
+        self._tables: list[Array] = []
+        self._transposed: list[Array] = []
+        for n, m in self.sizes:
+            tables = interpolated(n, m)
+            for kept, arrays in (
+                (self._tables, tables),
+                (self._transposed, _transposed(*tables, n)),
+            ):
+                kept += [handler.create_from_numpy(a.astype(handler.dtype)) for a in arrays]
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        self.handler.compute(resampled(), [x, *self._tables], [y])
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        if self.needs_delta("default"):
+            dx = flatten_time(buffers.input_deltas.default)
+            dy = flatten_time(buffers.output_deltas.default)
+            compute_into(self, resampled(), [dy, *self._transposed], {"input_deltas.default": dx})
+
+
+@functools.cache
+def resampled() -> Formula:
+    """Return the formula of images of another size.
+
+    From images, and for each of their axes (outputs, terms) indices of inputs, and their weights.
+    """
+
+    @formula
+    def images(x: Any, *tables: Any) -> Any:
+        for axis, (indices, weights) in enumerate(zip(tables[::2], tables[1::2], strict=True), 1):
+            count, terms = indices.shape
+            behind = (1,) * (x.ndim - axis - 1)
+            parts = []
+            for k in range(terms):
+                weight = fn.reshape(weights[:, k], (count, *behind))
+                parts.append(fn.where(weight, weight * fn.take(x, indices[:, k], axis), 0))
+            x = sum(parts[1:], parts[0])
+        return x
+
+    return images
+
+
+def _nearest(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for each of m cells, which of n cells count for it, and how much: (m, terms)."""
+    return (np.arange(m) * n // m)[:, None], np.ones((m, 1))
+
+
+def _linear(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same for linear interpolation between centres."""
+    place = np.maximum((np.arange(m) + 0.5) * n / m - 0.5, 0)
+    below = np.minimum(place.astype(int), n - 1)
+    above = np.minimum(below + 1, n - 1)
+    return np.stack([below, above], 1), np.stack([1 - (place - below), place - below], 1)
+
+
+def _transposed(indices: np.ndarray, weights: np.ndarray, n: int) -> np.ndarray:
+    """Return both for each of the n cells: for which it counts; what is left over has weight 0."""
+    cells, order = indices.ravel(), np.argsort(indices, axis=None, kind="stable")
+    counts = np.bincount(cells, minlength=n)
+    term = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
+    tables = np.zeros((2, n, counts.max()))
+    tables[:, cells[order], term] = order // indices.shape[1], weights.ravel()[order]
+    return tables
+
+
+_TYPES = {"nearest": _nearest, "bilinear": _linear}
