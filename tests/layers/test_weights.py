@@ -1,0 +1,85 @@
+"""Weights of samples: a Mask between a loss layer and its Loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainstorm import layers as bl
+from brainstorm.handlers import NumpyHandler
+from brainstorm.network import Network
+from brainstorm.testing import build_layer
+from tests.layers.cases import CASES, Case
+
+T, B = 3, 4
+WEIGHTS = np.array([0.25, 2.0, 0.0, 1.5])
+
+
+def output_of(case: Case) -> str:
+    """Return the name of a layer's output that is a loss."""
+    return "default" if case.create().layer.layer_type == "BinomialCrossEntropy" else "loss"
+
+
+def loss_of(case: Case) -> Any:
+    """Return the structure of a layer's loss; None for layers without one, or without samples."""
+    layer = build_layer(case.create(), case.in_shapes)
+    structure = None if layer.has_loss else layer.out_shapes.get(output_of(case))
+    return structure if structure is not None and structure.scales_with_batch_size else None
+
+
+LOSSES = {case.name: case for case in CASES if loss_of(case) is not None}
+
+
+def results(case: Case, is_weighted: bool) -> dict[str, np.ndarray]:
+    """Return the losses of single samples, the total, and the input deltas of a network."""
+    shape = loss_of(case).shape
+    weights = (*shape[: shape.index("B") + 1], 1)
+    shapes = {**case.in_shapes, "weights": weights}
+    inp, loss, mask = bl.Input(shapes), case.create(), bl.Mask(name="Weighted")
+    for port in case.in_shapes:
+        inp - port >> port - loss
+    if is_weighted:
+        loss - output_of(case) >> mask >> bl.Loss()
+        inp - "weights" >> "mask" - mask
+    else:
+        loss - output_of(case) >> bl.Loss()
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float64))
+    net.keep_input_deltas = True
+    rnd, data = np.random.RandomState(0), {}
+    for port, given in case.in_shapes.items():
+        sizes = tuple({"T": T, "B": B}.get(size, size) for size in given)
+        draw = case.inputs.get(port, lambda shape, rnd: rnd.normal(size=shape))
+        data[port] = draw(sizes, rnd)
+    column = np.broadcast_to(WEIGHTS[:, None], [{"T": T, "B": B}.get(n, n) for n in weights])
+    net.provide_external_data({**data, "weights": column}, all_inputs=is_weighted)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    name = loss.layer.name
+    return {
+        "loss": net.get(f"{name}.outputs.{output_of(case)}"),
+        "total": net.get("Loss.outputs.loss"),
+        "deltas": net.get(f"{name}.input_deltas.default"),
+    }
+
+
+def test_all_losses_are_here() -> None:
+    kinds = {case.create().layer.layer_type for case in LOSSES.values()}
+    assert kinds == {
+        *("SoftmaxCE", "SigmoidCE", "SquaredError", "HuberLoss", "BinomialCrossEntropy"),
+        *("HingeLoss", "CTC", "L1Decay", "L2Decay"),
+    }
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_mask_behind_a_loss_weighs_samples_and_their_gradients(name: str) -> None:
+    plain, weighted = (results(LOSSES[name], is_weighted) for is_weighted in (False, True))
+    np.testing.assert_array_equal(weighted["loss"], plain["loss"])
+    axis = loss_of(LOSSES[name]).shape.index("B")
+    by_sample = np.moveaxis(plain["loss"], axis, 0).reshape(B, -1).sum(1)
+    np.testing.assert_allclose(weighted["total"], WEIGHTS @ by_sample / B)
+    deltas = np.moveaxis(plain["deltas"], plain["deltas"].shape.index(B), 0)
+    expected = deltas * WEIGHTS.reshape(B, *(1,) * (deltas.ndim - 1))
+    found = np.moveaxis(weighted["deltas"], weighted["deltas"].shape.index(B), 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
