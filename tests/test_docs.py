@@ -20,6 +20,7 @@ SHOWN = {
     "digits_cnn": "takes a minute",
     "mpi_digits": "is started by mpiexec",
     "optuna_search": "is started by mpiexec",
+    "unet": "takes half a minute",
 }
 
 

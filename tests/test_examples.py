@@ -50,6 +50,7 @@ def test_all_examples_are_tested_here_and_documented():
         "onnx_models",
         "optuna_search",
         "resume",
+        "unet",
         "xor",
     }
     for name in names:
@@ -82,6 +83,12 @@ def test_gestures(load, capsys):
     printed = capsys.readouterr().out
     for name in example.NAMES:
         assert re.search(rf"a new {name}: \d\.\d\d {name}", printed)
+
+
+def test_unet(load, tmp_path, capsys):
+    assert load("unet", TRAINING=300, HELD_OUT=50, EPOCHS=4).main() > 0.5
+    assert "of all pixels that were marked or should be" in capsys.readouterr().out
+    assert (tmp_path / "output" / "unet.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_expression_layer(load, capsys):
