@@ -20,6 +20,9 @@ from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Upsampling2D", "Upsampling2DLayerImpl"]
 
+#: Rows, or columns, of an output: there is a table for them.
+MOST_CELLS = 2**20
+
 
 def Upsampling2D(
     scale: int | tuple[int, int] | None = None,
@@ -80,6 +83,11 @@ class Upsampling2DLayerImpl(Layer):
             wanted = [n * times for n, times in zip(image, on_each_axis(scale, 2), strict=True)]
         else:
             wanted = list(on_each_axis(size, 2))
+        if max(wanted) > MOST_CELLS:
+            raise self.fail(
+                f"expected at most {MOST_CELLS} rows and columns of the output, got "
+                f"{wanted[0]} and {wanted[1]}. Use a smaller scale or size."
+            )
         self.sizes = list(zip(image, wanted, strict=True))
         return {"default": BufferStructure("T", "B", *wanted, channels)}, {}, {}
 

@@ -683,8 +683,14 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "d, m = Dropout(x) z = Cast <to = 1> (m) y = Add(d, z)", "'d' .Dropout.: no layer "
          "gives its output 2"),
         (F4, "y = Reshape(x, half)", r"'y' .Reshape.: no layer makes \(.*\) of \(B, 4\)"),
-        (IMAGE, "y = Conv <pads = [0, -1, 0, 1]> (x, K)", r"a padding that takes nothing away, got "
-         r"pads \[0, -1, 0, 1\]"),
+        (IMAGE, "y = Conv <pads = [0, -1, 0, 1]> (x, K)", r"expected two pads >= 0 for each of 2 "
+         r"axes, got \[0, -1, 0, 1\]\."),
+        (IMAGE, "y = MaxPool <kernel_shape = [2, 2], pads = [1, 1]> (x)", r"2 axes, got \[1, 1\]"),
+        (IMAGE, "y = Pad(x, i11)", r"expected two pads for each of 4 axes, got \[1\]\."),
+        (IMAGE, "y = SpaceToDepth <blocksize = 0> (x)", "expected a blocksize >= 1, got 0"),
+        (IMAGE, "y = Resize <mode = \"linear\"> (x)", r"give whole sizes >= 1, got \[\]"),
+        (IMAGE, "y = Resize <mode = \"linear\"> (x, , endless)", "sizes >= 1, got .*inf, nan"),
+        (IMAGE, "y = Resize <mode = \"linear\", axes = [2, 3]> (x, , , i11)", r"1, got \[1\]"),
         (IMAGE, "y = MaxPool <kernel_shape = [2, 2], dilations = [2, 1]> (x)", "pools with dilati"),
         (IMAGE, "y = Pad <mode = \"reflect\"> (x, around)", "pads with mode .reflect., only with"),
         (IMAGE, "y = Pad(x, channels)", r"expected cells around \(N, C, ...\) images, got pads "
@@ -692,8 +698,8 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (IMAGE, "y = Resize <mode = \"cubic\"> (x, , twice)", "interpolates with mode 'cubic'"),
         (IMAGE, "y = Resize <mode = \"nearest\"> (x, , twice)", r"'nearest' and .*'half_pixel'.*; "
          r"those that do: .*'asymmetric'"),
-        (IMAGE, "y = Resize <mode = \"linear\"> (x, , part)", r"scales that give whole sizes, got "
-         r"\[1.0, 1.0, 1.5, 1.25\]"),
+        (IMAGE, "y = Resize <mode = \"linear\"> (x, , part)", r"that give whole sizes >= 1, got "
+         r"\[.*, 2.0, 9.0, 7.5\]"),
         (IMAGE, "y = Resize <mode = \"linear\"> (x, , more)", "between sequences or channels"),
         (IMAGE, "y = Resize <mode = \"linear\", keep_aspect_ratio_policy = \"not_larger\"> "
          "(x, , , size)", "no layer keeps the aspect ratio"),
@@ -757,6 +763,7 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         "K1": (2, 4, 3), "i4": np.int64(4), "none": np.zeros(0, int), "rows": (3, 1),
         "around": [0, 0, 1, 1, 0, 0, 1, 1], "channels": [0, 1, 0, 0, 0, 0, 0, 0],
         "twice": np.float32([1, 1, 2, 2]), "part": np.float32([1, 1, 1.5, 1.25]),
+        "endless": np.float32([1, 1, np.inf, np.nan]),
         "more": np.float32([1, 2, 1, 1]), "size": [5, 2, 3, 3], "i11_": [1, 1],
         "infinite": np.float32(np.inf), "ones": np.ones((1, 2, 3)),
     }  # fmt: skip

@@ -112,6 +112,8 @@ def test_upsampling_keeps_nan_and_infinity_where_they_are(kind: str) -> None:
          "2, got (T, B, 4, 5, 6). Use Padding or Crop."),
         (bl.Upsampling2D(), "expected a scale or a size, got scale=None and size=None."),
         (bl.Upsampling2D(2, size=3), "expected a scale or a size, got scale=2 and size=3."),
+        (bl.Upsampling2D(2**20), "expected at most 1048576 rows and columns of the output, got "
+         "4194304 and 5242880. Use a smaller scale or size."),
         (bl.Upsampling2D(1.5), "option 'scale': expected an int >= 1 or two of them (rows, "
          "columns) or None, got 1.5."),
         (bl.Upsampling2D(2, "cubic"), "'type': expected one of 'nearest', 'bilinear', got 'cubic'"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._import_weights import images
 from brainstorm.ext.onnx_exchange._node import Node, reads
@@ -19,7 +21,9 @@ def _pad(imp: Importer, node: Node) -> Value:
     if mode != b"constant":
         raise node.fail(f"no layer pads with mode {mode.decode()!r}, only with one number.")
     given = [int(i) % rank for i in node.axes(3) or range(rank)]
-    pads = node.axes(1, "pads") or [0] * 2 * rank
+    pads = node.axes(1, "pads") or []
+    if len(pads) != 2 * len(given):
+        raise node.fail(f"expected two pads for each of {len(given)} axes, got {pads}.")
     sides = dict(zip(given, zip(pads[: len(given)], pads[len(given) :], strict=True), strict=True))
     wanted = [sides.get(i, (0, 0)) for i in range(rank)]
     if not any(map(any, wanted)):
@@ -66,15 +70,13 @@ def _resize(imp: Importer, node: Node) -> Value:
 def _wanted(node: Node, value: Value, sizes: list[int]) -> list[int]:
     """Return the rows and columns that a Resize makes of an image."""
     axes = [i % 4 for i in node.options.get("axes", range(4))]
-    scales, given = node.constant(2), node.constant(3)
-    if given is not None and len(given):
-        size = {axis: int(n) for axis, n in zip(axes, given, strict=True)}
-    else:
-        size = {}
-        for axis, scale in zip(axes, scales, strict=True):
-            size[axis] = int(value.shape[axis] * float(scale))
-            if size[axis] != value.shape[axis] * float(scale):
-                raise node.fail(f"expected scales that give whole sizes, got {scales.tolist()}.")
+    given = node.axes(3) or [
+        float(scale) * value.shape[axis]
+        for axis, scale in zip(axes, np.ravel(node.constant(2, ())), strict=False)
+    ]
+    if len(given) != len(axes) or any(n < 1 or n % 1 for n in given):
+        raise node.fail(f"expected scales or sizes that give whole sizes >= 1, got {given}.")
+    size = {axis: int(n) for axis, n in zip(axes, given, strict=True)}
     if any(size.get(axis, value.shape[axis]) != value.shape[axis] for axis in (0, 1)):
         raise node.fail("no layer interpolates between sequences or channels.")
     return [size.get(axis, n) for axis, n in zip((2, 3), sizes, strict=True)]
@@ -83,7 +85,10 @@ def _wanted(node: Node, value: Value, sizes: list[int]) -> list[int]:
 @reads("DepthToSpace", "SpaceToDepth")
 def _blocks(imp: Importer, node: Node) -> Value:
     value, order, path, (rows, columns, channels) = images(imp, node, 2)
-    block, area = node.options["blocksize"], node.options["blocksize"] ** 2
+    block = node.options.get("blocksize", 0)
+    if block < 1:
+        raise node.fail(f"expected a blocksize >= 1, got {block}.")
+    area = block**2
     mode: Any = "DCR"  # the only one of SpaceToDepth
     features = [rows // block, columns // block, channels * area]
     if node.kind == "DepthToSpace":

@@ -123,8 +123,8 @@ def _padding(
         ]
         less, more = [w // 2 for w in wanted], [w - w // 2 for w in wanted]
         pads = [*less, *more] if auto == b"SAME_UPPER" else [*more, *less]
-    if min(pads) < 0:
-        raise node.fail(f"expected a padding that takes nothing away, got pads {pads}.")
+    if len(pads) != 2 * axes or min(pads) < 0:
+        raise node.fail(f"expected two pads >= 0 for each of {axes} axes, got {pads}.")
     return [(int(a), int(b)) for a, b in zip(pads[:axes], pads[axes:], strict=True)]
 
 
