@@ -8,7 +8,7 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import Handler
-from brainstorm.handlers.contracts import Contract, kept, operation, reduces
+from brainstorm.handlers.contracts import Contract, around, kept, operation, reduces, sides
 
 
 def contract_of(text, function, where=""):
@@ -153,6 +153,11 @@ def test_helpers_of_conditions():
     assert not reduces((2, 3), None, (2,))
     assert all(reduces((2, 3), 0, out) for out in [(3,), (1, 3)])
     assert not any(reduces((2, 3), axis, (3,)) for axis in (1, 2, -3))
+    assert [around(padding, 1) for padding in (2, (1, 2), (0, (3, 4)), [[1, 1], [0, 5]])] == [
+        4, 4, 7, 5,
+    ]  # fmt: skip
+    assert sides(2, 3) == ((2, 2),) * 3
+    assert sides([(0, 1), 2], 2) == ((0, 1), (2, 2))
 
 
 def test_every_operation_has_a_contract_that_speaks_of_all_its_arguments():

@@ -143,6 +143,15 @@ def test_dtypes(debug):
             "avgpool2d_forward_batch(inputs, window, outputs, padding, stride): argument 'window': "
             "expected two integers, got 2",
         ),
+        *(
+            (
+                lambda h, x, p=padding: h.avgpool2d_forward_batch(x, (1, 1), x, p, (1, 1)),
+                "avgpool2d_forward_batch(inputs, window, outputs, padding, stride): argument "
+                "'padding': expected an integer, or for each of two axes one or two (before, "
+                f"after), got {padding}",
+            )
+            for padding in (1.5, (1,), (1, 2, 3), ((1, 2, 3), 0), (True, 0))
+        ),
     ],
 )
 def test_what_is_not_an_array(debug, call, text):
