@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import on_each_axis, one_of, pair
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
@@ -20,6 +21,8 @@ from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Upsampling2D", "Upsampling2DLayerImpl"]
 
+#: Terms of a sum that are nodes of their own in its formula.
+MOST_TERMS = 8
 #: Rows, or columns, of an output: there is a table for them.
 MOST_CELLS = 2**20
 
@@ -106,35 +109,35 @@ class Upsampling2DLayerImpl(Layer):
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
-        self.handler.compute(resampled(), [x, *self._tables], [y])
+        self.handler.compute(resampled, [x, *self._tables], [y])
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):
             dx = flatten_time(buffers.input_deltas.default)
             dy = flatten_time(buffers.output_deltas.default)
-            compute_into(self, resampled(), [dy, *self._transposed], {"input_deltas.default": dx})
+            compute_into(self, resampled, [dy, *self._transposed], {"input_deltas.default": dx})
 
 
-@functools.cache
-def resampled() -> Formula:
-    """Return the formula of images of another size.
+@formula
+def resampled(x: Any, *tables: Any) -> Any:
+    """Images of another size.
 
     From images, and for each of their axes (outputs, terms) indices of inputs, and their weights.
     """
+    for axis, (indices, weights) in enumerate(zip(tables[::2], tables[1::2], strict=True), 1):
+        count = indices.shape[1]
+        if count > MOST_TERMS:
+            x = fn.sum(_terms(x, indices, weights, axis), axis + 1, keepdims=False)
+        else:  # one after the other, which is faster
+            terms = (_terms(x, indices[:, k], weights[:, k], axis) for k in range(count))
+            x = functools.reduce(operator.add, terms)
+    return x
 
-    @formula
-    def images(x: Any, *tables: Any) -> Any:
-        for axis, (indices, weights) in enumerate(zip(tables[::2], tables[1::2], strict=True), 1):
-            count, terms = indices.shape
-            behind = (1,) * (x.ndim - axis - 1)
-            parts = []
-            for k in range(terms):
-                weight = fn.reshape(weights[:, k], (count, *behind))
-                parts.append(fn.where(weight, weight * fn.take(x, indices[:, k], axis), 0))
-            x = sum(parts[1:], parts[0])
-        return x
 
-    return images
+def _terms(x: Any, indices: Any, weights: Any, axis: int) -> Any:
+    """Return cells times their weights; what weighs nothing is 0, whatever the cell holds."""
+    weights = fn.reshape(weights, (*weights.shape, *(1,) * (x.ndim - axis - 1)))
+    return fn.where(weights, weights * fn.take(x, indices, axis), 0)
 
 
 def _nearest(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:

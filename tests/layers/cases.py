@@ -379,6 +379,7 @@ CASES = [
             ({"scale": (2, 3)}, (2, 3, 2)),
             ({"size": (5, 2)}, (3, 4, 1)),
             ({"size": (1, 3)}, (2, 1, 2)),
+            ({"size": (2, 9)}, (1, 1, 2)),  # each input counts for many outputs
         )
     ),
     *(
