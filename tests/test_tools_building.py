@@ -149,6 +149,8 @@ LETTERS = [
     ("P2", POOL, window(2, type="max")),
     ("Pm3s2", POOL, window(3, 2, type="max")),
     ("Pa3p1s2", POOL, window(3, 2, 1, type="avg")),
+    ("U2", "Upsampling2D", {"scale": 2, "type": "nearest"}),
+    ("Ub3", "Upsampling2D", {"scale": 3, "type": "bilinear"}),
 ]
 
 
@@ -173,6 +175,12 @@ def test_pooling_over_time_leads_to_one_target_per_sequence():
     assert "Mask" not in net.layers
     x, mask = np.ones((5, 4, 3)), np.ones((5, 4, 1))
     assert net.predict({"default": x, "mask": mask}).shape == (4, 2)
+
+
+def test_images_that_become_narrow_and_wide_again():
+    spec = "C4:3p1 Pm2s2 C4:3p1 Ub2"
+    net = create_net_from_spec("multi-label", (8, 6, 2), (8, 6, 1), spec)
+    assert net.predict(np.ones((1, 3, 8, 6, 2))).shape == (1, 3, 8, 6, 1)
 
 
 def test_without_hidden_layers():
@@ -212,7 +220,10 @@ def test_a_whole_network_learns():
         ("C8:3s2p1", "spec 'C83s2p1': expected no more after what was understood, got 'p1'."),
         ("P", "spec 'P': expected a whole number (kernel size)."),
         ("F5-F6", "spec 'F5-F6': unexpected '-' at position 2."),
-        ("5F", "spec '5F': expected a capital letter at the start, one of F, R, L, T, B, D, C, P."),
+        (
+            "5F",
+            "spec '5F': expected a capital letter at the start, one of F, R, L, T, B, D, C, P, U.",
+        ),
     ],
 )
 def test_texts_that_cannot_be_understood(spec, message):
@@ -232,7 +243,7 @@ def test_an_unknown_letter():
         net_from("F5 G6")
     assert isinstance(caught.value, KeyError)
     assert str(caught.value) == (
-        "unknown layer letter in spec 'G'. Choices are: F, R, L, T, B, D, C, P."
+        "unknown layer letter in spec 'G'. Choices are: F, R, L, T, B, D, C, P, U."
     )
 
 

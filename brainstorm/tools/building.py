@@ -24,6 +24,7 @@ from brainstorm.layers import (
     SoftmaxCE,
     SquaredError,
     TimePooling,
+    Upsampling2D,
 )
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
@@ -118,7 +119,8 @@ def _as_tuple(shape: Shape) -> tuple[int, ...]:
 ACTIVATIONS = {"l": "linear", "r": "rel", "s": "sigmoid", "t": "tanh"}
 POOLING = {"m": "max", "a": "avg"}
 TIME_POOLING = {"l": "last", "a": "avg", "m": "max", "s": "sum"}
-LETTERS = "FRLTBDCP"
+UPSAMPLING = {"n": "nearest", "b": "bilinear"}
+LETTERS = "FRLTBDCPU"
 
 _TOKEN = re.compile(r"[A-Z]|[a-z]|\d+\.?\d*|\.\d+")
 _SEPARATORS = re.compile(r"[\s:/|]+")
@@ -212,6 +214,9 @@ def _make_layer(spec: _LayerSpec) -> ConstructionWrapper:
         layer = TimePooling(spec.choice(TIME_POOLING, "last"))
     elif spec.letter == "B":
         layer = BatchNorm()
+    elif spec.letter == "U":
+        kind = spec.choice(UPSAMPLING, "nearest")
+        layer = Upsampling2D(spec.integer("scale"), kind)
     elif spec.letter == "D":
         layer = Dropout(spec.optional_number(0.5))
     else:
@@ -254,6 +259,7 @@ def create_net_from_spec(
         T       [l a m s]                 pooling over time: last, average, maximum or sum
         C       filters kernel [p pad] [s stride]       convolution
         P       kernel [p pad] [s stride]               pooling
+        U       [n b] scale               upsampling, nearest or bilinear
         D       [probability]             dropout
         B                                 batch normalization
 
