@@ -24,10 +24,10 @@ KINDS = {
 }
 
 
-def convolve(x: np.ndarray, W: np.ndarray, stride: Any, padding: int, dilation: Any, groups: int):
+def convolve(x: np.ndarray, W: np.ndarray, stride: Any, padding: Any, dilation: Any, groups: int):
     """Return the convolution of one image (*axes, C), cell by cell."""
     axes = x.ndim - 1
-    x = np.pad(x, [(padding, padding)] * axes + [(0, 0)])
+    x = np.pad(x, [*padding, (0, 0)])
     counts = [
         (x.shape[a] - dilation[a] * (W.shape[a + 1] - 1) - 1) // stride[a] + 1 for a in range(axes)
     ]
@@ -48,16 +48,16 @@ def convolve(x: np.ndarray, W: np.ndarray, stride: Any, padding: int, dilation: 
 def test_against_loops(axes: int, data: st.DataObject) -> None:
     small = st.integers(1, 3)
     kernel, stride, dilation = (data.draw(st.tuples(*[small] * axes)) for _ in range(3))
-    padding, groups = data.draw(st.integers(0, 2)), data.draw(st.integers(1, 2))
+    side = st.integers(0, 2)
+    padding = data.draw(st.tuples(*[st.tuples(side, side)] * axes))
+    groups = data.draw(st.integers(1, 2))
     filters = groups * data.draw(st.integers(1, 2))
-    extents = [d * (k - 1) + 1 - 2 * padding for k, d in zip(kernel, dilation, strict=True)]
+    extents = [d * (k - 1) + 1 - sum(p) for k, d, p in zip(kernel, dilation, padding, strict=True)]
     size = [max(1, extent) + data.draw(st.integers(0, 2)) for extent in extents]
     x = np.random.RandomState(0).normal(size=(2, 1, *size, 2 * groups))
     create, _ = KINDS[axes]
-    options = [kernel, stride, dilation] if axes > 1 else [kernel[0], stride[0], dilation[0]]
-    layer = create(
-        filters, options[0], options[1], padding, "linear", dilation=options[2], groups=groups
-    )
+    options = [v if axes > 1 else v[0] for v in (kernel, stride, padding, dilation)]
+    layer = create(filters, *options[:3], "linear", dilation=options[3], groups=groups)
     bench = run(layer, {"default": x})
     W, bias = bench.get("parameters.W"), bench.get("parameters.bias")
     assert W.shape == (filters, *kernel, 2)
@@ -82,11 +82,11 @@ def test_activation_when_none_is_named(axes: int) -> None:
 @given(
     kernel=st.tuples(st.integers(2, 4), st.integers(2, 4)),
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    padding=st.integers(0, 1),
+    padding=st.tuples(*[st.tuples(st.integers(0, 1), st.integers(0, 1))] * 2),
     extra=st.integers(0, 2),
 )
 def test_transposed_convolution(
-    kernel: tuple[int, int], stride: tuple[int, int], padding: int, extra: int
+    kernel: tuple[int, int], stride: tuple[int, int], padding: Any, extra: int
 ) -> None:
     extra = min(extra, min(stride) - 1)
     x = np.random.RandomState(0).normal(size=(1, 2, 2, 3, 2))
@@ -98,7 +98,8 @@ def test_transposed_convolution(
     full = np.zeros((2, rows + extra, columns + extra, 3))
     for p, q, i, j in itertools.product(range(2), range(3), *map(range, kernel)):
         full[:, p * stride[0] + i, q * stride[1] + j] += x[0, :, p, q] @ W[:, i, j]
-    inner = slice(padding, rows + extra - padding), slice(padding, columns + extra - padding)
+    (top, bottom), (left, right) = padding
+    inner = slice(top, rows + extra - bottom), slice(left, columns + extra - right)
     np.testing.assert_allclose(
         bench.get("outputs.default")[0], full[:, inner[0], inner[1]] + bias, atol=1e-12
     )
