@@ -5,7 +5,7 @@ An LSTM learns to write docstrings, character by character.
 
 Shows truncated back-propagation with carried context: the text is read in streams, cut into short
 parts, and the state of the LSTM is taken from each part to the next. Samples are written the same
-way, one character per forward pass. On text that it has never seen, the network needs far fewer
+way, one character per step. On text that it has never seen, the network needs far fewer
 bits per character than the frequencies of three characters in a row; two minutes on two cores.
 
 To run it::
@@ -13,8 +13,7 @@ To run it::
     python examples/char_lstm.py
 """
 
-import numpy as np
-from char_text import CHARACTERS, BitsPerCharacter, baseline_bits, decode, draw, encode, load_text
+from char_text import CHARACTERS, BitsPerCharacter, baseline_bits, decode, encode, load_text
 
 import brainstorm as bs
 from brainstorm.data_iterators import SequenceChunks
@@ -83,17 +82,7 @@ def train(net, training, held_out):
 
 def write(net, prompt, size):
     """Return `size` characters that the network writes after a prompt."""
-    rnd = np.random.RandomState(1)
-    written, read, context = [], list(encode(prompt)), None
-    while len(written) < size:
-        for code in read:
-            character = np.full((1, 1, 1), code)
-            net.provide_external_data({"default": character, "targets": character})
-            net.forward_pass(context=context)
-            context = net.get_context()
-        read = [draw(net.get(net.output_name)[0, 0], TEMPERATURE, rnd)]
-        written += read
-    return decode(written)
+    return decode(bs.tools.generate(net, encode(prompt), size, TEMPERATURE, seed=1))
 
 
 def main():

@@ -1,7 +1,7 @@
 """Text for character models
 =========================
 
-What the character models beside this file share: a text, a baseline, a score, and drawing.
+What the character models beside this file share: a text, a baseline, and a score.
 
 The text is what Python tells about itself: the docstrings of its standard library, read from the
 files that every installation has.
@@ -87,9 +87,3 @@ class BitsPerCharacter(Scorer):
         """Return the sum over the rows."""
         right = np.take_along_axis(predicted, true_labels.astype(int), axis=1)
         return float(-np.log2(right).sum(dtype=float))
-
-
-def draw(probabilities, temperature, rnd):
-    """Draw a character; a temperature below 1 prefers what is probable anyway."""
-    weights = probabilities.astype(float) ** (1 / temperature)
-    return rnd.choice(weights.size, p=weights / weights.sum())

@@ -14,7 +14,7 @@ To run it::
 """
 
 import numpy as np
-from char_text import CHARACTERS, BitsPerCharacter, baseline_bits, decode, draw, encode, load_text
+from char_text import CHARACTERS, BitsPerCharacter, baseline_bits, decode, encode, load_text
 
 import brainstorm as bs
 from brainstorm.data_iterators import DataIterator, Minibatches
@@ -119,13 +119,14 @@ def train(net, training, held_out):
 
 
 def write(net, prompt, size):
-    """Return `size` characters that the network writes after a prompt."""
-    rnd = np.random.RandomState(1)
-    codes = list(encode(prompt))
-    for _ in range(size):
-        window = np.array(codes[-STEPS:]).reshape(-1, 1, 1)
-        codes.append(draw(net.predict(window)[-1, 0], TEMPERATURE, rnd))
-    return decode(codes[-size:])
+    """Return `size` characters that the network writes after a prompt.
+
+    It was trained with windows of STEPS characters, and reads no more of them at a time.
+    """
+    codes, half = list(encode(prompt)), STEPS // 2
+    for seed in range(-(-size // half)):
+        codes += bs.tools.generate(net, codes[-half:], half, TEMPERATURE, seed).tolist()
+    return decode(codes[len(prompt) :][:size])
 
 
 def main():

@@ -40,14 +40,24 @@ class ClockedLayer(RecurrentLayer):
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         """Find out where units compute, and let them."""
+        self.handler.fill(buffers.internals.time[0], 0.0)
+        self._tick(buffers)
+        super().forward_pass(buffers, training_pass)
+
+    def forward_step(self, buffers: BufferView, past: BufferView) -> None:
+        """Go on with the clocks."""
+        self.handler.copy_to(past.position, buffers.internals.time[0])
+        self._tick(buffers)
+        super().forward_pass(buffers, training_pass=False)
+
+    def _tick(self, buffers: BufferView) -> None:
+        """Find out where units compute, from the time of the first step on."""
         time = buffers.internals.time
-        self.handler.fill(time[0], 0.0)
         count = range(1, time.shape[0])
         self.handler.loop(count, lambda t: self.handler.add_st(1.0, time[t - 1], time[t]))
         mask = [buffers.inputs.mask] if "mask" in self.in_shapes else []
         inputs = [time, buffers.parameters.timing, *mask]
         self.handler.compute(_active, inputs, [buffers.internals.active])
-        super().forward_pass(buffers, training_pass)
 
 
 @formula

@@ -184,6 +184,35 @@ class Layer(Traceable):
         """
         raise NotImplementedError(f"{type(self).__name__} does not define backward_pass")
 
+    def remembered(self, steps: int) -> Structures:
+        """Return what `forward_step` needs of all steps before, name to structure.
+
+        Args:
+            steps: How many steps there will be at most.
+
+        Raises:
+            LayerValidationError: The layer does not compute step by step, or not so many.
+        """
+        if self.time_coupled and not self._couples_by_context():
+            raise self.looks_ahead("Its outputs depend on more than the steps before.")
+        return {}
+
+    def remember(self, buffers: BufferView, past: BufferView) -> None:
+        """Note in `past` what the first steps of a sequence, a forward pass, have left in memory.
+
+        Args:
+            buffers: As for `forward_pass`.
+            past: ``position`` (B, 1), which holds the number of steps before these; and what is
+                `remembered`, zeros at first, with T for all steps that there will be.
+        """
+
+    def forward_step(self, buffers: BufferView, past: BufferView) -> None:
+        """Compute the outputs for one more step (T = 1), not for training; see `remember`.
+
+        The context is that of the step before. What else depends on earlier steps is in `past`.
+        """
+        self.forward_pass(buffers, training_pass=False)
+
     def set_handler(self, handler: Handler) -> None:
         """Take the handler that all computations are to use from now on."""
         self.handler = handler
@@ -282,6 +311,13 @@ class Layer(Traceable):
         place = "" if port is None else f", input {port!r}"
         place += "" if option is None else f", option {option!r}"
         return LayerValidationError(f"layer {self.name!r} ({self.type_name}){place}: {what}")
+
+    def looks_ahead(self, why: str) -> LayerValidationError:
+        """Return the error that says `why` the layer does not compute step by step."""
+        return self.fail(
+            f"expected a layer that computes step by step. {why} Recurrent layers in one direction "
+            f"and causal attention look at earlier steps alone."
+        )
 
     def misfit(self, port: str, expected: str, remedy: str = "") -> LayerValidationError:
         """Return the error that says which shape an input should have, has, and from where."""
@@ -382,6 +418,15 @@ class Layer(Traceable):
         return any(structure.context_size or structure.is_square for structure in inner) or (
             any(structure.scales_with_time for structure in self.in_shapes.values())
             and any(structure.buffer_type == BATCH for structure in self.out_shapes.values())
+        )
+
+    def _couples_by_context(self) -> bool:
+        """Return whether the context holds all that a step has from those before."""
+        inner = (*self.out_shapes.values(), *self.internal_shapes.values())
+        return (
+            not type(self).time_coupled
+            and any(structure.context_size for structure in inner)
+            and not any(structure.is_square for structure in inner)
         )
 
     def _take_sequences(self, given: OrderedDict[str, BufferStructure]) -> None:

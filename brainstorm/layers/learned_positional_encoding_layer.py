@@ -10,6 +10,7 @@ from brainstorm.layers.constraints import integer
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import flatten_time
 
 __all__ = ["LearnedPositionalEncoding", "LearnedPositionalEncodingLayerImpl"]
 
@@ -50,13 +51,25 @@ class LearnedPositionalEncodingLayerImpl(Layer):
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y = buffers.inputs.default, buffers.outputs.default
         steps, _, size = x.shape
+        self._check_length(steps)
+        self.handler.broadcast_t(buffers.parameters.W[0:steps].reshape((steps, 1, size)), 1, y)
+        self.handler.add_tt(x, y, y)
+
+    def _check_length(self, steps: int) -> None:
         if steps > self.max_length:
             raise self.fail(
                 f"expected at most max_length={self.max_length} time steps, got T={steps}. Make "
                 f"max_length larger.",
                 "default",
             )
-        self.handler.broadcast_t(buffers.parameters.W[0:steps].reshape((steps, 1, size)), 1, y)
+
+    def remembered(self, steps: int) -> Structures:
+        self._check_length(steps)
+        return {}
+
+    def forward_step(self, buffers: BufferView, past: BufferView) -> None:
+        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        self.handler.take_rows_mv(buffers.parameters.W, past.position, y)
         self.handler.add_tt(x, y, y)
 
     def backward_pass(self, buffers: BufferView) -> None:

@@ -9,7 +9,12 @@ from brainstorm.layers.constraints import integer, one_of
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import Array, flatten_all_but_last, flatten_time_and_features
+from brainstorm.utils import (
+    Array,
+    flatten_all_but_last,
+    flatten_features,
+    flatten_time_and_features,
+)
 
 __all__ = ["MultiHeadSelfAttention", "MultiHeadSelfAttentionLayerImpl"]
 
@@ -99,11 +104,15 @@ class MultiHeadSelfAttentionLayerImpl(Layer):
         x, y = flatten_time_and_features(source), flatten_time_and_features(target)
         self.handler.affine_mm(x, W, bias, y, "linear")
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        _h, internals = self.handler, buffers.internals
+    def _project_inputs(self, buffers: BufferView) -> None:
+        internals = buffers.internals
         for kind in "qkv":
             self._project(buffers, kind, buffers.inputs.default, internals[kind.upper()])
-        _h.mult_st(self.scale, internals.Q, internals.Q)
+        self.handler.mult_st(self.scale, internals.Q, internals.Q)
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        _h, internals = self.handler, buffers.internals
+        self._project_inputs(buffers)
         Q, K, V, A, P = (_by_head(b) for b in internals[:5])
         mask = self._keys(buffers)
         for start, stop in self._blocks(Q.shape[0]):
@@ -114,6 +123,39 @@ class MultiHeadSelfAttentionLayerImpl(Layer):
             if stop < Q.shape[0]:
                 _h.fill(P[start:stop, :, stop:], 0.0)
             _h.batched_dot_mm(weights, V[:stop], A[start:stop])
+        self._project(buffers, "o", internals.A, buffers.outputs.default)
+
+    def remembered(self, steps: int) -> Structures:
+        if not self.causal:
+            raise self.looks_ahead("Without causal=True every step looks at all others.")
+        heads = self.kwargs["num_heads"]
+        vectors = {name: self.internal_shapes[name] for name in "KV"}
+        per_step = dict.fromkeys(("keep", "P"), BufferStructure("T", "B", heads))
+        return {**vectors, **per_step, "one": BufferStructure("B", heads)}
+
+    def remember(self, buffers: BufferView, past: BufferView) -> None:
+        _h, internals = self.handler, buffers.internals
+        seen = slice(0, internals.K.shape[0])
+        _h.fill(past.one, 1.0)
+        _h.fill(past.keep[seen], 1.0)
+        for name in ("K", "V", "keep"):
+            if name in internals:
+                _h.copy_to(internals[name], past[name][seen])
+
+    def forward_step(self, buffers: BufferView, past: BufferView) -> None:
+        _h, internals, step = self.handler, buffers.internals, past.position[0:1]
+        self._project_inputs(buffers)
+        now = {"K": internals.K, "V": internals.V, "keep": past.one}
+        if self._keys(buffers) is not None:
+            now["keep"] = internals.keep
+        for name, row in now.items():  # their rows of this step were zero
+            flat = flatten_features(past[name], 1)
+            _h.add_rows_mv(row.reshape((1, flat.shape[1])), step, flat)
+        Q, K, V, A = (_by_head(b) for b in (internals.Q, past.K, past.V, internals.A))
+        weights = past.P.reshape((1, Q.shape[1], K.shape[0]))
+        _h.batched_dot_mm(Q, K, weights, transb=True)
+        _h.attention_softmax(weights, flatten_features(past.keep, 1), False, weights)
+        _h.batched_dot_mm(weights, V, A)
         self._project(buffers, "o", internals.A, buffers.outputs.default)
 
     def _blocks(self, steps: int) -> list[tuple[int, int]]:

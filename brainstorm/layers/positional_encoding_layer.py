@@ -9,6 +9,7 @@ from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.utils import flatten_time
 
 __all__ = ["PositionalEncoding", "PositionalEncodingLayerImpl"]
 
@@ -45,6 +46,17 @@ class PositionalEncodingLayerImpl(Layer):
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         self.handler.add_sinusoids(buffers.inputs.default, buffers.outputs.default)
+
+    def remembered(self, steps: int) -> Structures:
+        return {"encoding": BufferStructure(*self.in_shapes["default"].shape)}
+
+    def remember(self, buffers: BufferView, past: BufferView) -> None:
+        self.handler.add_sinusoids(past.encoding, past.encoding)
+
+    def forward_step(self, buffers: BufferView, past: BufferView) -> None:
+        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        self.handler.take_rows_mv(past.encoding[:, 0], past.position, y)
+        self.handler.add_tt(x, y, y)
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):

@@ -150,6 +150,9 @@ class TimePoolingLayerImpl(Layer):
         self.needs_in_backward = ("inputs", *own.get(self.type, ()))
         return {"default": BufferStructure(*shape[1:])}, {}, internals
 
+    def remembered(self, steps: int) -> Structures:
+        return {}  # the internals have a context where earlier steps count
+
     def _inputs(self, buffers: BufferView) -> list[Array]:
         return [buffers.inputs.default, *([buffers.inputs.mask] if self.is_masked else [])]
 

@@ -179,7 +179,7 @@ class Network(NetworkPasses, Describable):
         def compute() -> None:
             for name in missing:
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
-            self._passes.forward(needed, False, None)
+            self.forward_layers(needed)
 
         given_data = {name: data[name] for name in given}
         parts = []

@@ -12,6 +12,7 @@ import numpy as np
 from brainstorm.handlers.traces import Trace
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.external_data import check_external_data
 from brainstorm.structure.lifetimes import plan_memory
@@ -116,6 +117,16 @@ class NetworkPasses(NetworkParameters):
         """
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)
+
+    def forward_layers(
+        self,
+        names: Sequence[str],
+        context: Sequence[Array | None] | None = None,
+        past: Mapping[str, BufferView] | None = None,
+    ) -> None:
+        """Run some layers forward, not for training; see `Passes.forward`."""
+        with self._buffer_manager.turn:
+            self._passes.forward(names, False, context, past)
 
     def backward_pass(self, accumulate: bool = False, modify: bool = True) -> None:
         """Compute all gradients (and the deltas on the way) of the sum of all losses.
@@ -241,10 +252,14 @@ class NetworkPasses(NetworkParameters):
         losses["total_loss"] = total
         return losses
 
-    def get_context(self) -> list[Array | None]:
-        """Return the state of all recurrent layers after the last step, for `forward_pass`."""
+    def get_context(self, out: Sequence[Array | None] | None = None) -> list[Array | None]:
+        """Return the state of all recurrent layers after the last step, for `forward_pass`.
+
+        Args:
+            out: A context of this network that is no longer needed: its memory is used again.
+        """
         with self._buffer_manager.turn:
-            return self._buffer_manager.get_context()
+            return self._buffer_manager.get_context(out)
 
     def carry_context(self, state: list[Array | None], continues: bool) -> None:
         """Make the batch that was provided a part of longer sequences, until the next one comes.

@@ -87,7 +87,11 @@ class Passes(Traceable):
             }
 
     def forward(
-        self, names: Collection[str], training_pass: bool, context: Sequence[Array] | None
+        self,
+        names: Collection[str],
+        training_pass: bool,
+        context: Sequence[Array | None] | None,
+        past: Mapping[str, BufferView] | None = None,
     ) -> None:
         """Run layers forward.
 
@@ -95,6 +99,7 @@ class Passes(Traceable):
             names: The layers, in topological order.
             training_pass: Whether they act as in training.
             context: The state before the first step; `None` is zero, or what is carried on.
+            past: What each layer has kept of earlier steps, if this is one more of them.
         """
         self._bind()
         self.manager.begin_pass(0)
@@ -108,8 +113,12 @@ class Passes(Traceable):
             for sink in self._filled[name]:
                 for source, part in self._copies[sink]:
                     handler.copy_to(source, part)
-            run = partial(_forward, layer, views[name], training_pass)
-            _run(handler, layer, "forward_pass", run)
+            if past is None:
+                run = partial(_forward, layer, views[name], training_pass)
+                _run(handler, layer, "forward_pass", run)
+            else:
+                run = partial(_step, layer, views[name], past[name])
+                _run(handler, layer, "forward_step", run)
         if len(names) == len(self.layers):
             self.manager.position = len(self.layers) - 1
 
@@ -155,6 +164,10 @@ class Passes(Traceable):
 
 def _forward(layer: Any, views: BufferView, training_pass: bool) -> None:
     layer.forward_pass(layer.lifted(views), training_pass)
+
+
+def _step(layer: Any, views: BufferView, past: BufferView) -> None:
+    layer.forward_step(layer.lifted(views), past)
 
 
 def _backward(layer: Any, step: BackwardStep, views: BufferView) -> None:

@@ -15,6 +15,7 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.input_layer import InputLayerImpl
 from brainstorm.layers.noop_layer import NoOpLayerImpl
+from brainstorm.network.steps import allocate_past
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import Connection, layer_registry
 from brainstorm.structure.buffer_structure import (
@@ -294,6 +295,38 @@ class LayerBench:
                 stream.set_state(state)
         buffers = self.layer.lifted(self.buffers)
         self._do(lambda: self.layer.forward_pass(buffers, training_pass))
+
+    def step_by_step(self, values: Values, first: int) -> Iterator[int]:
+        """Run the forward pass on so many steps, then on one more each time, not for training.
+
+        Yields:
+            How many steps there have been; the outputs are those of the last of them.
+        """
+        steps, batch = self.manager.time_size, self.manager.batch_size
+        context: list[Array | None] = []
+        for start, stop in [(0, first), *((t, t + 1) for t in range(first, steps))]:
+            self.manager.resize(stop - start, batch)
+            part = {
+                path: array[start:stop] if path in self._timed_inputs else array
+                for path, array in values.items()
+                if start == 0 or not path.startswith("context.")
+            }
+            buffers = self.layer.lifted(self.buffers)
+            if start == 0:
+                self.forward(part, training_pass=False)
+                past = allocate_past(self.layer, steps, self.handler.zeros((batch, 1)))
+                self.layer.remember(buffers, past)
+            else:
+                self.load(part)
+                self.handler.fill(past.position, float(start))
+                self.manager.apply_context(context)
+                self.layer.forward_step(buffers, past)
+            context = self.manager.get_context()
+            yield stop
+
+    @property
+    def _timed_inputs(self) -> list[str]:
+        return [path for path in self.paths("inputs") if self.is_time_sized(path)]
 
     def _do(self, run: Callable[[], None]) -> None:
         """Run a pass, trace it, or replay its trace."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import ValidationError, unknown
+from brainstorm.errors import LayerValidationError, ValidationError, unknown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.construction import ConstructionWrapper
@@ -312,6 +312,27 @@ def what_does_not_look_at_time_does_without(bench: LayerBench, seed: int) -> Non
                 _check(alone, path, array, whole[path][step])
     for path, total in totals.items():
         _check(bench, path, total, whole[path])
+
+
+@law
+def steps_one_by_one_are_those_of_the_sequence(bench: LayerBench, seed: int) -> None:
+    """Where the layer computes step by step: outputs of the last step equal those of a pass."""
+    layer, steps = bench.layer, bench.manager.time_size
+    try:
+        layer.remembered(steps)
+    except LayerValidationError:
+        return
+    _, values, _ = _draw(bench, seed)
+    whole = _inferred(bench, values, {})
+    try:
+        for stop in bench.step_by_step(values, (steps + 1) // 2):
+            for path, expected in whole.items():
+                if bench.is_time_sized(path):
+                    _check(bench, path, bench.get(path)[-1], expected[stop - 1])
+                elif stop == steps and layer.time_coupled:
+                    _check(bench, path, bench.get(path), expected)
+    finally:
+        bench.resize(steps, bench.manager.batch_size)
 
 
 def _inferred(bench: LayerBench, values: Values, out_deltas: Values) -> Values:

@@ -12,6 +12,7 @@ from brainstorm.tools.evaluation import (
     shuffle_data,
     split,
 )
+from brainstorm.tools.generation import generate
 from brainstorm.tools.inspection import get_network_info, print_network_info
 from brainstorm.tools.plotting import (
     plot_activations,
@@ -29,6 +30,7 @@ __all__ = [
     "evaluate",
     "extract",
     "extract_and_save",
+    "generate",
     "get_in_out_layers",
     "get_network_info",
     "network_as_dot",

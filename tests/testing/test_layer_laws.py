@@ -163,6 +163,13 @@ class MixesTimeStepsLayerImpl(GainLayerImpl):
             self.handler.add_tt(y[t], y[t - 1], y[t])
 
 
+class TakesStepsForPassesLayerImpl(GainLayerImpl):
+    def forward_step(self, buffers: Any, past: Any) -> None:
+        super().forward_step(buffers, past)
+        y = buffers.outputs.default
+        self.handler.add_tt(y, y, y)
+
+
 class AddsItsPlaceLayerImpl(GainLayerImpl):
     def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
         super().forward_pass(buffers, training_pass)
@@ -204,6 +211,11 @@ BROKEN = [
     (CountsCallsLayerImpl, "replay equals direct execution", r"outputs\.default"),
     (OtherInTrainingLayerImpl, "characteristics tell the truth", r"outputs\.default"),
     (MixesTimeStepsLayerImpl, "characteristics tell the truth", r"outputs\.default"),
+    (
+        TakesStepsForPassesLayerImpl,
+        "steps one by one are those of the sequence",
+        r"outputs\.default",
+    ),
     (AddsItsPlaceLayerImpl, "what does not look at time does without", r"outputs\.default"),
 ]
 

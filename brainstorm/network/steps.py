@@ -1,0 +1,105 @@
+"""Predicting step by step: each pass computes one time step more, from what is kept of the others.
+
+The state of recurrent layers is carried on as between the parts of sequences. Layers that look at
+all steps before, such as causal attention, keep what they need of them: see `Layer.remembered`.
+There is room for all steps from the beginning on, and where the present one stands is a number in
+memory, so that every step is the same operations on the same memory: it is traced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from brainstorm.layers.base_layer import Layer
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.prediction import Prediction
+from brainstorm.structure.tracing import Traces
+from brainstorm.utils import Array
+
+if TYPE_CHECKING:
+    from brainstorm.network.network import Network
+
+__all__ = ["StepByStep", "allocate_past"]
+
+
+def allocate_past(layer: Layer, steps: int, position: Array) -> BufferView:
+    """Return memory for what a layer keeps of so many steps; see `Layer.remember`.
+
+    Args:
+        layer: The layer.
+        steps: How many steps there will be at most.
+        position: What several layers share, (B, 1).
+
+    Raises:
+        LayerValidationError: The layer does not compute step by step, or not so many.
+    """
+    remembered, batch = layer.remembered(steps), position.shape[0]
+    arrays = [layer.handler.zeros(s.get_shape(steps, batch)) for s in remembered.values()]
+    return BufferView(["position", *remembered], [position, *arrays])
+
+
+class StepByStep:
+    """A prediction of a network, computed step by step.
+
+    Nobody else may compute with the network meanwhile; see `Network.alone`.
+
+    Args:
+        net: The network.
+        prediction: Which output, from which inputs.
+        steps: How many steps there will be at most.
+
+    Raises:
+        LayerValidationError: A layer that it depends on does not compute step by step, or not so
+            many.
+    """
+
+    def __init__(self, net: Network, prediction: Prediction, steps: int) -> None:
+        self.net, self.prediction, self.steps = net, prediction, steps
+        self._layers = [net.layers[name] for name in prediction.needed if name != INPUT]
+        for layer in self._layers:
+            layer.remembered(steps)
+        self._past: dict[str, BufferView] = {}
+        self._position: Array = None
+        self._context: list[Array | None] = []
+        self._traces = Traces()
+
+    def begin(self, data: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the output for the first steps (T, B, ...) after the last of them: (B, ...)."""
+        net, wanted = self.net, self.prediction
+        net.provide_external_data(data, all_inputs=False)
+        self._clear_missing()
+        net.forward_layers(wanted.needed)
+        self._position = net.handler.zeros((net.batch_size, 1))
+        net.handler.fill(self._position, float(net.time_size))
+        for layer in self._layers:
+            past = allocate_past(layer, self.steps, self._position)
+            layer.remember(layer.lifted(net.buffer[layer.name]), past)
+            self._past[layer.name] = past
+        self._context = net.get_context()
+        return self._output()
+
+    def go_on(self, data: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the output for one step more, (1, B, ...): (B, ...)."""
+        self.net.provide_external_data(data, all_inputs=False)
+        self.net.do_traced(self._traces, self._step)
+        return self._output()
+
+    def _step(self) -> None:
+        net, handler = self.net, self.net.handler
+        self._clear_missing()
+        net.forward_layers(self.prediction.needed, self._context, self._past)
+        net.get_context(out=self._context)
+        handler.add_st(1.0, self._position, self._position)
+
+    def _clear_missing(self) -> None:
+        for name in self.prediction.missing:
+            self.net.handler.fill(self.net.buffer.Input.outputs[name], 0.0)
+
+    def _output(self) -> np.ndarray:
+        net, wanted = self.net, self.prediction
+        values: np.ndarray = net.handler.get_numpy_copy(net.buffer[wanted.path])
+        return values[net.time_size - 1] if wanted.structure.scales_with_time else values

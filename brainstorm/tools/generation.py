@@ -1,0 +1,164 @@
+"""Writing: a network draws the next class, and reads it as the next step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import MissingDataError, ValidationError, shown
+from brainstorm.network.network import Network
+from brainstorm.network.steps import StepByStep
+from brainstorm.randomness import RandomState
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import BufferStructure, format_shape
+from brainstorm.structure.prediction import Prediction
+from brainstorm.utils import as_array
+
+__all__ = ["generate"]
+
+
+def generate(
+    net: Network,
+    start: Any,
+    steps: int,
+    temperature: float = 1.0,
+    seed: int | None = None,
+) -> np.ndarray:
+    """Let a network continue sequences of classes, such as characters, step by step.
+
+    The prediction (`Network.output_name`, or the only output called ``predictions``) has to be the
+    probabilities of the class that comes next; from them it is drawn, and read as the next step.
+    Each step computes this step alone: recurrent layers carry on their state, causal attention its
+    keys and values, and both look back to the first step of `start`. The present batch is replaced.
+
+        written = generate(net, codes_of("Once upon "), 200, temperature=0.7)
+
+    Args:
+        net: The network. Its input takes class numbers, or vectors with a 1 in the place of the
+            class if it has as many features as there are classes.
+        start: Class numbers (T,), (T, B) or (T, B, 1), as (T,) for one sequence; or a dict from
+            input names to arrays with such numbers for ``default``. Other inputs ('T', 'B', ...),
+            such as masks, are given for all steps that are read: T + steps - 1.
+        steps: How many steps to write.
+        temperature: Probabilities are taken to the power of 1 / temperature: below 1 what is
+            probable becomes more so; 0 takes the most probable class.
+        seed: Of what is drawn; `None` draws one from `global_rnd`.
+
+    Returns:
+        The class numbers that were written, shaped like those of `start`, but T = steps.
+
+    Raises:
+        LayerValidationError: A layer does not compute step by step: one that looks at later steps
+            (reversal, attention without ``causal=True``), or a class is none of an embedding's.
+        NetworkValidationError: The data does not fit the network.
+        ValidationError: An argument is not in order, or the prediction is no probabilities.
+        MissingDataError: A mask that the prediction depends on is missing.
+    """
+    _check_numbers(steps, temperature)
+    data = _Data(net, start, steps)
+    written = np.empty((steps, *data.classes.shape[1:]), int)
+    rnd = RandomState(seed)
+    with net.alone():
+        writer = StepByStep(net, data.prediction, data.steps)
+        probabilities = writer.begin(data.first())
+        for t in range(steps):
+            written[t, :, 0] = _draw(probabilities, temperature, rnd)
+            if t < steps - 1:
+                probabilities = writer.go_on(data.step(t, written[t : t + 1]))
+    return written.reshape((steps, *data.given_shape[1:]))
+
+
+def _check_numbers(steps: Any, temperature: Any) -> None:
+    if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 0:
+        raise ValidationError(f"generate, steps: expected an int >= 0, got {shown(steps)}.")
+    if not isinstance(temperature, Real) or not 0 <= float(temperature) < math.inf:
+        raise ValidationError(
+            f"generate, temperature: expected a number >= 0, got {shown(temperature)}."
+        )
+
+
+class _Data:
+    """What the network reads: the classes that were given, then those that were written."""
+
+    def __init__(self, net: Network, start: Any, steps: int) -> None:
+        shapes = net.layers[INPUT].out_shapes
+        self.name = next(iter(shapes)) if len(shapes) == 1 else "default"
+        data = start if isinstance(start, Mapping) else {self.name: start}
+        if self.name not in data or self.name not in shapes:
+            raise MissingDataError(
+                f"generate, start: expected classes for input {self.name!r} of {list(shapes)}, got "
+                f"data for {list(data)}."
+            )
+        given = as_array(data[self.name], "start")
+        self.given_shape = given.shape
+        self.classes = given.reshape((*given.shape, *(1,) * (3 - given.ndim)))
+        if self.classes.ndim != 3 or self.classes.shape[2] != 1 or not self.classes.size:
+            raise ValidationError(
+                f"generate, start: expected class numbers (T,), (T, B) or (T, B, 1), at least one, "
+                f"got {format_shape(given.shape)}."
+            )
+        #: How many steps are read.
+        self.steps = len(self.classes) + max(steps - 1, 0)
+        self.prediction = Prediction.of(net.layers, net.output_name, tuple(data))
+        self._others = {n: as_array(data[n], n) for n in self.prediction.given if n != self.name}
+        self._timed = {name for name in self._others if shapes[name].scales_with_time}
+        for name in self._timed:
+            if self._others[name].shape[:1] != (self.steps,):
+                raise ValidationError(
+                    f"generate, start, {name!r}: expected data for all {self.steps} steps that are "
+                    f"read (those of {self.name!r}, and all written but the last), got the shape "
+                    f"{format_shape(self._others[name].shape)}."
+                )
+        self._find_form(shapes[self.name])
+
+    def _find_form(self, structure: BufferStructure) -> None:
+        """Find out how many classes there are, and whether they are read as vectors."""
+        features, outputs = structure.feature_shape, self.prediction.structure
+        self.is_vector, self.count = features != (1,), outputs.feature_size
+        has_room = features in ((1,), (self.count,))
+        if has_room and structure.scales_with_time and outputs.scales_with_batch_size:
+            return
+        raise ValidationError(
+            f"generate: expected an input {self.name!r} ('T', 'B', 1), or with as many features as "
+            f"there are classes, got {format_shape(structure.shape)} and for the prediction "
+            f"{self.prediction.path!r} {format_shape(outputs.shape)}."
+        )
+
+    def first(self) -> dict[str, np.ndarray]:
+        """Return what was given, as data."""
+        return self._batch(self.classes, 0)
+
+    def step(self, number: int, classes: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what was written at a step, (1, B, 1), as data."""
+        return self._batch(classes, len(self.classes) + number)
+
+    def _batch(self, classes: np.ndarray, start: int) -> dict[str, np.ndarray]:
+        rows = slice(start, start + len(classes))
+        values = classes
+        if self.is_vector:
+            values = (classes == np.arange(self.count)).astype(np.float32)
+        others = {n: a[rows] if n in self._timed else a for n, a in self._others.items()}
+        return {self.name: values, **others}
+
+
+def _draw(probabilities: np.ndarray, temperature: float, rnd: RandomState) -> np.ndarray:
+    """Return a class for each row of probabilities (B, n)."""
+    p = probabilities.reshape(len(probabilities), -1).astype(float)
+    if not (p.min() >= 0 and np.allclose(p.sum(axis=1), 1, atol=1e-3)):
+        raise ValidationError(
+            f"generate: expected probabilities that add up to 1 as the prediction, got "
+            f"{p[0, :5]}, the sum of all being {p[0].sum():.4g}. Set net.output_name to the output "
+            f"'predictions' of a SoftmaxCE."
+        )
+    if temperature == 0:
+        return p.argmax(axis=1)
+    with np.errstate(divide="ignore"):
+        powers = np.log(p) / temperature
+    weights = np.exp(powers - powers.max(axis=1, keepdims=True))
+    ends = np.cumsum(weights, axis=1)
+    chosen: np.ndarray = (ends <= rnd.random_sample((len(p), 1)) * ends[:, -1:]).sum(axis=1)
+    return chosen

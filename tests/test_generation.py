@@ -1,0 +1,376 @@
+"""Writing step by step gives what passes over whole sequences give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.errors import (
+    LayerValidationError,
+    MissingDataError,
+    NetworkValidationError,
+    ValidationError,
+)
+from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import (
+    Add,
+    BidirectionalWrapper,
+    Clockwork,
+    ClockworkLstm,
+    Dropout,
+    Embedding,
+    FullyConnected,
+    Gru,
+    Input,
+    Layer,
+    LayerNorm,
+    LearnedPositionalEncoding,
+    Loss,
+    Lstm,
+    MultiHeadSelfAttention,
+    PositionalEncoding,
+    Recurrent,
+    Reverse,
+    SoftmaxCE,
+    TimePooling,
+)
+from brainstorm.network.steps import StepByStep
+from brainstorm.structure import BufferStructure, ConstructionWrapper
+from brainstorm.structure.prediction import Prediction
+from brainstorm.tools import generate, generation
+
+CLASSES = 6
+START = [3, 1, 5, 5]
+
+
+def block(attention: ConstructionWrapper) -> ConstructionWrapper:
+    """Wire positions >> total, and attention beside."""
+    first, total = PositionalEncoding(), Add()
+    first >> "inputs_1" - total
+    first >> attention >> LayerNorm() >> "inputs_2" - total
+    return ConstructionWrapper(total.layer, entries={"default": [first]})
+
+
+def make_network(
+    *middle: ConstructionWrapper,
+    handler: Handler | None = None,
+    features: int = 1,
+    per_sequence: bool = False,
+    **options: Any,
+) -> bs.Network:
+    shape = ("B", 1) if per_sequence else ("T", "B", 1)
+    inp = Input({"default": ("T", "B", features), "targets": shape})
+    out = SoftmaxCE(name="Out")
+    first = Embedding(CLASSES, 4) if features == 1 else FullyConnected(4, "linear")
+    last = inp
+    for layer in (first, *middle, FullyConnected(CLASSES, "linear")):
+        last >>= layer
+    last >> out - "loss" >> Loss()
+    inp - "targets" >> "targets" - out
+    net = bs.Network.from_layer(inp, seed=1, handler=handler, **options)
+    net.output_name = "Out.outputs.predictions"
+    clocks = {n: {"timing": [1, 2, 3, 4]} for n in net.layers if n.startswith("Clock")}
+    net.initialize({"default": Gaussian(1.0), **clocks}, seed=2)
+    return net
+
+
+def probabilities_of_steps(net: bs.Network, codes: np.ndarray, first: int) -> np.ndarray:
+    """Return what follows after so many steps (T, B, 1) and after each of the others."""
+    with net.alone():
+        prediction = Prediction.of(net.layers, net.output_name, ("default",))
+        steps = StepByStep(net, prediction, len(codes))
+        rows = [steps.begin({"default": codes[:first]})]
+        rows += [steps.go_on({"default": codes[t : t + 1]}) for t in range(first, len(codes))]
+    return np.array(rows)
+
+
+MIDDLES: dict[str, Callable[[], list[ConstructionWrapper]]] = {
+    "nothing": lambda: [FullyConnected(4, "tanh")],
+    "recurrent": lambda: [Recurrent(4)],
+    "gru twice": lambda: [Gru(3), Dropout(0.5), Gru(4)],
+    "clockwork": lambda: [Clockwork(4)],
+    "clockwork lstm": lambda: [ClockworkLstm(4)],
+    "attention": lambda: [block(MultiHeadSelfAttention(2, causal=True))],
+    "learned positions": lambda: [
+        LearnedPositionalEncoding(20),
+        MultiHeadSelfAttention(2, 6, causal=True),
+    ],
+    "both": lambda: [block(MultiHeadSelfAttention(1, causal=True)), Lstm(3)],
+}
+HANDLERS = {
+    "native": lambda: NativeHandler(np.float32),
+    "numpy": lambda: NumpyHandler(float),
+    "debug": lambda: DebugHandler(NumpyHandler(float)),
+}
+CODES = np.random.RandomState(0).randint(0, CLASSES, (12, 3, 1))
+
+
+@pytest.mark.parametrize("name", MIDDLES)
+@pytest.mark.parametrize("kind", HANDLERS)
+@pytest.mark.parametrize("memory", ["inspectable", "compact"])
+def test_steps_are_those_of_whole_passes(name: str, kind: str, memory: str) -> None:
+    net = make_network(*MIDDLES[name](), handler=HANDLERS[kind](), memory=memory)
+    whole = net.predict(CODES.astype(float))
+    for first in (1, 5, 12):
+        found = probabilities_of_steps(net, CODES.astype(float), first)
+        np.testing.assert_allclose(found, whole[first - 1 :], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("replay", ["0", "1"])
+def test_what_is_written_is_read(replay: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each class that was written is the most probable one after all before it."""
+    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+    net = make_network(*MIDDLES["both"]())
+    written = generate(net, START, 20, temperature=0)
+    assert written.shape == (20,)
+    assert len(set(written.tolist())) > 1
+    codes = np.concatenate([START, written])[:-1].reshape(-1, 1, 1)
+    np.testing.assert_array_equal(net.predict(codes)[3:, 0].argmax(axis=1), written)
+
+
+def test_several_sequences_are_written_as_each_alone() -> None:
+    net = make_network(*MIDDLES["both"]())
+    start = np.array([START, [0, 1, 2, 3]]).T
+    together = generate(net, start, 9, temperature=0)
+    assert together.shape == (9, 2)
+    for b in range(2):
+        np.testing.assert_array_equal(together[:, b], generate(net, start[:, b], 9, 0))
+    of_three = generate(net, start[..., None], 9, 0)
+    np.testing.assert_array_equal(of_three, together[..., None])
+
+
+def test_classes_may_be_read_as_vectors_and_predicted_once_per_sequence() -> None:
+    for kind in ("last", "avg", "max", "sum"):
+        net = make_network(Lstm(4), TimePooling(kind), features=CLASSES, per_sequence=True)
+        written = generate(net, START, 8, temperature=0)
+        codes = [*START, *written]
+        for end in range(4, 12):
+            vectors = np.eye(CLASSES)[codes[:end]][:, None]
+            assert net.predict(vectors)[0].argmax() == codes[end]
+
+
+def test_classes_are_drawn_with_their_probabilities() -> None:
+    net = make_network(FullyConnected(4, "tanh"), handler=NumpyHandler(float))
+    start = np.zeros((1, 20_000))
+    p = net.predict(start[:, :1, None])[0, 0]
+    for temperature in (0.5, 1.0, 2.0):
+        drawn = np.bincount(generate(net, start, 1, temperature, seed=3)[0], minlength=CLASSES)
+        expected = p ** (1 / temperature)
+        np.testing.assert_allclose(drawn / 20_000, expected / expected.sum(), atol=0.02)
+
+
+def test_impossible_classes_are_not_drawn() -> None:
+    class Ones:
+        def random_sample(self, shape: tuple[int, ...]) -> np.ndarray:
+            return np.full(shape, np.nextafter(1, 0))
+
+    p = np.array([[0.0, 0.3, 0.7, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    for rnd in (Ones(), bs.randomness.RandomState(0)):
+        for temperature in (1e-9, 1.0, 1e9):
+            first, second = generation._draw(p, temperature, rnd)  # type: ignore[arg-type]
+            assert first in (1, 2)
+            assert second == 0
+
+
+def test_a_seed_repeats_what_is_written() -> None:
+    net = make_network(Lstm(4))
+    first, again, other = (generate(net, START, 30, seed=seed).tolist() for seed in (1, 1, 2))
+    assert first == again != other
+    bs.global_rnd.set_seed(5)
+    unseeded = generate(net, START, 30).tolist()
+    bs.global_rnd.set_seed(5)
+    assert generate(net, START, 30).tolist() == unseeded
+
+
+def masked_network() -> bs.Network:
+    inp = Input({"default": ("T", "B", 1), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
+    attention, lstm, out = MultiHeadSelfAttention(2, causal=True), Lstm(4), SoftmaxCE(name="Out")
+    inp >> Embedding(CLASSES, 4) >> attention >> lstm >> FullyConnected(CLASSES, "linear") >> out
+    inp - "targets" >> "targets" - out - "loss" >> Loss()
+    for layer in (attention, lstm):
+        inp - "mask" >> "mask" - layer
+    net = bs.Network.from_layer(inp, handler=NumpyHandler(float))
+    net.initialize(Gaussian(2.0), seed=4)
+    return net
+
+
+def test_other_inputs_are_given_for_all_steps_that_are_read() -> None:
+    net = masked_network()
+    mask = np.ones((10, 1, 1))
+    mask[[1, 5]] = 0
+    written = generate(net, {"default": START, "mask": mask}, 7, temperature=0)
+    codes = np.concatenate([START, written])[:-1].reshape(-1, 1, 1)
+    whole = net.predict({"default": codes, "mask": mask})
+    np.testing.assert_array_equal(whole[3:, 0].argmax(axis=1), written)
+    other = net.predict({"default": codes, "mask": np.ones((10, 1, 1))})
+    assert not np.allclose(other[4:], whole[4:], rtol=0.01)
+
+
+def test_writing_leaves_no_traces_in_the_network() -> None:
+    """Neither in parameters, nor in predictions and trainings that follow."""
+    net = make_network(*MIDDLES["both"]())
+    before, parameters = net.predict(CODES), net.get("parameters")
+    generate(net, START, 5)
+    np.testing.assert_array_equal(net.predict(CODES), before)
+    np.testing.assert_array_equal(net.get("parameters"), parameters)
+    net.set_handler(NumpyHandler(float))
+    np.testing.assert_allclose(net.predict(CODES), before, 1e-4, 1e-6)
+    generate(net, START, 5)
+
+
+def test_nothing_is_written() -> None:
+    net = make_network(Lstm(4))
+    assert generate(net, START, 0).shape == (0,)
+    assert generate(net, np.array([START]).T, 0).shape == (0, 1)
+
+
+def test_a_layer_of_ones_own_is_written_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what it needs of the steps before, as built-in ones do."""
+    net = make_network(ConstructionWrapper.create(RunningSumLayerImpl))
+    whole = net.predict(CODES.astype(float))
+    found = probabilities_of_steps(net, CODES.astype(float), 4)
+    np.testing.assert_allclose(found, whole[3:], 1e-4, 1e-5)
+
+
+class RunningSumLayerImpl(Layer):
+    is_traceable = True
+    time_coupled = True
+
+    def setup(self, kwargs: Any, in_shapes: Any) -> Any:
+        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
+
+    def remembered(self, steps: int) -> Any:
+        return {"sum": self.out_shapes["default"].without_time()}
+
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        x, y = buffers.inputs.default, buffers.outputs.default
+        self.handler.copy_to(x, y)
+        self.handler.loop(range(1, x.shape[0]), lambda t: self.handler.add_tt(y[t], y[t - 1], y[t]))
+
+    def remember(self, buffers: Any, past: Any) -> None:
+        y = buffers.outputs.default
+        self.handler.copy_to(y[y.shape[0] - 1], past.sum)
+
+    def forward_step(self, buffers: Any, past: Any) -> None:
+        self.handler.add_tt(buffers.inputs.default[0], past.sum, past.sum)
+        self.handler.copy_to(past.sum, buffers.outputs.default[0])
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+STEP_BY_STEP = "expected a layer that computes step by step"
+EARLIER = "Recurrent layers in one direction and causal attention look at earlier steps alone"
+
+
+@pytest.mark.parametrize(
+    ("middle", "match"),
+    [
+        (
+            lambda: BidirectionalWrapper(Lstm, 4, name="Both"),
+            rf"layer 'Both_reversed' \(Reverse\): {STEP_BY_STEP}\. Its outputs depend on more than "
+            rf"the steps before\. {EARLIER}\.$",
+        ),
+        (lambda: Reverse(), rf"layer 'Reverse' \(Reverse\): {STEP_BY_STEP}\."),
+        (
+            lambda: MultiHeadSelfAttention(2),
+            rf"layer 'MultiHeadSelfAttention' \(MultiHeadSelfAttention\): {STEP_BY_STEP}\. Without "
+            rf"causal=True every step looks at all others\. {EARLIER}\.$",
+        ),
+        (
+            lambda: LearnedPositionalEncoding(9),
+            r"expected at most max_length=9 time steps, got T=10\. Make max_length larger",
+        ),
+    ],
+)
+def test_what_looks_ahead_is_refused_before_anything_is_computed(
+    middle: Callable[[], ConstructionWrapper], match: str
+) -> None:
+    net = make_network(middle())
+    net.provide_external_data({"default": CODES, "targets": CODES})
+    with pytest.raises(LayerValidationError, match=match):
+        generate(net, START, 7)
+    assert net.time_size == 12
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "error", "match"),
+    [
+        (START, {"steps": -1}, ValidationError, r"generate, steps: expected an int >= 0, got -1"),
+        (START, {"steps": 2.0}, ValidationError, r"steps: expected an int >= 0, got 2\.0"),
+        (START, {"steps": True}, ValidationError, r"steps: expected an int >= 0, got True"),
+        (
+            START,
+            {"temperature": -0.5},
+            ValidationError,
+            r"temperature: expected a number >= 0, got",
+        ),
+        (START, {"temperature": np.nan}, ValidationError, r"temperature: expected a number >= 0"),
+        (START, {"temperature": "warm"}, ValidationError, r"temperature: .*, got 'warm'"),
+        (START, {"seed": -1}, ValidationError, r"seed"),
+        ([], {}, ValidationError, r"at least one, got \(0,\)"),
+        (
+            np.zeros((1, 1, 1, 1)),
+            {},
+            ValidationError,
+            r"start: expected class numbers \(T,\), \(T, B\) or \(T, B, 1\)",
+        ),
+        (np.zeros((2, 1, 3)), {}, ValidationError, r"at least one, got \(2, 1, 3\)"),
+        ("abc", {}, NetworkValidationError, r"data .default.: expected numbers, got dtype <U3"),
+        ([0, 6], {}, LayerValidationError, r"whole numbers in \[0, 6\), got 6 at index"),
+        (
+            {"mask": START},
+            {},
+            MissingDataError,
+            r"start: expected classes for input 'default' of \['default', 'targets'\], got data "
+            r"for \['mask'\]",
+        ),
+        (
+            {"default": START, "targets": np.zeros((4, 1, 1))},
+            {},
+            ValidationError,
+            r"'targets': expected data for all 6 steps that are read \(those of 'default', and all "
+            r"written but the last\), got the shape \(4, 1, 1\)",
+        ),
+        (
+            {"default": START, "targets": np.zeros((6, 2, 1))},
+            {},
+            NetworkValidationError,
+            r"data 'targets': expected B=1 as in data 'default', got B=2",
+        ),
+    ],
+)
+def test_arguments_that_are_not_in_order(
+    start: Any, options: Any, error: type[Exception], match: str
+) -> None:
+    net = make_network(Lstm(4))
+    with pytest.raises(error, match=match):
+        generate(net, start, **{"steps": 3, **options})
+
+
+def test_a_mask_is_not_forgotten() -> None:
+    with pytest.raises(MissingDataError, match="data for 'mask' is missing: it is the mask of"):
+        generate(masked_network(), START, 3)
+
+
+def test_predictions_are_probabilities_of_the_classes_that_are_read() -> None:
+    net = make_network(Lstm(4))
+    net.output_name = "Lstm.outputs.default"
+    match = (
+        r"^generate: expected probabilities that add up to 1 as the prediction, got \[.*\], the "
+        r"sum of all being .*\. Set net\.output_name to the output 'predictions' of a SoftmaxCE\.$"
+    )
+    with pytest.raises(ValidationError, match=match):
+        generate(net, START, 3)
+    net = make_network(Lstm(4), features=5)
+    match = (
+        r"^generate: expected an input 'default' \('T', 'B', 1\), or with as many features as "
+        r"there are classes, got \(T, B, 5\) and for the prediction 'Out\.outputs\.predictions' "
+        r"\(T, B, 6\)\.$"
+    )
+    with pytest.raises(ValidationError, match=match):
+        generate(net, START, 3)
