@@ -24,8 +24,8 @@ LAYERS = {case.create().layer.layer_type: case for case in reversed(CASES)}
 #: Those without a formula: they only move numbers, or are products and sums over windows.
 WITHOUT = {
     *("CTC", "ChannelPooling", "Crop", "DeltasScaling", "Embedding", "GlobalPooling2D"),
-    *("LearnedPositionalEncoding", "Loss", "Merge", "MultiHeadSelfAttention", "NoOp", "Pooling1D"),
-    *("Pooling2D", "Pooling3D", "Reshape", "Reverse", "Slice", "Split"),
+    *("LearnedPositionalEncoding", "Loss", "Merge", "MultiHeadAttention", "MultiHeadSelfAttention"),
+    *("NoOp", "Pooling1D", "Pooling2D", "Pooling3D", "Reshape", "Reverse", "Slice", "Split"),
 }
 STEPPERS = [name for name in training.__all__ if name.endswith("Stepper")]
 STEPPERS = sorted(set(STEPPERS) - {"ForwardStepper", "TrainingStepper"})

@@ -100,6 +100,7 @@ MIDDLES: dict[str, Callable[[], list[ConstructionWrapper]]] = {
         LearnedPositionalEncoding(20),
         MultiHeadSelfAttention(2, 6, causal=True),
     ],
+    "rotary": lambda: [MultiHeadSelfAttention(1, causal=True, rotary=True)],
     "both": lambda: [block(MultiHeadSelfAttention(1, causal=True)), Lstm(3)],
 }
 HANDLERS = {

@@ -191,14 +191,19 @@ def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
 
 
 def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    weights = tensors.get("in_proj_weight")
-    biases = tensors.get("in_proj_bias", np.zeros(len(weights)))
-    for start, stacked in (("W", weights), ("b", biases)):
-        for kind, part in zip("qkv", np.split(stacked, 3), strict=True):
+    size, features = layer.parameter_shapes["Wk"].shape
+    if layer.memory == "default" or features == size:
+        weights = np.split(tensors.get("in_proj_weight"), 3)
+    else:
+        weights = [tensors.get(f"{kind}_proj_weight") for kind in "qkv"]
+    size = len(weights[0])
+    biases = np.split(tensors.get("in_proj_bias", np.zeros(3 * size)), 3)
+    for start, parts in (("W", weights), ("b", biases)):
+        for kind, part in zip("qkv", parts, strict=True):
             yield f"parameters.{start}{kind}", part
     output = _Tensors(tensors._state_dict, f"{tensors._start}out_proj.*{tensors._end}")
     yield "parameters.Wo", output.get("weight")
-    yield "parameters.bo", output.get("bias", np.zeros(len(weights) // 3))
+    yield "parameters.bo", output.get("bias", np.zeros(size))
     tensors.used |= output.used
 
 
@@ -210,5 +215,5 @@ _CONVERTERS: dict[str, Converter] = {
     "BatchNorm": _batch_norm,
     **dict.fromkeys(("GroupNorm", "LayerNorm", "RMSNorm"), _normalization),
     **dict.fromkeys(_GATES, _recurrent),
-    "MultiHeadSelfAttention": _attention,
+    **dict.fromkeys(("MultiHeadAttention", "MultiHeadSelfAttention"), _attention),
 }

@@ -47,6 +47,7 @@ from brainstorm.layers.loss_layer import Loss
 from brainstorm.layers.lstm_layer import Lstm
 from brainstorm.layers.mask_layer import Mask
 from brainstorm.layers.merge_layer import Merge
+from brainstorm.layers.multi_head_attention_layer import MultiHeadAttention
 from brainstorm.layers.multi_head_self_attention_layer import MultiHeadSelfAttention
 from brainstorm.layers.multiply_layer import Multiply
 from brainstorm.layers.noop_layer import NoOp
@@ -116,6 +117,7 @@ __all__ = [
     "Lstm",
     "Mask",
     "Merge",
+    "MultiHeadAttention",
     "MultiHeadSelfAttention",
     "Multiply",
     "NoOp",

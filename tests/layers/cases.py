@@ -222,13 +222,37 @@ CASES = [
     Case("Embedding of several", lambda: bl.Embedding(4, 2), vector(3), {"default": classes(4)}),
     *(
         Case(
-            f"MultiHeadSelfAttention{' causal' * causal}{' masked' * masked}",
-            lambda causal=causal: bl.MultiHeadSelfAttention(2, 4, causal),
+            f"MultiHeadSelfAttention{' causal' * causal}{' masked' * masked}{' rotary' * rotary}",
+            lambda causal=causal, rotary=rotary: bl.MultiHeadSelfAttention(2, 4, causal, rotary),
             {**vector(3), **({"mask": ("T", "B", 1)} if masked else {})},
             {"mask": zeros_and_ones},
         )
-        for causal in (False, True)
-        for masked in (False, True)
+        for causal, masked, rotary in (
+            (False, False, False),
+            (False, True, False),
+            (True, False, False),
+            (True, True, False),
+            (False, False, True),
+            (True, True, True),
+        )
+    ),
+    *(
+        Case(
+            f"MultiHeadAttention{' causal' * causal}{' masked' * masked}{' rotary' * rotary}",
+            lambda causal=causal, rotary=rotary: bl.MultiHeadAttention(2, 4, causal, rotary),
+            {
+                **vector(3),
+                "memory": ("T", "B", 2),
+                **({"mask": ("T", "B", 1)} if masked else {}),
+            },
+            {"mask": zeros_and_ones},
+        )
+        for causal, masked, rotary in (
+            (False, False, False),
+            (False, True, True),
+            (True, True, False),
+            (True, False, True),
+        )
     ),
     Case("MultiHeadSelfAttention of images", lambda: bl.MultiHeadSelfAttention(1), image(1, 2, 2)),
     Case("PositionalEncoding", bl.PositionalEncoding, vector(5)),

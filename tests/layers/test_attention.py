@@ -14,9 +14,10 @@ from brainstorm.layers import (
     Input,
     LearnedPositionalEncoding,
     LookupTable,
+    MultiHeadAttention,
     MultiHeadSelfAttention,
     PositionalEncoding,
-    multi_head_self_attention_layer,
+    _attention,
 )
 from brainstorm.network import Network
 from brainstorm.testing import build_layer
@@ -50,7 +51,7 @@ def test_attention_in_blocks_is_the_same(steps: int, monkeypatch: pytest.MonkeyP
     inputs["mask"][2:, 1] = 0
     found = []
     for block in (100, 3):
-        monkeypatch.setattr(multi_head_self_attention_layer, "BLOCK", block)
+        monkeypatch.setattr(_attention, "BLOCK", block)
         bench = run(MultiHeadSelfAttention(2, 6, True), inputs)
         run_backward(bench)
         paths = [*bench.delta_paths, *bench.gradient_paths, "outputs.default"]
@@ -58,6 +59,37 @@ def test_attention_in_blocks_is_the_same(steps: int, monkeypatch: pytest.MonkeyP
         found.append({path: bench.get(path) for path in (*paths, *names)})
     for path, values in found[0].items():
         np.testing.assert_allclose(found[1][path], values, 1e-9, 1e-12, err_msg=path)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(masked: bool) -> None:
+    x = RND.normal(size=(5, 2, 4))
+    inputs = {
+        "default": x,
+        **({"mask": np.array([1.0, 1, 0, 1, 0] * 2).reshape(5, 2, 1)} if masked else {}),
+    }
+    own = run(MultiHeadSelfAttention(2, 8, True, True), inputs)
+    other = run(
+        MultiHeadAttention(2, 8, True, True),
+        {**inputs, "memory": x},
+        **{name: own.get(f"parameters.{name}") for name in own.layer.parameter_shapes},
+    )
+    for bench in (own, other):
+        run_backward(bench)
+    for path in ("outputs.default", *own.gradient_paths):
+        np.testing.assert_allclose(own.get(path), other.get(path))
+    total = other.get("input_deltas.default") + other.get("input_deltas.memory")
+    np.testing.assert_allclose(own.get("input_deltas.default"), total)
+
+
+def test_rotary_positions_depend_on_distances_alone() -> None:
+    x = np.repeat(RND.normal(size=(1, 2, 8)), 9, axis=0)
+    bench = run(MultiHeadSelfAttention(2, causal=False, rotary=True), {"default": x})
+    scores = np.log(bench.get("internals.P"))[:, :, 0]  # of the same vectors everywhere
+    for t in range(1, 8):
+        moved = scores[t + 1, :, 1:] - scores[t, :, :-1]
+        np.testing.assert_allclose(moved, moved[:, :1] * np.ones((1, 8)), atol=1e-9)
+    assert not np.allclose(scores[0], scores[4])
 
 
 def test_attention_does_not_look_ahead() -> None:
@@ -108,6 +140,15 @@ def test_size_is_a_multiple_of_the_number_of_heads() -> None:
     match = r"option 'size': expected a multiple of num_heads=3, got 4\. Each head gets"
     with pytest.raises(LayerValidationError, match=match):
         build_layer(MultiHeadSelfAttention(3), {"default": ("T", "B", 4)})
+
+
+def test_pairs_of_features_are_turned() -> None:
+    match = (
+        r"option 'size': expected a multiple of 2 \* num_heads=4 with rotary=True, got 6\. The "
+        r"features of a head are turned in pairs\."
+    )
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(MultiHeadSelfAttention(2, rotary=True), {"default": ("T", "B", 6)})
 
 
 # -- positions ----------------------------------------------------------------------------------

@@ -114,6 +114,21 @@ def test_a_layer_with_the_weights_of_a_module_computes_the_same(kind: str) -> No
     np.testing.assert_allclose(net.predict(x), expected, 1e-7, 1e-9)
 
 
+@pytest.mark.parametrize("features", [6, 5])
+def test_attention_to_a_memory(features: int) -> None:
+    module = nn.MultiheadAttention(6, 2, kdim=features, vdim=features).double()
+    inp = bl.Input({"default": ("T", "B", 6), "memory": ("T", "B", features)})
+    attention = bl.MultiHeadAttention(2, name="A")
+    inp >> attention
+    inp - "memory" >> "memory" - attention
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float64))
+    assert load_state_dict(net, module.state_dict(), {"A": "*"}) == []
+    x, memory = RND.normal(size=(T, B, 6)), RND.normal(size=(T, B, features))
+    expected = module(torch.from_numpy(x), *2 * [torch.from_numpy(memory)], need_weights=False)[0]
+    found = net.predict({"default": x, "memory": memory})
+    np.testing.assert_allclose(found, expected.detach(), 1e-7, 1e-9)
+
+
 def test_embeddings() -> None:
     module = nn.Embedding(7, 3)
     inp = bl.Input({"default": ("T", "B", 2)})

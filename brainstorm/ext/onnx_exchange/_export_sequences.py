@@ -150,7 +150,7 @@ def _last_of(body: Body, counts: str, ones: list[int]) -> str:
     return body.op("Equal", numbers, last)
 
 
-@writes("MultiHeadSelfAttention")
+@writes("MultiHeadSelfAttention", "MultiHeadAttention")
 def _attention(e: Exporter, layer: Any) -> None:
     size = layer.get_shape("outputs.default").feature_size
     heads = layer.kwargs["num_heads"]
@@ -160,12 +160,17 @@ def _attention(e: Exporter, layer: Any) -> None:
             W = body.op("Transpose", given[f"W{kind}"], perm=[1, 0])
             return body.op("Add", body.op("MatMul", x, W), given[f"b{kind}"])
 
-        def by_head(kind: str, perm: list[int]) -> str:
+        def by_head(x: str, kind: str, perm: list[int]) -> str:
             split = body.reshape(projected(x, kind), [0, 0, heads, size // heads])
+            if layer.rotary and kind != "v":
+                split = _rotated(body, split, size // heads)
             return body.op("Transpose", split, perm=perm)
 
         x = body.reshape(given["default"], [0, 0, -1])
-        scores = body.op("MatMul", by_head("q", [1, 2, 0, 3]), by_head("k", [1, 2, 3, 0]))
+        memory = body.reshape(given[layer.memory], [0, 0, -1])
+        scores = body.op(
+            "MatMul", by_head(x, "q", [1, 2, 0, 3]), by_head(memory, "k", [1, 2, 3, 0])
+        )
         scores = body.op("Mul", scores, body.constant(float((size // heads) ** -0.5)))
         keep = _seen_keys(body, layer.causal, x, given.get("mask"))
         if keep is not None:
@@ -174,11 +179,29 @@ def _attention(e: Exporter, layer: Any) -> None:
         P = body.op("Softmax", scores, axis=-1)
         if keep is not None:  # where there is no key at all, everything is 0
             P = body.op("Mul", P, keep)
-        found = body.op("Transpose", body.op("MatMul", P, by_head("v", [1, 2, 0, 3])),
+        found = body.op("Transpose", body.op("MatMul", P, by_head(memory, "v", [1, 2, 0, 3])),
                         perm=[2, 0, 1, 3])  # fmt: skip
         return [projected(body.reshape(found, [0, 0, -1]), "o")]
 
     e.function(write)
+
+
+def _rotated(body: Body, x: str, size: int) -> str:
+    """Return vectors (T, B, heads, size), turned by the angles of their steps."""
+    across = np.kron(np.eye(size // 2), [[0.0, 1.0], [-1.0, 0.0]])
+    angles = _angles(body, x, np.repeat(10000.0 ** (-2.0 * np.arange(size // 2) / size), 2))
+    angles = body.reshape(angles, [0, 1, 1, size])
+    along = body.op("Mul", x, body.op("Cos", angles))
+    turned = body.op("MatMul", x, body.constant(across))
+    return body.op("Add", along, body.op("Mul", turned, body.op("Sin", angles)))
+
+
+def _angles(body: Body, x: str, rates: np.ndarray) -> str:
+    """Return the number of each time step of x times each rate."""
+    count = body.op("Squeeze", body.op("Shape", x, start=0, end=1))
+    zero, one = (body.op("Squeeze", body.constant([i])) for i in range(2))
+    steps = body.op("Cast", body.op("Range", zero, count, one), to=FLOAT)
+    return body.op("Mul", body.op("Unsqueeze", steps, body.constant([1])), body.constant(rates))
 
 
 def _seen_keys(body: Body, causal: bool, x: str, mask: str | None) -> str | None:
@@ -204,11 +227,7 @@ def _positional_encoding(e: Exporter, layer: Any) -> None:
     rates = 10000.0 ** (-2.0 * np.arange((features + 1) // 2) / features)
 
     def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        count = body.op("Squeeze", body.op("Shape", given["default"], start=0, end=1))
-        zero, one = (body.op("Squeeze", body.constant([i])) for i in range(2))
-        steps = body.op("Cast", body.op("Range", zero, count, one), to=FLOAT)
-        steps = body.op("Unsqueeze", steps, body.constant([1]))
-        angles = body.op("Mul", steps, body.constant(rates))
+        angles = _angles(body, given["default"], rates)
         waves = [body.op("Unsqueeze", body.op(kind, angles), body.constant([2]))
                  for kind in ("Sin", "Cos")]  # fmt: skip
         rows = body.reshape(body.op("Concat", *waves, axis=2), [0, -1])

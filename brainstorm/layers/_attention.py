@@ -1,0 +1,252 @@
+"""What attention layers share: queries look at the keys of a memory, and take its values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.constraints import integer, one_of
+from brainstorm.optree import formula
+from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_views import BufferView
+from brainstorm.utils import (
+    Array,
+    flatten_all_but_last,
+    flatten_features,
+    flatten_time,
+    flatten_time_and_features,
+)
+
+__all__ = ["AttentionLayer"]
+
+#: Queries of a causal layer that are treated together (measured).
+BLOCK = 256
+
+
+@formula
+def rotated(x: Any, y: Any, sine: Any, cosine: Any) -> Any:
+    """Points, turned by angles."""
+    return [x * cosine - y * sine, y * cosine + x * sine]
+
+
+@formula
+def rotated_back(x: Any, y: Any, sine: Any, cosine: Any) -> Any:
+    """Points, turned by angles the other way around: the derivative of `rotated`."""
+    return [x * cosine + y * sine, y * cosine - x * sine]
+
+
+class AttentionLayer(Layer):
+    """Base of attention layers; no delta for the mask. A subclass says what the memory is."""
+
+    optional_inputs = ("mask",)
+    expected_kwargs = {
+        "num_heads": integer(minimum=1).required(),
+        "size": integer(minimum=1).or_none(),
+        "causal": one_of(False, True),
+        "rotary": one_of(False, True),
+    }
+    computes_no_input_deltas_for = ("mask",)
+    time_coupled = True
+    needs_in_backward = ("inputs", "internals")
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients", "internals")
+
+    #: The input that keys and values are made of.
+    memory = "default"
+
+    def setup(
+        self, kwargs: dict[str, Any], in_shapes: Structures
+    ) -> tuple[Structures, Structures, Structures]:
+        heads, queries = kwargs["num_heads"], in_shapes["default"].feature_size
+        features = in_shapes[self.memory].feature_size
+        size = queries if kwargs.get("size") is None else kwargs["size"]
+        self.causal, self.rotary = kwargs.get("causal", False), kwargs.get("rotary", False)
+        self._check_size(size, heads)
+        self.scale = (size // heads) ** -0.5
+        parameters = {
+            "Wq": BufferStructure(size, queries),
+            **dict.fromkeys(("Wk", "Wv"), BufferStructure(size, features)),
+            "Wo": BufferStructure(size, size),
+            **dict.fromkeys(("bq", "bk", "bv", "bo"), BufferStructure(size)),
+        }
+        vectors = ("T", "B", heads, size // heads)
+        shapes = {**dict.fromkeys("QKVA", vectors), "P": ("T", "B", heads, "T")}
+        internals = {name: BufferStructure(*shape) for name, shape in shapes.items()}
+        for name, shape in shapes.items():
+            internals[f"d{name}"] = BufferStructure(*shape, is_backward_only=True)
+        if "mask" in in_shapes:
+            internals["keep"] = BufferStructure("T", "B", heads)
+        if self.rotary:
+            internals["angles"] = BufferStructure("T", "B", size // heads)
+        return {"default": BufferStructure("T", "B", size)}, parameters, internals
+
+    def _check_size(self, size: int, heads: int) -> None:
+        if size % heads:
+            raise self.fail(
+                f"expected a multiple of num_heads={heads}, got {size}. Each head gets "
+                f"size / num_heads features.",
+                option="size",
+            )
+        if self.rotary and size // heads % 2:
+            raise self.fail(
+                f"expected a multiple of 2 * num_heads={2 * heads} with rotary=True, got {size}. "
+                f"The features of a head are turned in pairs.",
+                option="size",
+            )
+
+    # -- both passes ----------------------------------------------------------------------------
+
+    def _sources(self, inputs: BufferView) -> dict[str, Array]:
+        """Return what queries, keys and values are made of, or their deltas."""
+        memory = inputs[self.memory]
+        return {"q": inputs.default, "k": memory, "v": memory}
+
+    def _project(self, buffers: BufferView, kind: str, source: Array, target: Array) -> None:
+        W, bias = buffers.parameters[f"W{kind}"], buffers.parameters[f"b{kind}"]
+        x, y = flatten_time_and_features(source), flatten_time_and_features(target)
+        self.handler.affine_mm(x, W, bias, y, "linear")
+
+    def _project_inputs(self, buffers: BufferView) -> None:
+        """Compute queries, keys and values; positions have their angles."""
+        internals = buffers.internals
+        for kind, source in self._sources(buffers.inputs).items():
+            self._project(buffers, kind, source, internals[kind.upper()])
+        self.handler.mult_st(self.scale, internals.Q, internals.Q)
+        self._rotate(rotated, internals, internals.Q, internals.K)
+
+    def _rotate(self, turn: Any, internals: BufferView, *arrays: Array) -> None:
+        if not self.rotary:
+            return
+        steps, batch, size = internals.angles.shape
+        sine, cosine = _pairs(internals.angles.reshape((steps, batch, 1, size)))
+        for array in arrays:
+            points = _pairs(array)
+            self.handler.compute(turn, [*points, sine, cosine], points)
+
+    def _find_angles(self, internals: BufferView) -> None:
+        if self.rotary:
+            self.handler.fill(internals.angles, 0.0)
+            self.handler.add_sinusoids(internals.angles, internals.angles)
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        _h, internals = self.handler, buffers.internals
+        self._find_angles(internals)
+        self._project_inputs(buffers)
+        Q, K, V, A, P = (_by_head(b) for b in internals[:5])
+        mask = self._keys(buffers)
+        for start, stop in self._blocks(Q.shape[0]):
+            weights = P[start:stop, :, :stop]
+            _h.batched_dot_mm(Q[start:stop], K[:stop], weights, transb=True)
+            keys = None if mask is None else mask[:stop]
+            _h.attention_softmax(weights, keys, self.causal, weights)
+            if stop < Q.shape[0]:
+                _h.fill(P[start:stop, :, stop:], 0.0)
+            _h.batched_dot_mm(weights, V[:stop], A[start:stop])
+        self._project(buffers, "o", internals.A, buffers.outputs.default)
+
+    def _blocks(self, steps: int) -> list[tuple[int, int]]:
+        """Return first and last of the queries that are treated together, of `steps` time steps.
+
+        In a causal layer no query of a block attends to keys behind it, which are left out.
+        """
+        size = BLOCK if self.causal else steps
+        return [(start, min(start + size, steps)) for start in range(0, steps, size)]
+
+    def _keys(self, buffers: BufferView) -> Array | None:
+        """Return the mask with one column per sequence and head."""
+        if "mask" not in self.in_shapes:
+            return None
+        keep = buffers.internals.keep
+        self.handler.broadcast_t(buffers.inputs.mask, 2, keep)
+        return flatten_features(keep, 1)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        _h, internals = self.handler, buffers.internals
+        Q, K, V, _, P, dQ, dK, dV, dA, dP = (_by_head(b) for b in internals[:10])
+        dy = flatten_time_and_features(buffers.output_deltas.default)
+        _h.dot_mm(dy, buffers.parameters.Wo, flatten_time_and_features(internals.dA))
+        self._gradients(buffers, "o", flatten_time_and_features(internals.A), dy)
+        for start, stop in self._blocks(Q.shape[0]):
+            weights, deltas = P[start:stop, :, :stop], dP[start:stop, :, :stop]
+            _h.batched_dot_mm(dA[start:stop], V[:stop], deltas, transb=True)
+            if stop < Q.shape[0]:
+                _h.fill(dP[start:stop, :, stop:], 0.0)
+            flat = flatten_all_but_last(deltas)
+            _h.softmax_deriv_m(flatten_all_but_last(weights), flat, flat)
+            _h.batched_dot_mm(deltas, K[:stop], dQ[start:stop])
+        for start, stop in self._blocks(Q.shape[0]):  # of keys, to which no earlier query attends
+            part = slice(start, stop)
+            _h.batched_dot_mm(P[start:, :, part], dA[start:], dV[part], transa=True)
+            _h.batched_dot_mm(dP[start:, :, part], Q[start:], dK[part], transa=True)
+        self._rotate(rotated_back, internals, internals.dQ, internals.dK)
+        _h.mult_st(self.scale, dQ, dQ)
+        self._backward_inputs(buffers)
+
+    def _backward_inputs(self, buffers: BufferView) -> None:
+        """Compute input deltas and gradients from the deltas of queries, keys and values."""
+        written = set()
+        for kind, source in self._sources(buffers.inputs).items():
+            port = "default" if kind == "q" else self.memory
+            deltas = flatten_time_and_features(buffers.internals[f"d{kind.upper()}"])
+            self._gradients(buffers, kind, flatten_time_and_features(source), deltas)
+            if self.needs_delta(port):
+                dx = flatten_time_and_features(buffers.input_deltas[port])
+                first = self.dot_op(f"input_deltas.{port}")
+                dot = self.handler.dot_add_mm if port in written else first
+                dot(deltas, buffers.parameters[f"W{kind}"], dx)
+                written.add(port)
+
+    def _gradients(self, buffers: BufferView, kind: str, x: Array, deltas: Array) -> None:
+        weights, bias = f"gradients.W{kind}", f"gradients.b{kind}"
+        self.dot_op(weights)(deltas, x, buffers[weights], transa=True)
+        self.sum_op(bias)(deltas, 0, buffers[bias])
+
+    # -- step by step ---------------------------------------------------------------------------
+
+    def remembered(self, steps: int) -> Structures:
+        if not self.causal:
+            raise self.looks_ahead("Without causal=True every step looks at all others.")
+        heads, internals = self.kwargs["num_heads"], self.internal_shapes
+        kept = {name: internals[name] for name in ("K", "V", "angles") if name in internals}
+        per_step = dict.fromkeys(("keep", "P"), BufferStructure("T", "B", heads))
+        return {**kept, **per_step, "one": BufferStructure("B", heads)}
+
+    def remember(self, buffers: BufferView, past: BufferView) -> None:
+        _h, internals = self.handler, buffers.internals
+        seen = slice(0, internals.K.shape[0])
+        _h.fill(past.one, 1.0)
+        _h.fill(past.keep[seen], 1.0)
+        for name in ("K", "V", "keep"):
+            if name in internals:
+                _h.copy_to(internals[name], past[name][seen])
+        self._find_angles(past)
+
+    def forward_step(self, buffers: BufferView, past: BufferView) -> None:
+        _h, internals, step = self.handler, buffers.internals, past.position[0:1]
+        if self.rotary:
+            _h.take_rows_mv(past.angles[:, 0], past.position, flatten_time(internals.angles))
+        self._project_inputs(buffers)
+        masked = self._keys(buffers) is not None
+        now = {"K": internals.K, "V": internals.V, "keep": internals.keep if masked else past.one}
+        for name, row in now.items():  # their rows of this step were zero
+            flat = flatten_features(past[name], 1)
+            _h.add_rows_mv(row.reshape((1, flat.shape[1])), step, flat)
+        Q, K, V, A = (_by_head(b) for b in (internals.Q, past.K, past.V, internals.A))
+        weights = past.P.reshape((1, Q.shape[1], K.shape[0]))
+        _h.batched_dot_mm(Q, K, weights, transb=True)
+        _h.attention_softmax(weights, flatten_features(past.keep, 1), False, weights)
+        _h.batched_dot_mm(weights, V, A)
+        self._project(buffers, "o", internals.A, buffers.outputs.default)
+
+
+def _by_head(array: Array) -> Array:
+    """Return (T, B, heads, n) as (T, B * heads, n): a matrix for each sequence and head."""
+    steps, batch, heads, size = array.shape
+    return array.reshape((steps, batch * heads, size))
+
+
+def _pairs(array: Array) -> list[Array]:
+    """Return (..., n) as two arrays (..., n / 2): the first and the second of each two."""
+    *scaling, size = array.shape
+    pairs = array.reshape((*scaling, size // 2, 2))
+    return [pairs[(*(slice(None),) * (len(scaling) + 1), i)] for i in range(2)]

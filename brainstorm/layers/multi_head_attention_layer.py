@@ -1,0 +1,56 @@
+"""Multi-head attention: every step of a sequence looks at the steps of another one."""
+
+from __future__ import annotations
+
+from brainstorm.layers._attention import AttentionLayer
+from brainstorm.structure.buffer_structure import StructureTemplate
+from brainstorm.structure.construction import ConstructionWrapper
+
+__all__ = ["MultiHeadAttention", "MultiHeadAttentionLayerImpl"]
+
+
+def MultiHeadAttention(
+    num_heads: int,
+    size: int | None = None,
+    causal: bool = False,
+    rotary: bool = False,
+    name: str | None = None,
+) -> ConstructionWrapper:
+    """Add scaled dot-product attention to a memory with several heads (Vaswani et al. 2017).
+
+    The formulas are those of `MultiHeadSelfAttention`, but keys and values come from the memory m:
+    Q, K, V = x Wq^T + bq, m Wk^T + bk, m Wv^T + bv.
+
+    Args:
+        num_heads: Number of heads.
+        size: Number of output features, a multiple of `num_heads`; `None`: that of the input.
+        causal: Whether a step looks only at the same and at earlier steps of the memory.
+        rotary: Whether positions are rotary; size / num_heads has to be even.
+        name: Layer name; made unique within the network.
+
+    Inputs: default ('T', 'B', ...), n features; memory ('T', 'B', ...), k features; optional mask
+        ('T', 'B', 1): nobody looks at steps of the memory where it is 0
+    Outputs: default ('T', 'B', size)
+    Parameters: Wq (size, n), Wk Wv (size, k), Wo (size, size), bq bk bv bo (size,)
+    Internals: as of `MultiHeadSelfAttention`
+    """
+    return ConstructionWrapper.create(
+        MultiHeadAttentionLayerImpl,
+        name=name,
+        num_heads=num_heads,
+        size=size,
+        causal=causal,
+        rotary=rotary,
+    )
+
+
+class MultiHeadAttentionLayerImpl(AttentionLayer):
+    """Implements `MultiHeadAttention`."""
+
+    is_traceable = True
+    memory = "memory"
+    expected_inputs = {
+        "default": StructureTemplate("T", "B", "..."),
+        "memory": StructureTemplate("T", "B", "..."),
+        "mask": StructureTemplate("T", "B", 1),
+    }
