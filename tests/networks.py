@@ -13,6 +13,7 @@ from brainstorm.layers import (
     Loss,
     Lstm,
     Merge,
+    MultiHeadAttention,
     Pooling2D,
     Recurrent,
     SoftmaxCE,
@@ -115,6 +116,15 @@ def _fan_out_of_recurrence():
 
 
 #: Name to a function that wires a network, one for every way of sharing memory.
+def _two_lengths():
+    inp = Input({"default": ("T", "B", 4), "source": ("S", "B", 3), "targets": ("T", "B", 1)})
+    encoder, attention, out = Lstm(3), MultiHeadAttention(2, 4, rotary=True), SoftmaxCE(name="Out")
+    inp - "source" >> encoder >> FullyConnected(2, "tanh") >> "memory" - attention
+    inp >> Lstm(2) >> attention >> FullyConnected(3, "linear") >> out - "loss" >> Loss()
+    inp - "targets" >> "targets" - out
+    return inp
+
+
 WIRINGS = {
     "mlp": lambda: classifier(FullyConnected(5, "tanh"), FullyConnected(4, "sigmoid")),
     "cnn": lambda: classifier(
@@ -131,6 +141,7 @@ WIRINGS = {
     "one output twice": _both_inputs_from_one_output,
     "penalty": _penalty,
     "recurrent fan-out": _fan_out_of_recurrence,
+    "two lengths": _two_lengths,
 }
 
 
@@ -143,11 +154,11 @@ def build(wiring, handler=None, seed=1):
 
 
 def data_for(net, T=3, B=2, seed=3):
-    """Return random data for all inputs of a network."""
+    """Return random data for all inputs of a network; S is T + 2."""
     rnd = np.random.RandomState(seed)
     data = {}
     for name, structure in net.layers["Input"].out_shapes.items():
-        shape = structure.get_shape(T, B)
+        shape = structure.get_shape(T, B, T + 2)
         is_class = name == "targets" and structure.feature_shape == (1,)
         data[name] = rnd.randint(0, 3, shape) if is_class else rnd.randn(*shape)
     return data

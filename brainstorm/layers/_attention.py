@@ -61,7 +61,10 @@ class AttentionLayer(Layer):
         features = in_shapes[self.memory].feature_size
         size = queries if kwargs.get("size") is None else kwargs["size"]
         self.causal, self.rotary = kwargs.get("causal", False), kwargs.get("rotary", False)
+        #: The time of the memory: 'S' where it has a length of its own.
+        self.memory_time = in_shapes[self.memory].time
         self._check_size(size, heads)
+        self._check_times(in_shapes)
         self.scale = (size // heads) ** -0.5
         parameters = {
             "Wq": BufferStructure(size, queries),
@@ -69,15 +72,19 @@ class AttentionLayer(Layer):
             "Wo": BufferStructure(size, size),
             **dict.fromkeys(("bq", "bk", "bv", "bo"), BufferStructure(size)),
         }
-        vectors = ("T", "B", heads, size // heads)
-        shapes = {**dict.fromkeys("QKVA", vectors), "P": ("T", "B", heads, "T")}
+        vectors, keys = ("B", heads, size // heads), self.memory_time
+        shapes: dict[str, tuple[Any, ...]] = {
+            **{name: (keys if name in "KV" else "T", *vectors) for name in "QKVA"},
+            "P": ("T", "B", heads, keys),
+        }
         internals = {name: BufferStructure(*shape) for name, shape in shapes.items()}
         for name, shape in shapes.items():
             internals[f"d{name}"] = BufferStructure(*shape, is_backward_only=True)
         if "mask" in in_shapes:
-            internals["keep"] = BufferStructure("T", "B", heads)
+            internals["keep"] = BufferStructure(keys, "B", heads)
         if self.rotary:
             internals["angles"] = BufferStructure("T", "B", size // heads)
+            internals["key_angles"] = BufferStructure(keys, "B", size // heads)
         return {"default": BufferStructure("T", "B", size)}, parameters, internals
 
     def _check_size(self, size: int, heads: int) -> None:
@@ -94,6 +101,16 @@ class AttentionLayer(Layer):
                 option="size",
             )
 
+    def _check_times(self, in_shapes: Structures) -> None:
+        if self.causal and self.memory_time == "S":
+            raise self.fail(
+                "expected False, because the memory has a length of its own (S): no step of it is "
+                "earlier or later than one of the other (T).",
+                option="causal",
+            )
+        if "mask" in in_shapes and in_shapes["mask"].time != self.memory_time:
+            raise self.misfit("mask", f"({self.memory_time}, B, 1)", " It is that of the memory.")
+
     # -- both passes ----------------------------------------------------------------------------
 
     def _sources(self, inputs: BufferView) -> dict[str, Array]:
@@ -106,27 +123,27 @@ class AttentionLayer(Layer):
         x, y = flatten_time_and_features(source), flatten_time_and_features(target)
         self.handler.affine_mm(x, W, bias, y, "linear")
 
-    def _project_inputs(self, buffers: BufferView) -> None:
+    def _project_inputs(self, buffers: BufferView, kinds: str = "qkv") -> None:
         """Compute queries, keys and values; positions have their angles."""
-        internals = buffers.internals
-        for kind, source in self._sources(buffers.inputs).items():
-            self._project(buffers, kind, source, internals[kind.upper()])
+        internals, sources = buffers.internals, self._sources(buffers.inputs)
+        for kind in kinds:
+            self._project(buffers, kind, sources[kind], internals[kind.upper()])
         self.handler.mult_st(self.scale, internals.Q, internals.Q)
-        self._rotate(rotated, internals, internals.Q, internals.K)
+        self._rotate(rotated, internals, *(internals[kind.upper()] for kind in kinds[:2]))
 
-    def _rotate(self, turn: Any, internals: BufferView, *arrays: Array) -> None:
+    def _rotate(self, turn: Any, internals: BufferView, *vectors: Array) -> None:
         if not self.rotary:
             return
-        steps, batch, size = internals.angles.shape
-        sine, cosine = _pairs(internals.angles.reshape((steps, batch, 1, size)))
-        for array in arrays:
+        for array, angles in zip(vectors, (internals.angles, internals.key_angles), strict=False):
+            steps, batch, size = angles.shape
             points = _pairs(array)
-            self.handler.compute(turn, [*points, sine, cosine], points)
+            waves = _pairs(angles.reshape((steps, batch, 1, size)))
+            self.handler.compute(turn, [*points, *waves], points)
 
-    def _find_angles(self, internals: BufferView) -> None:
-        if self.rotary:
-            self.handler.fill(internals.angles, 0.0)
-            self.handler.add_sinusoids(internals.angles, internals.angles)
+    def _find_angles(self, views: BufferView) -> None:
+        for angles in (views.angles, views.key_angles) if self.rotary else ():
+            self.handler.fill(angles, 0.0)
+            self.handler.add_sinusoids(angles, angles)
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         _h, internals = self.handler, buffers.internals
@@ -134,23 +151,26 @@ class AttentionLayer(Layer):
         self._project_inputs(buffers)
         Q, K, V, A, P = (_by_head(b) for b in internals[:5])
         mask = self._keys(buffers)
-        for start, stop in self._blocks(Q.shape[0]):
-            weights = P[start:stop, :, :stop]
-            _h.batched_dot_mm(Q[start:stop], K[:stop], weights, transb=True)
-            keys = None if mask is None else mask[:stop]
+        for start, stop, seen in self._blocks(P):
+            weights = P[start:stop, :, :seen]
+            _h.batched_dot_mm(Q[start:stop], K[:seen], weights, transb=True)
+            keys = None if mask is None else mask[:seen]
             _h.attention_softmax(weights, keys, self.causal, weights)
-            if stop < Q.shape[0]:
-                _h.fill(P[start:stop, :, stop:], 0.0)
-            _h.batched_dot_mm(weights, V[:stop], A[start:stop])
+            if seen < P.shape[2]:
+                _h.fill(P[start:stop, :, seen:], 0.0)
+            _h.batched_dot_mm(weights, V[:seen], A[start:stop])
         self._project(buffers, "o", internals.A, buffers.outputs.default)
 
-    def _blocks(self, steps: int) -> list[tuple[int, int]]:
-        """Return first and last of the queries that are treated together, of `steps` time steps.
+    def _blocks(self, weights: Array) -> list[tuple[int, int, int]]:
+        """Return the queries that are treated together, from and to, and how many keys they see.
 
         In a causal layer no query of a block attends to keys behind it, which are left out.
         """
-        size = BLOCK if self.causal else steps
-        return [(start, min(start + size, steps)) for start in range(0, steps, size)]
+        queries, _, keys = weights.shape
+        if not self.causal:
+            return [(0, queries, keys)]
+        starts = range(0, queries, BLOCK)
+        return [(start, *2 * (min(start + BLOCK, queries),)) for start in starts]
 
     def _keys(self, buffers: BufferView) -> Array | None:
         """Return the mask with one column per sequence and head."""
@@ -166,16 +186,16 @@ class AttentionLayer(Layer):
         dy = flatten_time_and_features(buffers.output_deltas.default)
         _h.dot_mm(dy, buffers.parameters.Wo, flatten_time_and_features(internals.dA))
         self._gradients(buffers, "o", flatten_time_and_features(internals.A), dy)
-        for start, stop in self._blocks(Q.shape[0]):
-            weights, deltas = P[start:stop, :, :stop], dP[start:stop, :, :stop]
-            _h.batched_dot_mm(dA[start:stop], V[:stop], deltas, transb=True)
-            if stop < Q.shape[0]:
-                _h.fill(dP[start:stop, :, stop:], 0.0)
+        for start, stop, seen in self._blocks(P):
+            weights, deltas = P[start:stop, :, :seen], dP[start:stop, :, :seen]
+            _h.batched_dot_mm(dA[start:stop], V[:seen], deltas, transb=True)
+            if seen < P.shape[2]:
+                _h.fill(dP[start:stop, :, seen:], 0.0)
             flat = flatten_all_but_last(deltas)
             _h.softmax_deriv_m(flatten_all_but_last(weights), flat, flat)
-            _h.batched_dot_mm(deltas, K[:stop], dQ[start:stop])
-        for start, stop in self._blocks(Q.shape[0]):  # of keys, to which no earlier query attends
-            part = slice(start, stop)
+            _h.batched_dot_mm(deltas, K[:seen], dQ[start:stop])
+        for start, _, seen in self._blocks(P):  # of keys, to which no earlier query attends
+            part = slice(start, seen)
             _h.batched_dot_mm(P[start:, :, part], dA[start:], dV[part], transa=True)
             _h.batched_dot_mm(dP[start:, :, part], Q[start:], dK[part], transa=True)
         self._rotate(rotated_back, internals, internals.dQ, internals.dK)
@@ -204,12 +224,13 @@ class AttentionLayer(Layer):
     # -- step by step ---------------------------------------------------------------------------
 
     def remembered(self, steps: int) -> Structures:
-        if not self.causal:
+        if not self.causal and self.memory_time == "T":
             raise self.looks_ahead("Without causal=True every step looks at all others.")
         heads, internals = self.kwargs["num_heads"], self.internal_shapes
-        kept = {name: internals[name] for name in ("K", "V", "angles") if name in internals}
-        per_step = dict.fromkeys(("keep", "P"), BufferStructure("T", "B", heads))
-        return {**kept, **per_step, "one": BufferStructure("B", heads)}
+        names = ("K", "V", "angles", "key_angles")
+        kept = {name: internals[name] for name in names if name in internals}
+        per_key = dict.fromkeys(("keep", "P"), BufferStructure(self.memory_time, "B", heads))
+        return {**kept, **per_key, "one": BufferStructure("B", heads)}
 
     def remember(self, buffers: BufferView, past: BufferView) -> None:
         _h, internals = self.handler, buffers.internals
@@ -222,21 +243,30 @@ class AttentionLayer(Layer):
         self._find_angles(past)
 
     def forward_step(self, buffers: BufferView, past: BufferView) -> None:
-        _h, internals, step = self.handler, buffers.internals, past.position[0:1]
-        if self.rotary:
-            _h.take_rows_mv(past.angles[:, 0], past.position, flatten_time(internals.angles))
-        self._project_inputs(buffers)
-        masked = self._keys(buffers) is not None
-        now = {"K": internals.K, "V": internals.V, "keep": internals.keep if masked else past.one}
-        for name, row in now.items():  # their rows of this step were zero
-            flat = flatten_features(past[name], 1)
-            _h.add_rows_mv(row.reshape((1, flat.shape[1])), step, flat)
+        _h, internals = self.handler, buffers.internals
+        self._project_step(buffers, past)
         Q, K, V, A = (_by_head(b) for b in (internals.Q, past.K, past.V, internals.A))
         weights = past.P.reshape((1, Q.shape[1], K.shape[0]))
         _h.batched_dot_mm(Q, K, weights, transb=True)
         _h.attention_softmax(weights, flatten_features(past.keep, 1), False, weights)
         _h.batched_dot_mm(weights, V, A)
         self._project(buffers, "o", internals.A, buffers.outputs.default)
+
+    def _project_step(self, buffers: BufferView, past: BufferView) -> None:
+        """Compute the query of a step, and add its key and value to those of all steps."""
+        _h, internals, step = self.handler, buffers.internals, past.position[0:1]
+        is_apart = self.memory_time == "S"  # then all keys are there
+        for name in ("angles", *["key_angles"] * (not is_apart)) if self.rotary else ():
+            _h.take_rows_mv(past[name][:, 0], past.position, flatten_time(internals[name]))
+        if is_apart:
+            self._project_inputs(buffers, "q")
+            return
+        self._project_inputs(buffers)
+        masked = self._keys(buffers) is not None
+        now = {"K": internals.K, "V": internals.V, "keep": internals.keep if masked else past.one}
+        for name, row in now.items():  # their rows of this step were zero
+            flat = flatten_features(past[name], 1)
+            _h.add_rows_mv(row.reshape((1, flat.shape[1])), step, flat)
 
 
 def _by_head(array: Array) -> Array:

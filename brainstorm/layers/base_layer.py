@@ -8,6 +8,7 @@ A layer is a class whose name ends in ``LayerImpl``. It declares its inputs and 
 from __future__ import annotations
 
 import functools
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any
@@ -39,6 +40,10 @@ Structures = Mapping[str, BufferStructure]
 _LOOKS_AT_TIME = (
     " It looks at the steps of sequences, and here there are none. Connect it before TimePooling, "
     "which makes one vector of them, or take a layer that does not look at time."
+)
+_TWO_TIMES = (
+    " T and S are different lengths. MultiHeadAttention looks from one sequence at the other, and "
+    "TimePooling makes one vector of each."
 )
 _NOT_ALL = (
     " Its inputs have T all, or none of them has. Take T from the others by TimePooling, or give "
@@ -138,10 +143,18 @@ class Layer(Traceable):
         self.is_per_sequence = self._gets_no_time()
         if self.is_per_sequence:
             self.in_shapes = OrderedDict((p, s.with_time()) for p, s in given.items())
+        #: Whether T and S are exchanged where it is set up: what it knows as T is S.
+        self.is_over_source = self._gets_source()
+        if self.is_over_source:
+            self.in_shapes = _exchanged(given)
         self._check_in_shapes()
         structures = self.setup(self.kwargs, self.in_shapes)
         self._check_structures(structures)
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
+        if self.is_over_source:
+            self.in_shapes, self.out_shapes, self.internal_shapes = map(
+                _exchanged, (self.in_shapes, self.out_shapes, self.internal_shapes)
+            )
         self.time_coupled = self.time_coupled or self._couples_time()
         if self.is_per_sequence:
             self._take_sequences(given)
@@ -330,6 +343,8 @@ class Layer(Traceable):
         what = f"expected {expected}, got {format_shape(self.in_shapes[port].shape)}"
         if self.is_per_sequence:  # what the user has connected has no T
             what = what.replace("(T, B", "(B")
+        if self.is_over_source:
+            what = re.sub(r"\((T|S), B", lambda m: f"({'ST'['TS'.index(m[1])]}, B", what)
         return self.fail(f"{what}{origin}.{remedy}", port)
 
     # -- checks at construction -----------------------------------------------------------------
@@ -362,8 +377,13 @@ class Layer(Traceable):
                     port,
                 )
             if not template.matches(self.in_shapes[port]):
-                is_alone = template.scales_with_time and self.in_shapes[port].buffer_type == BATCH
-                raise self.misfit(port, expected, _NOT_ALL * is_alone)
+                found = self.in_shapes[port]
+                remedy = ""
+                if template.scales_with_time and found.buffer_type == BATCH:
+                    remedy = _NOT_ALL
+                elif found.scales_with_time and found.time != template.time:
+                    remedy = _TWO_TIMES * template.scales_with_time
+                raise self.misfit(port, expected, remedy)
 
     def _check_structures(self, structures: Any) -> None:
         kinds = ("outputs", "parameters", "internals")
@@ -401,7 +421,14 @@ class Layer(Traceable):
             elif name not in self.out_shapes:
                 raise self.fail(unknown("output", name, self.out_shapes))
 
-    # -- inputs without time --------------------------------------------------------------------
+    # -- inputs over S, and without time --------------------------------------------------------
+
+    def _gets_source(self) -> bool:
+        """Return whether the first input that is expected to have T has S."""
+        for port, template in self.expected_inputs.items():
+            if port in self.in_shapes and template.scaling_shape == ("T", "B"):
+                return self.in_shapes[port].time == "S"
+        return False
 
     def _gets_no_time(self) -> bool:
         """Return whether all inputs lack the T that all of them are expected to have."""
@@ -449,6 +476,10 @@ class Layer(Traceable):
             OrderedDict((name, structure.without_time()) for name, structure in structures.items())
             for structures in groups.values()
         )
+
+
+def _exchanged(structures: Structures) -> OrderedDict[str, BufferStructure]:
+    return OrderedDict((name, s.with_times_exchanged()) for name, s in structures.items())
 
 
 def get_layer_class_from_typename(typename: str) -> type[Layer]:

@@ -24,15 +24,17 @@ def MultiHeadAttention(
     Args:
         num_heads: Number of heads.
         size: Number of output features, a multiple of `num_heads`; `None`: that of the input.
-        causal: Whether a step looks only at the same and at earlier steps of the memory.
+        causal: Whether a step looks only at the same and at earlier steps of the memory, which has
+            to have the same T.
         rotary: Whether positions are rotary; size / num_heads has to be even.
         name: Layer name; made unique within the network.
 
-    Inputs: default ('T', 'B', ...), n features; memory ('T', 'B', ...), k features; optional mask
-        ('T', 'B', 1): nobody looks at steps of the memory where it is 0
+    Inputs: default ('T', 'B', ...), n features; memory ('S', 'B', ...) or ('T', 'B', ...), k
+        features; optional mask ('S', 'B', 1) or ('T', 'B', 1): nobody looks at steps of the memory
+        where it is 0
     Outputs: default ('T', 'B', size)
     Parameters: Wq (size, n), Wk Wv (size, k), Wo (size, size), bq bk bv bo (size,)
-    Internals: as of `MultiHeadSelfAttention`
+    Internals: as of `MultiHeadSelfAttention`, with the time of the memory for keys and values
     """
     return ConstructionWrapper.create(
         MultiHeadAttentionLayerImpl,
@@ -51,6 +53,6 @@ class MultiHeadAttentionLayerImpl(AttentionLayer):
     memory = "memory"
     expected_inputs = {
         "default": StructureTemplate("T", "B", "..."),
-        "memory": StructureTemplate("T", "B", "..."),
-        "mask": StructureTemplate("T", "B", 1),
+        "memory": StructureTemplate("S", "B", "..."),
+        "mask": StructureTemplate("S", "B", 1),
     }

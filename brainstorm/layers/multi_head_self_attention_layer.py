@@ -41,8 +41,8 @@ def MultiHeadSelfAttention(
     Outputs: default ('T', 'B', size)
     Parameters: Wq Wk Wv (size, n), Wo (size, size), bq bk bv bo (size,)
     Internals: Q K V A ('T', 'B', num_heads, d), P ('T', 'B', num_heads, 'T') and their deltas; with
-        a mask, keep ('T', 'B', num_heads); with rotary positions, angles ('T', 'B', d), their sines
-        and cosines
+        a mask, keep ('T', 'B', num_heads); with rotary positions, angles and key_angles
+        ('T', 'B', d), their sines and cosines
     """
     return ConstructionWrapper.create(
         MultiHeadSelfAttentionLayerImpl,

@@ -112,6 +112,16 @@ class NetworkMemory(ShownAsTree, Seedable):
         return self._buffer_manager.batch_size
 
     @property
+    def source_size(self) -> int:
+        """Present second sequence length S; 1 where there is none."""
+        return self._buffer_manager.source_size
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether buffers share memory: it was built with ``memory='compact'``."""
+        return self._buffer_manager.strategy == "compact"
+
+    @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the data that `provide_external_data` takes."""
         return tuple(self.layers[INPUT].out_shapes)
@@ -149,7 +159,7 @@ class NetworkMemory(ShownAsTree, Seedable):
         layer, _, port = path.partition(".")
         array, structure = self.get(path), self.layers[layer].get_shape(port)
         if structure.scales_with_time:
-            array = array[: self.time_size]
+            array = array[: self._buffer_manager.steps(structure)]
         return array.reshape(-1, structure.feature_size)
 
     def summary(self) -> None:

@@ -183,13 +183,14 @@ class Network(NetworkPasses, Describable):
 
         given_data = {name: data[name] for name in given}
         parts = []
-        for batch, T, B in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
+        for batch, *sizes in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
             with self._buffer_manager.turn:
-                self._provide(batch, T, B)
+                self._provide(batch, *sizes)
                 manager, depends = self._buffer_manager, self._what_passes_depend_on
                 self._traces.run(manager, depends, compute, (path, missing))
                 values = self.handler.get_numpy_copy(self.buffer[path])
-                parts.append(values[: self.time_size] if structure.scales_with_time else values)
+                is_timed = structure.scales_with_time
+                parts.append(values[: manager.steps(structure)] if is_timed else values)
         if len(parts) == 1:
             return parts[0]
         if not structure.scales_with_batch_size:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers.traces import Trace
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
@@ -73,21 +74,21 @@ class NetworkPasses(NetworkParameters):
                 are not the handler's own go through NumPy and are cast to its dtype; unknown names
                 are ignored.
             all_inputs: Whether every input must be given; the others keep what they hold as long
-                as T and B stay the same.
+                as T, B and S stay the same.
 
         Raises:
             MissingDataError: An input is missing.
-            NetworkValidationError: A shape or dtype does not fit, or T or B differ.
+            NetworkValidationError: A shape or dtype does not fit, or T, B or S differ.
             LayerValidationError: A layer cannot work with the values (class out of range).
-            OutOfMemoryError: There is no memory for this T and B.
+            OutOfMemoryError: There is no memory for these sizes.
         """
         with self._buffer_manager.turn:
-            present = (1, 1) if all_inputs else (self.time_size or 1, self.batch_size or 1)
+            T, B, S = (1 if all_inputs else size or 1 for size in self._buffer_manager.sizes)
             shapes = self.layers[INPUT].out_shapes
-            self._provide(data, *check_external_data(data, shapes, all_inputs, present))
+            self._provide(data, *check_external_data(data, shapes, all_inputs, (T, B, S)))
 
-    def _provide(self, data: Data, T: int, B: int) -> None:
-        """Provide data of which `check_external_data` has said that T and B are these."""
+    def _provide(self, data: Data, *sizes: int) -> None:
+        """Provide data of which `check_external_data` has said that T, B and S are these."""
         inp, handler = self.layers[INPUT], self.handler
         arrays = {name: data[name] for name in inp.out_shapes if name in data}
         for name, array in arrays.items():
@@ -98,7 +99,7 @@ class NetworkPasses(NetworkParameters):
             if isinstance(array, np.ndarray):
                 self.layers[connection.end_layer].validate_data(connection.input_name, array)
         self._buffer_manager.leave_batch()
-        targets = self._buffer_manager.resize(T, B).Input.outputs
+        targets = self._buffer_manager.resize(*sizes).Input.outputs
         for name, array in arrays.items():
             if isinstance(array, np.ndarray):
                 handler.set_from_numpy(targets[name], array)
@@ -199,34 +200,48 @@ class NetworkPasses(NetworkParameters):
             self._buffer_manager.position = position
         return trace
 
-    def memory(self, T: int, B: int) -> MemoryReport:
-        """Return the exact bytes per layer and kind for T and B; nothing is allocated.
+    def memory(self, T: int, B: int, S: int | None = None) -> MemoryReport:
+        """Return the exact bytes per layer and kind for T, B and S; nothing is allocated.
 
         What `NativeHandler` takes beside the buffers is counted, too.
+
+        Raises:
+            NetworkValidationError: S is missing, or given where nothing grows with it.
         """
         manager, names = self._buffer_manager, list(self.layers)
-        scratch = self._measure_scratch(T, B)
-        return measure_memory(manager.hubs, names, T, B, manager.item_size, scratch)
+        scratch = self._measure_scratch(T, self._check_source(S), B)
+        return measure_memory(manager.hubs, names, T, B, manager.item_size, scratch, S)
 
-    def largest_batch(self, bytes: int, T: int = 1) -> int:
+    def largest_batch(self, bytes: int, T: int = 1, S: int | None = None) -> int:
         """Return the largest batch size whose `memory` fits into `bytes` for sequences of T steps.
 
         Raises:
-            NetworkValidationError: No buffer grows with the batch size, T is less than 1, or
-                `bytes` is no number.
+            NetworkValidationError: No buffer grows with the batch size, T is less than 1, `bytes`
+                is no number, or S is missing, or given where nothing grows with it.
         """
-        manager = self._buffer_manager
-        scratch = partial(self._measure_scratch, T)
-        return find_largest_batch(manager.hubs, T, bytes, manager.item_size, scratch)
+        manager, source = self._buffer_manager, self._check_source(S)
+        scratch = partial(self._measure_scratch, T, source)
+        return find_largest_batch(manager.hubs, T, bytes, manager.item_size, scratch, source)
 
-    def _measure_scratch(self, T: int, B: int) -> int:
+    def _check_source(self, S: int | None) -> int:
+        """Return S, if it has to be given; else 1."""
+        has_source = self._buffer_manager.has_source
+        if has_source == (S is None) or (S is not None and S < 1):
+            expected = "an int >= 1, the second length of" if has_source else "None:"
+            raise NetworkValidationError(
+                f"S: expected {expected} this network{'' if has_source else ' has one length'}, "
+                f"got {S!r}."
+            )
+        return S or 1
+
+    def _measure_scratch(self, T: int, S: int, B: int) -> int:
         """Return the bytes that both passes take beside the buffers, as far as they are traced."""
         manager, handler = self._buffer_manager, self.handler
-        if handler.reserve((0,)) is None or not T * B:
+        if handler.reserve((0,)) is None or not T * S * B:
             return 0
         with manager.turn, handler.tracing(runs=False):
             there = BufferManager(manager.layout, manager.hubs, handler, handler.reserve)
-            there.resize(T, B)
+            there.resize(T, B, S)
             passes = Passes(self.layers, there, self._keep_input_deltas)
             with there.turn:
                 passes.forward(self.layers, True, None)

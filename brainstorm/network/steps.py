@@ -3,12 +3,13 @@
 The state of recurrent layers is carried on as between the parts of sequences. Layers that look at
 all steps before, such as causal attention, keep what they need of them: see `Layer.remembered`.
 There is room for all steps from the beginning on, and where the present one stands is a number in
-memory, so that every step is the same operations on the same memory: it is traced once.
+memory, so that every step is the same operations on the same memory: it is traced once. What does
+not depend on T, such as an encoder over S, is computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,20 +27,34 @@ if TYPE_CHECKING:
 __all__ = ["StepByStep", "allocate_past"]
 
 
-def allocate_past(layer: Layer, steps: int, position: Array) -> BufferView:
+def allocate_past(layer: Layer, steps: int, position: Array, source: int = 1) -> BufferView:
     """Return memory for what a layer keeps of so many steps; see `Layer.remember`.
 
     Args:
         layer: The layer.
         steps: How many steps there will be at most.
         position: What several layers share, (B, 1).
+        source: The second length S.
 
     Raises:
         LayerValidationError: The layer does not compute step by step, or not so many.
     """
     remembered, batch = layer.remembered(steps), position.shape[0]
-    arrays = [layer.handler.zeros(s.get_shape(steps, batch)) for s in remembered.values()]
+    shapes = [structure.get_shape(steps, batch, source) for structure in remembered.values()]
+    arrays = [layer.handler.zeros(shape) for shape in shapes]
     return BufferView(["position", *remembered], [position, *arrays])
+
+
+def _find_stepping(layers: Mapping[str, Layer], names: Sequence[str]) -> list[Layer]:
+    """Return those of the layers, in topological order, that depend on data with T."""
+    data = layers[INPUT].out_shapes
+    timed = {(INPUT, name) for name, s in data.items() if s.scales_with_time and s.time == "T"}
+    found: dict[str, Layer] = {}
+    for name in names:
+        sources = {(c.start_layer, c.output_name) for c in layers[name].incoming}
+        if sources & timed or any(start in found for start, _ in sources):
+            found[name] = layers[name]
+    return list(found.values())
 
 
 class StepByStep:
@@ -59,9 +74,13 @@ class StepByStep:
 
     def __init__(self, net: Network, prediction: Prediction, steps: int) -> None:
         self.net, self.prediction, self.steps = net, prediction, steps
-        self._layers = [net.layers[name] for name in prediction.needed if name != INPUT]
+        self._layers = _find_stepping(net.layers, prediction.needed)
         for layer in self._layers:
+            if layer.is_over_source:
+                raise layer.looks_ahead("Steps over S depend on all those over T.")
             layer.remembered(steps)
+        #: What runs in each step: all layers where the outputs of others do not stay in memory.
+        self._names = prediction.needed if net.shares_memory else [a.name for a in self._layers]
         self._past: dict[str, BufferView] = {}
         self._position: Array = None
         self._context: list[Array | None] = []
@@ -76,7 +95,7 @@ class StepByStep:
         self._position = net.handler.zeros((net.batch_size, 1))
         net.handler.fill(self._position, float(net.time_size))
         for layer in self._layers:
-            past = allocate_past(layer, self.steps, self._position)
+            past = allocate_past(layer, self.steps, self._position, net.source_size)
             layer.remember(layer.lifted(net.buffer[layer.name]), past)
             self._past[layer.name] = past
         self._context = net.get_context()
@@ -91,7 +110,7 @@ class StepByStep:
     def _step(self) -> None:
         net, handler = self.net, self.net.handler
         self._clear_missing()
-        net.forward_layers(self.prediction.needed, self._context, self._past)
+        net.forward_layers(self._names, self._context, self._past)
         net.get_context(out=self._context)
         handler.add_st(1.0, self._position, self._position)
 

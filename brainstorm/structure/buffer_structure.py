@@ -1,9 +1,11 @@
 """Shapes of buffers before T and B are known.
 
 A shape is a tuple that may start with the markers ``'T'`` (time) and ``'B'`` (batch), followed by
-feature dimensions. In a template a feature may be left open: ``'F'`` stands for any one feature
-dimension and ``'...'`` for any number of them (at least one). The last feature of an internal may
-be ``'T'`` once more, as in ``('T', 'B', heads, 'T')``: what each step has to do with each other.
+feature dimensions. ``'S'`` is a second time: the length of other sequences in the same batch. In a
+template a feature may be left open: ``'F'`` stands for any one feature dimension and ``'...'`` for
+any number of them (at least one); ``'S'`` stands for any of the two times. The last feature of an
+internal may be a time once more, as in ``('T', 'B', heads, 'T')``: what each step has to do with
+each other.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ __all__ = ["BufferStructure", "StructureTemplate", "combine_buffer_structures"]
 
 #: What scales a buffer: nothing, the batch size, or the batch size and the sequence length.
 CONSTANT, BATCH, TIME = 0, 1, 2
+TIMES = ("T", "S")
 BUFFER_TYPE_NAMES = ("constant", "batch sized", "time sized")
+
+
+_OTHER = {"T": "S", "S": "T"}
 
 
 def _is_int(value: Any) -> bool:
@@ -42,15 +48,20 @@ class _Shape:
         self.is_backward_only = is_backward_only
         if not shape:
             raise self._invalid("expected at least one dimension")
-        self.buffer_type = TIME if "T" in shape else BATCH if "B" in shape else CONSTANT
-        markers = (), ("B",), ("T", "B")
+        has_time = any(time in shape for time in TIMES)
+        self.buffer_type = TIME if has_time else BATCH if "B" in shape else CONSTANT
+        #: Which time it grows with, if it does.
+        self.time = "S" if shape[0] == "S" else "T"
+        markers = (), ("B",), (self.time, "B")
         self.scaling_shape: tuple[str, ...] = markers[self.buffer_type]
         self.first_feature_dim = self.buffer_type
         self.feature_shape: tuple[Any, ...] = shape[self.buffer_type :]
-        self.is_square = self.buffer_type == TIME and self.feature_shape[-1:] == ("T",)
+        self.is_square = self.buffer_type == TIME and shape[-1] in TIMES
         features = self.feature_shape[:-1] if self.is_square else self.feature_shape
-        if shape[: self.buffer_type] != self.scaling_shape or "T" in features or "B" in features:
-            raise self._invalid("expected the markers in front, as ('T', 'B', ...) or ('B', ...)")
+        if shape[: self.buffer_type] != self.scaling_shape or {*TIMES, "B"} & {*features}:
+            raise self._invalid(
+                "expected the markers in front, as ('T', 'B', ...), ('S', 'B', ...) or ('B', ...)"
+            )
         if not _is_int(context_size) or context_size < 0:
             raise self._invalid(f"context_size must be an int >= 0, got {context_size!r}")
         if context_size and (self.buffer_type != TIME or self.is_square):
@@ -105,7 +116,7 @@ class StructureTemplate(_Shape):
         else:
             expected = self.shape
         return len(expected) == len(structure.shape) and all(
-            have == want or (want == "F" and _is_int(have))
+            have == want or (want == "F" and _is_int(have)) or (want == "S" and have == "T")
             for have, want in zip(structure.shape, expected, strict=True)
         )
 
@@ -125,7 +136,8 @@ class BufferStructure(_Shape):
 
     Attributes:
         buffer_type: 0 constant, 1 batch sized, 2 time sized.
-        is_square: Whether the last feature is T: the buffer grows with the square of T.
+        time: Which of the two times it grows with, if it does: 'T' or 'S'.
+        is_square: Whether the last feature is T or S: the buffer grows with the product of two.
 
     Raises:
         StructureValidationError: The shape breaks these rules.
@@ -163,7 +175,7 @@ class BufferStructure(_Shape):
     @property
     def template(self) -> str:
         """The shape as text, with the context: ``(T+1, B, 8)``."""
-        time = f"T+{self.context_size}" if self.context_size else "T"
+        time = f"{self.time}+{self.context_size}" if self.context_size else self.time
         head = (time, *self.shape[1:]) if self.scales_with_time else self.shape
         return format_shape(head)
 
@@ -177,11 +189,22 @@ class BufferStructure(_Shape):
             return self
         return BufferStructure(*self.shape[1:], is_backward_only=self.is_backward_only)
 
-    def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
-        """Return the shape for `time` steps (the context is added) and `batch` sequences."""
-        scaling = (), (batch,), (time + self.context_size, batch)
-        features = (*self.feature_shape[:-1], time) if self.is_square else self.feature_shape
-        return (*scaling[self.buffer_type], *features)
+    def with_times_exchanged(self) -> BufferStructure:
+        """Return the structure with S for T and T for S."""
+        if not self.scales_with_time:
+            return self
+        return BufferStructure(
+            *(_OTHER.get(size, size) for size in self.shape),
+            context_size=self.context_size,
+            is_backward_only=self.is_backward_only,
+        )
+
+    def get_shape(self, time: int, batch: int, source: int = 1) -> tuple[int, ...]:
+        """Return the shape for these T (the context is added), B and S."""
+        times = {"T": time, "S": source}
+        scaling = (), (batch,), (times[self.time] + self.context_size, batch)
+        last = (times[self.feature_shape[-1]],) if self.is_square else self.feature_shape[-1:]
+        return (*scaling[self.buffer_type], *self.feature_shape[:-1], *last)
 
     def to_json(self, index: int) -> dict[str, Any]:
         """Return the array node of a layout for this buffer at place `index`."""
@@ -212,15 +235,15 @@ class BufferStructure(_Shape):
         """Return this buffer as a view of its hub's array.
 
         Args:
-            buffer: Array of the hub: (T + hub context, B, size), (B, size) or (size,).
+            buffer: Array of the hub, of the shape that its `get_shape` returns.
             hub: The hub, whose ``context_size`` may exceed this buffer's.
             feature_slice: Start and stop in feature units.
         """
         start, stop = feature_slice
         features = self.feature_shape
         if self.is_square:
-            time = buffer.shape[0]
-            start, stop, features = start * time, stop * time, (*features[:-1], time)
+            steps = buffer.shape[2] // hub.size
+            start, stop, features = start * steps, stop * steps, (*features[:-1], steps)
         if self.buffer_type == CONSTANT:
             return buffer[start:stop].reshape(features)
         if self.buffer_type == BATCH:

@@ -6,7 +6,7 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +16,7 @@ from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBu
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import State
+from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView, find_array
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
@@ -40,6 +41,7 @@ class BufferManager:
         buffers: One array per hub, for the present T and B.
         time_size: Present T (0 before the first resize).
         batch_size: Present B (0 before the first resize).
+        source_size: Present S (0 before the first resize).
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
             did not end, if it ran only a part of the layers, or if memory has moved since.
         turn: To be entered by who computes with the memory: other threads wait meanwhile.
@@ -74,7 +76,7 @@ class BufferManager:
         #: What the views take their arrays from.
         self._viewed: list[Array] | None = None
         self.release()
-        self._place(0, 0)
+        self._place(0, 0, 0)
         with self.turn:
             self._fill_persistent()
 
@@ -111,8 +113,10 @@ class BufferManager:
         """Number of values allocated, over all three buffers."""
         return sum(self.capacities)
 
-    def resize(self, time_size: int, batch_size: int) -> BufferView:
+    def resize(self, time_size: int, batch_size: int, source_size: int = 1) -> BufferView:
         """Make room for sequences of `time_size` steps in batches of `batch_size`.
+
+        Where there is a second length S, it is `source_size`.
 
         Memory only ever grows, and constant buffers (parameters) stay where they are; the content
         of the others is undefined afterwards. The views are the same objects as before.
@@ -122,22 +126,33 @@ class BufferManager:
             NetworkValidationError: The memory was released by `close`.
         """
         views = self.views
-        if (time_size, batch_size) != (self.time_size, self.batch_size):
-            self._place(time_size, batch_size)
+        sizes = time_size, batch_size, source_size
+        if sizes != self.sizes:
+            self._place(*sizes)
         return views
 
-    def _place(self, time: int, batch: int) -> None:
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Present T, B and S."""
+        return self.time_size, self.batch_size, self.source_size
+
+    def steps(self, structure: BufferStructure) -> int:
+        """Return the present length of the sequences in a buffer that grows with time."""
+        return self.source_size if structure.time == "S" else self.time_size
+
+    def _place(self, *sizes: int) -> None:
         """Let the buffers have other sizes; views are made of them when they are looked into."""
-        shapes = [hub.get_shape(time, batch) for hub in self.hubs]
-        sizes = [product(shape) for shape in shapes]
-        if self._starts is None or any(map(operator.gt, sizes, self._rooms)):
-            self._move(list(map(max, sizes, self._rooms)), time, batch)
+        shapes = [hub.get_shape(*sizes) for hub in self.hubs]
+        counts = [product(shape) for shape in shapes]
+        if self._starts is None or any(map(operator.gt, counts, self._rooms)):
+            self._move(list(map(max, counts, self._rooms)), *sizes)
         assert self._starts is not None
         self.buffers[:] = [
             self.full_buffers[hub.buffer_type][start : start + size].reshape(shape)
-            for hub, start, size, shape in zip(self.hubs, self._starts, sizes, shapes, strict=True)
+            for hub, start, size, shape in zip(self.hubs, self._starts, counts, shapes, strict=True)
         ]
-        self.time_size, self.batch_size, self.position = time, batch, None
+        self.time_size, self.batch_size, self.source_size = sizes
+        self.position = None
         if self._viewed is self.buffers:
             self.views.forget()
         else:
@@ -146,7 +161,7 @@ class BufferManager:
             )
             self._viewed = self.buffers
 
-    def _move(self, rooms: list[int], time: int, batch: int) -> None:
+    def _move(self, rooms: list[int], *sizes: int) -> None:
         """Give the hubs more room: they lie at these places until one of them needs still more."""
         totals, starts = place(self.hubs, rooms, self.item_size)
         memory = list(self.full_buffers)
@@ -155,7 +170,7 @@ class BufferManager:
                 try:
                     memory[buffer_type] = (self._allocate or self.handler.allocate)((needed,))
                 except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, from 2^63 on
-                    raise OutOfMemoryError(self._out_of_memory_text(time, batch)) from error
+                    raise OutOfMemoryError(self._out_of_memory_text(*sizes)) from error
         self.capacities = list(map(max, totals, self.capacities))
         self.full_buffers, self._rooms, self._starts = memory, rooms, starts
         self._forget_places()
@@ -168,16 +183,22 @@ class BufferManager:
         if self.lane is not None:
             self.lane.clear()
 
-    def _out_of_memory_text(self, time: int, batch: int) -> str:
-        largest = sorted(self.hubs, key=lambda hub: -hub.get_size(time, batch))[:8]
+    @property
+    def has_source(self) -> bool:
+        """Whether anything grows with S."""
+        return any("S" in (hub.time, hub.columns) for hub in self.hubs)
+
+    def _out_of_memory_text(self, time: int, batch: int, source: int) -> str:
+        largest = sorted(self.hubs, key=lambda hub: -hub.get_size(time, batch, source))[:8]
         rows = [
-            f"  {format_bytes(hub.get_size(time, batch) * self.item_size):>12}  "
+            f"  {format_bytes(hub.get_size(time, batch, source) * self.item_size):>12}  "
             f"{', '.join(hub.sources[:3])}{', ...' if len(hub.sources) > 3 else ''}"
             for hub in largest
         ]
-        total = measure_bytes(self.hubs, time, batch, self.item_size)
+        total = measure_bytes(self.hubs, time, batch, self.item_size, source)
         return (
-            f"cannot allocate {format_bytes(total)} for T={time}, B={batch}. "
+            f"cannot allocate {format_bytes(total)} for T={time}, B={batch}"
+            f"{f', S={source}' * self.has_source}. "
             f"The largest buffers:\n" + "\n".join(rows) + "\nUse a smaller batch (see "
             "net.largest_batch) or shorter sequences."
         )
@@ -264,7 +285,7 @@ class BufferManager:
         self.lane = handler.new_lane()
         self.release()
         try:
-            self._place(before["time_size"], before["batch_size"])
+            self._place(*(before[f"{name}_size"] for name in ("time", "batch", "source")))
         except BaseException:
             self.__dict__.update(before)
             raise
@@ -279,7 +300,7 @@ class BufferManager:
         self.capacities = [0, 0, 0]
         self._forget_places()
         self._carried: list[Array | None] | None = None
-        self.time_size = self.batch_size = 0
+        self.time_size = self.batch_size = self.source_size = 0
 
     def close(self) -> None:
         """Release everything for good."""
@@ -301,11 +322,12 @@ class BufferManager:
 
     # -- context --------------------------------------------------------------------------------
 
-    def _context_hubs(self) -> list[tuple[int, Hub]]:
+    def _context_hubs(self, time: str = "T") -> list[tuple[int, Hub]]:
+        """Return those that hold a state: what is carried on goes with T."""
         return [
             (i, hub)
             for i, hub in enumerate(self.hubs)
-            if hub.context_size and not hub.is_backward_only
+            if hub.context_size and not hub.is_backward_only and hub.time == time
         ]
 
     def get_context(self, out: Sequence[Array | None] | None = None) -> list[Array | None]:
@@ -378,18 +400,28 @@ class BufferManager:
             self._carried = None
 
     def start_context(self, context: Sequence[Array | None] | None) -> None:
-        """Set the state before the first step: as given, as carried on, or else to zeros."""
+        """Set the state before the first step: as given, as carried on, or else to zeros.
+
+        Sequences of the other length S are whole in every batch, and start from zeros.
+        """
+        times = ["S"]
         if context is not None:
             self.apply_context(context)
         elif self._carried is None:
-            self.clear_context()
+            times += "T"
+        self._clear_contexts(times)
 
     def clear_context(self) -> None:
         """Start the next forward pass from zeros."""
-        self.handler.clear([self._context_rows(i, hub) for i, hub in self._context_hubs()])
+        self._clear_contexts("TS")
+
+    def _clear_contexts(self, times: Iterable[str]) -> None:
+        hubs = [item for time in times for item in self._context_hubs(time)]
+        self.handler.clear([self._context_rows(i, hub) for i, hub in hubs])
 
     def _context_rows(self, number: int, hub: Hub) -> Array:
-        return self.buffers[number][self.time_size : self.time_size + hub.context_size]
+        buffer = self.buffers[number]
+        return buffer[buffer.shape[0] - hub.context_size : buffer.shape[0]]
 
 
 def last_axis_slice(array: Array, start: int, stop: int) -> Array:

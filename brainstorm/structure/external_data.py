@@ -18,25 +18,25 @@ def check_external_data(
     data: Mapping[str, Any],
     expected: Mapping[str, BufferStructure],
     all_inputs: bool,
-    present: tuple[int, int] = (1, 1),
-) -> tuple[int, int]:
+    present: tuple[int, int, int] = (1, 1, 1),
+) -> tuple[int, int, int]:
     """Check data against the outputs of the Input layer.
 
     Args:
         data: Name to array; names that the network does not have are ignored.
         expected: Name to structure.
         all_inputs: Whether every name must be there.
-        present: T and B where none of the data has them.
+        present: T, B and S where none of the data has them.
 
     Returns:
-        T and B.
+        T, B and S.
 
     Raises:
         MissingDataError: A name is missing, or nothing is there.
-        NetworkValidationError: A shape or dtype does not fit, or T or B differ.
+        NetworkValidationError: A shape or dtype does not fit, or T, B or S differ.
     """
     _check_names(data, expected, all_inputs)
-    origin: dict[str, tuple[int, str]] = {}
+    origin: dict[str, tuple[Any, ...]] = {}
     for name, structure in expected.items():
         if name not in data:
             continue
@@ -49,29 +49,29 @@ def check_external_data(
                 raise NetworkValidationError(
                     f"data {name!r}: expected {marker}={known} as in data {other!r}, got "
                     f"{marker}={size} (shape {format_shape(array.shape)}). All data of a batch "
-                    f"share T and B."
+                    f"share {'S' if marker == 'S' else 'T and B'}."
                 )
-    T, B = present
-    return origin.get("T", (T, ""))[0], origin.get("B", (B, ""))[0]
+    T, B, S = (origin.get(m, (size,))[0] for m, size in zip("TBS", present, strict=True))
+    return T, B, S
 
 
 def split_batch(
     data: Mapping[str, Any], expected: Mapping[str, BufferStructure], batch_size: int
-) -> Iterator[tuple[Mapping[str, Any], int, int]]:
+) -> Iterator[tuple[Mapping[str, Any], int, int, int]]:
     """Yield data in parts of at most `batch_size` sequences; constant data is in every part.
 
     Yields:
-        A part, its T and its B.
+        A part, its T, B and S.
 
     Raises:
-        NetworkValidationError: A shape or dtype does not fit, T or B differ, or `batch_size` is
-            no positive int.
+        NetworkValidationError: A shape or dtype does not fit, T, B or S differ, or `batch_size`
+            is no positive int.
     """
     if not isinstance(batch_size, Integral) or batch_size < 1:
         raise NetworkValidationError(f"batch_size: expected an int >= 1, got {batch_size!r}.")
-    T, total = check_external_data(data, expected, all_inputs=False)
+    T, total, S = check_external_data(data, expected, all_inputs=False)
     if total <= batch_size:
-        yield data, T, total
+        yield data, T, total, S
         return
     for start in range(0, total, batch_size):
         end = min(start + batch_size, total)
@@ -80,7 +80,7 @@ def split_batch(
             for name, array in data.items()
             for axis in [expected[name].first_feature_dim - 1]
         }
-        yield part, T, end - start
+        yield part, T, end - start, S
 
 
 def _check_names(data: Mapping[str, Any], expected: Collection[str], all_inputs: bool) -> None:
@@ -126,5 +126,6 @@ def _advice(shape: tuple[int, ...], structure: BufferStructure) -> str:
     if structure.buffer_type == TIME and tuple(shape[1:]) == features:
         return " For data without time add an axis: array[None]."
     if structure.buffer_type == TIME and np.prod(shape[2:]) == structure.feature_size:
-        return f" The same values fit as array.reshape(T, B, {', '.join(map(str, features))})."
+        sizes = ", ".join(map(str, (*structure.scaling_shape, *features)))
+        return f" The same values fit as array.reshape({sizes})."
     return ""

@@ -30,8 +30,9 @@ class Hub:
         context_size: The largest context of its members.
         size: Number of values per time step and sequence.
         slices: Path of each source and sink to its (start, stop) on the last axis.
-        is_square: Whether everything in it has T as its last feature, so that the last axis is
-            `size` * T.
+        time: Which time its first axis is, if it is one: 'T' or 'S'.
+        columns: Which time the last feature of everything in it is, so that the last axis is
+            `size` * T or `size` * S; empty: none.
         lifetime: The first and the last position in the passes between which it must keep what it
             holds (see `brainstorm.structure.lifetimes`); `None`: always.
     """
@@ -43,21 +44,22 @@ class Hub:
     context_size: int = 0
     size: int = 0
     slices: dict[str, tuple[int, int]] = field(default_factory=dict)
-    is_square: bool = False
+    time: str = "T"
+    columns: str = ""
     lifetime: tuple[int, int] | None = None
 
-    def get_shape(self, time: int, batch: int) -> tuple[int, ...]:
-        """Return the shape of the hub's array for `time` steps and `batch` sequences."""
+    def get_shape(self, time: int, batch: int, source: int = 1) -> tuple[int, ...]:
+        """Return the shape of the hub's array for these T, B and S."""
         if self.buffer_type == CONSTANT:
             return (self.size,)
         if self.buffer_type == BATCH:
             return (batch, self.size)
-        size = self.size * time if self.is_square else self.size
-        return (time + self.context_size, batch, size)
+        times = {"T": time, "S": source, "": 1}
+        return (times[self.time] + self.context_size, batch, self.size * times[self.columns])
 
-    def get_size(self, time: int, batch: int) -> int:
+    def get_size(self, time: int, batch: int, source: int = 1) -> int:
         """Return the number of values in the hub's array."""
-        return product(self.get_shape(time, batch))
+        return product(self.get_shape(time, batch, source))
 
 
 def arrange_sources(
@@ -130,7 +132,8 @@ def group_into_hubs(
         root = find(path)
         if root not in hubs:
             hubs[root] = Hub([], [], structure.buffer_type, structure.is_backward_only)
-            hubs[root].is_square = structure.is_square
+            hubs[root].time = structure.time
+            hubs[root].columns = structure.shape[-1] if structure.is_square else ""
         hub = hubs[root]
         hub.sources.append(path)
         hub.slices[path] = (hub.size, hub.size + structure.feature_size)

@@ -9,7 +9,7 @@ from numbers import Real
 from brainstorm.errors import NetworkValidationError
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes, without_sharing
-from brainstorm.utils import format_bytes, product
+from brainstorm.utils import format_bytes
 
 __all__ = ["MemoryReport", "find_largest_batch", "measure_memory"]
 
@@ -23,6 +23,7 @@ class MemoryReport:
     Attributes:
         time_size: Sequence length T.
         batch_size: Batch size B.
+        source_size: The second sequence length S; `None` where there is none.
         layers: Layer name to kind of buffer to bytes. Inputs and deltas that share memory with
             outputs and their deltas are counted once, where the memory is owned.
         padding: Bytes that keep the hubs aligned.
@@ -40,12 +41,14 @@ class MemoryReport:
     shared: int
     total: int
     scratch: int = 0
+    source_size: int | None = None
 
     def __str__(self) -> str:
         width = max([len(name) for name in self.layers] + [len("alignment")])
         kinds = [kind for kind in KINDS if any(row.get(kind) for row in self.layers.values())]
         header = f"{'layer':<{width}}" + "".join(f"{kind:>12}" for kind in [*kinds, "total"])
-        lines = [f"memory for T={self.time_size}, B={self.batch_size}", header]
+        source = "" if self.source_size is None else f", S={self.source_size}"
+        lines = [f"memory for T={self.time_size}, B={self.batch_size}{source}", header]
         for name, row in self.layers.items():
             cells = [format_bytes(row[kind]) if row.get(kind) else "" for kind in kinds]
             cells.append(format_bytes(sum(row.values())))
@@ -69,23 +72,25 @@ def measure_memory(
     batch: int,
     item_size: int,
     scratch: int = 0,
+    source: int | None = None,
 ) -> MemoryReport:
-    """Return the bytes per layer and kind that the hubs take for T and B, beside the scratch."""
+    """Return the bytes per layer and kind that the hubs take for T, B and S, and the scratch."""
+    sizes, third = (time, batch), 1 if source is None else source
     layers: dict[str, dict[str, int]] = {name: {} for name in layer_names}
     used = 0
     for hub in hubs:
-        rows = product(hub.get_shape(time, batch)[:-1]) * (time if hub.is_square else 1)
+        each = hub.get_size(*sizes, third) // max(hub.size, 1)
         for path in hub.sources:
             name, category, _ = path.split(".", 2)
             kind = "deltas" if category.endswith("_deltas") else category
             start, stop = hub.slices[path]
-            number = rows * (stop - start) * item_size
+            number = each * (stop - start) * item_size
             layers[name][kind] = layers[name].get(kind, 0) + number
             used += number
-    total = measure_bytes(hubs, time, batch, item_size)
-    apart = measure_bytes(without_sharing(hubs), time, batch, item_size)
+    total = measure_bytes(hubs, *sizes, item_size, third)
+    apart = measure_bytes(without_sharing(hubs), *sizes, item_size, third)
     padding, shared = apart - used, apart - total
-    return MemoryReport(time, batch, layers, padding, shared, total + scratch, scratch)
+    return MemoryReport(*sizes, layers, padding, shared, total + scratch, scratch, source)
 
 
 def find_largest_batch(
@@ -94,6 +99,7 @@ def find_largest_batch(
     limit: int,
     item_size: int,
     scratch: Callable[[int], int] = lambda batch: 0,
+    source: int = 1,
 ) -> int:
     """Return the largest batch size with which at most `limit` bytes are taken for T = `time`.
 
@@ -103,6 +109,7 @@ def find_largest_batch(
         limit: How many bytes there are.
         item_size: Bytes per value.
         scratch: Returns how many bytes a batch size takes beside the buffers.
+        source: The second sequence length S.
 
     Raises:
         NetworkValidationError: No buffer grows with the batch size, `time` is less than 1, or
@@ -110,7 +117,7 @@ def find_largest_batch(
     """
 
     def measure(batch: int) -> int:
-        return measure_bytes(hubs, time, batch, item_size)
+        return measure_bytes(hubs, time, batch, item_size, source)
 
     def fits(batch: int) -> bool:
         return measure(batch) <= limit

@@ -80,8 +80,8 @@ class Passes(Traceable):
         if self.manager.batch_size == 0:
             raise NetworkValidationError("there is no data yet: call provide_external_data first.")
         manager = self.manager
-        if self._bound != (manager.time_size, manager.batch_size, manager.stamp):
-            self._bound = manager.time_size, manager.batch_size, manager.stamp
+        if self._bound != (manager.sizes, manager.stamp):
+            self._bound = manager.sizes, manager.stamp
             self._copies = {
                 sink: _parts_of_copy(views, sink, sources) for sink, sources in self._copied.items()
             }
@@ -99,7 +99,7 @@ class Passes(Traceable):
             names: The layers, in topological order.
             training_pass: Whether they act as in training.
             context: The state before the first step; `None` is zero, or what is carried on.
-            past: What each layer has kept of earlier steps, if this is one more of them.
+            past: What layers have kept of earlier steps, if this is one more of them.
         """
         self._bind()
         self.manager.begin_pass(0)
@@ -113,12 +113,12 @@ class Passes(Traceable):
             for sink in self._filled[name]:
                 for source, part in self._copies[sink]:
                     handler.copy_to(source, part)
-            if past is None:
-                run = partial(_forward, layer, views[name], training_pass)
-                _run(handler, layer, "forward_pass", run)
-            else:
+            if past and name in past:
                 run = partial(_step, layer, views[name], past[name])
                 _run(handler, layer, "forward_step", run)
+            else:
+                run = partial(_forward, layer, views[name], training_pass)
+                _run(handler, layer, "forward_pass", run)
         if len(names) == len(self.layers):
             self.manager.position = len(self.layers) - 1
 

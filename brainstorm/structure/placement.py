@@ -21,7 +21,7 @@ ALIGNMENT = 64
 
 
 def get_total_size_slices_and_shapes(
-    hubs: Sequence[Hub], time: int, batch: int, item_size: int = 4
+    hubs: Sequence[Hub], time: int, batch: int, item_size: int = 4, source: int = 1
 ) -> tuple[list[int], list[tuple[int, int]], list[tuple[int, ...]]]:
     """Return how the hubs are placed in the three buffers.
 
@@ -30,12 +30,13 @@ def get_total_size_slices_and_shapes(
         time: Sequence length T.
         batch: Batch size B.
         item_size: Bytes per value.
+        source: The second sequence length S.
 
     Returns:
         The size of the constant, batch sized and time sized buffer; and for every hub its
         (start, stop) in the buffer of its type and the shape of its array. All in values.
     """
-    shapes = [hub.get_shape(time, batch) for hub in hubs]
+    shapes = [hub.get_shape(time, batch, source) for hub in hubs]
     sizes = [product(shape) for shape in shapes]
     totals, starts = place(hubs, sizes, item_size)
     return totals, [(a, a + n) for a, n in zip(starts, sizes, strict=True)], shapes
@@ -98,9 +99,11 @@ def _smallest_gap(room: int, base: int, taken: Sequence[tuple[int, int]]) -> int
     return free if best is None else best
 
 
-def measure_bytes(hubs: Sequence[Hub], time: int, batch: int, item_size: int) -> int:
-    """Return the exact number of bytes that all buffers take for T and B."""
-    totals, _, _ = get_total_size_slices_and_shapes(hubs, time, batch, item_size)
+def measure_bytes(
+    hubs: Sequence[Hub], time: int, batch: int, item_size: int, source: int = 1
+) -> int:
+    """Return the exact number of bytes that all buffers take for T, B and S."""
+    totals, _, _ = get_total_size_slices_and_shapes(hubs, time, batch, item_size, source)
     return sum(totals) * item_size
 
 

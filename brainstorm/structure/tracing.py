@@ -10,13 +10,13 @@ from brainstorm.structure.buffers import BufferManager
 
 __all__ = ["Traces"]
 
-#: How many steps the traces have that are kept: one trace for each T, B, and whatever else the
+#: How many steps the traces have that are kept: one trace for each T, B, S, and whatever else the
 #: caller tells apart. A step takes about three kilobytes.
 MOST_STEPS = 2**16
 
 
 class Traces:
-    """The traces of one purpose, by T, B and whether a context is carried on.
+    """The traces of one purpose, by T, B, S and whether a context is carried on.
 
     A trace is made when something is done, and anew when something has changed that it depends on.
     Copies start empty.
@@ -29,7 +29,7 @@ class Traces:
 
     @property
     def kept(self) -> dict[Hashable, Trace]:
-        """The traces by purpose, T, B and whether a context is carried on; last used last."""
+        """The traces by purpose, T, B, S and whether a context is carried on; last used last."""
         return {key: trace for key, (_, trace, _) in self._kept.items()}
 
     def clear(self) -> None:
@@ -51,7 +51,7 @@ class Traces:
 
         Args:
             manager: The network's memory.
-            depends: Returns what traces depend on, beside T, B and the memory.
+            depends: Returns what traces depend on, beside sizes and the memory.
             function: Does it.
             purpose: Tells apart what is done with networks of the same sizes.
         """
@@ -59,7 +59,7 @@ class Traces:
         if not (handler.replays and replays_are_enabled()) or handler.running.trace is not None:
             function()
             return
-        key = (purpose, manager.time_size, manager.batch_size, manager.carries_context)
+        key = (purpose, *manager.sizes, manager.carries_context)
         stamp = manager.stamp, depends()
         known = self._kept.get(key)
         if known is not None:

@@ -137,9 +137,9 @@ def _joined(view: Node, nodes: Sequence[Node], hubs: Sequence[Hub], flat: bool) 
     if hub.buffer_type == CONSTANT and not flat:
         first = nodes[0]["@shape"]
         shape = (sum(node["@shape"][0] for node in nodes), *first[1:])
-    if hub.is_square:
-        shape = (*shape, "T")
-    markers = ("T", "B")[TIME - hub.buffer_type :]
+    if hub.columns:
+        shape = (*shape, hub.columns)
+    markers = (hub.time, "B")[TIME - hub.buffer_type :]
     context = min(node.get("@context_size", 0) for node in nodes)
     structure = BufferStructure(*markers, *shape, context_size=context)
     return _part(structure, hubs, view["@hub"], (start, stop))

@@ -105,10 +105,14 @@ class LayerBench:
         return buffers
 
     def resize(self, time: int, batch: int) -> None:
-        """Make room for T and B."""
-        self.manager.resize(time, batch)
+        """Make room for T and B; S is T + 1, but T in a layer that has nothing with T."""
+        times = {s.time for s in self.layer.in_shapes.values() if s.scales_with_time}
+        self._resize(time, batch, time if times == {"S"} else time + 1)
+
+    def _resize(self, *sizes: int) -> None:
+        self.manager.resize(*sizes)
         if self.reference is not self:
-            self.reference.resize(time, batch)
+            self.reference._resize(*sizes)
 
     def describe(self) -> str:
         """Return layer, T and B, for messages."""
@@ -198,11 +202,13 @@ class LayerBench:
     def steps(self, path: str) -> Array:
         """Return a buffer without its context rows."""
         array = self.buffers[path]
-        return array[0 : self.manager.time_size] if self._structure(path).context_size else array
+        structure = self._structure(path)
+        return array[0 : self.manager.steps(structure)] if structure.context_size else array
 
     def context(self, path: str) -> Array:
         """Return the context rows of a buffer."""
-        return self.buffers[path][self.manager.time_size : self.buffers[path].shape[0]]
+        steps = self.manager.steps(self._structure(path))
+        return self.buffers[path][steps : self.buffers[path].shape[0]]
 
     @property
     def context_paths(self) -> list[str]:
@@ -302,10 +308,10 @@ class LayerBench:
         Yields:
             How many steps there have been; the outputs are those of the last of them.
         """
-        steps, batch = self.manager.time_size, self.manager.batch_size
+        steps, batch, source = self.manager.sizes
         context: list[Array | None] = []
         for start, stop in [(0, first), *((t, t + 1) for t in range(first, steps))]:
-            self.manager.resize(stop - start, batch)
+            self.manager.resize(stop - start, batch, source)
             part = {
                 path: array[start:stop] if path in self._timed_inputs else array
                 for path, array in values.items()
@@ -314,7 +320,8 @@ class LayerBench:
             buffers = self.layer.lifted(self.buffers)
             if start == 0:
                 self.forward(part, training_pass=False)
-                past = allocate_past(self.layer, steps, self.handler.zeros((batch, 1)))
+                position = self.handler.zeros((batch, 1))
+                past = allocate_past(self.layer, steps, position, source)
                 self.layer.remember(buffers, past)
             else:
                 self.load(part)
@@ -326,7 +333,8 @@ class LayerBench:
 
     @property
     def _timed_inputs(self) -> list[str]:
-        return [path for path in self.paths("inputs") if self.is_time_sized(path)]
+        paths = [path for path in self.paths("inputs") if self.is_time_sized(path)]
+        return [path for path in paths if self._structure(path).time == "T"]
 
     def _do(self, run: Callable[[], None]) -> None:
         """Run a pass, trace it, or replay its trace."""

@@ -201,18 +201,18 @@ def _extract_batches(
     _check_iterator("extract", iter)
     names = [buffer_names] if isinstance(buffer_names, str) else list(buffer_names)
     axes = {path: _batch_axis(network, path) for path in names}
-    time_size = None
+    lengths: dict[str, int] = {}
     with network.separate_statistics():
         for number in run_network(network, iter(handler=network.handler)):
-            if time_size not in (None, network.time_size):
-                raise NetworkValidationError(
-                    f"extract, batch {number}: expected sequences of length {time_size} as before, "
-                    f"got {network.time_size}. Pad the data to one length and do not cut batches."
-                )
-            time_size = network.time_size
+            for time, length in (("T", network.time_size), ("S", network.source_size)):
+                if lengths.setdefault(time, length) != length:
+                    raise NetworkValidationError(
+                        f"extract, batch {number}: expected sequences of length {lengths[time]} as "
+                        f"before, got {length}. Pad the data to one length and do not cut batches."
+                    )
             network.forward_pass()
             yield {path: (network.get(path), axis) for path, axis in axes.items()}
-    if time_size is None:
+    if not lengths:
         raise ValidationError(
             "extract: expected at least one batch of the data iterator, got none."
         )

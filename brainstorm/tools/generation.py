@@ -42,7 +42,8 @@ def generate(
             class if it has as many features as there are classes.
         start: Class numbers (T,), (T, B) or (T, B, 1), as (T,) for one sequence; or a dict from
             input names to arrays with such numbers for ``default``. Other inputs ('T', 'B', ...),
-            such as masks, are given for all steps that are read: T + steps - 1.
+            such as masks, are given for all steps that are read: T + steps - 1. What is over S,
+            such as a text to be translated, is read once.
         steps: How many steps to write.
         temperature: Probabilities are taken to the power of 1 / temperature: below 1 what is
             probable becomes more so; 0 takes the most probable class.
@@ -105,7 +106,7 @@ class _Data:
         self.steps = len(self.classes) + max(steps - 1, 0)
         self.prediction = Prediction.of(net.layers, net.output_name, tuple(data))
         self._others = {n: as_array(data[n], n) for n in self.prediction.given if n != self.name}
-        self._timed = {name for name in self._others if shapes[name].scales_with_time}
+        self._timed = {name for name in self._others if _has_steps(shapes[name])}
         for name in self._timed:
             if self._others[name].shape[:1] != (self.steps,):
                 raise ValidationError(
@@ -119,8 +120,8 @@ class _Data:
         """Find out how many classes there are, and whether they are read as vectors."""
         features, outputs = structure.feature_shape, self.prediction.structure
         self.is_vector, self.count = features != (1,), outputs.feature_size
-        has_room = features in ((1,), (self.count,))
-        if has_room and structure.scales_with_time and outputs.scales_with_batch_size:
+        is_read = features in ((1,), (self.count,)) and _has_steps(structure)
+        if is_read and (_has_steps(outputs) or outputs.scaling_shape == ("B",)):
             return
         raise ValidationError(
             f"generate: expected an input {self.name!r} ('T', 'B', 1), or with as many features as "
@@ -143,6 +144,10 @@ class _Data:
             values = (classes == np.arange(self.count)).astype(np.float32)
         others = {n: a[rows] if n in self._timed else a for n, a in self._others.items()}
         return {self.name: values, **others}
+
+
+def _has_steps(structure: BufferStructure) -> bool:
+    return structure.scaling_shape == ("T", "B")
 
 
 def _draw(probabilities: np.ndarray, temperature: float, rnd: RandomState) -> np.ndarray:

@@ -212,6 +212,7 @@ CASES = [
         Case(f"Lstm {a}", lambda a=a: bl.Lstm(3, a), vector(2))
         for a in ("tanh", "sigmoid", "rel", "gelu", "silu")
     ),
+    Case("Lstm over S", lambda: bl.Lstm(3), {"default": ("S", "B", 2)}),
     Case("Lstm of images", lambda: bl.Lstm(2), image(2, 1, 2)),
     *(
         Case(f"Gru {a}", lambda a=a: bl.Gru(3, a), vector(2))
@@ -252,6 +253,24 @@ CASES = [
             (False, True, True),
             (True, True, False),
             (True, False, True),
+        )
+    ),
+    *(
+        Case(
+            f"MultiHeadAttention of {' to '.join(times)}{' masked' * masked}{' rotary' * rotary}",
+            lambda rotary=rotary: bl.MultiHeadAttention(2, 4, rotary=rotary),
+            {
+                "default": (times[0], "B", 3),
+                "memory": (times[1], "B", 2),
+                **({"mask": (times[1], "B", 1)} if masked else {}),
+            },
+            {"mask": zeros_and_ones},
+        )
+        for times, masked, rotary in (
+            ("TS", False, False),
+            ("TS", True, True),
+            ("ST", True, True),
+            ("SS", True, False),
         )
     ),
     Case("MultiHeadSelfAttention of images", lambda: bl.MultiHeadSelfAttention(1), image(1, 2, 2)),

@@ -34,6 +34,22 @@ def test_square_structures():
         combine_buffer_structures([structure])
 
 
+def test_a_second_time():
+    structure = BufferStructure("S", "B", 3, context_size=1)
+    assert (structure.buffer_type, structure.time, structure.scales_with_time) == (2, "S", True)
+    assert structure.get_shape(5, 7, 9) == (10, 7, 3)
+    assert structure.template == "(S+1, B, 3)"
+    assert structure.with_times_exchanged().shape == ("T", "B", 3)
+    assert structure.with_times_exchanged().context_size == 1
+    assert BufferStructure("B", 3).with_times_exchanged() == BufferStructure("B", 3)
+    both = BufferStructure("T", "B", 2, "S")
+    assert both.is_square
+    assert both.get_shape(5, 7, 9) == (5, 7, 2, 9)
+    assert both.with_times_exchanged().shape == ("S", "B", 2, "T")
+    with pytest.raises(ValidationError, match=r"cannot join \(T, B, 2\) and \(S, B, 2\): all"):
+        combine_buffer_structures([BufferStructure("T", "B", 2), BufferStructure("S", "B", 2)])
+
+
 def test_sizes_include_the_context():
     structure = BufferStructure("T", "B", 3, 2, context_size=1)
     assert structure.get_shape(5, 7) == (6, 7, 3, 2)
@@ -53,6 +69,9 @@ def test_sizes_include_the_context():
         (("T", "B", "F"), {}, "must be ints >= 0"),
         (("T", "B", "T", 3), {}, "markers in front"),
         (("B", "T"), {}, "markers in front"),
+        (("S", 3), {}, "markers in front"),
+        (("T", "S", 3), {}, "markers in front"),
+        (("S", "B", "T", 3), {}, r"as \('T', 'B', ...\), \('S', 'B', ...\) or \('B', ...\)"),
         (("T", "B", 3, "B"), {}, "markers in front"),
         (("T", "B", 3, "T"), {"context_size": 1}, "only a time sized shape"),
         (("T", "B", 3), {"context_size": -1}, "context_size must be an int >= 0"),
@@ -91,6 +110,10 @@ def test_other_keywords_are_refused():
         (("T", "B", "F"), ("T", "B", 4, 5), False),
         (("T", "B", "..."), ("T", "B", 4, 5), True),
         (("T", "B", "..."), ("B", 4, 5), False),
+        (("T", "B", "..."), ("S", "B", 4), False),
+        (("S", "B", "..."), ("S", "B", 4), True),
+        (("S", "B", "..."), ("T", "B", 4), True),
+        (("S", "B", 1), ("B", 1), False),
         (("B", "..."), ("B", 4), True),
         (("...",), ("T", "B", 4), True),
         (("...",), (4, 5), True),

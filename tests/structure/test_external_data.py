@@ -28,20 +28,20 @@ def data(T=4, B=5, **changes):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9))
 def test_t_and_b_are_read_off(T, B):
-    assert check_external_data(data(T, B), EXPECTED, all_inputs=True) == (T, B)
+    assert check_external_data(data(T, B), EXPECTED, all_inputs=True) == (T, B, 1)
 
 
 def test_what_is_not_time_sized_gives_no_t():
     some = {name: data()[name] for name in ("label", "fixed")}
-    assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5)
-    assert check_external_data({"fixed": some["fixed"]}, EXPECTED, all_inputs=False) == (1, 1)
+    assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5, 1)
+    assert check_external_data({"fixed": some["fixed"]}, EXPECTED, all_inputs=False) == (1, 1, 1)
 
 
 def test_sizes_that_no_data_have_are_the_present_ones():
     label, fixed = data()["label"], data()["fixed"]
-    assert check_external_data({"label": label}, EXPECTED, False, (7, 9)) == (7, 5)
-    assert check_external_data({"fixed": fixed}, EXPECTED, False, (7, 9)) == (7, 9)
-    assert check_external_data(data(), EXPECTED, False, (7, 9)) == (4, 5)
+    assert check_external_data({"label": label}, EXPECTED, False, (7, 9, 3)) == (7, 5, 3)
+    assert check_external_data({"fixed": fixed}, EXPECTED, False, (7, 9, 3)) == (7, 9, 3)
+    assert check_external_data(data(), EXPECTED, False, (7, 9, 3)) == (4, 5, 3)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, None])
@@ -52,19 +52,19 @@ def test_batches_have_at_least_one_sequence(size):
 
 
 def test_other_names_are_ignored():
-    assert check_external_data(data(extra="anything"), EXPECTED, all_inputs=True) == (4, 5)
+    assert check_external_data(data(extra="anything"), EXPECTED, all_inputs=True) == (4, 5, 1)
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float16, np.float64])
 def test_all_real_numbers_are_taken(dtype):
-    assert check_external_data(data(label=np.zeros((5, 2), dtype)), EXPECTED, True) == (4, 5)
+    assert check_external_data(data(label=np.zeros((5, 2), dtype)), EXPECTED, True) == (4, 5, 1)
 
 
 def test_arrays_of_other_handlers_need_only_a_shape():
     class DeviceArray:
         shape = (4, 5, 8, 8, 1)
 
-    assert check_external_data({"default": DeviceArray()}, EXPECTED, False) == (4, 5)
+    assert check_external_data({"default": DeviceArray()}, EXPECTED, False) == (4, 5, 1)
 
 
 SHAPES = "expected (T, B, 8, 8, 1), got "
@@ -115,7 +115,7 @@ def test_missing_data():
         "'fixed'; got 'label', 'labels'. Provide it, or pass all_inputs=False to keep what the "
         "buffers hold."
     )
-    assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5)
+    assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5, 1)
 
 
 @pytest.mark.parametrize("nothing", [{}, {"other": np.zeros((1, 1, 1))}])

@@ -18,7 +18,9 @@ STEP = 16  # values of four bytes
 
 
 def make_hub(size, lifetime, buffer_type=2, context=0, square=False):
-    return Hub(["x"], [], buffer_type, False, context, size, is_square=square, lifetime=lifetime)
+    return Hub(
+        ["x"], [], buffer_type, False, context, size, columns="T" * square, lifetime=lifetime
+    )
 
 
 lifetimes = st.none() | st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted).map(tuple)

@@ -85,7 +85,7 @@ class Exporter:
         self._first: dict[str, str] = {}
         self._joined: dict[str, BufferStructure] = {}
         self._inputs: list[str] = []
-        self._time_and_batch = ""
+        self._time_and_batch: dict[str, str] = {}
 
     # -- tensors of outputs -----------------------------------------------------------------------
 
@@ -97,10 +97,10 @@ class Exporter:
             tensor = self._first[path]
             if spatial:
                 tensor = self.body.op("Transpose", tensor, perm=[0, *spatial, 1])
-            if self._structure(path).scales_with_time:
-                shape = self.body.op(
-                    "Concat", self._sizes(), self.body.constant(list(features)), axis=0
-                )
+            structure = self._structure(path)
+            if structure.scales_with_time:
+                sizes = self._sizes(structure.time)
+                shape = self.body.op("Concat", sizes, self.body.constant(list(features)), axis=0)
                 self._plain[path] = self.body.op("Reshape", tensor, shape)
             else:
                 self._plain[path] = self.body.reshape(tensor, [1, -1, *features])
@@ -126,15 +126,15 @@ class Exporter:
     def _features(self, path: str) -> tuple[int, ...]:
         return self._structure(path).feature_shape
 
-    def _sizes(self) -> str:
-        """Return the tensor that holds T and B."""
-        if not self._time_and_batch:
+    def _sizes(self, time: str) -> str:
+        """Return the tensor that holds T and B, or S and B."""
+        if time not in self._time_and_batch:
             scope, self.body.scope = self.body.scope, ""
             shapes = self.net.layers[INPUT].out_shapes
-            source = next(name for name in self._inputs if shapes[name].scales_with_time)
-            self._time_and_batch = self.body.op("Shape", source, start=0, end=2)
+            source = next(n for n in self._inputs if shapes[n].scaling_shape == (time, "B"))
+            self._time_and_batch[time] = self.body.op("Shape", source, start=0, end=2)
             self.body.scope = scope
-        return self._time_and_batch
+        return self._time_and_batch[time]
 
     # -- for the functions that write layers ------------------------------------------------------
 

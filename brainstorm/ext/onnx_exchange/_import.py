@@ -254,6 +254,11 @@ class Importer:
         dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
         if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # as exported here
             return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
+        if dims and dims[0].dim_param == "S" and self._is_ours:
+            raise NetworkValidationError(
+                f"ONNX input {info.name!r}: expected axes T and B, got the second length S. Models "
+                f"with two lengths are written and not read: keep the network's own file."
+            )
         if self._is_ours:
             return "B" + string.ascii_lowercase[: len(dims) - 1]
         moves = [node for node in self.nodes if node.op_type == "Transpose"]
