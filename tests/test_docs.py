@@ -18,6 +18,7 @@ SHOWN = {
     "char_lstm": "takes minutes",
     "char_transformer": "takes minutes",
     "digits_cnn": "takes a minute",
+    "number_words": "takes a minute",
     "mpi_digits": "is started by mpiexec",
     "optuna_search": "is started by mpiexec",
     "unet": "takes half a minute",

@@ -47,6 +47,7 @@ def test_all_examples_are_tested_here_and_documented():
         "grid_search",
         "lbfgs",
         "mpi_digits",
+        "number_words",
         "onnx_models",
         "optuna_search",
         "resume",
@@ -167,6 +168,18 @@ def test_character_models(load, capsys, name, constants):
     assert f"{bits[2]:.3f} by the network" in printed
     assert f"Return the {sample}\n" in printed
     assert len(sample) == 40
+
+
+def test_number_words(load, capsys):
+    small = {"LARGEST": 9999, "TRAINING": 1500, "HELD_OUT": 60, "SIZE": 32, "BATCH": 25}
+    example = load("number_words", **small)
+    assert example.in_words(0) == ["zero"]
+    assert " ".join(example.in_words(40_072)) == "forty thousand seventy two"
+    words = example.in_words(777_777)
+    assert (len(words), words.count("thousand")) == (example.MOST_WORDS, 1)
+    right = example.main()
+    assert right > 0.25
+    assert f"{right:.1%} of 60 numbers" in capsys.readouterr().out
 
 
 def test_resume(load, capsys):

@@ -122,9 +122,16 @@ class DataIterator(Seedable):
 
     def _set_per_sequence(self, names: str | Collection[str], choices: Collection[str]) -> None:
         """Take the names of the data that are (B, features...), of those that there are."""
-        self.per_sequence = frozenset([names] if isinstance(names, str) else names)
-        for name in sorted(self.per_sequence - set(choices)):
-            raise self._fail(f"per_sequence: {unknown('data name', name, choices)}")
+        self.per_sequence = self._chosen("per_sequence", names, choices)
+
+    def _chosen(
+        self, what: str, names: str | Collection[str], choices: Collection[str]
+    ) -> frozenset[str]:
+        """Return the names of some data, of those that there are."""
+        chosen = frozenset([names] if isinstance(names, str) else names)
+        for name in sorted(chosen - set(choices)):
+            raise self._fail(f"{what}: {unknown('data name', name, choices)}")
+        return chosen
 
     def gather(self, value: T) -> list[T]:
         """Return what all have who iterate over a part of each batch: here, the value alone."""

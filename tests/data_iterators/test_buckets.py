@@ -132,3 +132,74 @@ def test_other_sequences_are_another_run():
     state = BucketedMinibatches(x=[A, B]).get_state()
     with pytest.raises(IteratorValidationError, match="expected steps = 7, as in the run that is"):
         BucketedMinibatches(x=[A, A]).set_state(state)
+
+
+# -- pairs of sequences -------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30),
+    batch_size=st.integers(1, 8),
+    shuffle=st.sampled_from([True, False, "batches"]),
+)
+def test_pairs_stay_together_and_each_has_its_mask(lengths, batch_size, shuffle):
+    firsts, seconds = (numbered(part) for part in zip(*lengths, strict=True))
+    classes = list(range(len(lengths)))
+    iterator = BucketedMinibatches(
+        batch_size, shuffle, 2, over_s="source", per_sequence="label",
+        default=firsts, source=seconds, label=classes,
+    )  # fmt: skip
+    assert iterator.data_shapes["mask_s"] == (1,)
+    found = []
+    for batch in iterator():
+        numbers = batch["label"][:, 0]
+        for name, mask, place in (("default", "mask", 0), ("source", "mask_s", 1)):
+            expected = [lengths[number][place] for number in numbers]
+            assert batch[mask].shape == (max(expected), len(numbers), 1)
+            assert batch[mask].sum(axis=0).ravel().tolist() == expected
+            values = batch[mask] * (numbers[:, None] + 1)
+            np.testing.assert_array_equal(batch[name], np.repeat(values, 2, axis=2))
+        found += numbers.tolist()
+    assert sorted(found) == classes
+
+
+def test_pairs_are_bucketed_by_both_lengths():
+    rnd = np.random.RandomState(1)
+    first = rnd.randint(1, 6, 2000)
+    second = rnd.randint(1, 50, 2000)
+    data = {"default": numbered(first), "source": numbered(second)}
+
+    def padded(mask, **options):
+        masks = [batch[mask] for batch in BucketedMinibatches(10, over_s=["source"], **options)()]
+        return 1 - sum(m.sum() for m in masks) / sum(m.size for m in masks)
+
+    assert padded("mask", shuffle=False, **data) > 0.3
+    assert padded("mask", **data) < 0.02
+    assert padded("mask_s", shuffle=False, **data) > 0.4
+    assert padded("mask_s", **data) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"over_s": ["sauce"]}, "over_s: unknown data name 'sauce'. .* Did you mean 'source'"),
+        ({"over_s": ["default", "source"]}, "expected data with time steps beside those"),
+        ({"over_s": ["source"], "per_sequence": ["source"]}, "'source': expected a name of over_s"),
+        ({"mask_s": numbered([1, 2])}, "data 'mask_s': expected data under other names"),
+        ({}, r"data 'source': sequence 0: expected 1 time steps as in 'default', got 3"),
+        (
+            {"over_s": ["source", "more"], "more": numbered([3, 3])},
+            r"data 'more': sequence 1: expected 4 time steps as in 'source', got 3",
+        ),
+        (
+            {"over_s": ["source"], "source": [np.zeros((3, 2)), np.zeros((0, 2))]},
+            r"data 'source': sequence 1: expected numbers \(S, features\.\.\.\), got shape "
+            r"\(0, 2\)",
+        ),
+    ],
+)
+def test_pairs_that_are_not_in_order(change, match):
+    data = {"default": numbered([1, 2]), "source": numbered([3, 4])}
+    with pytest.raises(IteratorValidationError, match=match):
+        BucketedMinibatches(1, **{**data, **change})
