@@ -89,6 +89,19 @@ def test_a_mask_is_multiplied_with_the_loss():
     }
 
 
+@pytest.mark.parametrize(("spec", "lead"), [("F3", (2, 4)), ("R3 T", (4,))])
+def test_weights_are_multiplied_with_the_loss(spec, lead):
+    net = bs.tools.create_net_from_spec("regression", 2, 1, spec, weights_name="weights")
+    rnd = np.random.RandomState(0)
+    weights = rnd.uniform(size=(*lead, 1))
+    net.provide_external_data(
+        {"default": rnd.normal(size=(2, 4, 2)), "targets": np.ones((*lead, 1)), "weights": weights}
+    )
+    net.forward_pass()
+    losses = net.get("Output.outputs.loss")
+    assert net.get_loss_values()["total_loss"] == pytest.approx((losses * weights).sum() / 4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,6 +1,7 @@
 """Networks as estimators of scikit-learn: `NetClassifier` and `NetRegressor`.
 
-    search = GridSearchCV(NetClassifier(max_epochs=20), {"spec": ["F50", "F100", "F100 D F50"]})
+    search = GridSearchCV(NetClassifier("F100 D0.2"), {
+        "spec__F1": [50, 100], "spec__D1": [0.2, 0.5], "stepper__learning_rate": [1e-3, 1e-2]})
     search.fit(X, y)
 
 Everything of the library is behind them: ``estimator.network_`` is the trained `Network`.
@@ -9,41 +10,73 @@ Everything of the library is behind them: ``estimator.network_`` is the trained 
 from __future__ import annotations
 
 import copy
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any
+import numbers
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description
-from brainstorm.errors import ValidationError
+from brainstorm.errors import ValidationError, shown, unknown
 from brainstorm.handlers import NumpyHandler, get_default_handler
-from brainstorm.hooks import StopAfterEpoch
+from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
 from brainstorm.network import Network
 from brainstorm.optional import require
 from brainstorm.tools import create_net_from_spec
-from brainstorm.training import AdamStepper, Trainer, TrainingStepper
+from brainstorm.training import AdamWStepper, Trainer, TrainingStepper
 
 _base: Any = require("sklearn.base", "sklearn")
+_metrics: Any = require("sklearn.metrics", "sklearn")
+_class_weight: Any = require("sklearn.utils.class_weight", "sklearn")
 _multiclass: Any = require("sklearn.utils.multiclass", "sklearn")
+_selection: Any = require("sklearn.model_selection", "sklearn")
 _utils: Any = require("sklearn.utils", "sklearn")
 _validation: Any = require("sklearn.utils.validation", "sklearn")
 
 __all__ = ["NetClassifier", "NetRegressor"]
 
+E = TypeVar("E", bound="_NetEstimator")
+
+#: A layer of a spec that has a number of its own: its letter, and its size or probability.
+_NUMBERED = re.compile(r"([FRLCDP])(?:[\s:/|]*[a-z])?[\s:/|]*(\d+\.?\d*|\.\d+)?")
+
+
+class _Validation(Hook):
+    """Log what a function returns."""
+
+    def __init__(self, score: Callable[[], float]) -> None:
+        super().__init__("validation")
+        self.score = score
+
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> float:
+        """Return the score of the rows that are kept back."""
+        return self.score()
+
 
 class _NetEstimator(_base.BaseEstimator):
     """What both estimators have in common; `NetClassifier` documents the arguments."""
+
+    _task: str
 
     def __init__(
         self,
         spec: str = "F100",
         in_shape: Sequence[int | str] | None = None,
         stepper: TrainingStepper | None = None,
-        max_epochs: int = 100,
+        max_epochs: int = 50,
         batch_size: int = 32,
         random_state: Any = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-4,
+        scoring: Any = None,
     ) -> None:
         self.spec = spec
         self.in_shape = in_shape
@@ -51,14 +84,142 @@ class _NetEstimator(_base.BaseEstimator):
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.random_state = random_state
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.scoring = scoring
 
-    def _train(self, task: str, X: np.ndarray, targets: np.ndarray, out_size: int) -> None:
-        """Build a network and train it; X is (N, features), the targets are (N, columns)."""
-        seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
-        data = self._as_data(X)
-        model = create_net_from_spec(task, data.shape[2:], out_size, self.spec)
-        is_pooled = "T" not in model.layers["Input"].out_shapes["targets"].shape
-        if len(data) > 1 and not is_pooled:
+    # -- parameters of the stepper and of the spec ------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor.
+
+        Args:
+            deep: Whether with those of the stepper, such as ``stepper__learning_rate``, and the
+                numbers in the spec: of ``'F100 D0.2 F50'`` ``spec__F1``, ``spec__D1`` and
+                ``spec__F2``.
+        """
+        params = super().get_params(deep)
+        if deep:
+            params |= {f"stepper__{name}": value for name, value in _arguments(self._stepper())}
+            params |= {f"spec__{name}": _number(m[2] or "0.5") for name, m in self._numbers()}
+        return params
+
+    def set_params(self: E, **params: Any) -> E:
+        """Set arguments of the constructor, of the stepper and of the spec; see `get_params`."""
+        prefixes = ("stepper__", "spec__")
+        super().set_params(**{k: v for k, v in params.items() if not k.startswith(prefixes)})
+        for key, value in params.items():
+            if not key.startswith(prefixes):
+                continue
+            if key not in (known := self.get_params()):
+                where = f"{type(self).__name__}.set_params"
+                raise ValidationError(f"{where}: {unknown('parameter', key, known)}")
+            kind, _, name = key.partition("__")
+            if kind == "stepper":
+                self.stepper = self._stepper()
+                setattr(self.stepper, name, value)
+            else:
+                self._set_number(name, value)
+        return self
+
+    def _stepper(self) -> TrainingStepper:
+        if self.stepper is None:
+            return AdamWStepper(0.003, weight_decay=0.3)
+        return copy.deepcopy(self.stepper)
+
+    def _numbers(self) -> Iterator[tuple[str, re.Match[str]]]:
+        """Yield each layer of the spec that has a number: its letter with its place, and both."""
+        counts: Counter[str] = Counter()
+        for match in _NUMBERED.finditer(str(self.spec)):
+            counts[match[1]] += 1
+            yield f"{match[1]}{counts[match[1]]}", match
+
+    def _set_number(self, name: str, value: Any) -> None:
+        if not isinstance(value, numbers.Real):
+            where = f"{type(self).__name__}.set_params, spec__{name}"
+            raise ValidationError(f"{where}: expected a number, got {shown(value)}.")
+        match = dict(self._numbers())[name]
+        start, end = match.span(2) if match[2] else (match.end(1), match.end(1))
+        number = np.format_float_positional(float(value), trim="-")
+        self.spec = f"{self.spec[:start]}{number}{self.spec[end:]}"
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
+        """Train a new network, or with ``warm_start`` the one that is there.
+
+        Args:
+            X: Array-like of shape (n_samples, n_features).
+            y: Array-like of shape (n_samples,) or (n_samples, n_columns): of a classifier the
+                labels, or 0 and 1 in a column for each of several labels that are independent.
+            sample_weight: How often each row counts, >= 0; only their proportions do.
+        """
+        is_new = not (self.warm_start and hasattr(self, "network_"))
+        if is_new:
+            self.__dict__.pop("classes_", None)
+        X, y, weights = self._checked(X, y, sample_weight, is_new)
+        if not weights.any():
+            where = f"{type(self).__name__}.fit"
+            raise ValidationError(f"{where}: expected a row with a weight above 0, got none.")
+        X, y, weights = (array[weights > 0] for array in (X, y, weights))
+        weights /= weights.mean()
+        targets = self._encode(y, weights, is_new)
+        if not self.early_stopping:
+            return self._train(X, targets, weights, self.max_epochs, is_new)
+        classes = y if self._task == "classification" else None
+        X, X_kept, _, y_kept, targets, _, weights, weights_kept = _selection.train_test_split(
+            X, y, targets, weights,
+            test_size=self.validation_fraction, random_state=self.random_state, stratify=classes,
+        )  # fmt: skip
+        scorer = _metrics.check_scoring(self, self.scoring)
+        scored = copy.copy(self)  # one that has seen no names of columns
+        scored.__dict__.pop("feature_names_in_", None)
+        given = {} if sample_weight is None else {"sample_weight": weights_kept}
+
+        def score() -> float:
+            scored.network_ = self.network_
+            return float(scorer(scored, X_kept, y_kept, **given))
+
+        return self._train(X, targets, weights, self.max_epochs, is_new, score=score)
+
+    def partial_fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
+        """Train for one epoch more, with the stepper in the state in which it was left.
+
+        Args:
+            X: As for `fit`.
+            y: As for `fit`.
+            sample_weight: How often each row counts.
+        """
+        if self.early_stopping:
+            where = f"{type(self).__name__}.partial_fit"
+            raise ValidationError(f"{where}: expected early_stopping=False: it needs all rows.")
+        is_new = not hasattr(self, "network_")
+        X, y, weights = self._checked(X, y, sample_weight, is_new)
+        targets = self._encode(y, weights, is_new)
+        return self._train(X, targets, weights, 1, is_new, goes_on=not is_new)
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> tuple[Any, Any, Any]:
+        is_regression = _base.is_regressor(self)
+        X, y = _validation.validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=is_regression, reset=is_new
+        )
+        weights = _validation._check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+        return X, y, weights
+
+    def _encode(self, y: np.ndarray, weights: np.ndarray, is_new: bool) -> np.ndarray:
+        """Return the targets of the network (N, columns)."""
+        raise NotImplementedError
+
+    def _new_network(self, data: np.ndarray, out_size: int, seed: int) -> Network:
+        model = create_net_from_spec(
+            self._task, data.shape[2:], out_size, self.spec, weights_name="weights"
+        )
+        if len(data) > 1 and "T" in model.layers["Input"].out_shapes["targets"].shape:
             raise ValidationError(
                 f"{type(self).__name__}.fit: expected a spec with T, which makes one vector of the "
                 f"steps of a sequence, got {self.spec!r}."
@@ -66,19 +227,56 @@ class _NetEstimator(_base.BaseEstimator):
         net = Network.from_architecture(model.architecture, seed, _double_handler(seed))
         net.output_name = model.output_name
         net.initialize(create_from_description(model.initializers), seed=seed)
-        batches = Minibatches(
-            self.batch_size,
-            default=data,
-            targets=targets if is_pooled else targets[None],
-            per_sequence=("targets",) if is_pooled else (),
-        )
+        return net
+
+    def _train(
+        self: E,
+        X: np.ndarray,
+        targets: np.ndarray,
+        weights: np.ndarray,
+        epochs: int,
+        is_new: bool,
+        *,
+        goes_on: bool = False,
+        score: Callable[[], float] | None = None,
+    ) -> E:
+        """Train a network that is new, or goes on; the stepper may go on too, or end by a score."""
+        seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
+        data = self._as_data(X)
+        if is_new:
+            out_size = len(self.classes_) if self._task == "classification" else targets.shape[1]
+            self.network_ = self._new_network(data, out_size, seed)
+            self.loss_curve_: list[float] = []
+            self.n_iter_ = 0
+        trainer = Trainer(stepper := self._stepper(), verbose=False)
+        if goes_on and self._stepper_state[0] is type(stepper):
+            chosen = {name: getattr(stepper, name) for name in stepper.hyperparameters}
+            stepper.set_state({**self._stepper_state[1], **chosen})
+        if score is not None:
+            trainer.add_hook(_Validation(score))
+            trainer.add_hook(EarlyStopper("validation", self.n_iter_no_change, "max",
+                                          min_delta=self.tol, restore_best=True))  # fmt: skip
+        trainer.add_hook(StopAfterEpoch(epochs))
+        trainer.train(self.network_, self._batches(data, targets, weights, seed + self.n_iter_))
+        self.n_iter_ += trainer.current_epoch_nr
+        self.loss_curve_ += trainer.logs.get("rolling_training", {}).get("total_loss", ())
+        self._stepper_state: tuple[type, dict[str, Any]] = type(stepper), stepper.get_state()
+        if score is not None:
+            self.validation_scores_ = list(trainer.logs["validation"])[1:]
+            self.best_validation_score_ = max(self.validation_scores_, default=None)
+        return self
+
+    def _batches(
+        self, data: np.ndarray, targets: np.ndarray, weights: np.ndarray, seed: int
+    ) -> Minibatches:
+        columns: dict[str, Any] = {"targets": targets, "weights": weights[:, None]}
+        is_pooled = "T" not in self.network_.layers["Input"].out_shapes["targets"].shape
+        if not is_pooled:
+            columns = {name: array[None] for name, array in columns.items()}
+        names = tuple(columns) if is_pooled else ()
+        batches = Minibatches(self.batch_size, per_sequence=names, default=data, **columns)
         batches.rnd.set_seed(seed)
-        stepper = AdamStepper(0.01) if self.stepper is None else copy.deepcopy(self.stepper)
-        trainer = Trainer(stepper, verbose=False)
-        trainer.add_hook(StopAfterEpoch(self.max_epochs))
-        trainer.train(net, batches)
-        self.network_ = net
-        self.loss_curve_ = list(trainer.logs.get("rolling_training", {}).get("total_loss", ()))
+        return batches
 
     def _as_data(self, X: np.ndarray) -> np.ndarray:
         """Return rows as (T, N, features...)."""
@@ -101,78 +299,173 @@ class _NetEstimator(_base.BaseEstimator):
 
 
 class NetClassifier(_base.ClassifierMixin, _NetEstimator):
-    """A network with a softmax as classifier.
+    """A network as classifier: with a softmax, or sigmoids for labels that are independent.
 
     Args:
         spec: The hidden layers, as in `create_net_from_spec`: ``'F100 D F50'``.
         in_shape: Feature shape that each row of X is given, e.g. (8, 8, 1) for ``'C16:3p1 Pm2s2'``;
             `None`: the row as it is. With ("T", 3) a row is a sequence, step after step with 3
             features each, and the spec makes one vector of it: ``'L20 T'``.
-        stepper: The optimiser, which is copied; `None`: ``AdamStepper(0.01)``.
+        stepper: The optimiser, which is copied; `None`: ``AdamWStepper(0.003, weight_decay=0.3)``.
         max_epochs: How many times the network sees all rows.
         batch_size: How many rows it sees at once.
         random_state: An int makes `fit` repeatable; also `None` and a NumPy RandomState.
+        warm_start: Whether `fit` goes on with the network that is there.
+        early_stopping: Whether `fit` keeps rows back, ends when their score grows no more, and
+            keeps the network of the best one.
+        validation_fraction: Which part of the rows are kept back.
+        n_iter_no_change: It ends when so many epochs bring no better score.
+        tol: By how much a score has to be better.
+        scoring: Which score: of scikit-learn's, such as ``'f1_macro'`` or ``'roc_auc'``; `None`
+            is that of `score`.
+        class_weight: How much the rows of each class count, ``{label: weight}``; ``'balanced'``:
+            all classes the same.
 
     Attributes:
         network_: The trained network, in float64.
         loss_curve_: The average loss of each epoch.
+        validation_scores_: With ``early_stopping`` the score after each epoch.
+        best_validation_score_: The best of them.
+        n_iter_: The number of epochs.
         n_features_in_: The number of columns of X.
-        classes_: The labels, sorted.
+        classes_: The labels, sorted; or the numbers of the columns of y.
     """
 
-    def fit(self, X: Any, y: Any) -> NetClassifier:
-        """Train a new network.
+    def __init__(
+        self,
+        spec: str = "F100",
+        in_shape: Sequence[int | str] | None = None,
+        stepper: TrainingStepper | None = None,
+        max_epochs: int = 50,
+        batch_size: int = 32,
+        random_state: Any = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-4,
+        scoring: Any = None,
+        class_weight: Any = None,
+    ) -> None:
+        super().__init__(
+            spec, in_shape, stepper, max_epochs, batch_size, random_state, warm_start,
+            early_stopping, validation_fraction, n_iter_no_change, tol, scoring,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def partial_fit(  # type: ignore[override]  # scikit-learn's order of the arguments
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> NetClassifier:
+        """Train for one epoch more, with the stepper in the state in which it was left.
 
         Args:
-            X: Array-like of shape (n_samples, n_features).
-            y: Array-like of shape (n_samples,): labels.
+            X: As for `fit`.
+            y: As for `fit`.
+            classes: All labels that there will be; they have to be given in the first call.
+            sample_weight: How often each row counts.
         """
-        X, y = _validation.validate_data(self, X, y, dtype=np.float64)
+        if self.class_weight == "balanced":
+            raise ValidationError(
+                "NetClassifier.partial_fit, class_weight: expected weights, got 'balanced', which "
+                "needs all rows. Give what compute_class_weight returns for them."
+            )
+        _multiclass._check_partial_fit_first_call(self, classes)
+        return super().partial_fit(X, y, sample_weight)
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> tuple[Any, Any, Any]:
+        X, y, weights = super()._checked(X, y, sample_weight, is_new)
+        y = y.toarray() if hasattr(y, "toarray") else y
         _multiclass.check_classification_targets(y)
-        self.classes_, indices = np.unique(y, return_inverse=True)
-        self._train("classification", X, indices[:, None].astype(float), len(self.classes_))
-        return self
+        if _multiclass.type_of_target(y) != "multilabel-indicator":
+            y = _validation.column_or_1d(y, warn=True)
+        if self.class_weight is not None:
+            weights = weights * _class_weight.compute_sample_weight(self.class_weight, y)
+        return X, y, weights
+
+    def _encode(self, y: np.ndarray, weights: np.ndarray, is_new: bool) -> np.ndarray:
+        is_multilabel = y.ndim == 2
+        labels = np.arange(y.shape[1]) if is_multilabel else np.unique(y)
+        if not hasattr(self, "classes_"):
+            self.classes_ = labels
+        task = "multi-label" if is_multilabel else "classification"
+        if is_new:
+            self._task = task
+        fits = np.isin(labels, self.classes_).all() and task == self._task
+        if not fits or (is_multilabel and len(labels) != len(self.classes_)):
+            raise ValidationError(
+                f"{type(self).__name__}: expected labels among {shown(self.classes_.tolist())} for "
+                f"{self._task}, got {shown(labels.tolist())} for {task}."
+            )
+        if is_multilabel:
+            return y.astype(float)
+        return np.searchsorted(self.classes_, y)[:, None].astype(float)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of the classes, of shape (n_samples, n_classes)."""
         return self._outputs(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable labels, of shape (n_samples,)."""
+        """Return the most probable labels (n_samples,), or 0 and 1 for each of several."""
         probabilities = self._outputs(X)  # first, because it says if nothing was fitted
+        if self._task == "multi-label":
+            return (probabilities >= 0.5).astype(int)
         return self.classes_[probabilities.argmax(axis=1)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 class NetRegressor(_base.RegressorMixin, _NetEstimator):
     """A network with a squared error as regressor, of one or several targets.
 
-    Arguments and attributes are those of `NetClassifier`, without ``classes_``.
+    The network learns ``(y - y_mean_) / y_scale_``, so that targets need not be scaled.
+
+    Arguments and attributes are those of `NetClassifier`, without classes, and:
+
+    Attributes:
+        y_mean_: The means of the targets in the first training.
+        y_scale_: Their standard deviations.
     """
 
-    def fit(self, X: Any, y: Any) -> NetRegressor:
-        """Train a new network.
+    _task = "regression"
 
-        Args:
-            X: Array-like of shape (n_samples, n_features).
-            y: Array-like of shape (n_samples,) or (n_samples, n_targets).
-        """
-        X, y = _validation.validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True
-        )
-        self._has_columns = y.ndim == 2
+    def _encode(self, y: np.ndarray, weights: np.ndarray, is_new: bool) -> np.ndarray:
         targets = np.asarray(y, np.float64).reshape(len(y), -1)
-        self._train("regression", X, targets, targets.shape[1])
-        return self
+        if is_new:
+            self._has_columns = y.ndim == 2
+            share = weights[:, None] / max(weights.sum(), np.finfo(float).tiny)
+            self.y_mean_ = (share * targets).sum(axis=0)
+            deviations = np.sqrt((share * (targets - self.y_mean_) ** 2).sum(axis=0))
+            self.y_scale_ = np.where(deviations > 0, deviations, 1.0)
+        if targets.shape[1] != len(self.y_mean_):
+            raise ValidationError(
+                f"{type(self).__name__}: expected {len(self.y_mean_)} targets as in the first "
+                f"training, got {targets.shape[1]}."
+            )
+        return (targets - self.y_mean_) / self.y_scale_
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets, in the shape that they had in `fit`."""
-        outputs = self._outputs(X)
+        outputs = self._outputs(X) * self.y_scale_ + self.y_mean_
         return outputs if self._has_columns else outputs[:, 0]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdigit() else float(text)
+
+
+def _arguments(stepper: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a stepper is made with, and its limit of the gradients."""
+    if isinstance(stepper, TrainingStepper):
+        for name in (*inspect.signature(type(stepper)).parameters, "max_gradient_norm"):
+            yield name, getattr(stepper, name)
 
 
 def _double_handler(seed: int) -> NumpyHandler:

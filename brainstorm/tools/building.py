@@ -51,6 +51,7 @@ def get_in_out_layers(
     mask_name: str | None = None,
     use_conv: bool | None = None,
     per_sequence: bool = False,
+    weights_name: str | None = None,
 ) -> tuple[ConstructionWrapper, ConstructionWrapper]:
     """Return an Input and a linear projection that leads into the loss of a task.
 
@@ -70,6 +71,8 @@ def get_in_out_layers(
         use_conv: Whether the projection is a 1x1 convolution; `None`: if `out_shape` is 3-D.
         per_sequence: Whether there is one target for each sequence, (B, ...), and not for each of
             its steps; a `TimePooling` has to be among the hidden layers then.
+        weights_name: Name of numbers (T, B, 1), or (B, 1) for one target for each sequence, that
+            say how much each target counts: they are multiplied with the loss.
 
     Raises:
         ValidationError: Unknown task type, or a convolution for an `out_shape` that is not 3-D.
@@ -95,18 +98,23 @@ def get_in_out_layers(
     target_shape = (*out_shape[:-1], 1) if is_classification else out_shape
     lead = ("B",) if per_sequence else ("T", "B")
     shapes = {data_name: ("T", "B", *in_shape), targets_name: (*lead, *target_shape)}
+    factors = []
     if mask_name:
         shapes[mask_name] = ("T", "B", 1)
+        factors += [] if per_sequence else [mask_name]
+    if weights_name:
+        shapes[weights_name] = (*lead, 1)
+        factors.append(weights_name)
     inp = Input(out_shapes=shapes)
     output = OUTPUT_LAYERS[task_type](name=outlayer_name)
     projection >> output
     inp - targets_name >> "targets" - output
-    if mask_name and not per_sequence:
+    loss = output - "loss"
+    for name in factors:
         mask = Mask()
-        output - "loss" >> mask >> Loss()
-        inp - mask_name >> "mask" - mask
-    else:
-        output - "loss" >> Loss()
+        loss >>= mask
+        inp - name >> "mask" - mask
+    loss >> Loss()
     return inp - data_name, projection
 
 
@@ -248,6 +256,7 @@ def create_net_from_spec(
     targets_name: str = "targets",
     mask_name: str | None = None,
     use_conv: bool | None = None,
+    weights_name: str | None = None,
 ) -> Network:
     """Return an initialized feed-forward or recurrent network from a short text.
 
@@ -278,6 +287,7 @@ def create_net_from_spec(
         targets_name: Name of the targets.
         mask_name: Name of a mask on the loss, or on what makes one vector of a sequence.
         use_conv: Whether the projection is a 1x1 convolution.
+        weights_name: Name of numbers that say how much each target counts.
 
     Raises:
         NetworkValidationError: The text cannot be understood.
@@ -294,6 +304,7 @@ def create_net_from_spec(
         mask_name=mask_name,
         use_conv=use_conv,
         per_sequence=per_sequence,
+        weights_name=weights_name,
     )
     last = inp
     for part in parts:
