@@ -76,6 +76,13 @@ def test_every_page_is_in_the_table_of_contents():
     assert listed == {*NAMES} - {"index.md"}
 
 
+def test_every_recipe_states_a_problem_and_is_in_the_table_of_recipes():
+    table = (DOCS / "recipes" / "index.md").read_text(encoding="utf-8")
+    for page in set((DOCS / "recipes").glob("*.md")) - {DOCS / "recipes" / "index.md"}:
+        assert f"]({page.name}) |\n" in table
+        assert "\n\n**Problem.** " in page.read_text(encoding="utf-8"), page.name
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_links_lead_somewhere(name):
     page = DOCS / name
