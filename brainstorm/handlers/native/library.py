@@ -248,7 +248,10 @@ def _load(wanted: str) -> tuple[Library | None, str]:
             return library, str(library)
         except MissingDependencyError as error:
             reasons.append(str(error))
-    return None, f"no oneDNN ({'; '.join(reasons)}). Run pip install {DISTRIBUTION}"
+    remedy = f"Run pip install {DISTRIBUTION}"
+    if getattr(sys, "frozen", False):
+        remedy = f"Package it with the application: --add-binary .../lib/{FILE}:lib (PyInstaller)"
+    return None, f"no oneDNN ({'; '.join(reasons)}). {remedy}"
 
 
 def _candidates() -> Iterator[str]:

@@ -47,6 +47,14 @@ def test_a_file_that_is_missing_or_no_library(monkeypatch, tmp_path):
         assert reason.endswith("Run pip install onednn-cpu-gomp")
 
 
+def test_an_application_without_the_library_says_how_it_is_packaged(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setenv("BRAINSTORM_ONEDNN", str(tmp_path / "missing.so"))
+    assert load()[1].endswith(
+        "with the application: --add-binary .../lib/libdnnl.so.3:lib (PyInstaller)"
+    )
+
+
 FOREIGN = {
     "version 2": (2, 0, r"expected oneDNN 3, got 2\.7\.1"),
     "no engine": (3, 5, "dnnl_engine_create returned status 5"),
