@@ -32,6 +32,7 @@ __all__ = [
     "UnknownTypeError",
     "UnsupportedFileError",
     "ValidationError",
+    "see",
     "shown",
     "unknown",
 ]
@@ -144,6 +145,15 @@ def shown(value: object) -> str:
     except Exception:  # a number of a million digits, a repr that fails
         return f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def see(section: str) -> str:
+    """Return the sentence that leads to a section of the page "Why does it not learn?".
+
+    Args:
+        section: The anchor of its heading, e.g. ``'overfitting'``.
+    """
+    return f"See docs/not_learning.md#{section}."
 
 
 def unknown(kind: str, name: object, choices: Iterable[object]) -> str:

@@ -94,6 +94,15 @@ def test_links_lead_somewhere(name):
             assert anchor in anchors(place), f"{name}: {target}#{anchor}"
 
 
+def test_messages_lead_to_sections_that_are_there():
+    page, found = DOCS / "not_learning.md", set()
+    for path in Path(brainstorm.__file__).parent.rglob("*.py"):
+        found |= set(re.findall(r"\bsee\([\"']([\w-]+)", path.read_text(encoding="utf-8")))
+    assert len(found) >= 4
+    assert found <= anchors(page)
+    assert brainstorm.errors.see("overfitting") == f"See docs/{page.name}#overfitting."
+
+
 def installed(place):
     """Return where a file is; those of the package can be elsewhere: tools/test_installed.sh."""
     if (ROOT / "brainstorm") not in place.parents:

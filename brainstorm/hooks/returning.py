@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import FileFormatError
+from brainstorm.errors import FileFormatError, see
 from brainstorm.files import RunFile, read_run_file
 from brainstorm.hooks.base import check_counts, put_values
 from brainstorm.hooks.checkpoints import SaveCheckpoint
@@ -97,11 +97,12 @@ class ReturnToCheckpoint(StopOnNan):
         wrong = next(filter(None, team.gather(self.find_wrong(update_nr, net, logs))), None)
         if wrong is None:
             return None
+        remedy = see("the-loss-is-nan-or-infinite")
         if self.returns >= self.most_returns:
-            raise StopIteration(f"{wrong}, after {self.returns} returns")
+            raise StopIteration(f"{wrong}, after {self.returns} returns. {remedy}")
         good = team.share(self._find_good() if team.rank == 0 else None)
         if good is None:
-            raise StopIteration(f"{wrong}, and there is no good checkpoint")
+            raise StopIteration(f"{wrong}, and there is no good checkpoint. {remedy}")
         self.returns += 1
         self._go_back(good, net, stepper)
         found = good.state["trainer"]["current_update_nr"]

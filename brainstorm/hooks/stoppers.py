@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import UnknownPathError
+from brainstorm.errors import UnknownPathError, see
 from brainstorm.hooks.base import Hook, check_counts, find_values, put_values, take_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion
 from brainstorm.utils import is_number, is_whole
@@ -317,7 +317,7 @@ class StopOnNan(_Stopper):
         """Stop if something is not finite."""
         wrong = self.find_wrong(update_nr, net, logs)
         if wrong is not None:
-            raise StopIteration(wrong)
+            raise StopIteration(f"{wrong}. {see('the-loss-is-nan-or-infinite')}")
 
     def find_wrong(self, update_nr: int, net: Any, logs: Any) -> str | None:
         """Return what is not finite, as a text; `None` if all is well."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import NetworkValidationError, see
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.construction import RECTIFIED, Default
 from brainstorm.utils import warn_once
@@ -55,7 +55,11 @@ def check_topology(layers: Layers) -> None:
             f"an output 'loss' to a Loss layer: out - 'loss' >> Loss()."
         )
     if losses and idle:
-        warn_once(layers[INPUT], f"no path leads from {_names(idle)} to a loss: never trained.")
+        warn_once(
+            layers[INPUT],
+            f"no path leads from {_names(idle)} to a loss: never trained. "
+            f"{see('layers-that-are-never-trained')}",
+        )
     _warn_of_rectified_predictions(layers)
 
 
@@ -71,7 +75,8 @@ def _warn_of_rectified_predictions(layers: Layers) -> None:
                     f"layer {source.name!r} ({source.type_name}) is rectified and leads straight "
                     f"into {name!r} ({loss.type_name}): it predicts nothing below 0, and learns "
                     f"nothing where it gives 0. Write {source.type_name}(..., "
-                    f"activation='linear'); if it is meant so, activation='rel'.",
+                    f"activation='linear'); if it is meant so, activation='rel'. "
+                    f"{see('predictions-are-never-below-0')}",
                 )
 
 
@@ -97,7 +102,7 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
             f"layer {INPUT!r}: all data are one sequence of {T} steps, but no layer couples steps. "
             f"If they are {T} rows, give them as (1, {T}, ...): data.swapaxes(0, 1). All else "
             f"being equal, the loss is their mean then, and now their sum. If they are a sequence, "
-            f"give them by SequenceChunks({T}, ...).",
+            f"give them by SequenceChunks({T}, ...). {see('rows-given-as-time-steps')}",
         )
 
 

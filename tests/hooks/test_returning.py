@@ -23,6 +23,8 @@ from brainstorm.hooks import (
 from brainstorm.training import Linear, LossScaling, MomentumStepper, Trainer
 from brainstorm.training.team import Team
 
+PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
+
 
 class Spoil(Hook):
     """Makes a parameter NaN after some updates, and keeps what there was after the next."""
@@ -106,7 +108,7 @@ def test_it_stops_when_it_has_gone_back_too_often(train, tmp_path):
     assert trainer.logs["ReturnToCheckpoint"] == [
         "parameters are not finite: back to update 2, learning rate 0.05",
         "parameters are not finite: back to update 4, learning rate 0.025",
-        "parameters are not finite, after 2 returns",
+        f"parameters are not finite, after 2 returns{PAGE}",
     ]
     assert trainer.hooks["ReturnToCheckpoint"].returns == 2
 
@@ -114,7 +116,7 @@ def test_it_stops_when_it_has_gone_back_too_often(train, tmp_path):
 def test_it_stops_without_a_good_checkpoint(train, tmp_path):
     trainer, _ = run(train, tmp_path, Spoil(1))
     assert trainer.logs["ReturnToCheckpoint"] == [
-        "parameters are not finite, and there is no good checkpoint"
+        f"parameters are not finite, and there is no good checkpoint{PAGE}"
     ]
 
 

@@ -24,6 +24,8 @@ from brainstorm.hooks import (
 )
 from brainstorm.training import SgdStepper, Trainer
 
+PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
+
 NAN = math.nan
 
 
@@ -246,16 +248,19 @@ def test_nan_in_the_parameters(net):
     for bad in (np.nan, np.inf):
         net.buffer.parameters[7] = bad
         hook = StopOnNan(check_training_loss=False)
-        assert stops(hook, net=net) == "parameters are not finite"
+        assert stops(hook, net=net) == f"parameters are not finite{PAGE}"
         assert stops(StopOnNan(check_parameters=False, check_training_loss=False), net=net) is None
 
 
 def test_nan_in_logs(net):
     hook = StopOnNan("a.b", check_training_loss=False)
     assert stops(hook, 1.0, net=net) is None
-    assert stops(hook, 1.0, NAN, net=net) == "a.b is nan"
+    assert stops(hook, 1.0, NAN, net=net) == f"a.b is nan{PAGE}"
     assert stops(hook, NAN, 1.0, net=net) is None
-    assert stops(StopOnNan(["a.b"], check_training_loss=False), math.inf, net=net) == "a.b is inf"
+    assert (
+        stops(StopOnNan(["a.b"], check_training_loss=False), math.inf, net=net)
+        == f"a.b is inf{PAGE}"
+    )
     assert stops(StopOnNan(["a.c"], check_training_loss=False), net=net, update_nr=0) is None
     with pytest.raises(UnknownPathError, match=r"unknown log 'a.c'"):
         stops(StopOnNan(["a.c"], check_training_loss=False), net=net)
@@ -275,7 +280,7 @@ def test_nan_in_the_training_loss(train, net, timescale, updates):
         epochs=5,
     )
     assert trainer.current_update_nr == updates
-    assert trainer.logs["StopOnNan"] == ["the training loss is nan"]
+    assert trainer.logs["StopOnNan"] == [f"the training loss is nan{PAGE}"]
 
 
 class Infinite(Hook):
@@ -305,7 +310,7 @@ def test_no_batch_is_missed_whatever_else_runs(train, timescale, interval, updat
         epochs=5,
     )
     assert trainer.current_update_nr == updates
-    assert trainer.logs["StopOnNan"] == ["the training loss is inf"]
+    assert trainer.logs["StopOnNan"] == [f"the training loss is inf{PAGE}"]
 
 
 def test_epochs_are_over_at_their_end_on_every_timescale(train):

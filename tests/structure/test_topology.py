@@ -52,7 +52,10 @@ def test_a_layer_that_is_never_trained_is_a_warning(caplog):
     inp >> FullyConnected(3, name="Idle")
     with caplog.at_level(logging.WARNING, logger="brainstorm"):
         Network.from_layer(inp)
-    assert "no path leads from 'Idle' to a loss: never trained" in caplog.text
+    assert (
+        "no path leads from 'Idle' to a loss: never trained. See docs/not_learning.md#"
+        in caplog.text
+    )
 
 
 def test_networks_without_a_loss_or_without_parameters_are_fine():
@@ -130,7 +133,8 @@ def test_a_rectified_prediction_is_a_warning_once_for_each_network(warnings, tmp
     assert text == (
         f"layer 'Fc' ({layer}) is rectified and leads straight into 'Out' ({loss}): it predicts "
         f"nothing below 0, and learns nothing where it gives 0. Write {layer}(..., "
-        f"activation='linear'); if it is meant so, activation='rel'."
+        f"activation='linear'); if it is meant so, activation='rel'. See "
+        f"docs/not_learning.md#predictions-are-never-below-0."
     )
     net.initialize(1)
     net.copy()
@@ -196,7 +200,7 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
         "layer 'Input': all data are one sequence of 30 steps, but no layer couples steps. If they "
         "are 30 rows, give them as (1, 30, ...): data.swapaxes(0, 1). All else being equal, the "
         "loss is their mean then, and now their sum. If they are a sequence, give them by "
-        "SequenceChunks(30, ...)."
+        "SequenceChunks(30, ...). See docs/not_learning.md#rows-given-as-time-steps."
     ]
 
 
