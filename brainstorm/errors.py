@@ -67,7 +67,13 @@ class StructureValidationError(ValidationError):
 
 
 class HandlerValidationError(ValidationError):
-    """The arguments or the result of a handler operation break its contract."""
+    """The arguments or the result of a handler operation break its contract.
+
+    Attributes:
+        array: The one that is wrong, if it is one; so networks can say which buffer it is.
+    """
+
+    array: object = None
 
 
 class TrainingError(ValidationError):

@@ -444,7 +444,8 @@ def test_handler_errors_name_the_layer():
     with (
         np.errstate(all="ignore"),
         pytest.raises(
-            HandlerValidationError, match=r"layer 'Projection' \(FullyConnected\), forward pass: "
+            HandlerValidationError,
+            match=r"layer 'Projection' \(FullyConnected\), forward pass, outputs.default: ",
         ),
     ):
         net.forward_pass()

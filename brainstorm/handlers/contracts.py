@@ -252,9 +252,11 @@ class Contract:
             self.signature.bind(*args, **kwargs)  # says what is wrong
         return values
 
-    def error(self, argument: str, what: str) -> HandlerValidationError:
-        """Return the error that says what is wrong with an argument."""
-        return HandlerValidationError(f"{self.call}: argument {argument!r}{what}")
+    def error(self, argument: str, what: str, array: Any = None) -> HandlerValidationError:
+        """Return the error that says what is wrong with an argument, which may be an array."""
+        error = HandlerValidationError(f"{self.call}: argument {argument!r}{what}")
+        error.array = array
+        return error
 
     def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Match the shapes of all arrays and return the size that each symbol stands for.
@@ -301,6 +303,7 @@ class Contract:
         raise self.error(
             argument.name,
             f": expected shape {' or '.join(told)}, got {real}{_given_by(origin, used)}",
+            values[argument.name],
         )
 
 

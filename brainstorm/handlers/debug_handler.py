@@ -207,16 +207,19 @@ class DebugHandler(Handler):
         ]
         for label, array in zip(labels, read, strict=True):
             if found := self._not_finite(array):
-                raise _program_error(f"{label} holds {found} before the run")
+                raise _program_error(f"{label} holds {found} before the run", array)
         for i, (array, adds) in enumerate(zip(written, accumulate, strict=True)):
             if adds and (found := self._not_finite(array)):
-                raise _program_error(f"output {i}, which is added to, holds {found} before the run")
+                raise _program_error(
+                    f"output {i}, which is added to, holds {found} before the run", array
+                )
         self.handler.run_program(program, read, written, accumulate)
         for i, array in enumerate(written):
             if found := self._not_finite(array):
                 raise _program_error(
                     f"output {i} holds {found} after the run; inputs were finite. The program:"
-                    f"\n{program}"
+                    f"\n{program}",
+                    array,
                 )
 
     def _program_array(self, label: str, array: Any, shape: Any, dtype: Any = None) -> Any:
@@ -228,7 +231,7 @@ class DebugHandler(Handler):
                 f"{type(array).__name__}"
             )
         if array.shape != shape:
-            raise _program_error(f"{label}: expected shape {shape}, got {array.shape}")
+            raise _program_error(f"{label}: expected shape {shape}, got {array.shape}", array.array)
         if dtype is not None and array.dtype != dtype:
             raise _program_error(f"{label}: expected dtype {dtype}, got {array.dtype}")
         return array.array
@@ -293,6 +296,7 @@ class DebugHandler(Handler):
                     argument.name,
                     f": expected integral numbers in [{low}, {argument.high}={high}), got "
                     f"{found[index]} at index {index}",
+                    array,
                 )
 
     def _compute(
@@ -303,7 +307,9 @@ class DebugHandler(Handler):
         for argument, array in arrays.items():
             if not argument.written:
                 if found := self._not_finite(array):
-                    raise contract.error(argument.name, f" holds {found} before the operation")
+                    raise contract.error(
+                        argument.name, f" holds {found} before the operation", array
+                    )
             elif argument.keeps(values) and self._not_finite(array):
                 soiled.add(argument)
         with np.errstate(all="ignore"):
@@ -311,7 +317,9 @@ class DebugHandler(Handler):
         for argument, array in arrays.items():
             if argument.written and (found := self._not_finite(array)):
                 before = "it was not finite before" if argument in soiled else "inputs were finite"
-                raise contract.error(argument.name, f" holds {found} after the operation; {before}")
+                raise contract.error(
+                    argument.name, f" holds {found} after the operation; {before}", array
+                )
 
     def _not_finite(self, array: Array) -> str:
         """Return what is wrong with the content, and where; nothing if it is finite."""
@@ -335,8 +343,10 @@ def _addresses(trace: Trace) -> np.ndarray:
     return np.array([getattr(a, "address", None) or address_of(a) for a in arrays], np.int64)
 
 
-def _program_error(what: str) -> HandlerValidationError:
-    return HandlerValidationError(f"run_program(program, inputs, outputs, accumulate): {what}")
+def _program_error(what: str, array: Any = None) -> HandlerValidationError:
+    error = HandlerValidationError(f"run_program(program, inputs, outputs, accumulate): {what}")
+    error.array = array
+    return error
 
 
 def _first(where: np.ndarray) -> tuple[int, ...]:
@@ -356,6 +366,7 @@ def _check_overlaps(contract: Contract, arrays: dict[Argument, Any]) -> None:
                 written.name,
                 f" overlaps argument {other.name!r}{allowed}: the result would be undefined. Give "
                 f"it memory of its own.",
+                target,
             )
 
 

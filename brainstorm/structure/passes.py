@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-from brainstorm.errors import HandlerValidationError, NetworkValidationError
+from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager, last_axis_slice
+from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.layout import find_needed_deltas
 from brainstorm.structure.pass_plan import (
     BackwardStep,
@@ -115,10 +116,10 @@ class Passes(Traceable):
                     handler.copy_to(source, part)
             if past and name in past:
                 run = partial(_step, layer, views[name], past[name])
-                _run(handler, layer, "forward_step", run)
+                _run(handler, layer, views[name], "forward_step", run)
             else:
                 run = partial(_forward, layer, views[name], training_pass)
-                _run(handler, layer, "forward_pass", run)
+                _run(handler, layer, views[name], "forward_pass", run)
         if len(names) == len(self.layers):
             self.manager.position = len(self.layers) - 1
 
@@ -152,8 +153,9 @@ class Passes(Traceable):
             handler.fill(manager.part(hub, start, stop), 0.0)
         if step.layer not in ("", INPUT):
             layer = self.layers[step.layer]
-            run = partial(_backward, layer, step, manager.views[step.layer])
-            _run(handler, layer, "backward_pass", run)
+            views = manager.views[step.layer]
+            run = partial(_backward, layer, step, views)
+            _run(handler, layer, views, "backward_pass", run)
         for sink, adds in step.copies.items():
             for (source, part), add in zip(self._copies[sink], adds, strict=True):
                 if add:
@@ -175,22 +177,20 @@ def _backward(layer: Any, step: BackwardStep, views: BufferView) -> None:
     layer.backward_pass(layer.lifted(views))
 
 
-def _run(handler: Handler, layer: Any, method: str, run: Callable[[], None]) -> None:
+def _run(
+    handler: Handler, layer: Any, views: BufferView, method: str, run: Callable[[], None]
+) -> None:
     """Do a pass of a layer: its operations, or a call of it that every replay repeats.
 
     Raises:
         HandlerValidationError: An operation raised it; the text begins with layer and pass.
     """
-    try:
-        with handler.running.at(f"{layer.name}, {method.removesuffix('_pass')}"):
-            if layer.is_traceable and method not in vars(layer):
-                run()
-            else:
-                handler.call(run)
-    except HandlerValidationError as error:
-        what = method.replace("_", " ")
-        error.args = (f"layer {layer.name!r} ({layer.type_name}), {what}: {error}",)
-        raise
+    place = f"{layer.name}, {method.removesuffix('_pass')}"
+    with naming_places(layer, method, views), handler.running.at(place):
+        if layer.is_traceable and method not in vars(layer):
+            run()
+        else:
+            handler.call(run)
 
 
 def _parts_of_copy(

@@ -26,6 +26,7 @@ from brainstorm.structure.buffer_structure import (
 from brainstorm.structure.buffer_views import BufferView, NullBuffer
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.layout import create_layout
 from brainstorm.utils import Array
 
@@ -300,7 +301,7 @@ class LayerBench:
             for stream, state in self._streams.items():
                 stream.set_state(state)
         buffers = self.layer.lifted(self.buffers)
-        self._do(lambda: self.layer.forward_pass(buffers, training_pass))
+        self._do("forward_pass", buffers, training_pass)
 
     def step_by_step(self, values: Values, first: int) -> Iterator[int]:
         """Run the forward pass on so many steps, then on one more each time, not for training.
@@ -336,8 +337,13 @@ class LayerBench:
         paths = [path for path in self.paths("inputs") if self.is_time_sized(path)]
         return [path for path in paths if self._structure(path).time == "T"]
 
-    def _do(self, run: Callable[[], None]) -> None:
+    def _do(self, method: str, *arguments: Any) -> None:
         """Run a pass, trace it, or replay its trace."""
+
+        def run() -> None:
+            with naming_places(self.layer, method, self.buffers):
+                getattr(self.layer, method)(*arguments)
+
         if self.replayed is not None:
             next(self.replayed).replay()
         elif self.traces is not None:
@@ -365,7 +371,7 @@ class LayerBench:
         self.load(out_deltas)
         self.layer.set_write_modes(unneeded, overwritten)
         buffers = self.layer.lifted(_without(self.buffers, unneeded))
-        self._do(lambda: self.layer.backward_pass(buffers))
+        self._do("backward_pass", buffers)
 
     def sample_out_deltas(self, rnd: np.random.RandomState) -> Values:
         """Return random output deltas; ones for a loss, and none where they play no role."""

@@ -35,6 +35,13 @@ SIZES = ((1, 1), (4, 1), (2, 3), (1, 3))
 #: How many elements of a buffer are compared with central differences, at most.
 MAX_ELEMENTS = 24
 
+#: How a layer draws random numbers.
+OWN_STREAM = (
+    "Draw random numbers from a stream of the layer's own: in set_handler write self.stream = "
+    "handler.create_random_stream(self.rnd.child('noise').generate_seed()), and in the pass "
+    "fill_gaussian(..., stream=self.stream)."
+)
+
 Law = Callable[[LayerBench, int], None]
 
 #: Name of each law to the function that checks it.
@@ -103,6 +110,39 @@ def check_layer(
 
 
 @law
+def equal_passes_give_equal_outputs(bench: LayerBench, seed: int) -> None:
+    """In training too: random numbers come from streams of the layer's own."""
+    _, values, _ = _draw(bench, seed)
+    outputs = bench.paths("outputs")
+    first: Values = {}
+    for _ in range(2):
+        bench.spoil(bench.paths("outputs", "internals"), 0.5)
+        bench.forward(values)
+        for path in outputs:
+            got = bench.get(path)
+            if not np.array_equal(first.setdefault(path, got), got, equal_nan=True):
+                raise LawViolationError(
+                    f"law {bench.law!r}: {bench.describe()}, {path}: two forward passes over the "
+                    f"same inputs, parameters and memory, from the same random state, differ. "
+                    f"Keep nothing outside of buffers. {OWN_STREAM}"
+                )
+
+
+@law
+def nothing_depends_on_what_was_in_memory(bench: LayerBench, seed: int) -> None:
+    """Neither outputs, deltas nor gradients depend on old outputs and internals."""
+    _, values, out_deltas = _draw(bench, seed)
+    clean = _run(bench, values, out_deltas, garbage=0.0)
+    outputs = {path: bench.get(path) for path in bench.paths("outputs")}
+    for garbage in (100.0, np.nan):
+        result = _run(bench, values, out_deltas, garbage=garbage)
+        for path, expected in clean.items():
+            _check(bench, path, result[path], expected)
+        for path, expected in outputs.items():
+            _check(bench, path, bench.get(path), expected)
+
+
+@law
 def input_deltas_equal_central_differences(bench: LayerBench, seed: int) -> None:
     """Also with a context that is not zero."""
     _compare_with_differences(bench, seed, bench.delta_paths)
@@ -158,20 +198,6 @@ def null_deltas_are_left_out(bench: LayerBench, seed: int) -> None:
         for path in alone:
             if path not in unneeded:
                 _check(bench, path, result[path], alone[path])
-
-
-@law
-def nothing_depends_on_what_was_in_memory(bench: LayerBench, seed: int) -> None:
-    """Neither outputs, deltas nor gradients depend on old outputs and internals."""
-    _, values, out_deltas = _draw(bench, seed)
-    clean = _run(bench, values, out_deltas, garbage=0.0)
-    outputs = {path: bench.get(path) for path in bench.paths("outputs")}
-    for garbage in (100.0, np.nan):
-        result = _run(bench, values, out_deltas, garbage=garbage)
-        for path, expected in clean.items():
-            _check(bench, path, result[path], expected)
-        for path, expected in outputs.items():
-            _check(bench, path, bench.get(path), expected)
 
 
 @law

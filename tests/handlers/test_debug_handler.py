@@ -379,8 +379,9 @@ def test_the_first_operation_and_element_that_went_wrong_in_a_pass():
     net.initialize({"Hidden": {"W": np.array([[1, 1], [3e38, 3e38]]), "bias": 0}})
     net.provide_external_data({"default": np.ones((2, 3, 2))})
     with error(
-        "layer 'Hidden' (FullyConnected), forward pass: affine_mm(a, b, bias, out, activation): "
-        "argument 'out' holds inf (first at index (0, 1)) after the operation; inputs were finite"
+        "layer 'Hidden' (FullyConnected), forward pass, outputs.default: affine_mm(a, b, bias, "
+        "out, activation): argument 'out' holds inf (first at index (0, 1)) after the operation; "
+        "inputs were finite"
     ):
         net.forward_pass()
 

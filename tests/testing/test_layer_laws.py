@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Elementwise
 from brainstorm.layers.base_layer import Layer
@@ -178,6 +179,48 @@ class AddsItsPlaceLayerImpl(GainLayerImpl):
             self.handler.add_st(float(t), y[t], y[t])
 
 
+class DrawsFromTheHandlerLayerImpl(GainLayerImpl):
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        self.handler.fill_gaussian(0.0, 1.0, buffers.internals.products)
+        y = buffers.outputs.default
+        self.handler.add_tt(y, buffers.internals.products, y)
+
+
+class DrawsFromItsOwnStreamLayerImpl(GainLayerImpl):
+    is_traceable = True
+    depends_on_mode = True
+
+    def set_handler(self, handler: Any) -> None:
+        super().set_handler(handler)
+        self.stream = handler.create_random_stream(self.rnd.child("noise").generate_seed())
+
+    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
+        super().forward_pass(buffers, training_pass)
+        products, y = buffers.internals.products, buffers.outputs.default
+        if training_pass:
+            self.handler.fill_gaussian(0.0, 1.0, products, stream=self.stream)
+            self.handler.add_tt(y, products, y)
+
+
+class AddsToTheContextLayerImpl(RecurrentLayerImpl):
+    """Adds to the row before the first one of its output deltas, which nobody has cleared."""
+
+    def backward_pass(self, buffers: Any) -> None:
+        dy = buffers.output_deltas.default
+        for t in range(dy.shape[0] - 1):
+            self.handler.mult_add_st(0.5, dy[t], dy[t - 1])
+        super().backward_pass(buffers)
+
+
+class ForgetsTheContextRowLayerImpl(RecurrentLayerImpl):
+    """Takes outputs for as long as inputs."""
+
+    def backward_pass(self, buffers: Any) -> None:
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        self.handler.add_tt(dx, dy, dx)
+
+
 class ForgetsContextLayerImpl(RecurrentLayerImpl):
     def backward_pass(self, buffers: Any) -> None:
         super().backward_pass(buffers)
@@ -189,6 +232,7 @@ class ForgetsContextLayerImpl(RecurrentLayerImpl):
 
 
 BROKEN = [
+    (DrawsFromTheHandlerLayerImpl, "equal passes give equal outputs", r"outputs\.default"),
     (WrongDeltaLayerImpl, "input deltas equal central differences", r"input_deltas\.default"),
     (WrongGradientLayerImpl, "gradients equal central differences", r"gradients\.gain"),
     (NeverAddsLayerImpl, "deltas and gradients are added to", r"input_deltas\.default"),
@@ -297,6 +341,36 @@ def test_every_law_has_a_broken_layer() -> None:
     assert {name for _, name, _ in BROKEN} == set(LAYER_LAWS)
 
 
+def test_random_numbers_that_are_not_the_layers_own_are_named_as_the_cause() -> None:
+    check_layer(create(DrawsFromItsOwnStreamLayerImpl), IN_SHAPES)
+    text = (
+        "law 'equal passes give equal outputs': layer 'DrawsFromTheHandler' (DrawsFromTheHandler), "
+        "T=1, B=1, outputs.default: two forward passes over the same inputs, parameters and "
+        "memory, from the same random state, differ. Keep nothing outside of buffers. Draw random "
+        "numbers from a stream of the layer's own: in set_handler write self.stream = "
+        "handler.create_random_stream(self.rnd.child('noise').generate_seed()), and in the pass "
+        "fill_gaussian(..., stream=self.stream)."
+    )
+    with pytest.raises(LawViolationError, match=f"^{re.escape(text)}$"):
+        check_layer(create(DrawsFromTheHandlerLayerImpl), IN_SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "place"),
+    [
+        (AddsToTheContextLayerImpl, "context of output_deltas.default: mult_add_st"),
+        (ForgetsTheContextRowLayerImpl, "output_deltas.default with its context: add_tt"),
+    ],
+)
+def test_errors_of_operations_name_the_buffer_and_its_context(
+    layer_class: type, place: str
+) -> None:
+    name = layer_class.__name__.removesuffix("LayerImpl")
+    start = f"^layer '{name}' \\({name}\\), backward pass, {re.escape(place)}"
+    with pytest.raises(HandlerValidationError, match=start):
+        check_layer(create(layer_class, size=3), IN_SHAPES)
+
+
 def test_wrong_context_gradient_is_found() -> None:
     with pytest.raises(LawViolationError, match=r"gradients\.R\[\d, \d\]: expected .*, got "):
         check_layer(
@@ -350,7 +424,7 @@ def test_arguments_are_checked() -> None:
     for wrong in (GainLayerImpl, Elementwise):
         with pytest.raises(ValueError, match=r"expected what a layer function .*Call the function"):
             check_layer(wrong, IN_SHAPES)
-    with pytest.raises(ValueError, match=r"unknown law 'all'. Choices are: input deltas equal"):
+    with pytest.raises(ValueError, match=r"unknown law 'all'. Choices are: equal passes give"):
         check_layer(create(GainLayerImpl), IN_SHAPES, laws=["all"])
 
 

@@ -1,0 +1,69 @@
+"""Where in a network an operation has failed: layer, pass, and which buffer the error is about."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import HandlerValidationError
+from brainstorm.structure.buffer_views import BufferView
+
+__all__ = ["naming_places"]
+
+
+@contextlib.contextmanager
+def naming_places(layer: Any, method: str, views: BufferView) -> Iterator[None]:
+    """Let errors of operations begin with the layer, the pass and the buffer.
+
+    Args:
+        layer: The layer that computes.
+        method: ``'forward_pass'`` or ``'backward_pass'``.
+        views: Its buffers.
+
+    Raises:
+        HandlerValidationError: An operation raised it.
+    """
+    try:
+        yield
+    except HandlerValidationError as error:
+        place = f"layer {layer.name!r} ({layer.type_name}), {method.replace('_', ' ')}"
+        if buffer := _find_buffer(error.array, layer, views):
+            place += f", {buffer}"
+        error.args = (f"{place}: {error}",)
+        raise
+
+
+def _find_buffer(array: Any, layer: Any, views: BufferView) -> str:
+    """Return which buffer an array is a part of, and whether of its context; '' if of none."""
+    for category, buffers in views.items():
+        for name, buffer in buffers.items():
+            bare = getattr(buffer, "array", buffer)
+            if not (_shares(bare, array)):
+                continue
+            path = f"{category}.{name}"
+            context = _context_size(layer, category, name)
+            steps = len(bare) - context
+            if not context or not _shares(bare[steps:], array):
+                return path
+            return (
+                f"{path} with its context" if _shares(bare[:steps], array) else f"context of {path}"
+            )
+    return ""
+
+
+def _shares(buffer: Any, array: Any) -> bool:
+    return all(isinstance(a, np.ndarray) for a in (buffer, array)) and np.shares_memory(
+        buffer, array
+    )
+
+
+def _context_size(layer: Any, category: str, name: str) -> int:
+    shapes = {
+        "outputs": layer.out_shapes,
+        "output_deltas": layer.out_shapes,
+        "internals": layer.internal_shapes,
+    }
+    return shapes[category][name].context_size if category in shapes else 0
