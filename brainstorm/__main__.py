@@ -1,4 +1,4 @@
-"""Look into network files and run files: ``python -m brainstorm info|draw|check FILE``.
+"""Look into files, and convert them: ``python -m brainstorm info|draw|check|convert FILE``.
 
 The exit code is 0 if all is well, 1 if the file is damaged or holds NaN or infinity, and 2 if
 nothing can be said about it: there is no such file, it is a folder, or something is missing that it
@@ -11,7 +11,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,15 @@ import numpy as np
 from brainstorm import tools
 from brainstorm._version import __version__
 from brainstorm.describable import get_description
-from brainstorm.errors import BrainstormError, FileFormatError, UnsupportedFileError
+from brainstorm.errors import (
+    BrainstormError,
+    FileFormatError,
+    UnsupportedFileError,
+    ValidationError,
+    unknown,
+)
+from brainstorm.ext.onnx_exchange import load_onnx, save_onnx
+from brainstorm.ext.safetensors_files import load_safetensors, save_safetensors
 from brainstorm.files import RunFile, read_file, read_network_file, read_run_file
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
@@ -54,21 +62,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m brainstorm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"brainstorm {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="info|draw|check")
+    commands = parser.add_subparsers(required=True, metavar="info|draw|check|convert")
     texts = {
         _info: "print the layers, and what a run has come to",
         _draw: "draw the layers and connections",
         _check: "load everything, and look for NaN and infinity",
+        _convert: "write a network in another format; endings choose: .hdf5, .onnx, .safetensors",
     }
     for command, text in texts.items():
         sub = commands.add_parser(command.__name__.lstrip("_"), help=text, description=text)
         sub.set_defaults(command=command)
-        sub.add_argument("file", help="a network file or a run file")
+        sub.add_argument(
+            "file", help="a network file or a run file; for convert, any of its formats"
+        )
         if command is _draw:
             sub.add_argument(
                 "output",
                 nargs="?",
                 help="the picture; its ending chooses the format (default: FILE.svg)",
+            )
+        if command is _convert:
+            sub.add_argument("output", help="the file to be written")
+            sub.add_argument(
+                "--axes",
+                action="append",
+                default=[],
+                metavar="NAME=LETTERS",
+                help="the axes of an input or output of an ONNX model, e.g. x=BHWC",
             )
         sub.add_argument(
             "--import",
@@ -149,6 +169,33 @@ def _check(parsed: argparse.Namespace) -> int:
     if not bad:
         _write(f"{parsed.file}: all values are finite")
     return 1 if bad else 0
+
+
+def _convert(parsed: argparse.Namespace) -> int:
+    formats: dict[str, tuple[Callable[..., Network], Callable[..., None]]] = {
+        ".hdf5": (Network.from_hdf5, Network.save_as_hdf5),
+        ".onnx": (load_onnx, save_onnx),
+        ".safetensors": (load_safetensors, save_safetensors),
+    }
+    ends = [os.path.splitext(name)[1] for name in (parsed.file, parsed.output)]
+    for end in ends:
+        if end not in formats:
+            raise ValidationError(unknown("ending of a file", end, formats))
+    axes = dict(_split_axes(text) for text in parsed.axes)
+    if axes and ends[0] != ".onnx":
+        raise ValidationError(f"--axes: expected a model in ONNX, got {parsed.file!r}.")
+    read, write = formats[ends[0]][0], formats[ends[1]][1]
+    net = read(parsed.file, axes=axes) if axes else read(parsed.file)
+    write(net, parsed.output)
+    _write(summarize(net.layers), f"wrote {parsed.output}")
+    return 0
+
+
+def _split_axes(text: str) -> tuple[str, str]:
+    name, _, letters = text.rpartition("=")
+    if not (name and letters):
+        raise ValidationError(f"--axes: expected NAME=LETTERS, such as x=BHWC, got {text!r}.")
+    return name, letters
 
 
 def _write(*lines: object) -> None:

@@ -224,6 +224,54 @@ def test_an_error_without_a_stderr_has_its_status(tmp_path):
     assert subprocess.run(shell, cwd=tmp_path, timeout=60, check=False).returncode == 2
 
 
+# -- convert --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["onnx", "safetensors"])
+def test_convert_there_and_back(net, network_file, tmp_path, capsys, library):
+    pytest.importorskip(library)
+    there, back = str(tmp_path / f"there.{library}"), str(tmp_path / "back.hdf5")
+    x = np.random.RandomState(0).normal(size=(1, 5, 3))
+    for source, target in ((network_file, there), (there, back)):
+        assert main(["convert", source, target]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert "FullyConnected" in out
+        assert out.endswith(f"wrote {target}\n")
+    converted = bs.Network.from_hdf5(back)
+    np.testing.assert_allclose(converted.predict(x), net.predict(x), 1e-5, 1e-6)
+
+
+def test_convert_takes_the_axes_of_a_model(tmp_path, capsys):
+    pytest.importorskip("onnx")
+    from brainstorm.ext.onnx_exchange import save_onnx
+
+    net = create_net_from_spec("regression", (4, 5, 2), 3, "C3:2 F4")
+    save_onnx(net, tmp_path / "net.onnx")
+    names = [str(tmp_path / name) for name in ("net.onnx", "net.hdf5")]
+    assert main(["convert", *names, "--axes", "default=TBHWC"]) == 0
+    x = np.ones((1, 2, 4, 5, 2))
+    same = bs.Network.from_hdf5(names[1])
+    np.testing.assert_allclose(same.predict(x), net.predict(x), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["net.h5", "net.onnx"], "unknown ending of a file '.h5'. Choices are: .hdf5, .onnx"),
+        (["net.hdf5", "net"], "unknown ending of a file ''. Choices are: .hdf5, .onnx, .safet"),
+        (["no.hdf5", "net.onnx"], "there is no file 'no.hdf5'"),
+        (["net.hdf5", "x.onnx", "--axes", "x=BF"], "--axes: expected a model in ONNX, got 'net.h"),
+        (["x.onnx", "net.hdf5", "--axes", "BF"], "--axes: expected NAME=LETTERS, such as x=BHWC"),
+    ],
+)
+def test_what_cannot_be_converted(network_file, tmp_path, monkeypatch, capsys, arguments, text):
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"brainstorm: {text}")
+    assert os.listdir() == ["net.hdf5"]
+
+
 def test_version(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
@@ -245,7 +293,9 @@ def test_classes_of_a_user_are_imported_from_the_present_folder(tmp_path):
     assert (done.returncode, done.stderr) == (2, "brainstorm: No module named 'no_layer'\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["look", "x"], ["info"], ["info", "x", "--loud"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["look", "x"], ["info"], ["info", "x", "--loud"], ["convert", "x"]]
+)
 def test_what_is_no_command(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)

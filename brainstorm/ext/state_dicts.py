@@ -1,6 +1,9 @@
-"""Weights from a ``state_dict`` of PyTorch, by a map of names; PyTorch itself is not needed.
+"""Weights from and for a ``state_dict`` of PyTorch, by a map of names; PyTorch is not needed.
 
-    unused = load_state_dict(net, module.state_dict(), {"Hidden": "fc1", "Lstm": "encoder.rnn"})
+    names = {"Hidden": "fc1", "Lstm": "encoder.rnn"}
+    unused = load_state_dict(net, module.state_dict(), names)
+    arrays = to_state_dict(net, names)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
 
 A name stands for the tensors below it (``fc1.weight``, ``fc1.bias``). Where they are called
 otherwise, ``*`` stands for their names: ``rnn.*_l1_reverse``; recurrent layers are read as
@@ -8,7 +11,8 @@ otherwise, ``*`` stands for their names: ``rnn.*_l1_reverse``; recurrent layers 
 
 Layouts differ: here features have their channels last, there first, and recurrent layers there
 have their gates in one matrix, in an order of their own, and two biases, of which the sum counts.
-What is no tensor there (the epsilon of a normalization, the number of heads) is not compared.
+What is no tensor there (the epsilon of a normalization, the number of heads) is not compared. The
+second bias of a recurrent layer is written as zeros.
 """
 
 from __future__ import annotations
@@ -22,10 +26,16 @@ from brainstorm.errors import NetworkValidationError, UnknownPathError, unknown
 from brainstorm.network import Network
 from brainstorm.utils import as_array
 
-__all__ = ["load_state_dict"]
+__all__ = ["load_state_dict", "to_state_dict"]
 
 #: From a layer and the reader of its tensors to (path within the layer, values).
 Converter = Callable[[Any, "_Tensors"], Iterator[tuple[str, np.ndarray]]]
+
+#: Path within a layer to a copy of the values.
+Get = Callable[[str], np.ndarray]
+
+#: From a layer and its values to (name of a tensor, values).
+Writer = Callable[[Any, Get], Iterator[tuple[str, np.ndarray]]]
 
 
 def load_state_dict(
@@ -48,15 +58,8 @@ def load_state_dict(
     values: dict[str, np.ndarray] = {}
     used: set[str] = set()
     problems: list[str] = []
-    for name, prefix in names.items():
-        if name not in net.layers:
-            raise UnknownPathError(f"load_state_dict: {unknown('layer', name, net.layers)}")
-        layer = net.layers[name]
-        convert = _CONVERTERS.get(layer.type_name)
-        if convert is None:
-            known = ", ".join(sorted(_CONVERTERS))
-            problems.append(f"{name}: no module of PyTorch for {layer.type_name}, only for {known}")
-            continue
+    for name, prefix, layer in _named_layers(net, names, "load_state_dict", problems):
+        convert, _ = _MODULES[layer.type_name]
         tensors = _Tensors(state_dict, _pattern(prefix, layer.type_name))
         try:
             found = {f"{name}.{path}": array for path, array in convert(layer, tensors)}
@@ -71,11 +74,67 @@ def load_state_dict(
         values.update(found)
         used |= tensors.used
         problems.extend(f"{name}: {key} has no place in it" for key in tensors.left())
-    if problems:
-        raise NetworkValidationError("load_state_dict: " + "; ".join(problems) + ".")
+    _raise(problems, "load_state_dict")
     for path, array in values.items():
         net.handler.set_from_numpy(net.buffer[path], array)
     return sorted(set(state_dict) - used)
+
+
+def to_state_dict(net: Network, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return the values of layers as the tensors of modules of PyTorch.
+
+    Args:
+        net: The network.
+        names: Layer name to name in the state dict, as for `load_state_dict`.
+
+    Returns:
+        Tensor name to array, in the order of `names`; copies, in the network's precision.
+
+    Raises:
+        UnknownPathError: `names` has a layer that is not in the network.
+        NetworkValidationError: A layer computes what no module does; the text lists all of them.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    problems: list[str] = []
+    for name, prefix, layer in _named_layers(net, names, "to_state_dict", problems):
+        _, write = _MODULES[layer.type_name]
+        start, _, end = _pattern(prefix, layer.type_name).partition("*")
+
+        def get(path: str, name: str = name) -> np.ndarray:
+            return net.get(f"{name}.{path}")
+
+        try:
+            found = {
+                f"{start}{tensor}{end}": np.ascontiguousarray(array)
+                for tensor, array in write(layer, get)
+            }
+        except NetworkValidationError as error:
+            problems.append(f"{name} ({prefix}): {error}")
+            continue
+        problems.extend(f"{name}: another layer is {key}, too" for key in found if key in tensors)
+        tensors.update(found)
+    _raise(problems, "to_state_dict")
+    return tensors
+
+
+def _named_layers(
+    net: Network, names: Mapping[str, str], caller: str, problems: list[str]
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield layer name, name in the state dict and layer; those without a module are problems."""
+    for name, prefix in names.items():
+        if name not in net.layers:
+            raise UnknownPathError(f"{caller}: {unknown('layer', name, net.layers)}")
+        layer = net.layers[name]
+        if layer.type_name in _MODULES:
+            yield name, prefix, layer
+        else:
+            known = ", ".join(sorted(_MODULES))
+            problems.append(f"{name}: no module of PyTorch for {layer.type_name}, only for {known}")
+
+
+def _raise(problems: list[str], caller: str) -> None:
+    if problems:
+        raise NetworkValidationError(f"{caller}: {'; '.join(problems)}.")
 
 
 def _pattern(prefix: str, type_name: str) -> str:
@@ -114,7 +173,7 @@ class _Tensors:
         return sorted(set(ours) - self.used - {f"{self._start}num_batches_tracked{self._end}"})
 
 
-# -- one converter per kind of layer --------------------------------------------------------------
+# -- a reader and a writer per kind of layer ------------------------------------------------------
 
 
 def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
@@ -123,6 +182,14 @@ def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
         return array
     channels_first = array.reshape(features[-1], *features[:-1], *array.shape[1:])
     return np.moveaxis(channels_first, 0, len(features) - 1).reshape(array.shape)
+
+
+def _rows_back(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
+    """Return rows with the channels first, from those for features in this library's order."""
+    if len(features) == 1:
+        return array
+    channels_last = array.reshape(*features, *array.shape[1:])
+    return np.moveaxis(channels_last, len(features) - 1, 0).reshape(array.shape)
 
 
 def _linear(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
@@ -134,29 +201,60 @@ def _linear(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     yield "parameters.bias", _rows(wanted, tensors.get("bias", np.zeros(len(weight))))
 
 
+def _linear_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    given, wanted = (
+        shapes["default"].feature_shape for shapes in (layer.in_shapes, layer.out_shapes)
+    )
+    yield "weight", _rows_back(given, _rows_back(wanted, get("parameters.W")).T).T
+    yield "bias", _rows_back(wanted, get("parameters.bias"))
+
+
 def _convolution(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     size = layer.get_shape("parameters.bias").feature_size
     yield "parameters.W", np.moveaxis(tensors.get("weight"), 1, -1)
     yield "parameters.bias", tensors.get("bias", np.zeros(size))
 
 
+def _convolution_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    yield "weight", np.moveaxis(get("parameters.W"), -1, 1)
+    yield "bias", get("parameters.bias")
+
+
 def _table(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     yield "parameters.W", tensors.get("weight")
 
 
+def _table_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    yield "weight", get("parameters.W")
+
+
+#: Parameter of a normalization to its name in PyTorch.
+_SCALES = {"gamma": "weight", "beta": "bias"}
+
+
 def _normalization(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     shape = layer.get_shape("parameters.gamma").feature_shape
-    renamed = {"gamma": "weight", "beta": "bias"}
     constants = {"gamma": np.ones, "beta": np.zeros}
     for name in layer.parameter_shapes:
-        array = tensors.get(renamed[name], constants[name]((shape[-1], *shape[:-1])))
+        array = tensors.get(_SCALES[name], constants[name]((shape[-1], *shape[:-1])))
         yield f"parameters.{name}", np.moveaxis(array, 0, -1)
+
+
+def _normalization_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    for name in layer.parameter_shapes:
+        yield _SCALES[name], np.moveaxis(get(f"parameters.{name}"), -1, 0)
 
 
 def _batch_norm(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     yield from _normalization(layer, tensors)
     for name in ("running_mean", "running_var"):
         yield f"internals.{name}", tensors.get(name)
+
+
+def _batch_norm_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    yield from _normalization_back(layer, get)
+    for name in ("running_mean", "running_var"):
+        yield name, get(f"internals.{name}")
 
 
 #: Recurrent layer to its gates in the order of PyTorch; see `_recurrent` for the underscore.
@@ -167,11 +265,7 @@ _ACTIVATIONS = {"Recurrent": ("tanh", "rel", "relu"), "Lstm": ("tanh",), "Gru": 
 
 def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     kind, gates = layer.type_name, _GATES[layer.type_name]
-    activation, possible = layer.kwargs.get("activation", "tanh"), _ACTIVATIONS[kind]
-    if activation not in possible:
-        raise NetworkValidationError(
-            f"its activation is {activation!r}, that of PyTorch {' or '.join(map(repr, possible))}"
-        )
+    _check_activation(layer)
     zeros = np.zeros(len(gates) * layer.get_shape("outputs.default").feature_size)
     biases = [tensors.get(f"bias_{part}", zeros) for part in ("ih", "hh")]
     if kind == "Gru":  # the recurrent bias of its candidate is inside of the reset gate
@@ -190,12 +284,37 @@ def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
             yield f"parameters.p{gate}", np.zeros((1, len(zeros) // 4))
 
 
+def _recurrent_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    kind, gates = layer.type_name, _GATES[layer.type_name]
+    _check_activation(layer)
+    if kind == "Lstm" and any(get(f"parameters.p{gate}").any() for gate in "ifo"):
+        raise NetworkValidationError("its peepholes (pi, pf, po) are not 0; PyTorch has none")
+    stacked = [
+        np.concatenate([get(f"parameters.{start}{gate.strip('_')}") for gate in gates])
+        for start in ("W", "R", "bias" if kind == "Recurrent" else "b")
+    ]
+    second = np.zeros_like(stacked[2])
+    if kind == "Gru":
+        second[-len(second) // 3 :] = get("parameters.bRh")
+    yield from zip(
+        ("weight_ih", "weight_hh", "bias_ih", "bias_hh"), (*stacked, second), strict=True
+    )
+
+
+def _check_activation(layer: Any) -> None:
+    activation = layer.kwargs.get("activation", "tanh")
+    possible = _ACTIVATIONS[layer.type_name]
+    if activation not in possible:
+        raise NetworkValidationError(
+            f"its activation is {activation!r}, that of PyTorch {' or '.join(map(repr, possible))}"
+        )
+
+
 def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    size, features = layer.parameter_shapes["Wk"].shape
-    if layer.memory == "default" or features == size:
+    if _has_joint_weights(layer):
         weights = np.split(tensors.get("in_proj_weight"), 3)
     else:
-        weights = [tensors.get(f"{kind}_proj_weight") for kind in "qkv"]
+        weights = [tensors.get(name) for name in _SEPARATE_WEIGHTS]
     size = len(weights[0])
     biases = np.split(tensors.get("in_proj_bias", np.zeros(3 * size)), 3)
     for start, parts in (("W", weights), ("b", biases)):
@@ -207,13 +326,38 @@ def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
     tensors.used |= output.used
 
 
-_CONVERTERS: dict[str, Converter] = {
-    "FullyConnected": _linear,
-    **dict.fromkeys(("Convolution1D", "Convolution2D", "Convolution3D"), _convolution),
-    "ConvolutionTranspose2D": _convolution,
-    **dict.fromkeys(("Embedding", "LearnedPositionalEncoding"), _table),
-    "BatchNorm": _batch_norm,
-    **dict.fromkeys(("GroupNorm", "LayerNorm", "RMSNorm"), _normalization),
-    **dict.fromkeys(_GATES, _recurrent),
-    **dict.fromkeys(("MultiHeadAttention", "MultiHeadSelfAttention"), _attention),
+def _attention_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    weights, biases = ([get(f"parameters.{start}{kind}") for kind in "qkv"] for start in "Wb")
+    if _has_joint_weights(layer):
+        yield "in_proj_weight", np.concatenate(weights)
+    else:
+        yield from zip(_SEPARATE_WEIGHTS, weights, strict=True)
+    yield "in_proj_bias", np.concatenate(biases)
+    yield "out_proj.weight", get("parameters.Wo")
+    yield "out_proj.bias", get("parameters.bo")
+
+
+#: How PyTorch calls the weights of attention where queries and memory have other sizes.
+_SEPARATE_WEIGHTS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+def _has_joint_weights(layer: Any) -> bool:
+    size, features = layer.parameter_shapes["Wk"].shape
+    return layer.memory == "default" or features == size
+
+
+#: Type of a layer to what reads the tensors of its module, and to what writes them.
+_MODULES: dict[str, tuple[Converter, Writer]] = {
+    "FullyConnected": (_linear, _linear_back),
+    **dict.fromkeys(
+        ("Convolution1D", "Convolution2D", "Convolution3D", "ConvolutionTranspose2D"),
+        (_convolution, _convolution_back),
+    ),
+    **dict.fromkeys(("Embedding", "LearnedPositionalEncoding"), (_table, _table_back)),
+    "BatchNorm": (_batch_norm, _batch_norm_back),
+    **dict.fromkeys(("GroupNorm", "LayerNorm", "RMSNorm"), (_normalization, _normalization_back)),
+    **dict.fromkeys(_GATES, (_recurrent, _recurrent_back)),
+    **dict.fromkeys(
+        ("MultiHeadAttention", "MultiHeadSelfAttention"), (_attention, _attention_back)
+    ),
 }

@@ -1,11 +1,13 @@
-"""Weights by a map of names: what is refused. That the numbers are right is tested in peers."""
+"""Weights by a map of names: both ways, and what is refused; the numbers are compared in peers."""
 
 import numpy as np
 import pytest
 
 from brainstorm import layers as bl
 from brainstorm.errors import NetworkValidationError, UnknownPathError
-from brainstorm.ext.state_dicts import load_state_dict
+from brainstorm.ext.state_dicts import load_state_dict, to_state_dict
+from brainstorm.handlers import NumpyHandler
+from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 
 
@@ -117,3 +119,95 @@ def test_formulas_that_pytorch_lacks_are_refused(layer, message):
 def test_unknown_layers_are_named(net):
     with pytest.raises(UnknownPathError, match="unknown layer 'Firts'.*Did you mean 'First'"):
         load_state_dict(net, LINEAR, {"Firts": "fc"})
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+SEQUENCE, IMAGE = (4,), (5, 4, 2)
+#: Layer, feature shape of its input.
+KINDS = {
+    "FullyConnected": (lambda: bl.FullyConnected(3), SEQUENCE),
+    "FullyConnected of images": (lambda: bl.FullyConnected((2, 3, 2)), IMAGE),
+    "Convolution1D": (lambda: bl.Convolution1D(3, 2), (5, 2)),
+    "Convolution2D in groups": (lambda: bl.Convolution2D(4, 2, groups=2), IMAGE),
+    "ConvolutionTranspose2D": (lambda: bl.ConvolutionTranspose2D(3, 2), IMAGE),
+    "Embedding": (lambda: bl.Embedding(5, 3), (1,)),
+    "BatchNorm": (lambda: bl.BatchNorm(), IMAGE),
+    "LayerNorm": (lambda: bl.LayerNorm(), IMAGE),
+    "RMSNorm": (lambda: bl.RMSNorm(), SEQUENCE),
+    "Recurrent": (lambda: bl.Recurrent(3), SEQUENCE),
+    "Lstm": (lambda: bl.Lstm(3), SEQUENCE),
+    "Gru": (lambda: bl.Gru(3), SEQUENCE),
+    "MultiHeadSelfAttention": (lambda: bl.MultiHeadSelfAttention(2), SEQUENCE),
+}
+
+
+def network(layer, features):
+    inp = bl.Input({"default": ("T", "B", *features)})
+    inp >> layer
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float64))
+    net.initialize(Gaussian(1.0), seed=1)
+    for path in net.buffer.paths("Lstm.parameters.p*"):
+        net.buffer[path][...] = 0
+    return net
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefix", ["model.inner", "*_l1_reverse"])
+def test_what_is_written_is_read_again(kind, prefix):
+    make, features = KINDS[kind]
+    net, name = network(make(), features), kind.partition(" ")[0]
+    state = to_state_dict(net, {name: prefix})
+    assert all(array.flags.c_contiguous and array.dtype == np.float64 for array in state.values())
+    same = net.copy()
+    same.initialize(0.0)
+    assert load_state_dict(same, state, {name: prefix}) == []
+    np.testing.assert_array_equal(same.get("parameters"), net.get("parameters"))
+
+
+def test_tensors_are_copies_in_the_order_of_the_names():
+    inp = bl.Input({"default": ("T", "B", 4)})
+    inp >> bl.FullyConnected(3, name="A") >> bl.FullyConnected(2, name="B")
+    net = Network.from_layer(inp)
+    net.initialize(1.0)
+    state = to_state_dict(net, {"B": "second", "A": "first"})
+    assert list(state) == ["second.weight", "second.bias", "first.weight", "first.bias"]
+    state["first.bias"][:] = 7
+    assert (net.get("A.parameters.bias") == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("layers", "names", "message"),
+    [
+        (
+            [bl.Lstm(2, name="Lstm")],
+            {"Lstm": "rnn"},
+            r"^to_state_dict: Lstm \(rnn\): its peepholes \(pi, pf, po\) are not 0; PyTorch has "
+            r"none\.$",
+        ),
+        ([bl.Gru(2, "rel", name="Gru")], {"Gru": "rnn"}, r"is 'rel', that of PyTorch 'tanh'\.$"),
+        (
+            [bl.Clockwork(2, name="C")],
+            {"C": "c"},
+            "C: no module of PyTorch for Clockwork, only for",
+        ),
+        (
+            [bl.FullyConnected(4, name="A"), bl.FullyConnected(4, name="B")],
+            {"A": "fc", "B": "fc"},
+            "B: another layer is fc.weight, too; B: another layer is fc.bias, too",
+        ),
+    ],
+)
+def test_what_no_module_computes_is_not_written(layers, names, message):
+    last = bl.Input({"default": ("T", "B", 4)})
+    for layer in layers:
+        last >>= layer
+    net = Network.from_layer(last)
+    net.initialize(1.0)
+    with pytest.raises(NetworkValidationError, match=message):
+        to_state_dict(net, names)
+
+
+def test_layers_to_be_written_must_be_there(net):
+    with pytest.raises(UnknownPathError, match="to_state_dict: unknown layer 'Frist'"):
+        to_state_dict(net, {"Frist": "fc"})

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from brainstorm import layers as bl
-from brainstorm.ext.state_dicts import load_state_dict
+from brainstorm.ext.state_dicts import load_state_dict, to_state_dict
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
@@ -95,8 +95,12 @@ ROWS: dict[str, tuple[Any, nn.Module, tuple[int, ...], Any]] = {
 }  # fmt: skip
 
 
+#: Ends of the kinds whose modules lack tensors that the layer has.
+LACKING = ("without bias", "in groups", "not affine")
+
+
 @pytest.mark.parametrize("kind", ROWS)
-def test_a_layer_with_the_weights_of_a_module_computes_the_same(kind: str) -> None:
+def test_layer_and_module_with_each_others_weights_compute_the_same(kind: str) -> None:
     layer, module, features, wrap = ROWS[kind]
     module = module.double().eval()
     for tensor in module.state_dict().values():
@@ -109,9 +113,21 @@ def test_a_layer_with_the_weights_of_a_module_computes_the_same(kind: str) -> No
     unused = load_state_dict(net, Wrapped(module).state_dict(), {layer.layer.name: "inner"})
     assert [name for name in unused if "num_batches" not in name] == []
     x = RND.normal(size=(T, B, *features))
+    compute = wrap(module) if wrap else module
     with torch.no_grad():
-        expected = (wrap(module) if wrap else module)(torch.from_numpy(x)).numpy()
+        expected = compute(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(net.predict(x), expected, 1e-7, 1e-9)
+    if kind.endswith(LACKING):
+        return
+    net.initialize(Gaussian(1.0))
+    for path in net.buffer.paths("Lstm.parameters.p*"):
+        net.buffer[path][...] = 0  # PyTorch has no peepholes
+    arrays = to_state_dict(net, {layer.layer.name: "inner"})
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    Wrapped(module).load_state_dict(state)  # strict: all of them, and no others
+    with torch.no_grad():
+        found = compute(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(found, net.predict(x), 1e-7, 1e-9)
 
 
 @pytest.mark.parametrize("features", [6, 5])
