@@ -508,10 +508,46 @@ def test_repr_is_the_tree_of_layers():
     assert lines[number + 2].split("  ")[3] == "default"
     assert "(T+1, B, " in lines[number + 2]
     assert not any(line.strip() in ("gradients", "inputs") for line in lines)
-    assert net._repr_html_() == net.tree()._repr_html_()
+    assert net._repr_html_() == net.tree(values=True)._repr_html_()
     assert str(net.__rich__().label) == lines[0]
     net.close()
     assert repr(net).startswith(f"Network of {len(net.layers)} layers\n  Input  Input(")
+
+
+def test_a_notebook_shows_values_where_there_is_memory():
+    net = build("lstm")
+    html = net.buffer.Lstm._repr_html_()
+    assert html.count("<th") > 0
+    assert html.count(">NaN<") >= 1
+    net.buffer.Lstm.parameters.bz.array[...] = np.nan  # behind the DebugHandler
+    cells = [re.sub("<[^>]*>", " ", row).split() for row in net._repr_html_().split("<tr")]
+    (row,) = (cells for cells in cells if "bz" in cells)
+    assert row[-5:] == ["nan", "nan", "nan", "3", "0"]
+    (row,) = (cells for cells in cells if "Za" in cells)
+    assert row[-2:] == ["0", "B"]  # no batch, no values
+
+
+def test_what_users_have_named_is_escaped_in_html():
+    name = "<script>alert('x')</script>"
+    inp = Input({"default": ("T", "B", 2), name: ("T", "B", 1)})
+    inp >> FullyConnected(2, name="Out")
+    html = Network.from_layer(inp)._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;" in html
+
+
+def test_the_report_of_a_plan_is_a_table_in_a_notebook():
+    net = build("mlp")
+    net.provide_external_data(data_for(net))
+    report = net.plan().report(repeats=1)
+    html = report._repr_html_()
+    count = len(report.rows) - 1
+    assert str(report).splitlines()[-1].endswith(f"{count} calls")
+    assert html.count("<tr>") == count + 2  # the headings, and the sums
+    assert "Projection, backward" in html
+    report.rows = [("1 us", "1 %", "<Layer>, forward", "a & b")]
+    assert "&lt;Layer&gt;, forward</td>" in report._repr_html_()
+    assert "a &amp; b</td>" in report._repr_html_()
 
 
 def test_repr_of_large_networks_is_short():

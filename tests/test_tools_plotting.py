@@ -210,9 +210,24 @@ def test_activations_over_time(sequences):
 
 def test_activations_over_the_batch(images):
     forward(images, 1, 4)
-    values, axes = image_of(plot_activations(images, "Convolution2D_1.outputs.default"))
-    assert values.shape == (4 * 4 * 5, 4)
+    values, axes = image_of(plot_activations(images, "FullyConnected.outputs.default"))
+    assert values.shape == (4, 4)
     assert axes.get_xlabel() == "sequence"
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_activations_of_images_are_maps_of_their_channels(images, steps):
+    forward(images, steps, 4)
+    path = "Convolution2D_1.outputs.default"
+    values, axes = image_of(plot_activations(images, path, sequence=2))
+    maps = images.get(path)[:, 2]  # 5 channels of 4 rows and columns
+    rows, columns = (3, 2) if steps == 1 else (steps, 5)
+    assert values.shape == (rows * 5 - 1, columns * 5 - 1)
+    np.testing.assert_array_equal(values[:4, 5:9], maps[0, ..., 1])
+    if steps > 1:
+        np.testing.assert_array_equal(values[5:9, 20:24], maps[1, ..., 4])
+    assert axes.get_title(loc="left") == f"{path}, sequence 2"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("channels: 5", f"time steps: {steps}")
 
 
 def test_activations_that_there_are_not(sequences):

@@ -17,9 +17,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["State", "Step", "Trace", "Traceable", "owners", "replays_are_enabled"]
+__all__ = ["Report", "State", "Step", "Trace", "Traceable", "owners", "replays_are_enabled"]
 
 
 def replays_are_enabled() -> bool:
@@ -55,6 +56,32 @@ def owners(steps: Iterable[Step]) -> list[Any]:
             owner = array if owner is None else owner
             found[id(owner)] = owner
     return list(found.values())
+
+
+class Report(str):
+    """A table of steps with their times: text, which a notebook shows as a table.
+
+    Attributes:
+        rows: Its cells.
+    """
+
+    rows: Sequence[tuple[str, ...]] = ()
+
+    def _repr_html_(self) -> str:
+        heads = "".join(
+            f"<th>{head}</th>" for head in ("time", "share", "layer, pass", "operation")
+        )
+        aligns = ("right", "right", "left", "left")
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="text-align:{align}">{escape(cell)}</td>'
+                for align, cell in zip(aligns, row, strict=True)
+            )
+            + "</tr>"
+            for row in self.rows
+        )
+        return f"<table><tr>{heads}</tr>{body}</table>"
 
 
 class Trace:
@@ -105,15 +132,19 @@ class Trace:
                 best[i] = min(best[i], time.perf_counter() - start)
         return list(zip(self.steps, best, strict=True))
 
-    def report(self, repeats: int = 20) -> str:
+    def report(self, repeats: int = 20) -> Report:
         """Return a table of the steps: microseconds, share, place, operation, shapes."""
         timed = self.profile(repeats)
         total = sum(seconds for _, seconds in timed)
         rows = [
-            f"{1e6 * seconds:>9.1f} us {100 * seconds / total:>5.1f} %  {step.place:<32} {step}"
+            (f"{1e6 * seconds:.1f} us", f"{100 * seconds / total:.1f} %", step.place, str(step))
             for step, seconds in timed
         ]
-        return "\n".join([*rows, f"{1e6 * total:>9.1f} us         {len(rows)} calls"])
+        rows.append((f"{1e6 * total:.1f} us", "", f"{len(timed)} calls", ""))
+        lines = [f"{time:>12} {share:>7}  {where:<32} {what}" for time, share, where, what in rows]
+        report = Report("\n".join(line.rstrip() for line in lines))
+        report.rows = rows
+        return report
 
     def __repr__(self) -> str:
         lines = [f"{step.place:<32} {step}" for step in self.steps]

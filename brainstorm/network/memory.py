@@ -166,13 +166,17 @@ class NetworkMemory(ShownAsTree, Seedable):
         """Print a table of the layers: shapes, parameters, characteristics."""
         sys.stdout.write(f"Network of {len(self.layers)} layers\n{summarize(self.layers)}\n")
 
-    def tree(self) -> Tree:
+    def tree(self, values: bool = False) -> Tree:
         """Return the tree of all layers, to be printed or to be shown by a notebook.
 
         Each layer has its options, where its inputs come from, its outputs, parameters and
         internals. ``repr(net)`` is this, folded where it is long.
+
+        Args:
+            values: Whether to look at the values, too; see `BufferView.tree`.
         """
-        return network_tree(self.layers, None if self._buffer_manager.is_closed else self.buffer)
+        buffer = None if self._buffer_manager.is_closed else self.buffer
+        return network_tree(self.layers, buffer, values)
 
     # -- life cycle -----------------------------------------------------------------------------
 

@@ -84,10 +84,15 @@ class Tree:
         self.nodes = tuple(nodes)
         self.title = title
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it is shown without folding its groups."""
+        return self._count() <= MOST_ARRAYS
+
     def folded(self) -> Tree:
         """Return a tree that is short enough for a screen, whatever the size of the network."""
         nodes = self.nodes
-        if self._count() > MOST_ARRAYS:
+        if not self.is_short:
             nodes = tuple(
                 node._replace(note=f"{node.note}  {node.arrays} arrays".strip(), children=())
                 if node.children
@@ -212,17 +217,21 @@ def _add_to(branch: Any, nodes: Sequence[Node], text: Any) -> None:
 
 
 class ShownAsTree:
-    """Base of what a terminal, a notebook and rich show as its tree, folded where that is long."""
+    """Base of what a terminal, a notebook and rich show as its tree, folded where that is long.
 
-    def tree(self) -> Tree:
-        """Return the tree."""
+    A notebook shows the values, too, where there are not too many arrays.
+    """
+
+    def tree(self, values: bool = False) -> Tree:
+        """Return the tree, with statistics of the values if they are asked for."""
         raise NotImplementedError(f"{type(self).__name__} does not define tree")
 
     def __repr__(self) -> str:
         return repr(self.tree().folded())
 
     def _repr_html_(self) -> str:
-        return self.tree().folded()._repr_html_()
+        tree = self.tree()
+        return (self.tree(values=True) if tree.is_short else tree.folded())._repr_html_()
 
     def __rich__(self) -> Any:
         return self.tree().folded().__rich__()

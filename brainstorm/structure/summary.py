@@ -18,12 +18,15 @@ CATEGORIES = ("outputs", "parameters", "internals")
 MOST_OPTIONS = 80
 
 
-def network_tree(layers: Mapping[str, Any], buffer: BufferView | None) -> Tree:
+def network_tree(
+    layers: Mapping[str, Any], buffer: BufferView | None, values: bool = False
+) -> Tree:
     """Return the layers with their options, where their inputs come from, and their buffers.
 
     Args:
         layers: Name to layer.
         buffer: The tree of all buffers; `None` shows the layers alone.
+        values: Whether to look at the values, too.
     """
     nodes = []
     for name, layer in layers.items():
@@ -34,7 +37,7 @@ def network_tree(layers: Mapping[str, Any], buffer: BufferView | None) -> Tree:
             f"{c.start_layer}.{c.output_name}" for c in sorted(layer.incoming)
         ).replace(".default", "")
         note = f"{layer.type_name}({options})" + (f"  from {sources}" if sources else "")
-        below = () if buffer is None else buffer[name].tree().nodes
+        below = () if buffer is None else buffer[name].tree(values).nodes
         kept = tuple(node for node in below if node.name in CATEGORIES)
         nodes.append(Node(name, name, note=note, children=kept))
     title = f"Network of {len(layers)} layers"

@@ -170,27 +170,20 @@ def plot_filters(net: Any, path: str) -> Any:
             f"plot_filters, {path!r}: expected four dimensions (filters, height, width, channels), "
             f"got shape {filters.shape}. plot_weights takes any."
         )
-    count, height, width, channels = filters.shape
-    rows = math.ceil(math.sqrt(count)) if channels == 1 else count
-    columns = math.ceil(count / rows) * channels
-    framed = np.full((rows * columns, height + 1, width + 1), np.nan)  # a gap below and beside
-    in_order = np.moveaxis(filters, 3, 1).reshape(count * channels, height, width)
-    framed[: count * channels, :height, :width] = in_order
-    grid = framed.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
-    image = grid.reshape(rows * (height + 1), -1)[:-1, :-1]
-    figure, axes = _draw_image(image, path)
-    axes.set(xticks=[], yticks=[], xlabel=f"channels: {channels}", ylabel=f"filters: {count}")
-    axes.set_aspect("equal")
-    return figure
+    count, channels = filters.shape[0], filters.shape[3]
+    return _draw_maps(filters, path, f"channels: {channels}", f"filters: {count}")
 
 
 def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
     """Plot an output, internal or delta over time for one sequence, or over the batch if T = 1.
 
+    Images are plotted as maps, one for each channel: a row of them for each time step of the
+    sequence, or all of one step.
+
     Args:
         net: The network, after a pass.
         path: Its dotted path: ``'Lstm.outputs.default'``.
-        sequence: Which sequence of the batch.
+        sequence: Which sequence (or image) of the batch.
 
     Raises:
         ValidationError: The buffer does not grow with the sequences, or there is no such sequence.
@@ -206,6 +199,9 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
             f"plot_activations: expected a sequence below {net.batch_size}, got {sequence}."
         )
     over_time = net.time_size > 1
+    if values.ndim == 5:
+        maps, title = values[: net.time_size, sequence], f"{path}, sequence {sequence}"
+        return _draw_maps(maps, title, f"channels: {maps.shape[3]}", f"time steps: {len(maps)}")
     steps = values[: net.time_size, sequence] if over_time else values[0]
     image = steps.reshape(len(steps), -1).T
     figure, axes = _draw_image(image, f"{path}, sequence {sequence}" if over_time else path)
@@ -260,6 +256,25 @@ def _draw_curve(axes: Any, number: int, places: Array, values: Sequence[float], 
 def _finish_curves(axes: Any) -> None:
     axes.grid(alpha=0.3)
     axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _draw_maps(maps: Array, title: str, below: str, beside: str) -> Any:
+    """Return a figure of maps (N, height, width, channels): a row for each of N.
+
+    If each has one channel, or there is one of them, they are drawn in a square.
+    """
+    count, height, width, channels = maps.shape
+    rows = count if min(count, channels) > 1 else math.ceil(math.sqrt(count * channels))
+    columns = math.ceil(count * channels / rows)
+    framed = np.full((rows * columns, height + 1, width + 1), np.nan)  # a gap below and beside
+    in_order = np.moveaxis(maps, 3, 1).reshape(count * channels, height, width)
+    framed[: count * channels, :height, :width] = in_order
+    grid = framed.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
+    image = grid.reshape(rows * (height + 1), -1)[:-1, :-1]
+    figure, axes = _draw_image(image, title)
+    axes.set(xticks=[], yticks=[], xlabel=below, ylabel=beside)
+    axes.set_aspect("equal")
+    return figure
 
 
 def _draw_image(image: Array, title: str) -> tuple[Any, Any]:

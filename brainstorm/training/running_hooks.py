@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.training.logs import Logs, Moment
@@ -120,7 +122,7 @@ class RunningHooks:
             for path, value in _leaves(name, entry):
                 LOG.info(
                     "epoch %d, update %d, %s: %s",
-                    trainer.current_epoch_nr, trainer.current_update_nr, path, value,
+                    trainer.current_epoch_nr, trainer.current_update_nr, path, _shown(value),
                 )  # fmt: skip
         if verbose:
             _print_entry(name, entry)
@@ -155,4 +157,9 @@ def _print_entry(name: str, entry: Any, depth: int = 0) -> None:
         for key, value in entry.items():
             _print_entry(str(key), value, depth + 1)
     elif entry is not None:
-        write_line(f"{label:<{VALUE_COLUMN - 2}}: {entry}")
+        write_line(f"{label:<{VALUE_COLUMN - 2}}: {_shown(entry)}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it is printed; the logs keep all digits."""
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

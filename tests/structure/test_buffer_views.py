@@ -246,7 +246,7 @@ def test_the_tree_looks_at_values_if_asked():
 
 
 def test_html_and_rich_show_the_same(view):
-    assert view._repr_html_() == view.tree()._repr_html_()
+    assert view._repr_html_() == view.tree(values=True)._repr_html_()
     assert "float64[2, 3]" in view._repr_html_()
     assert [str(child.label) for child in view.__rich__().children] == [
         "parameters", "outputs", "size  float64[3]  24 B",
