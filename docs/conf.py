@@ -1,7 +1,8 @@
 """How `make docs` builds the site: pages, reference and gallery; every warning is an error.
 
 All Python blocks of the pages and of the README are run, and their outputs compared with what the
-page shows; the quick examples are run by sphinx-gallery. Nothing is loaded from the net.
+page shows; the quick examples are run by sphinx-gallery, and the notebooks by nbconvert. Nothing is
+loaded from the net.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nbformat
+from nbconvert import MarkdownExporter
+from nbconvert.preprocessors import ExecutePreprocessor
 from sphinx.application import Sphinx
 from sphinx.util.logging import getLogger
 
 import brainstorm
 
-LOG = getLogger(__name__)
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+from glossary_links import link_terms  # noqa: E402  (it lies beside this file)
+
+LOG = getLogger(__name__)
 ROOT = DOCS.parent
 EXAMPLES = ROOT / "output" / "examples"  # a copy, because examples write files beside themselves
 
@@ -48,6 +55,9 @@ myst_heading_anchors = 3
 default_role = "literal"
 autodoc_typehints = "none"  # the docstrings say it, with shapes
 napoleon_use_ivar = True
+
+#: Pages without links to the glossary: lists, and the glossary itself.
+UNLINKED = ("glossary", "handlers_reference", "index", "layers", "status")
 
 #: Examples that the build runs; the tests run all of them.
 QUICK = (
@@ -84,7 +94,8 @@ sphinx_gallery_conf = {
 
 def run_pages(app: Sphinx, env: object, docnames: list[str]) -> None:
     """Warn about pages to be read whose code prints other than they say, the README included."""
-    pages = [page for name in docnames if (page := DOCS / f"{name}.md").exists()]
+    written = (name for name in docnames if not name.startswith("generated/"))
+    pages = [page for name in written if (page := DOCS / f"{name}.md").exists()]
     pages.append(ROOT / "README.md")
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         for page, outcome in zip(pages, pool.map(run_page, pages), strict=True):
@@ -123,8 +134,29 @@ def mark_code(app: Sphinx, what: str, name: str, obj: object, options: object, l
             lines[number:number] = ["::", ""]
 
 
+def run_notebooks(app: Sphinx) -> None:
+    """Execute the notebooks among the examples, and make pages of them."""
+    for path in EXAMPLES.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        ExecutePreprocessor().preprocess(notebook, {"metadata": {"path": str(EXAMPLES)}})
+        text, resources = MarkdownExporter().from_notebook_node(notebook)
+        (DOCS / "generated").mkdir(exist_ok=True)
+        (DOCS / "generated" / f"{path.stem}.md").write_text(text, encoding="utf-8")
+        for name, content in resources["outputs"].items():
+            (DOCS / "generated" / name).write_bytes(content)
+
+
+def link_words(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Link words that not everybody knows to the glossary, on pages that explain something."""
+    if docname.startswith("generated/") or docname in UNLINKED:
+        return
+    source[0] = link_terms(source[0], "../" * docname.count("/"))
+
+
 def setup(app: Sphinx) -> None:
     """Connect what Sphinx is to do beside its own work."""
     app.connect("autodoc-skip-member", skips)
     app.connect("autodoc-process-docstring", mark_code, priority=400)
+    app.connect("builder-inited", run_notebooks)
     app.connect("env-before-read-docs", run_pages)
+    app.connect("source-read", link_words)

@@ -103,6 +103,21 @@ def test_messages_lead_to_sections_that_are_there():
     assert brainstorm.errors.see("overfitting") == f"See docs/{page.name}#overfitting."
 
 
+def test_first_uses_of_words_are_linked_to_the_glossary():
+    links = load("glossary_links")
+    headings = anchors(DOCS / "glossary.md")
+    assert {term.replace(" ", "-") for term in links.LINKED.values()} <= headings
+    text = (
+        "# A hook\n\nHooks, [hooks](x.md) and `hook`; two hooks, a hook, unhooked, `rel`.\n\n"
+        "```python\nstepper = 1\n```\n\n    stepper\n\n| stepper |\n\na null buffer, a\nbuffer\n"
+    )
+    expected = text.replace("two hooks", "two [hooks](../glossary.md#hook)")
+    expected = expected.replace("`rel`", "[`rel`](../glossary.md#rel)")
+    expected = expected.replace("null buffer", "[null buffer](../glossary.md#null-buffer)")
+    expected = expected.replace("a\nbuffer", "a\n[buffer](../glossary.md#buffer)")
+    assert links.link_terms(text, "../") == expected
+
+
 def installed(place):
     """Return where a file is; those of the package can be elsewhere: tools/test_installed.sh."""
     if (ROOT / "brainstorm") not in place.parents:

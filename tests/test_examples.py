@@ -199,3 +199,27 @@ def test_optuna_search_in_one_process(load):
     loss, best = load("optuna_search", TRIALS=3, EPOCHS=2).main()
     assert loss < 1.5
     assert set(best) == {"size", "learning_rate"}
+
+
+def test_the_notebook_computes_by_hand_what_the_network_does(capsys):
+    cells = json.loads((FOLDER / "look_inside.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in code)  # the documentation has them
+    kept, options, found = (
+        global_rnd.__getstate__(),
+        np.get_printoptions(),
+        {"__name__": "notebook"},
+    )
+    try:
+        for cell in code:
+            exec("".join(line for line in cell["source"] if line[0] != "%"), found)
+    finally:
+        global_rnd.__setstate__(kept)
+        np.set_printoptions(**options)
+    assert found["forward"]
+    assert found["backward"]
+    assert found["step"]
+    assert found["slope"] == pytest.approx(found["grad_w"][0, 0], rel=1e-6)
+    np.testing.assert_allclose(
+        found["net"].predict(found["corners"]), [found["targets"][0]], atol=0.1
+    )
