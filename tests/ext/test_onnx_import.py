@@ -833,7 +833,7 @@ ONLY = "no layer computes this operator, and of constants only these are compute
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ("c = Tile(a, big)", f"(Tile): {ONLY}"),
+        ("c = Tile(a, big)", "(Tile): its constants have more elements than can be computed"),
         ("c = Resize(a, , s)", f"(Resize): {ONLY}"),
         ('d = Constant<value_string = "a">() c = RegexFullMatch(d)', "expected numbers, got val"),
         ("c = OneHot(a, big, a)", f"(OneHot): {ONLY}"),
@@ -962,6 +962,148 @@ def test_constants_that_are_huge_are_refused():
     )  # fmt: skip
     with pytest.raises(NetworkValidationError, match="more elements than can be computed with"):
         from_onnx(model)
+
+
+OPEN = "float[N, 3, height, width] x"
+
+
+def test_sizes_of_axes_that_a_model_leaves_open_are_given():
+    model = model_of(
+        f"""open ({OPEN}) => (float[N, 2] y) {{
+            c = Conv <strides = [2, 2]> (x, K)
+            m = ReduceMean <keepdims = 0> (c, axes)
+            y = MatMul(m, W)
+        }}""",
+        K=(4, 3, 3, 3), W=(4, 2), axes=[2, 3],
+    )  # fmt: skip
+    x = numbers(2, 3, 9, 7)
+    for given in ({"H": 9, "W": 7}, {"height": 9, "width": np.int64(7)}):
+        net = from_onnx(model, handler=NumpyHandler(np.float32), sizes={"x": given})
+        np.testing.assert_allclose(net.predict(nhwc(x))[0], run(model, x), 1e-4, 1e-5)
+    assert from_onnx(model, sizes={"x": {"H": 9, "W": 7, "B": 2}}).input_names == ("default",)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({}, r"axis H: expected a size, got 'height'. .* sizes={'x': {'H': 32}}, or say which"),
+        ({"z": {"H": 9}}, "sizes: unknown input 'z'. Choices are: x"),
+        ({"x": {"D": 9}}, "sizes, 'x': unknown axis 'D'. Choices are: B, C, H, W, N, height, wid"),
+        ({"x": {"H": 0}}, "sizes, 'x', axis 'H': expected an integer >= 1, got 0"),
+        ({"x": {"H": 2.0}}, "sizes, 'x', axis 'H': expected an integer >= 1, got 2.0"),
+        ({"x": {"C": 4}}, "sizes, 'x', axis 'C': the model has 3, got 4"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes, message):
+    model = onnx.parser.parse_model(
+        f"{HEADER} open ({OPEN}) => (float[N, 3, a, b] y) {{ y = Relu(x) }}"
+    )
+    with pytest.raises(NetworkValidationError, match=message):
+        from_onnx(model, sizes=sizes)
+
+
+def test_outputs_are_chosen_by_their_names():
+    text = f"""two {F4} {{
+        a = MatMul(x, W)
+        h_b = Tanh(a)
+        y = Softmax(h_b)
+        z = RandomNormalLike(y)
+    }}"""
+    model, x = model_of(text, W=(4, 4)), numbers(3, 4)
+    net = from_onnx(model, handler=NumpyHandler(np.float32), outputs=["h_b", "y"])
+    model.graph.output.insert(0, onnx.helper.make_empty_tensor_value_info("h_b"))
+    np.testing.assert_allclose(net.predict(x[None], "h_b.outputs.default")[0], run(model, x), 1e-5)
+    found = net.predict(x[None], "y.outputs.default")
+    np.testing.assert_allclose(found.sum(-1), 1, 1e-5)
+    with pytest.raises(NetworkValidationError, match="outputs: unknown tensor 'h'. Choices are: "):
+        from_onnx(model, outputs=["h"])
+    with pytest.raises(NetworkValidationError, match="outputs: expected the name of a tensor, got"):
+        from_onnx(model, outputs=[])
+
+
+OLD = "(float[N, 2, 3] x) => (float[N, A, B] y)"
+
+
+def older(opset, nodes, **weights):
+    """Return a model (B, C, L) of an older version, and the network that it becomes."""
+    header = f'<ir_version: 7, opset_import: ["" : {opset}]>'
+    model = onnx.parser.parse_model(f"{header} old {OLD} {{ {nodes} }}")
+    for name, array in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    net = from_onnx(model, {"x": "BCL"}, NumpyHandler(np.float32))
+    return model, lambda x: net.predict(x.swapaxes(1, 2)[None])[0].swapaxes(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("opset", "nodes", "c"),
+    [
+        (9, "p = Softmax(c) y = Mul(x, p)", numbers(1, 2, 3)),
+        (11, "u = Unsqueeze <axes = [0]> (c) y = Mul(x, u)", numbers(2, 3)),
+        (11, "p = ReduceSum <axes = [0], keepdims = 0> (c) y = Mul(x, p)", numbers(4, 2, 3)),
+        (13, "h = Div(c, d) f = Cast <to = 1> (h) y = Mul(x, f)", np.array([-7, 7, -8])),
+        (13, "h = ReduceMean(c) f = Cast <to = 1> (h) y = Mul(x, f)", np.array([-7, 2, 1])),
+        (13, "h = Mul(c, c) f = Cast <to = 1> (h) y = Mul(x, f)", np.array([2**16, 9, 1], "i4")),
+        (13, "b = Cast <to = 10> (c) f = Cast <to = 1> (b) y = Mul(x, f)", np.float32([1 / 3])),
+        (19, "b = DequantizeLinear <axis = 0> (q, s) y = Add(x, b)", np.zeros(1)),
+    ],
+)
+def test_constants_are_computed_as_the_version_of_the_model_says(opset, nodes, c):
+    q, s = np.arange(6, dtype=np.int8).reshape(2, 3), np.float32([0.5, 0.25])
+    model, predict = older(opset, nodes, c=c, d=np.array([2, -2, 3]), q=q, s=s)
+    x = numbers(4, 2, 3)
+    np.testing.assert_allclose(predict(x), run(model, x), 1e-5, 1e-6)
+
+
+C, D = numbers(2), numbers(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("y = Add <broadcast = 1, axis = 1> (x, c)", lambda x: x + C[:, None]),
+        ("y = Sub <broadcast = 1, axis = -2> (x, c)", lambda x: x - C[:, None]),
+        ("y = Mul <broadcast = 1> (x, d)", lambda x: x * D),
+        ("e = Mul <broadcast = 1, axis = 0> (d, c) y = Sub <broadcast = 1> (x, e)",
+         lambda x: x - D * C[:, None]),
+        ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "
+         "y = Add <broadcast = 1, axis = 0> (x, s)", lambda x: x + x.max(axis=2, keepdims=True)),
+    ],
+)  # fmt: skip
+def test_broadcasting_before_opset_7_begins_at_an_axis(nodes, expected):
+    """ONNX Runtime has none of these versions."""
+    _, predict = older(6, nodes, c=C, d=D)
+    x = numbers(4, 2, 3)
+    np.testing.assert_allclose(predict(x), expected(x), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ("y = Dropout(x, half, yes)", r"'y' .Dropout.: expected a model for inference, got train"),
+        ("h = Cast <to = 10> (x) y = Cast <to = 1> (h)", r"'h' .Cast.: no layer rounds to half"),
+        ("y = LayerNormalization <axis = 0> (x, v)", "normalizes over time steps or sequences"),
+        ("s = Add(v, two) y = Mul(x, s)", r"'s' .Add.: its inputs and attributes do not fit tog"),
+        ("y = LayerNormalization(x, two)", r"'y' .LayerNormalization.: its inputs and attributes"),
+        ("y = Transpose <perm = [0, 2]> (x)", r"'y' .Transpose.: its inputs and attributes do not"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_of_the_node(nodes, message):
+    model = onnx.parser.parse_model(f"{HEADER} wrong {F4} {{ {nodes} }}")
+    held = {"half": np.float32(0.5), "yes": np.array(True), "v": numbers(4), "two": numbers(2)}
+    for name, array in held.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    with pytest.raises(NetworkValidationError, match=message):
+        from_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(32749, "T"), (65521, "B"), (32749 * 65521, "T*B"), (2 * 65521, "2*B"), (32748, "T-1"),
+     (4 * 32749 + 3, "4*T+3"), (64, "64"), (1500, "1500"), (100_000, "100000")],
+)  # fmt: skip
+def test_sizes_in_messages_are_those_of_the_model(size, text):
+    model = model_of(f"one {F4} {{ y = Relu(x) }}")
+    assert Importer(model, {}).shown([size]) == f"({text})"
 
 
 def test_an_output_can_be_left_to_choose():

@@ -18,7 +18,7 @@ at the end becomes a `SoftmaxCE` with a `Loss`, so the network can be trained at
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brainstorm.disk import atomic_file, open_regular
@@ -70,7 +70,11 @@ def save_onnx(net: Network, filename: PathLike, output_name: str | None = None) 
 
 
 def from_onnx(
-    model: Any, axes: Mapping[str, str] | None = None, handler: Handler | None = None
+    model: Any,
+    axes: Mapping[str, str] | None = None,
+    handler: Handler | None = None,
+    sizes: Mapping[str, Mapping[str, int]] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> Network:
     """Return the network that an ONNX model describes.
 
@@ -82,6 +86,11 @@ def from_onnx(
             W); in models with a recurrent operator as (T, B, F), or (B, T, F) if they are
             transposed. Outputs have their channels where the inputs have them.
         handler: Computes everything; `None` takes the default handler.
+        sizes: Name of an input to the sizes of those of its axes that the model leaves open, by
+            their letters or by the names that they have in the model: ``{'x': {'W': 160}}``. T and
+            B may stay open.
+        outputs: Names of the tensors that are wanted, which need not be outputs of the model; a
+            layer of that name gives each of them. `None` takes the outputs of the model.
 
     Returns:
         The network. Its data are (T, B, features...) with T = 1 where the model has none; they have
@@ -93,13 +102,17 @@ def from_onnx(
         NetworkValidationError: No layer computes what a node does; the text names it.
     """
     _body.onnx()
-    importer = _import.Importer(model, axes or {})
+    importer = _import.Importer(model, axes or {}, sizes, outputs)
     importer.read()
     return importer.build(handler)
 
 
 def load_onnx(
-    filename: PathLike, axes: Mapping[str, str] | None = None, handler: Handler | None = None
+    filename: PathLike,
+    axes: Mapping[str, str] | None = None,
+    handler: Handler | None = None,
+    sizes: Mapping[str, Mapping[str, int]] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> Network:
     """Return the network in a file; see `from_onnx`.
 
@@ -117,7 +130,7 @@ def load_onnx(
         except (decode_error, library.checker.ValidationError) as error:
             raise ValueError(str(error).strip()) from error
     with intact(repr(os.fspath(filename)), "network"):
-        return from_onnx(model, axes, handler)
+        return from_onnx(model, axes, handler, sizes, outputs)
 
 
 def _read_external(graph: Any, folder: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from brainstorm.optional import require
 
 __all__ = [
-    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "INT64", "IR_VERSION", "OPSET",
+    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "HALVES", "INT64", "IR_VERSION", "OPSET",
     "PRODUCER", "TIME", "Body", "onnx",
 ]  # fmt: skip
 
@@ -28,6 +28,7 @@ FLOAT, INT64, BOOL = 1, 7, 9
 
 #: Those that are no whole numbers: FLOAT, FLOAT16, DOUBLE and BFLOAT16.
 FLOATS = (1, 10, 11, 16)
+HALVES = (10, 16)
 
 #: Sizes that stand for T and B where shapes are computed with: such as no other dimension has.
 TIME, BATCH = 32749, 65521

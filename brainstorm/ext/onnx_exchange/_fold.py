@@ -1,21 +1,20 @@
 """What a graph computes of constants alone, within limits that are known before it is computed.
 
-Exporters leave such nodes in a graph: sizes that follow from the shape of the data, weights that
-are cast or transposed. These operators are computed; others could run without end, or make
-terabytes of a few bytes.
+Exporters leave such nodes in a graph: sizes that follow from the shape of the data, masks, weights
+that are cast, transposed or quantized. These operators are computed, as the versions of the model
+say; others could run without end, or make terabytes of a few bytes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, TIME, onnx
+from brainstorm.ext.onnx_exchange._folded import ELEMENTWISE, functions
 from brainstorm.ext.onnx_exchange._node import Node
-from brainstorm.optional import require
 
 __all__ = ["Folder"]
 
@@ -27,12 +26,18 @@ STRING = 8
 
 Arrays = Sequence[np.ndarray]
 
+#: Operators whose results are views of what they are given, or of nothing.
+_VIEWS = ("ConstantOfShape", "Expand", "Identity", "Shape", "Size", "Slice", "Split", "Squeeze",
+          "Transpose", "Unsqueeze")  # fmt: skip
+
 
 def _of_all(node: Node, arrays: Arrays) -> int:
     return sum(array.size for array in arrays)
 
 
 def _broadcast(node: Node, arrays: Arrays) -> int:
+    if "axis" in node.options:  # before opset 7, where the first one has the shape
+        return arrays[0].size
     return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
 
 
@@ -43,27 +48,25 @@ def _gathered(node: Node, arrays: Arrays) -> int:
 
 def _counted(node: Node, arrays: Arrays) -> int:
     start, stop, step = (float(array) for array in arrays)
-    return math.ceil(max(0.0, (stop - start) / step))
+    return math.ceil(max(0.0, (stop - start) / step)) if step else 0
 
 
-#: Operators that make no more elements than they are given, and those that work element by element.
-_REARRANGING = [
-    "Concat", "Flatten", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Transpose",
-    "Unsqueeze", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
-]  # fmt: skip
-_ELEMENTWISE = [
-    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor",
-    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "Max", "Min",
-    "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign",
-    "Sqrt", "Sub", "Sum", "Tanh", "Where",
-]  # fmt: skip
+def _tiled(node: Node, arrays: Arrays) -> int:
+    return arrays[0].size * math.prod(max(0, int(count)) for count in arrays[1])
 
-#: Operator to the most elements that it makes of given arrays.
+
+def _multiplied(node: Node, arrays: Arrays) -> int:
+    a, b = arrays[:2]
+    return a.size * b.shape[-1] if a.ndim and b.ndim else 0
+
+
+#: Operator to the most elements that it makes of given arrays; others make no more than they get.
 _BOUNDS: dict[str, Callable[[Node, Arrays], int]] = {
-    **dict.fromkeys(_REARRANGING, _of_all),
-    **dict.fromkeys(_ELEMENTWISE, _broadcast),
+    **dict.fromkeys((*ELEMENTWISE, "Where"), _broadcast),
     "Gather": _gathered,
+    "MatMul": _multiplied,
     "Range": _counted,
+    "Tile": _tiled,
 }
 
 
@@ -79,37 +82,36 @@ class Folder:
         self._opset = opset
         self._left = LEAST + TIMES * held
 
-    def fold(self, node: Node, proto: Any) -> list[np.ndarray]:
+    def fold(self, node: Node) -> list[np.ndarray]:
         """Return the outputs of a node.
 
         Raises:
-            NetworkValidationError: It is none of these operators, or too much.
+            NetworkValidationError: It is none of these operators, or too much, or its inputs do not
+                fit together.
         """
-        known = [tensor for tensor in node.inputs if tensor is not None]
         if node.kind.startswith("Random") or node.kind in ("Bernoulli", "Multinomial"):
             raise node.fail("no layer draws such numbers, and drawn once they would be constants.")
         if node.kind == "Constant":
             return [_constant(node)]
-        if node.kind == "ConstantOfShape":  # maybe of T and B: not to be allocated
-            value = node.options.get("value")
-            number = (
-                np.zeros(1, np.float32) if value is None else onnx().numpy_helper.to_array(value)
-            )
-            return [np.broadcast_to(number, known[0])]
-        if node.kind == "Expand":
-            return [np.broadcast_to(known[0], np.broadcast_shapes(known[0].shape, known[1]))]
-        if node.kind not in _BOUNDS:
+        if node.kind not in functions:
             raise node.fail(
                 f"no layer computes this operator, and of constants only these are computed: "
-                f"{', '.join(sorted([*_BOUNDS, 'ConstantOfShape', 'Expand']))}."
+                f"{', '.join(sorted(functions))}."
             )
-        self._left -= max(_BOUNDS[node.kind](node, known), sum(array.size for array in known))
+        with node.guarded(), np.errstate(all="ignore"):
+            self._charge(node)
+            _check_cast(node)
+            result = functions[node.kind](node, self._opset)
+        return result if isinstance(result, list) else [result]
+
+    def _charge(self, node: Node) -> None:
+        """Count what a node is going to compute, and refuse what is too much."""
+        known = [tensor for tensor in node.inputs if tensor is not None]
+        if node.kind not in _VIEWS:
+            bound = _BOUNDS.get(node.kind, _of_all)
+            self._left -= max(bound(node, known), _of_all(node, known))
         if self._left < 0:
             raise node.fail("its constants have more elements than can be computed with here.")
-        _check_cast(node, known)
-        evaluator = require("onnx.reference", "onnx").ReferenceEvaluator(proto, {"": self._opset})
-        names = [name for name in proto.input if name]
-        return evaluator.run(None, dict(zip(names, known, strict=True)))
 
 
 def _constant(node: Node) -> np.ndarray:
@@ -122,11 +124,11 @@ def _constant(node: Node) -> np.ndarray:
     return np.array(value, np.float32 if "float" in name else np.int64)
 
 
-def _check_cast(node: Node, known: Arrays) -> None:
+def _check_cast(node: Node) -> None:
     if node.kind != "Cast":
         return
     if node.options["to"] == STRING:
         raise node.fail("no layer computes with texts.")
-    has_lead = np.isin(known[0], (TIME, BATCH, TIME * BATCH)).any()
+    has_lead = np.isin(node.inputs[0], (TIME, BATCH, TIME * BATCH)).any()
     if has_lead and node.options["to"] in FLOATS:
         raise node.fail("no layer computes with T or B as numbers.")

@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError, unknown
-from brainstorm.ext.onnx_exchange._body import BATCH, DOMAIN, ENTRY, FLOATS, PRODUCER, TIME, onnx
+from brainstorm.ext.onnx_exchange._body import (
+    BATCH,
+    DOMAIN,
+    ENTRY,
+    FLOATS,
+    HALVES,
+    PRODUCER,
+    TIME,
+    onnx,
+)
 from brainstorm.ext.onnx_exchange._fold import Folder
 from brainstorm.ext.onnx_exchange._node import Entry, Node, find_needed, readers
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
@@ -24,6 +33,9 @@ from brainstorm.network import Network
 from brainstorm.structure.architecture import INPUT
 
 __all__ = ["Importer"]
+
+#: The kind of the nodes that stand for outputs of the graph.
+OUTPUT = "output"
 
 
 class Importer:
@@ -35,30 +47,48 @@ class Importer:
     Args:
         model: The model.
         layouts: Input name to the letters of its axes.
+        sizes: Input name to the sizes of its axes, by their letters or the names they have there.
+        outputs: The tensors that are to be outputs; `None`: those that are.
 
     Attributes:
         nodes: The nodes that an output depends on, in their order.
         whole: Paths of outputs that hold whole numbers, whatever data come.
+        has_halves: Whether data of the model are in half precision.
         timeless: Paths of outputs ('B', ...): as values they have T = 1.
     """
 
-    def __init__(self, model: Any, layouts: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        layouts: Mapping[str, str],
+        sizes: Mapping[str, Mapping[str, int]] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
         self.graph = model.graph
-        self.nodes = find_needed(model.graph)
+        self._is_chosen = outputs is not None
+        self.outputs = [o.name for o in self.graph.output] if outputs is None else list(outputs)
+        self._check_outputs()
+        self.nodes = find_needed(model.graph, self.outputs)
         self.functions = {f.name: f for f in model.functions if f.domain == DOMAIN}
         self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
         self.entries: dict[str, Entry] = {}
+        self._reserved = {INPUT: None}
+        for name in self.outputs if self._is_chosen else ():
+            node = Node(OUTPUT, name, [], {}, [], [], [], False, True)
+            self._reserved[node.layer_name] = None
         self.tensors: dict[str, Any] = {"": None}
         self.uses = Counter(name for node in self.nodes for name in node.input)
-        self.uses.update(output.name for output in self.graph.output)
+        self.uses.update(self.outputs)
         self._shared: set[str] = set()
         self._numbers: dict[str, Any] = defaultdict(lambda: itertools.count(2))
         self.whole: set[str] = set()
+        self.has_halves = False
         self.timeless: set[str] = set()
         self._is_ours = model.producer_name == PRODUCER
         self.inputs: dict[str, tuple[Any, ...]] = {}
         self.lead = {"T": TIME, "B": BATCH}
         self.layouts = dict(layouts)
+        self._given = dict(sizes or {})
         self._read_inputs()
         held = sum(array.size for array in self.tensors.values() if isinstance(array, np.ndarray))
         self._folder = Folder(self.opset, held)
@@ -86,7 +116,7 @@ class Importer:
             output: Name of the output.
             **options: Options of the layer.
         """
-        taken: ChainMap[str, Any] = ChainMap(self.entries, {INPUT: None})
+        taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
         name = self._unique(node.layer_name, taken)
         values = {
             key if "." in key else f"parameters.{key}": np.asarray(array)
@@ -151,9 +181,20 @@ class Importer:
 
     def shown(self, shape: Sequence[int]) -> str:
         """Return a shape for a message, with T and B."""
-        T, B = self.lead.values()
-        names = {T: "T", B: "B", T * B: "T*B"}
-        return f"({', '.join(str(names.get(int(size), int(size))) for size in shape)})"
+        return f"({', '.join(self._named(int(size)) for size in shape)})"
+
+    def _named(self, size: int) -> str:
+        """Return a size, or what it is of T and B: ``'2*T'``, ``'B+1'``."""
+        free = {"T": TIME, "B": BATCH, "T*B": TIME * BATCH}
+        found = []
+        for name, lead in free.items():
+            count = (size + lead // 2) // lead
+            rest = size - count * lead
+            if 0 < count < 100 and abs(rest) < 1000:
+                text = f"{count}*" * (count > 1) + name + f"{rest:+d}" * (rest != 0)
+                found.append((abs(rest), text))
+        fixed = {size: name for name, size in self.lead.items() if size not in free.values()}
+        return min(found)[1] if found else fixed.get(size, str(size))
 
     def entry(self, value: Value) -> Any:
         """Return the layer whose output a value is; `None` for data."""
@@ -206,10 +247,13 @@ class Importer:
         for tensor in self.graph.initializer:
             self.tensors[tensor.name] = onnx().numpy_helper.to_array(tensor)
         given = [i for i in self.graph.input if i.name not in self.tensors]
-        names = [info.name for info in (*given, *self.graph.output)]
+        names = [info.name for info in given]
         for name in self.layouts:
+            if name not in (known := [*names, *self.outputs]):
+                raise NetworkValidationError(f"axes: {unknown('input or output', name, known)}")
+        for name in self._given:
             if name not in names:
-                raise NetworkValidationError(f"axes: {unknown('input or output', name, names)}")
+                raise NetworkValidationError(f"sizes: {unknown('input', name, names)}")
         sizes = {}
         for info in given:
             letters = self.layouts[info.name] = self.layouts.get(info.name) or self._guess(info)
@@ -227,6 +271,7 @@ class Importer:
             value = self._output(f"{INPUT}.{name}", features, is_timeless)
             axes = tuple((memory.index(letter),) for letter in letters)
             self.tensors[info.name] = value = replace(value, axes=axes)
+            self.has_halves |= info.type.tensor_type.elem_type in HALVES
             if info.type.tensor_type.elem_type not in FLOATS:
                 self.whole.add(value.path)
 
@@ -238,16 +283,50 @@ class Importer:
                 f"{where}: expected a different letter for each of its {len(dims)} axes, got "
                 f"{letters!r}."
             )
+        sizes = {
+            letter: self._given_size(info.name, letter, dim, letters)
+            for letter, dim in zip(letters, dims, strict=True)
+        }
         for letter, dim in zip(letters, dims, strict=True):
-            if letter in self.lead and dim.dim_value:
-                self.lead[letter] = dim.dim_value
-            elif letter not in self.lead and not dim.dim_value:
+            if letter in self.lead and sizes[letter]:
+                self.lead[letter] = sizes[letter]
+            elif letter not in self.lead and not sizes[letter]:
                 raise NetworkValidationError(
                     f"{where}, axis {letter}: expected a size, got {dim.dim_param or 'none'!r}. "
-                    f"Only T and B may change from call to call; say which axes they are, e.g. "
-                    f"axes={{{info.name!r}: 'TBF'}}."
+                    f"Only T and B may change from call to call: give it, e.g. "
+                    f"sizes={{{info.name!r}: {{{letter!r}: 32}}}}, or say which axes are T and B, "
+                    f"e.g. axes={{{info.name!r}: 'TBF'}}."
                 )
-        return {x: dim.dim_value for x, dim in zip(letters, dims, strict=True)}
+        return sizes
+
+    def _given_size(self, name: str, letter: str, dim: Any, letters: str) -> int:
+        """Return the size of an axis of an input, 0 if there is none."""
+        given = self._given.get(name, {})
+        dims = next(i for i in self.graph.input if i.name == name).type.tensor_type.shape.dim
+        known = [*letters, *(d.dim_param for d in dims if d.dim_param)]
+        for key, size in given.items():
+            if key not in known:
+                raise NetworkValidationError(f"sizes, {name!r}: {unknown('axis', key, known)}")
+            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+                raise NetworkValidationError(
+                    f"sizes, {name!r}, axis {key!r}: expected an integer >= 1, got {size!r}."
+                )
+        wanted = given.get(letter, given.get(dim.dim_param) if dim.dim_param else None)
+        if wanted is not None and dim.dim_value not in (0, wanted):
+            raise NetworkValidationError(
+                f"sizes, {name!r}, axis {letter!r}: the model has {dim.dim_value}, got {wanted}."
+            )
+        return int(wanted or dim.dim_value)
+
+    def _check_outputs(self) -> None:
+        """Check that there are tensors of these names."""
+        made = [name for node in self.graph.node for name in node.output if name]
+        known = dict.fromkeys([o.name for o in self.graph.output] + made)
+        for name in self.outputs if self._is_chosen else ():
+            if name not in known:
+                raise NetworkValidationError(f"outputs: {unknown('tensor', name, known)}")
+        if not self.outputs:
+            raise NetworkValidationError("outputs: expected the name of a tensor, got none.")
 
     def _guess(self, info: Any) -> str:
         """Return the letters of the axes of an input, from its rank and from what follows."""
@@ -284,7 +363,7 @@ class Importer:
 
     def read(self) -> None:
         """Make layers of all nodes."""
-        outputs = {output.name for output in self.graph.output}
+        outputs = set(self.outputs)
         for proto in reversed(self.nodes):
             if proto.op_type == "Identity" and outputs & set(proto.output):
                 outputs.update(proto.input)
@@ -322,13 +401,14 @@ class Importer:
     def _read_node(self, node: Node, proto: Any) -> Any:
         is_known = not any(isinstance(tensor, Value) for tensor in node.inputs)
         if is_known:
-            return self._folder.fold(node, proto)
+            return self._folder.fold(node)
         if node.kind not in readers:
             raise node.fail(
                 f"no layer computes this operator. Those that can be read are: "
                 f"{', '.join(sorted(readers))}."
             )
-        return readers[node.kind](self, node)
+        with node.guarded():
+            return readers[node.kind](self, node)
 
     def _read_function(self, node: Node, function: Any) -> list[Value]:
         """Make the layer of which the function is the export."""
@@ -365,7 +445,7 @@ class Importer:
 
     def build(self, handler: Handler | None) -> Network:
         """Return the network of all that was read."""
-        paths = [self._finish(output.name) for output in self.graph.output]
+        paths = [self._finish(name) for name in self.outputs]
         architecture: dict[str, dict[str, Any]] = {
             name: {"@type": entry.kind, "@outgoing_connections": {}, **entry.options}
             for name, entry in self.entries.items()
@@ -394,11 +474,12 @@ class Importer:
     def _finish(self, name: str) -> str:
         """Return the path of an output of the graph."""
         value = self._tensor(name)
-        node = Node("output", name, [value], {}, [name], [], [], False, True)
+        node = Node(OUTPUT, name, [value], {}, [name], [], [], False, True)
         value = node.value()
         order = self._output_order(name, value)
         path, sizes = self.arrange(node, value, order)
-        if path.startswith(f"{INPUT}."):
+        if path.startswith(f"{INPUT}.") or self._is_chosen:
+            self._reserved.pop(node.layer_name, None)
             path = self.add(node, "NoOp", {"default": path}, sizes).path
         return path
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS
+from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES
+from brainstorm.ext.onnx_exchange._folded import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
@@ -99,8 +100,13 @@ def _of_elements(imp: Importer, node: Node, value: Value, text: str, **operands:
 
 @reads("Cast")
 def _cast(imp: Importer, node: Node) -> Value:
-    """Numbers stay as they are, so they must be what the cast would make of them."""
+    """Numbers stay as they are, so they must be what the cast would make of them.
+
+    Models whose data are in half precision are computed in float32 as a whole.
+    """
     value, to = node.value(), node.options["to"]
+    if to in HALVES and not imp.has_halves:
+        raise node.fail("no layer rounds to half precision. Convert the model to float32.")
     if to == BOOL:
         value = _of_elements(imp, node, value, "x != 0")
         imp.whole.add(value.path)
@@ -134,6 +140,11 @@ def _clip(imp: Importer, node: Node) -> Value:
 @reads("Dropout")
 def _dropout(imp: Importer, node: Node) -> Value:
     value = node.value()
+    training = node.constant(2)
+    if training is not None and training.any():
+        raise node.fail(
+            "expected a model for inference, got training_mode. Export it in eval mode."
+        )
     probability = float(node.constant(1, node.options.get("ratio", 0.5)))
     made = imp.add(
         node, "Dropout", {"default": value.path}, value.sizes[2:], drop_prob=round(probability, 6)
@@ -152,10 +163,21 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
     result, *others = node.inputs
     if not others:
         return result
+    if node.kind in _SIGNS and len(others) == 1:
+        others = [_aligned(imp, node, result, others[0])]
     for place, other in enumerate(others):
         step = replace(node, alone=node.alone and place == 0)
         result = _two(imp, step, result, other)
     return result
+
+
+def _aligned(imp: Importer, node: Node, first: Any, other: Any) -> Any:
+    """Return a second operand with the axes that older models do not give it."""
+    ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in (first, other)]
+    count = trailing_axes(node, imp.opset, *ranks)
+    if isinstance(other, Value):
+        return replace(other, axes=other.axes + ((),) * count) if count else other
+    return other.reshape(other.shape + (1,) * count)
 
 
 def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:

@@ -81,6 +81,8 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     value, rank = node.value(), len(node.value().axes)
     first = node.options.get("axis", -1) % rank
     axes = list(range(first, rank))
+    if set(axes) & set(value.lead):
+        raise node.fail("no layer normalizes over time steps or sequences.")
     if any(value.shape[i] != 1 and i not in axes for i in value.features):
         raise node.fail("no layer normalizes some of the features: it takes all, or channels.")
     order = value.memory_order(axes)
@@ -131,7 +133,7 @@ def _reduction(imp: Importer, node: Node) -> Value:
     rank = len(value.axes)
     if not axes and node.options.get("noop_with_empty_axes"):
         return value
-    axes = [i % rank for i in axes or range(rank)]
+    axes = sorted({i % rank for i in axes or range(rank)})
     if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
         made = imp.pool(node, value, _POOLINGS[node.kind])
         kept = [i for i in range(rank) if node.options.get("keepdims", 1) or i not in axes]

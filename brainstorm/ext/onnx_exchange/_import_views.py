@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from brainstorm.ext.onnx_exchange._folded import slice_numbers, split_sizes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value, regroup
@@ -126,11 +127,8 @@ def slice_axis(imp: Importer, node: Node, value: Value, axis: int, start: int, s
 
 @reads("Slice")
 def _slice(imp: Importer, node: Node) -> Value:
-    value, options = node.value(), node.options
-    starts, ends = (node.axes(place, name) or [] for place, name in ((1, "starts"), (2, "ends")))
-    axes = node.axes(3) or list(range(len(starts)))
-    steps = node.axes(4, "steps") or [1] * len(starts)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    value = node.value()
+    for start, end, axis, step in zip(*slice_numbers(node), strict=True):
         axis %= len(value.axes)
         size = value.shape[axis]
         first, last, _ = slice(start, end, step).indices(size)
@@ -138,7 +136,7 @@ def _slice(imp: Importer, node: Node) -> Value:
             made = imp.add(node, "Reverse", {"default": value.path}, value.sizes[2:])
             value = replace(made, axes=value.axes)
         elif step != 1 or last <= first:
-            raise node.fail(f"expected steps of 1 and something left, got {options or steps}.")
+            raise node.fail(f"expected steps of 1 and something left, got {start}:{end}:{step}.")
         else:
             value = slice_axis(imp, node, value, axis, first, last)
     return value
@@ -148,11 +146,7 @@ def _slice(imp: Importer, node: Node) -> Value:
 def _split(imp: Importer, node: Node) -> list[Value]:
     value = node.value()
     axis = node.options.get("axis", 0) % len(value.axes)
-    sizes = node.axes(1, "split")
-    if sizes is None:
-        count = len(node.used)
-        size = -(-value.shape[axis] // count)
-        sizes = [min(size, value.shape[axis] - i * size) for i in range(count)]
+    sizes = split_sizes(node, value.shape[axis])
     ends = np.cumsum(sizes).tolist()
     return [
         slice_axis(imp, node, value, axis, end - size, end)

@@ -150,13 +150,16 @@ def _number(values: Sequence[int]) -> Any:
 
 
 def _window_sizes(
-    sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    padding: Sides,
+    node: Node, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int], padding: Sides,
 ) -> list[int]:  # fmt: skip
-    return [
+    found = [
         (size + sum(side) - d * (k - 1) - 1) // s + 1
         for size, k, s, d, side in zip(sizes, kernel, strides, dilations, padding, strict=False)
     ]
+    if min(found) < 1:
+        raise node.fail(f"its window {list(kernel)} is larger than {list(sizes[: len(kernel)])}.")
+    return found
 
 
 @reads("Conv")
@@ -173,7 +176,7 @@ def _convolution(imp: Importer, node: Node) -> Value:
         node,
         f"Convolution{axes}D",
         {"default": path},
-        [*_window_sizes(sizes, kernel, strides, dilations, padding), filters],
+        [*_window_sizes(node, sizes, kernel, strides, dilations, padding), filters],
         {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(filters))},
         num_filters=filters,
         kernel_size=_number(kernel),
@@ -237,7 +240,7 @@ def _pooling(imp: Importer, node: Node) -> Value:
         padding = [(0, 0)] * axes
     is_up = bool(options.get("ceil_mode"))
     whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
-    features = [*_window_sizes(sizes, kernel, strides, [1] * axes, whole), channels]
+    features = [*_window_sizes(node, sizes, kernel, strides, [1] * axes, whole), channels]
     made = imp.add(node, f"Pooling{axes}D", {"default": path}, features,
                    kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
                    stride=_number(strides), padding=_option(padding),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import BrainstormError, NetworkValidationError
 from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.utils import is_valid_layer_name
 
@@ -58,6 +59,16 @@ class Node:
         """Return the error that says why this node is no layer."""
         return NetworkValidationError(f"ONNX node {self.name!r} ({self.kind}): {why}")
 
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Let what Python and NumPy refuse to do with this node be an error that names it."""
+        try:
+            yield
+        except BrainstormError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise self.fail(f"its inputs and attributes do not fit together ({error}).") from error
+
     def value(self, place: int = 0) -> Value:
         """Return an input that is computed."""
         found = self.get(place)
@@ -88,9 +99,9 @@ class Node:
         return None if found is None else np.ravel(found).astype(int).tolist()
 
 
-def find_needed(graph: Any) -> list[Any]:
+def find_needed(graph: Any, outputs: Iterable[str]) -> list[Any]:
     """Return the nodes of a graph that one of its outputs depends on, in their order."""
-    names, needed = {output.name for output in graph.output}, []
+    names, needed = set(outputs), []
     for node in reversed(graph.node):
         if names & set(node.output):
             names.update(filter(None, node.input))

@@ -1,0 +1,327 @@
+"""ONNX operators of constants, as functions of NumPy: results have the types that ONNX says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._body import onnx
+from brainstorm.ext.onnx_exchange._node import Node
+
+__all__ = ["ELEMENTWISE", "functions", "slice_numbers", "split_sizes", "trailing_axes"]
+
+#: From a node, whose inputs are known, and the version of the operators to its output, or a list.
+Function = Callable[[Node, int], Any]
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Divide; whole numbers are cut towards zero."""
+    if a.dtype.kind not in "iu":
+        return a / b
+    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+
+
+def _softmax(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    powers = np.exp(x - x.max(axis=axes, keepdims=True))
+    return powers / powers.sum(axis=axes, keepdims=True)
+
+
+def _mean(x: np.ndarray, **options: Any) -> np.ndarray:
+    total = x.sum(dtype=x.dtype, **options)
+    return _divide(total, np.asarray(x.size // max(1, total.size), x.dtype))
+
+
+#: Operators that work element by element and give the type of their first input.
+_OF_NUMBERS: dict[str, Callable[..., Any]] = {
+    "Abs": np.abs, "Add": np.add, "Ceil": np.ceil, "Cos": np.cos, "Div": _divide,
+    "Erf": np.vectorize(math.erf, [float]), "Exp": np.exp, "Floor": np.floor,
+    "Identity": lambda x: x,
+    "Log": np.log, "Mul": np.multiply, "Neg": np.negative, "Pow": np.power,
+    "Reciprocal": lambda x: 1 / x, "Relu": lambda x: np.maximum(x, 0), "Round": np.rint,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Sign": np.sign, "Sin": np.sin, "Sqrt": np.sqrt,
+    "Sub": np.subtract, "Tanh": np.tanh,
+}  # fmt: skip
+
+#: The same for any number of inputs.
+_OF_MANY: dict[str, Callable[..., Any]] = {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}
+
+#: Those that give booleans.
+_QUESTIONS: dict[str, Callable[..., Any]] = {
+    "And": np.logical_and, "Equal": np.equal, "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal, "IsNaN": np.isnan, "Less": np.less,
+    "LessOrEqual": np.less_equal, "Not": np.logical_not, "Or": np.logical_or,
+    "Xor": np.logical_xor,
+}  # fmt: skip
+
+ELEMENTWISE = (*_OF_NUMBERS, *_OF_MANY, *_QUESTIONS, "Mod")
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "ReduceMax": np.max, "ReduceMean": _mean, "ReduceMin": np.min, "ReduceProd": np.prod,
+    "ReduceSum": np.sum,
+}  # fmt: skip
+
+
+def trailing_axes(node: Node, opset: int, rank: int, other: int) -> int:
+    """Return how many axes of size 1 the second operand of a node gets behind its own.
+
+    Before opset 7 an attribute said with which axis of the first operand it begins.
+
+    Args:
+        node: The node.
+        opset: The version of the operators.
+        rank: The number of axes of the first operand.
+        other: That of the second one.
+    """
+    if opset >= 7 or "axis" not in node.options:
+        return 0
+    return max(0, rank - node.options["axis"] % rank - other)
+
+
+def _elementwise(function: Callable[..., Any], gives_booleans: bool) -> Function:
+    def compute(node: Node, opset: int) -> np.ndarray:
+        first, *others = node.inputs
+        if others:
+            behind = (1,) * trailing_axes(node, opset, first.ndim, others[0].ndim)
+            others = [x.reshape(x.shape + behind) for x in others]
+        result = function(first, *others)
+        return np.asarray(result, bool if gives_booleans else first.dtype)
+
+    return compute
+
+
+def _of_many(function: Callable[..., Any]) -> Function:
+    def compute(node: Node, opset: int) -> np.ndarray:
+        result, *others = node.inputs
+        for other in others:
+            result = function(result, other)
+        return np.asarray(result)
+
+    return compute
+
+
+def _reduction(function: Callable[..., Any]) -> Function:
+    def compute(node: Node, opset: int) -> np.ndarray:
+        (x, *_), axes = node.inputs, node.axes()
+        if not axes and node.options.get("noop_with_empty_axes"):
+            return x
+        options = {"axis": tuple(axes) if axes else None,
+                   "keepdims": bool(node.options.get("keepdims", 1))}  # fmt: skip
+        sums = {"dtype": x.dtype} if function in (np.sum, np.prod) else {}
+        return np.asarray(function(x, **options, **sums), x.dtype)
+
+    return compute
+
+
+functions: dict[str, Function] = {
+    **{kind: _elementwise(function, False) for kind, function in _OF_NUMBERS.items()},
+    **{kind: _elementwise(function, True) for kind, function in _QUESTIONS.items()},
+    **{kind: _of_many(function) for kind, function in _OF_MANY.items()},
+    **{kind: _reduction(function) for kind, function in _REDUCTIONS.items()},
+}
+
+
+def folds(*kinds: str) -> Callable[[Function], Function]:
+    """Register a function that computes nodes of these kinds."""
+
+    def register(function: Function) -> Function:
+        functions.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+@folds("Cast", "CastLike")
+def _cast(node: Node, opset: int) -> np.ndarray:
+    if node.kind == "CastLike":
+        return node.inputs[0].astype(node.inputs[1].dtype)
+    to = node.options["to"]
+    code = onnx().TensorProto.DataType.Value(to.decode()) if isinstance(to, bytes) else to
+    return node.inputs[0].astype(onnx().helper.tensor_dtype_to_np_dtype(code))
+
+
+@folds("Mod")
+def _mod(node: Node, opset: int) -> np.ndarray:
+    return (np.fmod if node.options.get("fmod") else np.mod)(*node.inputs)
+
+
+@folds("Clip")
+def _clip(node: Node, opset: int) -> np.ndarray:
+    x, low, high = node.inputs[0], node.constant(1, node.options.get("min")), node.constant(
+        2, node.options.get("max"))  # fmt: skip
+    return x if low is None and high is None else np.clip(x, low, high).astype(x.dtype)
+
+
+@folds("Where")
+def _where(node: Node, opset: int) -> np.ndarray:
+    return np.where(*node.inputs)
+
+
+@folds("Softmax", "LogSoftmax")
+def _softmaxes(node: Node, opset: int) -> np.ndarray:
+    x = node.inputs[0]
+    axis = node.options.get("axis", -1 if opset >= 13 else 1)
+    axes = (axis,) if opset >= 13 else tuple(range(axis % x.ndim, x.ndim))
+    shares = _softmax(x, axes)
+    return shares if node.kind == "Softmax" else np.log(shares)
+
+
+@folds("MatMul")
+def _matmul(node: Node, opset: int) -> np.ndarray:
+    return node.inputs[0] @ node.inputs[1]
+
+
+@folds("CumSum")
+def _cumsum(node: Node, opset: int) -> np.ndarray:
+    x, axis = node.inputs[0], int(node.inputs[1])
+    if node.options.get("exclusive") or node.options.get("reverse"):
+        raise node.fail("of constants only plain sums are computed.")
+    return np.cumsum(x, axis, x.dtype)
+
+
+@folds("DequantizeLinear")
+def _dequantize(node: Node, opset: int) -> np.ndarray:
+    x, scale = node.inputs[0], np.asarray(node.inputs[1])
+    zero = node.constant(2, np.zeros_like(scale, x.dtype))
+    if scale.size > 1:
+        if scale.ndim != 1:
+            raise node.fail("of constants only scales of whole axes are computed.")
+        axis = node.options.get("axis", 1) % x.ndim
+        scale, zero = (a.reshape((-1,) + (1,) * (x.ndim - 1 - axis)) for a in (scale, zero))
+    return ((x.astype(np.int64) - zero.astype(np.int64)) * scale).astype(scale.dtype)
+
+
+# -- rearranging ----------------------------------------------------------------------------------
+
+
+@folds("ConstantOfShape")
+def _constant_of_shape(node: Node, opset: int) -> np.ndarray:
+    """Maybe of T and B: nothing is allocated."""
+    value = node.options.get("value")
+    number = np.zeros(1, np.float32) if value is None else onnx().numpy_helper.to_array(value)
+    return np.broadcast_to(number, node.inputs[0])
+
+
+@folds("Expand")
+def _expand(node: Node, opset: int) -> np.ndarray:
+    x, shape = node.inputs
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape)))
+
+
+@folds("Concat")
+def _concat(node: Node, opset: int) -> np.ndarray:
+    return np.concatenate(node.inputs, node.options.get("axis", 1))
+
+
+@folds("Flatten")
+def _flatten(node: Node, opset: int) -> np.ndarray:
+    x, axis = node.inputs[0], node.options.get("axis", 1)
+    return x.reshape(math.prod(x.shape[:axis]), -1)
+
+
+@folds("Gather")
+def _gather(node: Node, opset: int) -> np.ndarray:
+    table, indices = node.inputs
+    return np.take(table, indices, axis=node.options.get("axis", 0))
+
+
+@folds("Range")
+def _range(node: Node, opset: int) -> np.ndarray:
+    start, stop, step = (array.item() for array in node.inputs)
+    return np.arange(start, stop, step, dtype=node.inputs[0].dtype)
+
+
+@folds("Reshape")
+def _reshape(node: Node, opset: int) -> np.ndarray:
+    x, shape = node.inputs[0], node.axes(1, "shape") or []
+    if not node.options.get("allowzero"):
+        shape = [size or x.shape[i] for i, size in enumerate(shape)]
+    return x.reshape(shape)
+
+
+@folds("ScatterND")
+def _scatter(node: Node, opset: int) -> np.ndarray:
+    x, indices, updates = node.inputs
+    if node.options.get("reduction", b"none") != b"none":
+        raise node.fail("of constants only plain assignments are computed.")
+    result = np.array(x)
+    result[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return result
+
+
+@folds("Shape")
+def _shape(node: Node, opset: int) -> np.ndarray:
+    shape = node.inputs[0].shape
+    return np.array(shape[node.options.get("start", 0) : node.options.get("end")], np.int64)
+
+
+@folds("Size")
+def _size(node: Node, opset: int) -> np.ndarray:
+    return np.array(node.inputs[0].size)
+
+
+@folds("Slice")
+def _slice(node: Node, opset: int) -> np.ndarray:
+    x = node.inputs[0]
+    parts = [slice(None)] * x.ndim
+    starts, ends, axes, steps = slice_numbers(node)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        is_all = step < 0 and end < -x.shape[axis]
+        parts[axis] = slice(start, None if is_all else end, step)
+    return x[tuple(parts)]
+
+
+def slice_numbers(node: Node) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Return starts, ends, axes and steps of a Slice."""
+    starts, ends = (node.axes(place, name) or [] for place, name in ((1, "starts"), (2, "ends")))
+    axes = node.axes(3) or list(range(len(starts)))
+    return starts, ends, axes, node.axes(4, "steps") or [1] * len(starts)
+
+
+@folds("Split")
+def _split(node: Node, opset: int) -> list[np.ndarray]:
+    x, axis = node.inputs[0], node.options.get("axis", 0)
+    sizes = split_sizes(node, x.shape[axis])
+    return np.split(x, np.cumsum(sizes)[:-1], axis)
+
+
+def split_sizes(node: Node, size: int) -> list[int]:
+    """Return the sizes of the parts that a Split makes of an axis."""
+    sizes = node.axes(1, "split")
+    if sizes is None:
+        count = len(node.used)
+        part = -(-size // count)
+        sizes = [max(0, min(part, size - i * part)) for i in range(count)]
+    return sizes
+
+
+@folds("Squeeze")
+def _squeeze(node: Node, opset: int) -> np.ndarray:
+    axes = node.axes()
+    return np.squeeze(node.inputs[0], None if axes is None else tuple(axes))
+
+
+@folds("Tile")
+def _tile(node: Node, opset: int) -> np.ndarray:
+    return np.tile(*node.inputs)
+
+
+@folds("Transpose")
+def _transpose(node: Node, opset: int) -> np.ndarray:
+    return node.inputs[0].transpose(node.options.get("perm"))
+
+
+@folds("Trilu")
+def _trilu(node: Node, opset: int) -> np.ndarray:
+    keeps = np.triu if node.options.get("upper", 1) else np.tril
+    return keeps(node.inputs[0], int(node.constant(1, 0)))
+
+
+@folds("Unsqueeze")
+def _unsqueeze(node: Node, opset: int) -> np.ndarray:
+    return np.expand_dims(node.inputs[0], tuple(node.axes() or ()))
