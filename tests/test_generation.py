@@ -308,9 +308,14 @@ def test_what_looks_ahead_is_refused_before_anything_is_computed(
             START,
             {"temperature": -0.5},
             ValidationError,
-            r"temperature: expected a number >= 0, got",
+            r"temperature: expected a finite number >= 0, got",
         ),
-        (START, {"temperature": np.nan}, ValidationError, r"temperature: expected a number >= 0"),
+        (
+            START,
+            {"temperature": np.nan},
+            ValidationError,
+            r"temperature: expected a finite number >= 0",
+        ),
         (START, {"temperature": "warm"}, ValidationError, r"temperature: .*, got 'warm'"),
         (START, {"seed": -1}, ValidationError, r"seed"),
         ([], {}, ValidationError, r"at least one, got \(0,\)"),
@@ -351,6 +356,22 @@ def test_arguments_that_are_not_in_order(
     net = make_network(Lstm(4))
     with pytest.raises(error, match=match):
         generate(net, start, **{"steps": 3, **options})
+
+
+@pytest.mark.parametrize("wrong", [6, -1, 0.5, np.nan])
+def test_classes_that_are_read_as_vectors_are_in_range(wrong: float) -> None:
+    net = make_network(Lstm(4), features=CLASSES)
+    match = (
+        rf"^generate, start: expected whole numbers in \[0, 6\), because 'default' takes them as "
+        rf"vectors, got \[1(\.0)?, {wrong}\]\.$"
+    )
+    with pytest.raises(ValidationError, match=match):
+        generate(net, [1, wrong], 3)
+
+
+def test_only_networks_write() -> None:
+    with pytest.raises(ValidationError, match=r"^generate: expected a network, got a str\.$"):
+        generate("net", START, 3)  # type: ignore[arg-type]
 
 
 def test_a_mask_is_not_forgotten() -> None:

@@ -144,13 +144,16 @@ def test_all_memory_is_known_before() -> None:
 
 
 def test_s_is_given_where_there_is_one() -> None:
-    match = r"^S: expected an int >= 1, the second length of this network, got None\.$"
+    match = r"^S: expected an int >= 0, the second length of this network, got None\.$"
     for look in (lambda net: net.memory(3, 2), lambda net: net.largest_batch(10**6)):
         with pytest.raises(NetworkValidationError, match=match):
             look(translator())
-    with pytest.raises(NetworkValidationError, match=r"^S: .* got 0\.$"):
-        translator().memory(3, 2, S=0)
-    match = r"^S: expected None: this network has one length, got 4\.$"
+    for wrong in (-1, 2.5, "3", True):
+        with pytest.raises(NetworkValidationError, match=rf"^S: .* network, got {wrong!r}\.$"):
+            translator().memory(3, 2, S=wrong)
+        with pytest.raises(NetworkValidationError, match=rf"^B: .* >= 0, got {wrong!r}\.$"):
+            translator().memory(3, wrong, S=4)
+    match = r"^S: expected None, because this network has one length, got 4\.$"
     with pytest.raises(NetworkValidationError, match=match):
         build("mlp").memory(3, 2, S=4)
 

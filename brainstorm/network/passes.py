@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -206,10 +207,11 @@ class NetworkPasses(NetworkParameters):
         What `NativeHandler` takes beside the buffers is counted, too.
 
         Raises:
-            NetworkValidationError: S is missing, or given where nothing grows with it.
+            NetworkValidationError: One of them is no int >= 0; S is missing, or given where nothing
+                grows with it.
         """
         manager, names = self._buffer_manager, list(self.layers)
-        scratch = self._measure_scratch(T, self._check_source(S), B)
+        scratch = self._measure_scratch(T, self._check_sizes(S, T=T, B=B), B)
         return measure_memory(manager.hubs, names, T, B, manager.item_size, scratch, S)
 
     def largest_batch(self, bytes: int, T: int = 1, S: int | None = None) -> int:
@@ -219,20 +221,24 @@ class NetworkPasses(NetworkParameters):
             NetworkValidationError: No buffer grows with the batch size, T is less than 1, `bytes`
                 is no number, or S is missing, or given where nothing grows with it.
         """
-        manager, source = self._buffer_manager, self._check_source(S)
+        manager, source = self._buffer_manager, self._check_sizes(S, T=T)
         scratch = partial(self._measure_scratch, T, source)
         return find_largest_batch(manager.hubs, T, bytes, manager.item_size, scratch, source)
 
-    def _check_source(self, S: int | None) -> int:
-        """Return S, if it has to be given; else 1."""
+    def _check_sizes(self, S: int | None, **sizes: int) -> int:
+        """Check sizes, and return S if it has to be given; else 1."""
         has_source = self._buffer_manager.has_source
-        if has_source == (S is None) or (S is not None and S < 1):
-            expected = "an int >= 1, the second length of" if has_source else "None:"
+        if S is not None and not has_source:
             raise NetworkValidationError(
-                f"S: expected {expected} this network{'' if has_source else ' has one length'}, "
-                f"got {S!r}."
+                f"S: expected None, because this network has one length, got {S!r}."
             )
-        return S or 1
+        if has_source:
+            sizes["S"] = S  # type: ignore[assignment]  # None is refused, too
+        for name, size in sizes.items():
+            if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
+                what = ", the second length of this network" * (name == "S")
+                raise NetworkValidationError(f"{name}: expected an int >= 0{what}, got {size!r}.")
+        return sizes.get("S", 1)
 
     def _measure_scratch(self, T: int, S: int, B: int) -> int:
         """Return the bytes that both passes take beside the buffers, as far as they are traced."""

@@ -59,6 +59,8 @@ def generate(
         ValidationError: An argument is not in order, or the prediction is no probabilities.
         MissingDataError: A mask that the prediction depends on is missing.
     """
+    if not isinstance(net, Network):
+        raise ValidationError(f"generate: expected a network, got a {type(net).__name__}.")
     _check_numbers(steps, temperature)
     data = _Data(net, start, steps)
     written = np.empty((steps, *data.classes.shape[1:]), int)
@@ -78,7 +80,7 @@ def _check_numbers(steps: Any, temperature: Any) -> None:
         raise ValidationError(f"generate, steps: expected an int >= 0, got {shown(steps)}.")
     if not isinstance(temperature, Real) or not 0 <= float(temperature) < math.inf:
         raise ValidationError(
-            f"generate, temperature: expected a number >= 0, got {shown(temperature)}."
+            f"generate, temperature: expected a finite number >= 0, got {shown(temperature)}."
         )
 
 
@@ -122,6 +124,12 @@ class _Data:
         self.is_vector, self.count = features != (1,), outputs.feature_size
         is_read = features in ((1,), (self.count,)) and _has_steps(structure)
         if is_read and (_has_steps(outputs) or outputs.scaling_shape == ("B",)):
+            if self.is_vector and not np.isin(self.classes, np.arange(self.count)).all():
+                given = shown(self.classes.ravel().tolist())
+                raise ValidationError(
+                    f"generate, start: expected whole numbers in [0, {self.count}), because "
+                    f"{self.name!r} takes them as vectors, got {given}."
+                )
             return
         raise ValidationError(
             f"generate: expected an input {self.name!r} ('T', 'B', 1), or with as many features as "
