@@ -177,7 +177,7 @@ def _convert(parsed: argparse.Namespace) -> int:
         ".onnx": (load_onnx, save_onnx),
         ".safetensors": (load_safetensors, save_safetensors),
     }
-    ends = [os.path.splitext(name)[1] for name in (parsed.file, parsed.output)]
+    ends = [os.path.splitext(name)[1].lower() for name in (parsed.file, parsed.output)]
     for end in ends:
         if end not in formats:
             raise ValidationError(unknown("ending of a file", end, formats))

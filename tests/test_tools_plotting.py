@@ -236,8 +236,9 @@ def test_activations_that_there_are_not(sequences):
     forward(sequences, 2, 3)
     with pytest.raises(ValidationError, match=r"after a pass, got shape \(4, 3\)"):
         plot_activations(sequences, "Lstm.parameters.Wz")
-    with pytest.raises(ValidationError, match="expected a sequence below 3, got 3"):
-        plot_activations(sequences, "Lstm.outputs.default", sequence=3)
+    for wrong, got in ((3, "3"), (-4, "-4"), ("a", "'a'"), (1.5, "1.5"), (None, "None")):
+        with pytest.raises(ValidationError, match=f"expected a sequence below 3, got {got}"):
+            plot_activations(sequences, "Lstm.outputs.default", sequence=wrong)
 
 
 def test_figures_need_an_extra(monkeypatch):

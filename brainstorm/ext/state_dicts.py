@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError, UnknownPathError, unknown
+from brainstorm.errors import NetworkValidationError, UnknownPathError, shown, unknown
 from brainstorm.network import Network
 from brainstorm.utils import as_array
 
@@ -121,6 +121,10 @@ def _named_layers(
     net: Network, names: Mapping[str, str], caller: str, problems: list[str]
 ) -> Iterator[tuple[str, str, Any]]:
     """Yield layer name, name in the state dict and layer; those without a module are problems."""
+    if not isinstance(names, Mapping) or not all(isinstance(p, str) for p in names.values()):
+        raise NetworkValidationError(
+            f"{caller}: expected names such as {{'Hidden': 'fc1'}}, got {shown(names)}."
+        )
     for name, prefix in names.items():
         if name not in net.layers:
             raise UnknownPathError(f"{caller}: {unknown('layer', name, net.layers)}")

@@ -11,11 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from numbers import Real
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import UnknownPathError, ValidationError, unknown
+from brainstorm.errors import UnknownPathError, ValidationError, shown, unknown
 from brainstorm.optional import require
 from brainstorm.utils import Array, flatten_items
 
@@ -194,10 +195,12 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
             f"plot_activations, {path!r}: expected a buffer (T, B, features...) after a pass, got "
             f"shape {values.shape}."
         )
-    if not -net.batch_size <= sequence < net.batch_size:
+    try:
+        sequence = range(net.batch_size)[index(sequence)]
+    except (IndexError, TypeError):
         raise ValidationError(
-            f"plot_activations: expected a sequence below {net.batch_size}, got {sequence}."
-        )
+            f"plot_activations: expected a sequence below {net.batch_size}, got {shown(sequence)}."
+        ) from None
     over_time = net.time_size > 1
     if values.ndim == 5:
         maps, title = values[: net.time_size, sequence], f"{path}, sequence {sequence}"

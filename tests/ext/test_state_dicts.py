@@ -1,5 +1,7 @@
 """Weights by a map of names: both ways, and what is refused; the numbers are compared in peers."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -206,6 +208,18 @@ def test_what_no_module_computes_is_not_written(layers, names, message):
     net.initialize(1.0)
     with pytest.raises(NetworkValidationError, match=message):
         to_state_dict(net, names)
+
+
+@pytest.mark.parametrize("names", [None, "First", ["First"], {"First": 5}])
+@pytest.mark.parametrize(
+    "function", [to_state_dict, lambda net, names: load_state_dict(net, {}, names)]
+)
+def test_names_are_texts_by_layer(net, function, names):
+    match = (
+        rf"_state_dict: expected names such as \{{'Hidden': 'fc1'\}}, got {re.escape(repr(names))}"
+    )
+    with pytest.raises(NetworkValidationError, match=match):
+        function(net, names)
 
 
 def test_layers_to_be_written_must_be_there(net):
