@@ -56,8 +56,8 @@ default_role = "literal"
 autodoc_typehints = "none"  # the docstrings say it, with shapes
 napoleon_use_ivar = True
 
-#: Pages without links to the glossary: lists, and the glossary itself.
-UNLINKED = ("glossary", "handlers_reference", "index", "layers", "status")
+#: Pages without links to the glossary: lists, itself, and one whose contexts are those of CUDA.
+UNLINKED = ("glossary", "gpu", "handlers_reference", "index", "layers", "status")
 
 #: Examples that the build runs; the tests run all of them.
 QUICK = (
@@ -138,7 +138,9 @@ def run_notebooks(app: Sphinx) -> None:
     """Execute the notebooks among the examples, and make pages of them."""
     for path in EXAMPLES.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
-        ExecutePreprocessor().preprocess(notebook, {"metadata": {"path": str(EXAMPLES)}})
+        ExecutePreprocessor(coalesce_streams=True).preprocess(
+            notebook, {"metadata": {"path": str(EXAMPLES)}}
+        )
         text, resources = MarkdownExporter().from_notebook_node(notebook)
         (DOCS / "generated").mkdir(exist_ok=True)
         (DOCS / "generated" / f"{path.stem}.md").write_text(text, encoding="utf-8")
