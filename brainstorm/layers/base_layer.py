@@ -18,12 +18,20 @@ import numpy as np
 from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
+from brainstorm.layers._times import (
+    LOOKS_AT_TIME,
+    couples_by_context,
+    couples_time,
+    exchanged,
+    gets_no_time,
+    gets_source,
+    remedy_for,
+)
 from brainstorm.layers.characteristics import Characteristics
 from brainstorm.layers.constraints import Constraint
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import Connection, layer_registry
 from brainstorm.structure.buffer_structure import (
-    BATCH,
     BufferStructure,
     StructureTemplate,
     format_shape,
@@ -35,20 +43,6 @@ from brainstorm.utils import get_normalized_path
 __all__ = ["Layer", "get_layer_class_from_typename"]
 
 Structures = Mapping[str, BufferStructure]
-
-#: What to do about inputs without T.
-_LOOKS_AT_TIME = (
-    " It looks at the steps of sequences, and here there are none. Connect it before TimePooling, "
-    "which makes one vector of them, or take a layer that does not look at time."
-)
-_TWO_TIMES = (
-    " T and S are different lengths. MultiHeadAttention looks from one sequence at the other, and "
-    "TimePooling makes one vector of each."
-)
-_NOT_ALL = (
-    " Its inputs have T all, or none of them has. Take T from the others by TimePooling, or give "
-    "this one for every step."
-)
 
 
 class Layer(Traceable):
@@ -140,22 +134,25 @@ class Layer(Traceable):
         self._check_kwargs()
         self.expected_inputs = self.inputs_for(self.kwargs)
         #: Whether its inputs are ('B', ...) where it expects ('T', 'B', ...).
-        self.is_per_sequence = self._gets_no_time()
+        self.is_per_sequence = gets_no_time(self.expected_inputs, given)
         if self.is_per_sequence:
             self.in_shapes = OrderedDict((p, s.with_time()) for p, s in given.items())
         #: Whether T and S are exchanged where it is set up: what it knows as T is S.
-        self.is_over_source = self._gets_source()
+        self.is_over_source = gets_source(self.expected_inputs, given)
         if self.is_over_source:
-            self.in_shapes = _exchanged(given)
+            self.in_shapes = exchanged(given)
         self._check_in_shapes()
         structures = self.setup(self.kwargs, self.in_shapes)
         self._check_structures(structures)
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
         if self.is_over_source:
             self.in_shapes, self.out_shapes, self.internal_shapes = map(
-                _exchanged, (self.in_shapes, self.out_shapes, self.internal_shapes)
+                exchanged, (self.in_shapes, self.out_shapes, self.internal_shapes)
             )
-        self.time_coupled = self.time_coupled or self._couples_time()
+        #: Whether the class says it, or `setup`, and not only what else is declared.
+        self._says_coupled = self.time_coupled
+        shapes = self.in_shapes, self.out_shapes, self.internal_shapes
+        self.time_coupled = self.time_coupled or couples_time(*shapes)
         if self.is_per_sequence:
             self._take_sequences(given)
         self._check_connections()
@@ -206,7 +203,8 @@ class Layer(Traceable):
         Raises:
             LayerValidationError: The layer does not compute step by step, or not so many.
         """
-        if self.time_coupled and not self._couples_by_context():
+        is_carried = couples_by_context(self.out_shapes, self.internal_shapes)
+        if self._says_coupled or (self.time_coupled and not is_carried):
             raise self.looks_ahead("Its outputs depend on more than the steps before.")
         return {}
 
@@ -377,13 +375,7 @@ class Layer(Traceable):
                     port,
                 )
             if not template.matches(self.in_shapes[port]):
-                found = self.in_shapes[port]
-                remedy = ""
-                if template.scales_with_time and found.buffer_type == BATCH:
-                    remedy = _NOT_ALL
-                elif found.scales_with_time and found.time != template.time:
-                    remedy = _TWO_TIMES * template.scales_with_time
-                raise self.misfit(port, expected, remedy)
+                raise self.misfit(port, expected, remedy_for(template, self.in_shapes[port]))
 
     def _check_structures(self, structures: Any) -> None:
         kinds = ("outputs", "parameters", "internals")
@@ -421,40 +413,7 @@ class Layer(Traceable):
             elif name not in self.out_shapes:
                 raise self.fail(unknown("output", name, self.out_shapes))
 
-    # -- inputs over S, and without time --------------------------------------------------------
-
-    def _gets_source(self) -> bool:
-        """Return whether the first input that is expected to have T has S."""
-        for port, template in self.expected_inputs.items():
-            if port in self.in_shapes and template.scaling_shape == ("T", "B"):
-                return self.in_shapes[port].time == "S"
-        return False
-
-    def _gets_no_time(self) -> bool:
-        """Return whether all inputs lack the T that all of them are expected to have."""
-        ports = [port for port in self.in_shapes if port in self.expected_inputs]
-        return bool(ports) and all(
-            self.expected_inputs[port].scales_with_time
-            and self.in_shapes[port].buffer_type == BATCH
-            for port in ports
-        )
-
-    def _couples_time(self) -> bool:
-        """Return whether what the layer declares beside `time_coupled` says that it does."""
-        inner = (*self.out_shapes.values(), *self.internal_shapes.values())
-        return any(structure.context_size or structure.is_square for structure in inner) or (
-            any(structure.scales_with_time for structure in self.in_shapes.values())
-            and any(structure.buffer_type == BATCH for structure in self.out_shapes.values())
-        )
-
-    def _couples_by_context(self) -> bool:
-        """Return whether the context holds all that a step has from those before."""
-        inner = (*self.out_shapes.values(), *self.internal_shapes.values())
-        return (
-            not type(self).time_coupled
-            and any(structure.context_size for structure in inner)
-            and not any(structure.is_square for structure in inner)
-        )
+    # -- inputs without time --------------------------------------------------------------------
 
     def _take_sequences(self, given: OrderedDict[str, BufferStructure]) -> None:
         """Drop T from the structures, after `setup` has seen them with it."""
@@ -462,7 +421,7 @@ class Layer(Traceable):
             self.is_per_sequence, self.in_shapes = False, given
             port = next(iter(given))
             expected = format_shape(self.expected_inputs[port].shape)
-            raise self.misfit(port, expected, _LOOKS_AT_TIME)
+            raise self.misfit(port, expected, LOOKS_AT_TIME)
         groups = {"inputs": self.in_shapes, "outputs": self.out_shapes,
                   "internals": self.internal_shapes}  # fmt: skip
         names = {
@@ -476,10 +435,6 @@ class Layer(Traceable):
             OrderedDict((name, structure.without_time()) for name, structure in structures.items())
             for structures in groups.values()
         )
-
-
-def _exchanged(structures: Structures) -> OrderedDict[str, BufferStructure]:
-    return OrderedDict((name, s.with_times_exchanged()) for name, s in structures.items())
 
 
 def get_layer_class_from_typename(typename: str) -> type[Layer]:

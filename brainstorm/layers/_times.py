@@ -1,0 +1,79 @@
+"""What a layer makes of the times of its inputs: T, S in the place of T, or none."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from brainstorm.structure.buffer_structure import BATCH, BufferStructure, StructureTemplate
+
+__all__ = [
+    "LOOKS_AT_TIME",
+    "couples_by_context",
+    "couples_time",
+    "exchanged",
+    "gets_no_time",
+    "gets_source",
+    "remedy_for",
+]
+
+Structures = Mapping[str, BufferStructure]
+Templates = Mapping[str, StructureTemplate]
+
+#: What to do about inputs without T.
+LOOKS_AT_TIME = (
+    " It looks at the steps of sequences, and here there are none. Connect it before TimePooling, "
+    "which makes one vector of them, or take a layer that does not look at time."
+)
+_TWO_TIMES = (
+    " T and S are different lengths. MultiHeadAttention looks from one sequence at the other, and "
+    "TimePooling makes one vector of each."
+)
+_NOT_ALL = (
+    " Its inputs have T all, or none of them has. Take T from the others by TimePooling, or give "
+    "this one for every step."
+)
+
+
+def gets_source(expected: Templates, given: Structures) -> bool:
+    """Return whether the first input that is expected to have T has S."""
+    ports = [p for p, s in expected.items() if p in given and s.scaling_shape == ("T", "B")]
+    return bool(ports) and given[ports[0]].time == "S"
+
+
+def gets_no_time(expected: Templates, given: Structures) -> bool:
+    """Return whether all inputs lack the T that all of them are expected to have."""
+    ports = [port for port in given if port in expected]
+    return bool(ports) and all(
+        expected[port].scales_with_time and given[port].buffer_type == BATCH for port in ports
+    )
+
+
+def remedy_for(template: StructureTemplate, given: BufferStructure) -> str:
+    """Return what to do about an input that does not match, if its time is the reason."""
+    if not template.scales_with_time:
+        return ""
+    if not given.scales_with_time:
+        return _NOT_ALL * (given.buffer_type == BATCH)
+    return _TWO_TIMES * (given.time != template.time)
+
+
+def exchanged(structures: Structures) -> OrderedDict[str, BufferStructure]:
+    """Return the structures with S for T and T for S."""
+    return OrderedDict((name, s.with_times_exchanged()) for name, s in structures.items())
+
+
+def couples_time(inputs: Structures, outputs: Structures, internals: Structures) -> bool:
+    """Return whether what a layer declares beside `Layer.time_coupled` says that it is."""
+    inner = (*outputs.values(), *internals.values())
+    return any(structure.context_size or structure.is_square for structure in inner) or (
+        any(structure.scales_with_time for structure in inputs.values())
+        and any(structure.buffer_type == BATCH for structure in outputs.values())
+    )
+
+
+def couples_by_context(outputs: Structures, internals: Structures) -> bool:
+    """Return whether the context holds all that a step has from those before."""
+    inner = (*outputs.values(), *internals.values())
+    has_context = any(structure.context_size for structure in inner)
+    return has_context and not any(structure.is_square for structure in inner)
