@@ -15,12 +15,15 @@ from brainstorm.utils import (
     flatten_features,
     flatten_time,
     flatten_time_and_features,
+    product,
 )
 
 __all__ = ["AttentionLayer"]
 
 #: Queries of a causal layer that are treated together (measured).
 BLOCK = 256
+#: Those of any layer where weights are not kept.
+SMALL_BLOCK = 32
 
 
 @formula
@@ -53,6 +56,8 @@ class AttentionLayer(Layer):
 
     #: The input that keys and values are made of.
     memory = "default"
+    #: Whether weights are not kept: both passes compute them, for one block after the other.
+    is_blockwise = False
 
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
@@ -86,6 +91,16 @@ class AttentionLayer(Layer):
             internals["angles"] = BufferStructure("T", "B", size // heads)
             internals["key_angles"] = BufferStructure(keys, "B", size // heads)
         return {"default": BufferStructure("T", "B", size)}, parameters, internals
+
+    def save_memory(self) -> None:
+        self.is_blockwise = True
+        for name in ("P", "dP"):
+            del self.internal_shapes[name]
+        keys = self.internal_shapes["K"].shape
+        block = (*keys[:3], SMALL_BLOCK)
+        self.internal_shapes["block"] = BufferStructure(*block)
+        self.internal_shapes["dblock"] = BufferStructure(*block, is_backward_only=True)
+        self.internal_shapes["product"] = BufferStructure(*keys, is_backward_only=True)
 
     def _check_size(self, size: int, heads: int) -> None:
         if size % heads:
@@ -149,28 +164,42 @@ class AttentionLayer(Layer):
         _h, internals = self.handler, buffers.internals
         self._find_angles(internals)
         self._project_inputs(buffers)
-        Q, K, V, A, P = (_by_head(b) for b in internals[:5])
         mask = self._keys(buffers)
-        for start, stop, seen in self._blocks(P):
-            weights = P[start:stop, :, :seen]
-            _h.batched_dot_mm(Q[start:stop], K[:seen], weights, transb=True)
-            keys = None if mask is None else mask[:seen]
-            _h.attention_softmax(weights, keys, self.causal, weights)
-            if seen < P.shape[2]:
-                _h.fill(P[start:stop, :, seen:], 0.0)
+        K, V, A = (_by_head(internals[name]) for name in "KVA")
+        for start, stop, seen in self._blocks(A.shape[0], K.shape[0]):
+            weights = self._find_weights(internals, mask, start, stop, seen)
+            if seen < K.shape[0] and not self.is_blockwise:
+                _h.fill(_by_head(internals.P)[start:stop, :, seen:], 0.0)
             _h.batched_dot_mm(weights, V[:seen], A[start:stop])
         self._project(buffers, "o", internals.A, buffers.outputs.default)
 
-    def _blocks(self, weights: Array) -> list[tuple[int, int, int]]:
+    def _find_weights(
+        self, internals: BufferView, mask: Array | None, start: int, stop: int, seen: int
+    ) -> Array:
+        """Return the weights of a block of queries, after computing them."""
+        Q, K = _by_head(internals.Q), _by_head(internals.K)
+        weights = self._block(internals, "P", start, stop, seen)
+        self.handler.batched_dot_mm(Q[start:stop], K[:seen], weights, transb=True)
+        keys = None if mask is None else mask[:seen]
+        self.handler.attention_softmax(weights, keys, self.causal, weights)
+        return weights
+
+    def _block(self, internals: BufferView, name: str, start: int, stop: int, seen: int) -> Array:
+        """Return where the weights of a block of queries are, or their deltas."""
+        if not self.is_blockwise:
+            return _by_head(internals[name])[start:stop, :, :seen]
+        memory = internals[name.replace("P", "block")]
+        shape = (stop - start, memory.shape[1] * memory.shape[2], seen)
+        return memory.reshape((product(memory.shape),))[: product(shape)].reshape(shape)
+
+    def _blocks(self, queries: int, keys: int) -> list[tuple[int, int, int]]:
         """Return the queries that are treated together, from and to, and how many keys they see.
 
         In a causal layer no query of a block attends to keys behind it, which are left out.
         """
-        queries, _, keys = weights.shape
-        if not self.causal:
-            return [(0, queries, keys)]
-        starts = range(0, queries, BLOCK)
-        return [(start, *2 * (min(start + BLOCK, queries),)) for start in starts]
+        size = SMALL_BLOCK if self.is_blockwise else BLOCK if self.causal else queries
+        ends = [(start, min(start + size, queries)) for start in range(0, queries, size)]
+        return [(start, stop, stop if self.causal else keys) for start, stop in ends]
 
     def _keys(self, buffers: BufferView) -> Array | None:
         """Return the mask with one column per sequence and head."""
@@ -182,25 +211,51 @@ class AttentionLayer(Layer):
 
     def backward_pass(self, buffers: BufferView) -> None:
         _h, internals = self.handler, buffers.internals
-        Q, K, V, _, P, dQ, dK, dV, dA, dP = (_by_head(b) for b in internals[:10])
+        names = ("Q", "K", "dQ", "dK", "dV", "dA")
+        Q, K, dQ, dK, dV, dA = (_by_head(internals[name]) for name in names)
         dy = flatten_time_and_features(buffers.output_deltas.default)
         _h.dot_mm(dy, buffers.parameters.Wo, flatten_time_and_features(internals.dA))
         self._gradients(buffers, "o", flatten_time_and_features(internals.A), dy)
-        for start, stop, seen in self._blocks(P):
-            weights, deltas = P[start:stop, :, :seen], dP[start:stop, :, :seen]
-            _h.batched_dot_mm(dA[start:stop], V[:seen], deltas, transb=True)
-            if seen < P.shape[2]:
-                _h.fill(dP[start:stop, :, seen:], 0.0)
+        blocks = self._blocks(Q.shape[0], K.shape[0])
+        if self.is_blockwise:
+            _h.clear([dK, dV])
+        for start, stop, seen in blocks:
+            weights, deltas = self._find_deltas(buffers, start, stop, seen)
+            if self.is_blockwise:
+                self._add_product(internals, weights, dA[start:stop], dV[:seen])
             flat = flatten_all_but_last(deltas)
             _h.softmax_deriv_m(flatten_all_but_last(weights), flat, flat)
             _h.batched_dot_mm(deltas, K[:seen], dQ[start:stop])
-        for start, _, seen in self._blocks(P):  # of keys, to which no earlier query attends
-            part = slice(start, seen)
+            if self.is_blockwise:
+                self._add_product(internals, deltas, Q[start:stop], dK[:seen])
+        for start, _, seen in () if self.is_blockwise else blocks:  # of keys: no earlier query sees
+            P, dP, part = _by_head(internals.P), _by_head(internals.dP), slice(start, seen)
             _h.batched_dot_mm(P[start:, :, part], dA[start:], dV[part], transa=True)
             _h.batched_dot_mm(dP[start:, :, part], Q[start:], dK[part], transa=True)
         self._rotate(rotated_back, internals, internals.dQ, internals.dK)
         _h.mult_st(self.scale, dQ, dQ)
         self._backward_inputs(buffers)
+
+    def _find_deltas(
+        self, buffers: BufferView, start: int, stop: int, seen: int
+    ) -> tuple[Array, Array]:
+        """Return the weights of a block of queries and, after computing them, their deltas."""
+        internals = buffers.internals
+        V, dA = _by_head(internals.V), _by_head(internals.dA)
+        weights = self._block(internals, "P", start, stop, seen)
+        if self.is_blockwise:
+            self._find_weights(internals, self._keys(buffers), start, stop, seen)
+        deltas = self._block(internals, "dP", start, stop, seen)
+        self.handler.batched_dot_mm(dA[start:stop], V[:seen], deltas, transb=True)
+        if seen < V.shape[0] and not self.is_blockwise:
+            self.handler.fill(_by_head(internals.dP)[start:stop, :, seen:], 0.0)
+        return weights, deltas
+
+    def _add_product(self, internals: BufferView, a: Array, b: Array, out: Array) -> None:
+        """Add what a block of queries contributes to the deltas of the keys or values it sees."""
+        found = _by_head(internals["product"])[: out.shape[0]]
+        self.handler.batched_dot_mm(a, b, found, transa=True)
+        self.handler.add_tt(found, out, out)
 
     def _backward_inputs(self, buffers: BufferView) -> None:
         """Compute input deltas and gradients from the deltas of queries, keys and values."""

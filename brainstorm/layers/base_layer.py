@@ -194,6 +194,12 @@ class Layer(Traceable):
         """
         raise NotImplementedError(f"{type(self).__name__} does not define backward_pass")
 
+    def save_memory(self) -> None:
+        """Declare fewer internals, where the backward pass can compute what is in them again.
+
+        The network asks for it, before memory is planned, if it is built with ``'compact'``.
+        """
+
     def remembered(self, steps: int) -> Structures:
         """Return what `forward_step` needs of all steps before, name to structure.
 

@@ -42,7 +42,8 @@ def MultiHeadSelfAttention(
     Parameters: Wq Wk Wv (size, n), Wo (size, size), bq bk bv bo (size,)
     Internals: Q K V A ('T', 'B', num_heads, d), P ('T', 'B', num_heads, 'T') and their deltas; with
         a mask, keep ('T', 'B', num_heads); with rotary positions, angles and key_angles
-        ('T', 'B', d), their sines and cosines
+        ('T', 'B', d), their sines and cosines. In a compact network P and its deltas are computed
+        32 queries at a time, in block and dblock ('T', 'B', num_heads, 32) and product
     """
     return ConstructionWrapper.create(
         MultiHeadSelfAttentionLayerImpl,

@@ -133,6 +133,8 @@ class Network(NetworkPasses, Describable):
         seed = RandomState(seed).get_seed()
         layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
         check_topology(layers)
+        for layer in layers.values() if memory == "compact" else ():
+            layer.save_memory()
         hubs, layout = plan_memory(layers, strategy=memory)
         needed = sum(hub.get_size(0, 0) for hub in hubs)
         if held is not None and needed > MOST_TIMES_HELD * held + MOST_BESIDE_HELD:

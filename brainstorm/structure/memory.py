@@ -31,7 +31,8 @@ class MemoryReport:
             what lies between the calls of products, convolutions and formulas. `NativeHandler`
             tells it where there is a C compiler, for layers that can be traced; else it is 0.
         shared: Bytes saved because buffers share memory (0 with strategy ``'inspectable'``).
-        total: All bytes, exactly. With `shared`, it is what ``'inspectable'`` would take.
+        total: All bytes, exactly. With `shared`, it is what ``'inspectable'`` would take, if no
+            layer has fewer internals for ``'compact'`` (see `Layer.save_memory`).
     """
 
     time_size: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from brainstorm.errors import LayerValidationError, NetworkValidationError
-from brainstorm.handlers import NumpyHandler
+from brainstorm.errors import LayerValidationError, NetworkValidationError, UnknownPathError
+from brainstorm.handlers import Handler, NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     Embedding,
@@ -14,13 +16,15 @@ from brainstorm.layers import (
     Input,
     LearnedPositionalEncoding,
     LookupTable,
+    Loss,
     MultiHeadAttention,
     MultiHeadSelfAttention,
     PositionalEncoding,
     _attention,
 )
 from brainstorm.network import Network
-from brainstorm.testing import build_layer
+from brainstorm.testing import build_layer, check_layer
+from tests.layers.cases import CASES, Case
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(6)
@@ -100,6 +104,66 @@ def test_attention_does_not_look_ahead() -> None:
     bench.forward({**bench.values, "inputs.default": x})
     changed = (bench.get("outputs.default") != before).any(axis=(1, 2))
     np.testing.assert_array_equal(changed, [False, False, False, True, True])
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "Attention" in case.name], ids=lambda case: case.name
+)
+def test_attention_without_kept_weights_obeys_all_laws(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_attention, "SMALL_BLOCK", 3)
+    for size in ((1, 1), (4, 2), (7, 1)):
+        layer = build_layer(case.create(), case.in_shapes)
+        layer.save_memory()
+        check_layer(layer, None, case.inputs, [size], NumpyHandler(float))
+
+
+@pytest.mark.parametrize("steps", [1, 31, 32, 33, 70])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("make_handler", "tolerance"),
+    [(lambda: NumpyHandler(float), 1e-9), (lambda: NativeHandler(np.float32), 1e-4)],
+)
+def test_compact_networks_keep_no_weights_and_compute_the_same(
+    causal: bool, steps: int, make_handler: Callable[[], Handler], tolerance: float
+) -> None:
+    mask = np.ones((steps, 2, 1))
+    mask[steps // 2 :, 1] = 0
+    data = {"default": RND.normal(size=(steps, 2, 4)), "mask": mask}
+    found = []
+    for memory in ("inspectable", "compact"):
+        inp = Input({"default": ("T", "B", 4), "mask": ("T", "B", 1)})
+        attention = MultiHeadSelfAttention(2, causal=causal, rotary=True, name="A")
+        inp >> FullyConnected(4, name="F") >> attention >> Loss()
+        inp - "mask" >> "mask" - attention
+        net = Network.from_layer(inp, handler=make_handler(), memory=memory)
+        net.initialize(Gaussian(0.5), seed=1)
+        net.provide_external_data(data)
+        net.forward_pass(training_pass=True)
+        output = net.get("A.outputs.default")
+        net.backward_pass()
+        found.append((output, net.get("gradients")))
+    for ours, theirs in zip(*found, strict=True):
+        largest = np.abs(theirs).max()
+        np.testing.assert_allclose(ours, theirs, tolerance, tolerance * largest)
+    with pytest.raises(UnknownPathError, match="unknown name 'P'"):
+        net.get("A.internals.P")
+
+
+def test_the_memory_of_compact_attention_grows_with_t() -> None:
+    def internals(memory: str, T: int) -> int:
+        inp = Input({"default": ("T", "B", 8)})
+        inp >> MultiHeadSelfAttention(2, name="A") >> FullyConnected(1)
+        net = Network.from_layer(inp, handler=NumpyHandler(np.float32), memory=memory)
+        return net.memory(T, 3).layers["A"]["internals"]
+
+    assert internals("compact", 2000) == 2 * internals("compact", 1000)
+    assert internals("compact", 2000) < internals("inspectable", 2000) / 20
+    copied = Network.from_layer(
+        Input({"default": ("T", "B", 8)}) >> MultiHeadSelfAttention(2, name="A"), memory="compact"
+    ).copy()
+    assert "P" not in copied.buffer.A.internals
 
 
 def test_the_memory_of_attention_grows_with_the_square_of_t() -> None:
