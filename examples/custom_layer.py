@@ -5,8 +5,8 @@ A layer in a file of one's own: written, proved right, and trained.
 
 The layer is Swish with a slope that is learned for each feature: y = x * sigmoid(slope * x).
 Defining the class is all that the library needs to use it in wirings, architecture dicts and saved
-networks. Prints the laws that it satisfies, and reads 96 % of digits that it has never seen, within
-seconds.
+networks. Prints the properties that are checked, and reads 96 % of digits that it has never seen,
+within seconds.
 
 To run it::
 
@@ -24,7 +24,7 @@ from brainstorm.initializers import DenseSqrtFanIn
 from brainstorm.layers import FullyConnected, Layer
 from brainstorm.scorers import Accuracy
 from brainstorm.structure import BufferStructure, ConstructionWrapper
-from brainstorm.testing import LAYER_LAWS, check_layer
+from brainstorm.testing import LAYER_PROPERTIES, check_layer
 from brainstorm.training import AdamStepper
 from brainstorm.utils import flatten_time_and_features
 
@@ -93,7 +93,7 @@ def main():
     """Prove the layer, train with it, and return the accuracy on the test digits."""
     bs.global_rnd.set_seed(42)
     check_layer(Swish(), {"default": ("T", "B", 2, 3)})
-    print("Swish satisfies the laws of a layer:", *LAYER_LAWS, sep="\n  ")
+    print("Swish satisfies the properties of a layer:", *LAYER_PROPERTIES, sep="\n  ")
 
     inp, projection = bs.tools.get_in_out_layers("classification", 64, 10)
     inp >> FullyConnected(50, "linear", name="Hidden") >> Swish() >> projection

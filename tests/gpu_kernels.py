@@ -24,7 +24,7 @@ def main() -> None:
     if missing:
         raise SystemExit(missing)
     operations = ["add_tt", "dot_mm"] if is_smoke else None
-    check_handler(PyCudaHandler(seed=1), operations, laws=["results equal the reference"])
+    check_handler(PyCudaHandler(seed=1), operations, properties=["results equal the reference"])
     for workload in GPU_WORKLOADS[: 1 if is_smoke else None]:
         for precision in gpu_ours.PRECISIONS:
             for timed in gpu_ours.contestants(shrunk(workload), precision).values():

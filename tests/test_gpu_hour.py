@@ -64,7 +64,16 @@ TESTS = """
 def test_a_lost_gpu_costs_two_tests_which_run_again(tmp_path):
     (tmp_path / "test_gpu.py").write_text(textwrap.dedent(TESTS))
     file = tmp_path / "part1.jsonl"
-    options = ["-n", "1", "-p", "no:cacheprovider", "-p", "tools.gpu_laws", "--rootdir", tmp_path]
+    options = [
+        "-n",
+        "1",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tools.gpu_properties",
+        "--rootdir",
+        tmp_path,
+    ]
     command = [sys.executable, "-m", "pytest", *options, "--gpu-results", file, tmp_path]
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}

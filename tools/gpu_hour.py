@@ -2,9 +2,9 @@
 
     python -m tools.gpu_hour PART [--results FOLDER] [--budget SECONDS] [--processes N] [--smoke]
 
-1: which libraries there are, the smoke test, the laws of the handler and of all layers. 2: training
-steps beside PyTorch, eager and as a CUDA graph. 3: beside torch.compile, and in TF32 and bfloat16.
-4: our kernels under NVIDIA's sanitizers, one after the other.
+1: which libraries there are, the smoke test, the properties of the handler and of all layers. 2:
+training steps beside PyTorch, eager and as a CUDA graph. 3: beside torch.compile, and in TF32 and
+bfloat16. 4: our kernels under NVIDIA's sanitizers, one after the other.
 
 What is known is in FOLDER: `partN.jsonl`, which a part that was cut off goes on with, and
 `partN.log`. What failed is tried again. With ``--smoke`` everything is tiny, for the CPU driver of
@@ -31,9 +31,9 @@ __all__ = ["main"]
 
 #: Of compute-sanitizer.
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
-LAWS = ("tests/handlers", "-k", "pycuda")
+PROPERTY_TESTS = ("tests/handlers", "-k", "pycuda")
 #: What is small enough for the tests' driver, which is a thousand times slower.
-SMALL_LAWS = ("tests/handlers/pycuda/test_compilers.py", "tests/handlers/pycuda/test_transfers.py")
+SMALL_TESTS = ("tests/handlers/pycuda/test_compilers.py", "tests/handlers/pycuda/test_transfers.py")
 
 
 class Hour:
@@ -94,11 +94,18 @@ def check(hour: Hour) -> None:
     python = (sys.executable, "-m")
     hour.step("smoke test", *python, "tests.gpu_smoke")
     print(hour.results.lines.get("smoke test", {}).get("said", ""))
-    laws = SMALL_LAWS if hour.is_smoke else LAWS
+    properties = SMALL_TESTS if hour.is_smoke else PROPERTY_TESTS
     # Warnings of packages that are there in other versions than ours are no errors.
     options = ("-n", str(hour.processes), "--timeout", "600", "-o", "filterwarnings=default")
-    options += ("-p", "no:cacheprovider", "-p", "tools.gpu_laws", "--gpu-results", str(hour.path))
-    status = hour.run(*python, "pytest", *options, *laws)
+    options += (
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tools.gpu_properties",
+        "--gpu-results",
+        str(hour.path),
+    )
+    status = hour.run(*python, "pytest", *options, *properties)
     print(hour.said[-2000:])
     hour.results = Results(hour.path)
     if status not in (0, 1, 5, None):  # passed, failed, nothing left, out of time

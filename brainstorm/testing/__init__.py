@@ -3,12 +3,12 @@
     from brainstorm.testing import check_layer
     check_layer(MyLayer(size=4), {"default": ("T", "B", 3)})
 
-raises a `LawViolationError` that names law, layer, T, B, buffer, element and both numbers.
+raises a `PropertyError` that names property, layer, T, B, buffer, element and both numbers.
 
     from brainstorm.testing import check_handler
     check_handler(MyHandler())
 
-raises one that names law, operation, argument, element and both numbers; and likewise
+raises one that names property, operation, argument, element and both numbers; and likewise
 
     from brainstorm.testing import check_modifier, check_stepper
     check_stepper(MyStepper(0.1))
@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from brainstorm.testing.gradients import (
     KinkError,
-    LawViolationError,
+    PropertyError,
     approx_fprime,
     check_close,
     differentiate,
 )
-from brainstorm.testing.handler_laws import HANDLER_LAWS, check_handler
+from brainstorm.testing.handler_properties import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.layer_bench import LayerBench, build_layer
 from brainstorm.testing.layer_helpers import (
     get_test_configurations,
@@ -33,19 +33,19 @@ from brainstorm.testing.layer_helpers import (
     run_layer_tests,
     set_up_layer,
 )
-from brainstorm.testing.layer_laws import LAYER_LAWS, SIZES, check_layer
-from brainstorm.testing.modifier_laws import MODIFIER_LAWS, check_modifier
-from brainstorm.testing.stepper_laws import STEPPER_LAWS, check_stepper
+from brainstorm.testing.layer_properties import LAYER_PROPERTIES, SIZES, check_layer
+from brainstorm.testing.modifier_properties import MODIFIER_PROPERTIES, check_modifier
+from brainstorm.testing.stepper_properties import STEPPER_PROPERTIES, check_stepper
 
 __all__ = [
-    "HANDLER_LAWS",
-    "LAYER_LAWS",
-    "MODIFIER_LAWS",
+    "HANDLER_PROPERTIES",
+    "LAYER_PROPERTIES",
+    "MODIFIER_PROPERTIES",
     "SIZES",
-    "STEPPER_LAWS",
+    "STEPPER_PROPERTIES",
     "KinkError",
-    "LawViolationError",
     "LayerBench",
+    "PropertyError",
     "approx_fprime",
     "build_layer",
     "check_close",

@@ -9,11 +9,11 @@ import numpy as np
 
 from brainstorm.errors import BrainstormError
 
-__all__ = ["KinkError", "LawViolationError", "approx_fprime", "check_close", "differentiate"]
+__all__ = ["KinkError", "PropertyError", "approx_fprime", "check_close", "differentiate"]
 
 
-class LawViolationError(BrainstormError, AssertionError):
-    """A law is broken by what has to obey it; an `AssertionError` for test runners."""
+class PropertyError(BrainstormError, AssertionError):
+    """An object lacks a property that its kind must have; an `AssertionError` for test runners."""
 
 
 class KinkError(BrainstormError):
@@ -86,24 +86,24 @@ def check_close(
     """Check that two arrays are equal up to rounding.
 
     Args:
-        where: What is compared, for the message: law, layer, size and buffer.
+        where: What is compared, for the message: property, layer, size and buffer.
         got: What was computed.
         expected: What it should be.
         rtol: Tolerance relative to `expected`.
         atol: Absolute tolerance.
 
     Raises:
-        LawViolationError: They differ; the message names the worst element and both numbers.
+        PropertyError: They differ; the message names the worst element and both numbers.
     """
     if got.shape != expected.shape:
-        raise LawViolationError(f"{where}: expected shape {expected.shape}, got {got.shape}")
+        raise PropertyError(f"{where}: expected shape {expected.shape}, got {got.shape}")
     with np.errstate(invalid="ignore"):
         excess = np.abs(got - expected) - (atol + rtol * np.abs(expected))
     excess = np.where(got == expected, -1.0, np.where(np.isnan(excess), np.inf, excess))
     wrong = int(np.count_nonzero(excess > 0))
     if wrong:
         index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), excess.shape))
-        raise LawViolationError(
+        raise PropertyError(
             f"{where}{list(index)}: expected {expected[index]:.9g}, got {got[index]:.9g} "
             f"({wrong} of {got.size} elements differ)"
         )

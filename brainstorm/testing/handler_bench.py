@@ -1,4 +1,4 @@
-"""A handler as its laws see it: which operations to check, and how results are compared."""
+"""A handler under test: which operations to check, and how results are compared."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler
 from brainstorm.handlers.contracts import Contract
-from brainstorm.testing.gradients import LawViolationError, check_close
+from brainstorm.testing.gradients import PropertyError, check_close
 from brainstorm.testing.handler_arguments import Arguments, Call
 
 __all__ = ["EXAMPLES", "HandlerBench"]
 
-#: Calls of each operation that a law looks at.
+#: Calls of each operation that a property looks at.
 EXAMPLES = 12
 
 
@@ -31,11 +31,11 @@ class HandlerBench:
         ValidationError: There is no such operation.
 
     Attributes:
-        law: Name of the law that is being checked.
+        checking: Name of the property that is being checked.
         is_host: Whether arrays are NumPy arrays.
     """
 
-    law = ""
+    checking = ""
 
     def __init__(self, handler: Handler, operations: Iterable[str] | None, seed: int) -> None:
         self.handler, self.seed = handler, seed
@@ -62,13 +62,13 @@ class HandlerBench:
             yield Arguments(contract.name, self.seed, self.handler.dtype, example)
 
     def where(self, what: Any) -> str:
-        """Return the beginning of a message: the law, the handler and the operation."""
+        """Return the beginning of a message: the property, the handler and the operation."""
         name = f"{type(self.handler).__name__} {np.dtype(self.handler.dtype).name}"
-        return f"law {self.law!r}: {name}, {what}"
+        return f"property {self.checking!r}: {name}, {what}"
 
-    def fail(self, what: Any, message: str) -> LawViolationError:
-        """Return the error that says how `what` (an operation) breaks the law."""
-        return LawViolationError(f"{self.where(what)}: {message}")
+    def fail(self, what: Any, message: str) -> PropertyError:
+        """Return the error that says how `what` (an operation) lacks the property."""
+        return PropertyError(f"{self.where(what)}: {message}")
 
     def attempt(self, what: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function; whatever it raises is a violation."""

@@ -92,7 +92,7 @@ class LayerBench:
 
         layer.rnd.reset()
         self._first_number = layer.rnd.get_state(legacy=False)
-        self.law = ""  # the name of the law that is being checked, for messages
+        self.checking = ""  # the name of the property that is being checked, for messages
         self.traces: list[Trace] | None = None
         self.is_changed = False
         self.replayed: Iterator[Trace] | None = None
@@ -114,6 +114,10 @@ class LayerBench:
         self.manager.resize(*sizes)
         if self.reference is not self:
             self.reference._resize(*sizes)
+
+    def where(self) -> str:
+        """Return the beginning of a message: the property, the layer and the sizes."""
+        return f"property {self.checking!r}: {self.describe()}"
 
     def describe(self) -> str:
         """Return layer, T and B, for messages."""
@@ -150,7 +154,7 @@ class LayerBench:
             shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
             twin = type(layer)(layer.name, shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
             self._without_time = LayerBench(twin, self.handler, self.sources)
-        self._without_time.law = self.law
+        self._without_time.checking = self.checking
         self._without_time.resize(1, self.manager.batch_size)
         return self._without_time
 

@@ -15,7 +15,7 @@ import numpy as np
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.testing.layer_bench import LayerBench
-from brainstorm.testing.layer_laws import check_layer, compare_with_differences
+from brainstorm.testing.layer_properties import check_layer, compare_with_differences
 
 __all__ = [
     "get_test_configurations",
@@ -58,7 +58,7 @@ def run_deltas_test(layer: Layer, specs: Specs, inputs_name: str, outputs_name: 
     """Check that an input delta follows from an output by central differences.
 
     Raises:
-        LawViolationError: It does not; the message names buffer, element and both numbers.
+        PropertyError: It does not; the message names buffer, element and both numbers.
     """
     _run_test(layer, specs, f"input_deltas.{inputs_name}", outputs_name)
 
@@ -67,14 +67,14 @@ def run_gradients_test(layer: Layer, specs: Specs, parameter_name: str, outputs_
     """Check that the gradient of a parameter follows from an output by central differences.
 
     Raises:
-        LawViolationError: It does not; the message names buffer, element and both numbers.
+        PropertyError: It does not; the message names buffer, element and both numbers.
     """
     _run_test(layer, specs, f"gradients.{parameter_name}", outputs_name)
 
 
 def _run_test(layer: Layer, specs: Specs, path: str, outputs_name: str) -> None:
     bench = _bench(layer, specs)
-    bench.law = f"derivative of output {outputs_name!r}"
+    bench.checking = f"derivative of output {outputs_name!r}"
     rnd = np.random.RandomState(0)
     values = bench.sample(rnd)
     out_deltas = {
@@ -94,10 +94,10 @@ def get_test_configurations() -> Iterator[dict[str, Any]]:
 
 
 def run_layer_tests(layer: Layer, specs: Specs) -> None:
-    """Check all laws of a layer (see `check_layer`) at the one size that `specs` gives.
+    """Check all properties of a layer (see `check_layer`) at the one size that `specs` gives.
 
     Raises:
-        LawViolationError: One does not hold.
+        PropertyError: One does not hold.
     """
     size = specs.get("time_steps", 1), specs.get("batch_size", 1)
     check_layer(layer, inputs=_sources(layer, specs), sizes=[size])

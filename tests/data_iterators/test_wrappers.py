@@ -66,7 +66,7 @@ def test_every_wrapper_has_an_example():
     assert wrappers == set(EXAMPLES)
 
 
-# -- laws of all wrappers -----------------------------------------------------------------------
+# -- properties of all wrappers ------------------------------------------------------------------
 
 
 @each_example

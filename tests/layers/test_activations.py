@@ -82,7 +82,7 @@ def _registered(fresh_registry: None) -> None:
         *((lambda a, c=c: c(3, a), VECTOR) for c in (bl.Recurrent, bl.Lstm, bl.Gru)),
     ],
 )
-def test_layers_with_registered_functions_obey_all_laws(
+def test_layers_with_registered_functions_obey_all_properties(
     name: str, create: Any, shapes: dict
 ) -> None:
     check_layer(create(name), shapes, sizes=[(2, 3)])

@@ -109,7 +109,7 @@ def test_attention_does_not_look_ahead() -> None:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if "Attention" in case.name], ids=lambda case: case.name
 )
-def test_attention_without_kept_weights_obeys_all_laws(
+def test_attention_without_kept_weights_has_all_properties(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_attention, "SMALL_BLOCK", 3)

@@ -54,7 +54,7 @@ def compare(
         The bench after both passes.
 
     Raises:
-        LawViolationError: Something differs by more than `RTOL`.
+        PropertyError: Something differs by more than `RTOL`.
     """
     shapes = {name: ("T", "B", *array.shape[2:]) for name, array in inputs.items()}
     bench = LayerBench(build_layer(layer, shapes), NumpyHandler(np.float64))

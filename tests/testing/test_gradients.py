@@ -8,7 +8,7 @@ import pytest
 from brainstorm.errors import BrainstormError
 from brainstorm.testing import (
     KinkError,
-    LawViolationError,
+    PropertyError,
     approx_fprime,
     check_close,
     differentiate,
@@ -42,20 +42,20 @@ def test_check_close_names_the_worst_element() -> None:
     got = expected.copy()
     got[0, 1], got[1, 2] = 0.5, -2.0
     match = r"^somewhere\[1, 2\]: expected 0, got -2 \(2 of 6 elements differ\)$"
-    with pytest.raises(LawViolationError, match=match):
+    with pytest.raises(PropertyError, match=match):
         check_close("somewhere", got, expected)
     check_close("somewhere", expected + 1e-8, expected)
-    with pytest.raises(LawViolationError, match=r"expected shape \(2, 3\), got \(3,\)"):
+    with pytest.raises(PropertyError, match=r"expected shape \(2, 3\), got \(3,\)"):
         check_close("somewhere", np.zeros(3), expected)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_check_close_finds_what_is_not_finite(bad: float) -> None:
-    with pytest.raises(LawViolationError, match=r"\[1\]: expected 0, got (nan|inf)"):
+    with pytest.raises(PropertyError, match=r"\[1\]: expected 0, got (nan|inf)"):
         check_close("x", np.array([0.0, bad]), np.zeros(2))
     check_close("x", np.array([np.inf]), np.array([np.inf]))
 
 
 def test_violations_are_assertions_and_errors_of_the_library() -> None:
-    assert issubclass(LawViolationError, AssertionError)
-    assert issubclass(LawViolationError, BrainstormError)
+    assert issubclass(PropertyError, AssertionError)
+    assert issubclass(PropertyError, BrainstormError)

@@ -48,7 +48,7 @@ def _own_global_state():
     bs.global_rnd.__setstate__(kept)
 
 
-# -- the law --------------------------------------------------------------------------------------
+# -- the property --------------------------------------------------------------------------------
 
 STEPPERS = sorted(
     (c for c in get_inheritors(TrainingStepper) if c.__module__.startswith("brainstorm.training.")),
@@ -177,7 +177,7 @@ def test_resuming_leaves_global_numbers_alone_until_training(tmp_path):
     assert bs.global_rnd.random_sample() == expected
 
 
-# -- errors ---------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,7 @@ def _dropout(imp: Importer, node: Node) -> Value:
     return replace(made, axes=value.axes)
 
 
-# -- two operands ---------------------------------------------------------------------------------
+# -- two operands --------------------------------------------------------------------------------
 
 _SIGNS = {"Add": "+", "Sum": "+", "Mul": "*", "Sub": "-", "Div": "/", "Pow": "**"}
 _CALLS = {"Max": "maximum", "Min": "minimum"}

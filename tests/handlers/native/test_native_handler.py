@@ -1,4 +1,4 @@
-"""The NativeHandler as a whole: laws, op-trees, traces, threads and processes."""
+"""The NativeHandler as a whole: properties, op-trees, traces, threads and processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.testing import HANDLER_LAWS, check_handler
+from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.handler_arguments import Arguments
 from brainstorm.testing.handler_arguments import Call as Example
 from tests.handlers.native.lowered import native_calls
@@ -44,17 +44,17 @@ FORMULAS = [
 ]
 
 
-@pytest.mark.parametrize("law", HANDLER_LAWS)
+@pytest.mark.parametrize("property", HANDLER_PROPERTIES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_it_satisfies_every_law(law, dtype):
-    check_handler(NativeHandler(dtype, seed=1), laws=[law])
+def test_it_has_every_property(property, dtype):
+    check_handler(NativeHandler(dtype, seed=1), properties=[property])
 
 
-@pytest.mark.parametrize("law", HANDLER_LAWS)
-def test_it_does_without_library_and_compiler(without, monkeypatch, tmp_path, law):
+@pytest.mark.parametrize("property", HANDLER_PROPERTIES)
+def test_it_does_without_library_and_compiler(without, monkeypatch, tmp_path, property):
     monkeypatch.setenv("CC", "no-such-compiler-here")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    check_handler(without, laws=[law])
+    check_handler(without, properties=[property])
 
 
 @needs_compiler

@@ -1,7 +1,7 @@
 """Convolutions by cuDNN: a stand-in with its C interface, which computes with NumPy.
 
 It shows that arguments come in the order of cudnn_cnn.h and with the right shapes. That NVIDIA's
-library does the same is seen on a GPU, by the laws.
+library does the same is seen on a GPU, by the properties.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class StandIn:
 
 numpy = NumpyHandler(np.float32, seed=0)
 CONVOLUTIONS = ["conv2d_forward_batch", "conv2d_backward_batch"]
-LAWS = ["results equal the reference", "what is overwritten may be garbage"]
+PROPERTIES = ["results equal the reference", "what is overwritten may be garbage"]
 
 
 def with_stand_in(**options):
@@ -133,9 +133,9 @@ def with_stand_in(**options):
     return handler, library
 
 
-def test_convolutions_obey_their_laws(shim):
+def test_convolutions_obey_their_properties(shim):
     handler, library = with_stand_in()
-    check_handler(handler, CONVOLUTIONS, laws=LAWS)
+    check_handler(handler, CONVOLUTIONS, properties=PROPERTIES)
     assert {name for name, _ in library.calls} == {"forward", "data", "filters"}
     assert library.math == 3  # exact
     assert handler.info()["convolutions"].startswith("cuDNN 9.10, or cuBLAS")
@@ -144,14 +144,14 @@ def test_convolutions_obey_their_laws(shim):
 def test_the_next_algorithm_is_taken_or_none(shim):
     for refused, expected in (((1,), {("forward", 0)}), ((0, 1), set())):
         handler, library = with_stand_in(refused=refused)
-        check_handler(handler, CONVOLUTIONS[:1], laws=LAWS)
+        check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES)
         assert set(library.calls) == expected
 
 
 def test_an_algorithm_that_does_not_run_is_not_taken(shim):
     handler, library = with_stand_in()
     library.cudnnConvolutionForward = lambda *arguments: 3000
-    check_handler(handler, CONVOLUTIONS[:1], laws=LAWS)
+    check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES)
 
 
 def test_the_library_goes_with_the_handler(shim):
@@ -203,7 +203,7 @@ def test_a_library_that_fails_is_a_warning_and_cublas_convolves(load, reason, mo
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith(f"convolutions are computed without cuDNN, which is slower: {reason}")
     assert "cuDNN" not in handler.info()["convolutions"]
-    check_handler(handler, CONVOLUTIONS[:1], laws=LAWS)
+    check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES)
 
 
 def test_it_is_looked_for_where_it_is_of_use(handler, monkeypatch):

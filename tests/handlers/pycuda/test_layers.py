@@ -1,4 +1,4 @@
-"""Every layer on a GPU, in all of its variants: its numbers, and the laws on anything else.
+"""Every layer on a GPU, in all of its variants: its numbers, and the properties on anything else.
 
 Outputs, deltas and gradients are compared with those of the float64 reference, of which other
 tests know that they are right; and what a recorded pass replays (as a CUDA graph) with what the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.testing import LAYER_LAWS, LayerBench, build_layer, check_layer
+from brainstorm.testing import LAYER_PROPERTIES, LayerBench, build_layer, check_layer
 from tests.layers.cases import CASES, Case
 
 #: Those that look at the reference alone, or at numbers that are compared with it here.
@@ -22,13 +22,13 @@ OF_NUMBERS = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_layer_obeys_all_laws(case: Case, handler) -> None:
-    laws = LAYER_LAWS.keys() - OF_NUMBERS
-    check_layer(case.create(), case.in_shapes, case.inputs, [(2, 3)], handler, sorted(laws))
+def test_layer_has_all_properties(case: Case, handler) -> None:
+    properties = LAYER_PROPERTIES.keys() - OF_NUMBERS
+    check_layer(case.create(), case.in_shapes, case.inputs, [(2, 3)], handler, sorted(properties))
 
 
-def test_the_laws_of_numbers_are_there():
-    assert LAYER_LAWS.keys() > OF_NUMBERS
+def test_the_properties_of_numbers_are_there():
+    assert LAYER_PROPERTIES.keys() > OF_NUMBERS
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,4 +1,4 @@
-"""The laws of handlers on a GPU, and what the handler says of itself."""
+"""The properties of handlers on a GPU, and what the handler says of itself."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, PyCudaHandler
 from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
 from brainstorm.handlers.pycuda.modules import Modules, hand_written
-from brainstorm.testing import HANDLER_LAWS, check_handler
+from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.handler_bench import HandlerBench
 
 
-@pytest.mark.parametrize("law", HANDLER_LAWS)
-def test_it_obeys_all_laws(law, handler):
-    check_handler(handler, laws=[law])
+@pytest.mark.parametrize("property", HANDLER_PROPERTIES)
+def test_it_has_all_properties(property, handler):
+    check_handler(handler, properties=[property])
 
 
 @pytest.mark.parametrize("order", ["reversed", "shuffled"])
 def test_results_do_not_depend_on_the_order_of_threads(order, handler, shim):
     """Each allocation ends at a page that must not be touched; new memory holds NaN."""
     shim.set_option("order", order)
-    check_handler(handler, laws=["results equal the reference"])
+    check_handler(handler, properties=["results equal the reference"])
     assert shim.check() == 0
 
 
 def test_results_do_not_depend_on_when_streams_work(handler, shim):
     """All work is put off until somebody waits for it."""
     shim.set_option("late", 1)
-    check_handler(handler, laws=["results equal the reference", "random streams repeat"])
+    check_handler(handler, properties=["results equal the reference", "random streams repeat"])
 
 
 def test_half_precision_products_are_rounded_factors_and_exact_sums(rng):
@@ -82,7 +82,7 @@ def test_all_products_are_computed_in_the_chosen_precision(compute, rounding):
     bench = HandlerBench(handler, [*operations, "conv3d_backward_batch"], 0)
     # The absolute tolerance becomes 20 roundings of numbers of size 1: sums have about 30 terms.
     bench.epsilon = rounding / 10
-    HANDLER_LAWS["results equal the reference"](bench)
+    HANDLER_PROPERTIES["results equal the reference"](bench)
 
 
 @pytest.mark.parametrize("transb", [False, True])

@@ -1,8 +1,8 @@
-"""The laws that every layer must satisfy, and `check_layer`, which proves them for one.
+"""The properties that every layer must have, and `check_layer`, which proves them for one.
 
     check_layer(FullyConnected(4), {"default": ("T", "B", 3)})
 
-Each law is a function of a `LayerBench` that has its T and B, and of a seed.
+Each property is a function of a `LayerBench` that has its T and B, and of a seed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing.gradients import (
     KinkError,
-    LawViolationError,
+    PropertyError,
     approx_fprime,
     check_close,
     differentiate,
 )
 from brainstorm.testing.layer_bench import LayerBench, Source, Values, build_layer
 
-__all__ = ["LAYER_LAWS", "SIZES", "check_layer", "compare_with_differences"]
+__all__ = ["LAYER_PROPERTIES", "SIZES", "check_layer", "compare_with_differences"]
 
-#: T and B that laws are checked for.
+#: T and B that properties are checked for.
 SIZES = ((1, 1), (4, 1), (2, 3), (1, 3))
 
 #: How many elements of a buffer are compared with central differences, at most.
@@ -42,21 +42,21 @@ OWN_STREAM = (
     "fill_gaussian(..., stream=self.stream)."
 )
 
-Law = Callable[[LayerBench, int], None]
+Property = Callable[[LayerBench, int], None]
 
-#: Name of each law to the function that checks it.
-LAYER_LAWS: dict[str, Law] = {}
+#: Name of each property to the function that checks it.
+LAYER_PROPERTIES: dict[str, Property] = {}
 
 
-def law(function: Law) -> Law:
-    """Register a law under the words of its name, which its violations mention."""
+def _registered(function: Property) -> Property:
+    """Register a property under the words of its name, which its violations mention."""
     name = function.__name__.replace("_", " ")
 
     def check(bench: LayerBench, seed: int) -> None:
-        bench.law = name
+        bench.checking = name
         function(bench, seed)
 
-    LAYER_LAWS[name] = check
+    LAYER_PROPERTIES[name] = check
     return function
 
 
@@ -66,10 +66,10 @@ def check_layer(
     inputs: Mapping[str, Source] | None = None,
     sizes: Iterable[tuple[int, int]] = SIZES,
     handler: Handler | None = None,
-    laws: Iterable[str] | None = None,
+    properties: Iterable[str] | None = None,
     seed: int = 0,
 ) -> None:
-    """Prove a layer: check all laws for several T and B.
+    """Prove a layer: check all properties for several T and B.
 
     Args:
         layer: What a layer function returns, or an instance of a layer class.
@@ -79,11 +79,11 @@ def check_layer(
             functions of (shape, random state) that return one.
         sizes: The (T, B) to check.
         handler: What to compute with; `None`: a `DebugHandler` over a float64 `NumpyHandler`.
-        laws: Names out of `LAYER_LAWS`; `None`: all.
+        properties: Names out of `LAYER_PROPERTIES`; `None`: all.
         seed: Of the random numbers.
 
     Raises:
-        LawViolationError: The message names law, layer, T, B, buffer, element and both numbers.
+        PropertyError: The message names property, layer, T, B, buffer, element and both numbers.
     """
     if not isinstance(layer, ConstructionWrapper | Layer):
         raise ValidationError(
@@ -96,20 +96,20 @@ def check_layer(
                 "check_layer: expected in_shapes, such as {'default': ('T', 'B', 3)}, got None."
             )
         layer = build_layer(layer, in_shapes)
-    names = list(LAYER_LAWS if laws is None else laws)
+    names = list(LAYER_PROPERTIES if properties is None else properties)
     for name in names:
-        if name not in LAYER_LAWS:
-            raise ValidationError(unknown("law", name, LAYER_LAWS))
+        if name not in LAYER_PROPERTIES:
+            raise ValidationError(unknown("property", name, LAYER_PROPERTIES))
     bench = LayerBench(layer, handler, inputs)
     for size, name in itertools.product(sizes, names):
         bench.resize(*size)
-        LAYER_LAWS[name](bench, seed)
+        LAYER_PROPERTIES[name](bench, seed)
 
 
-# -- the laws -----------------------------------------------------------------------------------
+# -- the properties ------------------------------------------------------------------------------
 
 
-@law
+@_registered
 def equal_passes_give_equal_outputs(bench: LayerBench, seed: int) -> None:
     """In training too: random numbers come from streams of the layer's own."""
     _, values, _ = _draw(bench, seed)
@@ -121,14 +121,14 @@ def equal_passes_give_equal_outputs(bench: LayerBench, seed: int) -> None:
         for path in outputs:
             got = bench.get(path)
             if not np.array_equal(first.setdefault(path, got), got, equal_nan=True):
-                raise LawViolationError(
-                    f"law {bench.law!r}: {bench.describe()}, {path}: two forward passes over the "
-                    f"same inputs, parameters and memory, from the same random state, differ. "
+                raise PropertyError(
+                    f"{bench.where()}, {path}: two forward passes over "
+                    f"the same inputs, parameters and memory, from the same random state, differ. "
                     f"Keep nothing outside of buffers. {OWN_STREAM}"
                 )
 
 
-@law
+@_registered
 def nothing_depends_on_what_was_in_memory(bench: LayerBench, seed: int) -> None:
     """Neither outputs, deltas nor gradients depend on old outputs and internals."""
     _, values, out_deltas = _draw(bench, seed)
@@ -142,19 +142,19 @@ def nothing_depends_on_what_was_in_memory(bench: LayerBench, seed: int) -> None:
             _check(bench, path, bench.get(path), expected)
 
 
-@law
+@_registered
 def input_deltas_equal_central_differences(bench: LayerBench, seed: int) -> None:
     """Also with a context that is not zero."""
     _compare_with_differences(bench, seed, bench.delta_paths)
 
 
-@law
+@_registered
 def gradients_equal_central_differences(bench: LayerBench, seed: int) -> None:
     """Also with a context that is not zero."""
     _compare_with_differences(bench, seed, bench.gradient_paths)
 
 
-@law
+@_registered
 def deltas_and_gradients_are_added_to(bench: LayerBench, seed: int) -> None:
     """What was there before the backward pass is part of the sum."""
     rnd, values, out_deltas = _draw(bench, seed)
@@ -165,7 +165,7 @@ def deltas_and_gradients_are_added_to(bench: LayerBench, seed: int) -> None:
         _check(bench, path, together[path], alone[path] + old)
 
 
-@law
+@_registered
 def first_writers_overwrite(bench: LayerBench, seed: int) -> None:
     """Where declared, alone and all together: the result does not depend on what was there."""
     rnd, values, out_deltas = _draw(bench, seed)
@@ -178,7 +178,7 @@ def first_writers_overwrite(bench: LayerBench, seed: int) -> None:
             _check(bench, path, result[path], alone[path] + (0.0 if path in group else old))
 
 
-@law
+@_registered
 def null_deltas_are_left_out(bench: LayerBench, seed: int) -> None:
     """Where declared, the other deltas and the gradients stay the same."""
     if not bench.layer.accepts_null_deltas:
@@ -191,16 +191,16 @@ def null_deltas_are_left_out(bench: LayerBench, seed: int) -> None:
         try:
             result = _run(bench, values, out_deltas, unneeded=ports)
         except Exception as error:
-            raise LawViolationError(
-                f"law {bench.law!r}: {bench.describe()}: with a null buffer as the delta of "
-                f"{', '.join(ports)}, the backward pass raises {type(error).__name__}: {error}"
+            raise PropertyError(
+                f"{bench.where()}: with a null buffer as the delta "
+                f"of {', '.join(ports)}, the backward pass raises {type(error).__name__}: {error}"
             ) from error
         for path in alone:
             if path not in unneeded:
                 _check(bench, path, result[path], alone[path])
 
 
-@law
+@_registered
 def every_output_element_is_written(bench: LayerBench, seed: int) -> None:
     """In training and otherwise."""
     _, values, _ = _draw(bench, seed)
@@ -212,7 +212,7 @@ def every_output_element_is_written(bench: LayerBench, seed: int) -> None:
             _check(bench, path, output, np.nan_to_num(output))
 
 
-@law
+@_registered
 def what_is_read_is_not_changed(bench: LayerBench, seed: int) -> None:
     """Inputs, parameters and context by both passes, outputs by the backward pass."""
     _, values, out_deltas = _draw(bench, seed)
@@ -224,7 +224,7 @@ def what_is_read_is_not_changed(bench: LayerBench, seed: int) -> None:
             _check(bench, path, bench.get(path), expected)
 
 
-@law
+@_registered
 def what_is_not_needed_backward_may_be_garbage(bench: LayerBench, seed: int) -> None:
     """The backward pass reads of the forward pass what it declares and nothing else.
 
@@ -244,7 +244,7 @@ def what_is_not_needed_backward_may_be_garbage(bench: LayerBench, seed: int) -> 
         _check(bench, path, bench.get(path), expected)
 
 
-@law
+@_registered
 def replay_equals_direct_execution(bench: LayerBench, seed: int) -> None:
     """If it `is_traceable`: the trace of its passes does the same to other numbers, bit for bit.
 
@@ -253,9 +253,9 @@ def replay_equals_direct_execution(bench: LayerBench, seed: int) -> None:
     what = _not_traced(bench, seed)
     layer, name = bench.layer, type(bench.layer).__name__
     if layer.is_traceable and what:
-        raise LawViolationError(
-            f"law {bench.law!r}: {bench.describe()}: {what}. Take `is_traceable = True` out of "
-            f"class {name}, whose passes are then called at every step."
+        raise PropertyError(
+            f"{bench.where()}: {what}. Take `is_traceable = True` out "
+            f"of class {name}, whose passes are then called at every step."
         )
     if not layer.is_traceable and not what:
         warnings.warn(
@@ -295,7 +295,7 @@ def _results(bench: LayerBench, values: Values, out_deltas: Values) -> Values:
     return found | {path: bench.get(path) for path in bench.paths("outputs")}
 
 
-@law
+@_registered
 def characteristics_tell_the_truth(bench: LayerBench, seed: int) -> None:
     """Modes and time steps matter only where that is declared."""
     rnd, values, _ = _draw(bench, seed)
@@ -317,7 +317,7 @@ def characteristics_tell_the_truth(bench: LayerBench, seed: int) -> None:
                 _check(bench, path, bench.get(path)[1:], expected[1:])
 
 
-@law
+@_registered
 def what_does_not_look_at_time_does_without(bench: LayerBench, seed: int) -> None:
     """Where steps are not coupled, each of them alone, as inputs ('B', ...), gives the same.
 
@@ -340,7 +340,7 @@ def what_does_not_look_at_time_does_without(bench: LayerBench, seed: int) -> Non
         _check(bench, path, total, whole[path])
 
 
-@law
+@_registered
 def steps_one_by_one_are_those_of_the_sequence(bench: LayerBench, seed: int) -> None:
     """Where the layer computes step by step: outputs of the last step equal those of a pass."""
     layer, steps = bench.layer, bench.manager.time_size
@@ -418,10 +418,10 @@ def _check(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """Compare, naming the law that asks: the one that is being checked."""
+    """Compare, naming the property that asks: the one that is being checked."""
     if rtol is None or atol is None:
         rtol, atol = (1e-5, 1e-7) if bench.is_float64 else (2e-3, 2e-4)
-    check_close(f"law {bench.law!r}: {bench.describe()}, {path}", got, expected, rtol, atol)
+    check_close(f"{bench.where()}, {path}", got, expected, rtol, atol)
 
 
 def _compare_with_differences(bench: LayerBench, seed: int, paths: list[str]) -> None:
@@ -436,9 +436,9 @@ def _compare_with_differences(bench: LayerBench, seed: int, paths: list[str]) ->
             return
         except KinkError as error:
             kink = error
-    raise LawViolationError(
-        f"law {bench.law!r}: {bench.describe()}: ten samples in a row lie near a point where the "
-        f"layer cannot be differentiated; the last: {kink}"
+    raise PropertyError(
+        f"{bench.where()}: ten samples in a row lie near a point where "
+        f"the layer cannot be differentiated; the last: {kink}"
     )
 
 
@@ -463,7 +463,7 @@ def compare_with_differences(
         epsilon: Step of the differences.
 
     Raises:
-        LawViolationError: They differ.
+        PropertyError: They differ.
         KinkError: They differ, and the layer cannot be differentiated there.
     """
     source = path.replace("input_deltas", "inputs").replace("gradients", "parameters")
@@ -484,5 +484,5 @@ def compare_with_differences(
     point = values[source].flat[elements]
     try:
         check(approx_fprime(point, objective, epsilon))
-    except LawViolationError:
+    except PropertyError:
         check(differentiate(point, objective, epsilon))

@@ -1,9 +1,9 @@
-"""The laws that every handler must satisfy, and `check_handler`, which proves them for one.
+"""The properties that every handler must have, and `check_handler`, which proves them for one.
 
     check_handler(MyHandler(np.float32))
 
 What operations must compute follows from their contracts and from the float64 `NumpyHandler`.
-Each law is a function of a `HandlerBench`.
+Each property is a function of a `HandlerBench`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from brainstorm.testing.gradients import check_close
 from brainstorm.testing.handler_arguments import BESIDE, Arguments, Call
 from brainstorm.testing.handler_bench import HandlerBench
 
-__all__ = ["HANDLER_LAWS", "check_handler"]
+__all__ = ["HANDLER_PROPERTIES", "check_handler"]
 
-Law = Callable[[HandlerBench], None]
+Property = Callable[[HandlerBench], None]
 
-#: Name of each law to the function that checks it.
-HANDLER_LAWS: dict[str, Law] = {}
+#: Name of each property to the function that checks it.
+HANDLER_PROPERTIES: dict[str, Property] = {}
 
 
-def law(function: Law) -> Law:
-    """Register a law under the words of its name, which its violations mention."""
+def _registered(function: Property) -> Property:
+    """Register a property under the words of its name, which its violations mention."""
     name = function.__name__.replace("_", " ")
 
     def check(bench: HandlerBench) -> None:
-        bench.law = name
+        bench.checking = name
         function(bench)
 
-    HANDLER_LAWS[name] = check
+    HANDLER_PROPERTIES[name] = check
     return function
 
 
@@ -47,32 +47,32 @@ def check_handler(
     handler: Handler,
     operations: Iterable[str] | None = None,
     seed: int = 0,
-    laws: Iterable[str] | None = None,
+    properties: Iterable[str] | None = None,
 ) -> None:
-    """Prove a handler: check all laws for its operations.
+    """Prove a handler: check all properties for its operations.
 
     Args:
         handler: The handler; its own random stream is used.
         operations: Names of operations; `None`: all.
         seed: Of the random arguments.
-        laws: Names out of `HANDLER_LAWS`; `None`: all.
+        properties: Names out of `HANDLER_PROPERTIES`; `None`: all.
 
     Raises:
-        LawViolationError: The message names law, operation, argument, element and both numbers.
+        PropertyError: The message names property, operation, argument, element and both numbers.
     """
-    names = list(HANDLER_LAWS if laws is None else laws)
+    names = list(HANDLER_PROPERTIES if properties is None else properties)
     for name in names:
-        if name not in HANDLER_LAWS:
-            raise ValidationError(unknown("law", name, HANDLER_LAWS))
+        if name not in HANDLER_PROPERTIES:
+            raise ValidationError(unknown("property", name, HANDLER_PROPERTIES))
     bench = HandlerBench(handler, operations, seed)
     for name in names:
-        HANDLER_LAWS[name](bench)
+        HANDLER_PROPERTIES[name](bench)
 
 
 # -- operations ---------------------------------------------------------------------------------
 
 
-@law
+@_registered
 def operations_and_arguments_are_those_of_handler(bench: HandlerBench) -> None:
     """The same names, arguments and defaults; and nothing else is public."""
     declared, found = _methods(Handler), _methods(type(bench.handler))
@@ -97,7 +97,7 @@ def _signature(function: Any) -> str:
     return str(inspect.Signature([p for p in bare if p.name != "self"]))
 
 
-@law
+@_registered
 def results_equal_the_reference(bench: HandlerBench) -> None:
     """On random arguments, with scalars as numbers and in memory."""
     for contract in bench.computing():
@@ -106,7 +106,7 @@ def results_equal_the_reference(bench: HandlerBench) -> None:
             bench.check_results(call, arguments, arguments.expected())
 
 
-@law
+@_registered
 def slices_of_wider_arrays_do_as_well(bench: HandlerBench) -> None:
     """On the last axis, except for images; and nothing is written beside them."""
     for contract in bench.computing():
@@ -121,7 +121,7 @@ def slices_of_wider_arrays_do_as_well(bench: HandlerBench) -> None:
                 bench.compare_exactly(arguments, what, beside, np.full_like(beside, BESIDE))
 
 
-@law
+@_registered
 def results_may_overwrite_arguments(bench: HandlerBench) -> None:
     """Where the contract has ``~>``, what is written may be any argument of the same shape."""
     for contract in bench.computing():
@@ -145,7 +145,7 @@ def _check_in_place(bench: HandlerBench, arguments: Arguments, source: str, targ
     values[target] = old
 
 
-@law
+@_registered
 def what_is_read_is_not_changed(bench: HandlerBench) -> None:
     """Not by a single bit."""
     for contract in bench.computing():
@@ -157,7 +157,7 @@ def what_is_read_is_not_changed(bench: HandlerBench) -> None:
                 bench.compare_exactly(arguments, name, call.get(name), arguments.values[name])
 
 
-@law
+@_registered
 def what_is_added_to_is_added_to(bench: HandlerBench) -> None:
     """Where the contract has ``+``, the old content is added to, or kept in parts."""
     for contract in bench.computing():
@@ -171,7 +171,7 @@ def what_is_added_to_is_added_to(bench: HandlerBench) -> None:
                 bench.check_results(Call(bench.handler, arguments), arguments, arguments.expected())
 
 
-@law
+@_registered
 def what_is_overwritten_may_be_garbage(bench: HandlerBench) -> None:
     """Where the contract has no ``+``, not even NaN in the old content matters."""
     for contract in bench.computing():
@@ -184,7 +184,7 @@ def what_is_overwritten_may_be_garbage(bench: HandlerBench) -> None:
             bench.check_results(Call(bench.handler, arguments), arguments, expected)
 
 
-@law
+@_registered
 def what_is_not_finite_is_found(bench: HandlerBench) -> None:
     """Also a single NaN or infinity, in a slice, and nothing that lies beside it."""
     for name in bench.chosen("is_fully_finite"):
@@ -199,7 +199,7 @@ def what_is_not_finite_is_found(bench: HandlerBench) -> None:
                 raise bench.fail(name, f"expected {bad is None} with {bad} in a, got {got!r}")
 
 
-# -- activation functions -------------------------------------------------------------------------
+# -- activation functions ------------------------------------------------------------------------
 
 
 def _activations(bench: HandlerBench) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -222,7 +222,7 @@ def _activations(bench: HandlerBench) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, {"x": x, "y": y, "dy": rnd.normal(size=x.shape), "slopes": slopes}
 
 
-@law
+@_registered
 def derivatives_equal_central_differences(bench: HandlerBench) -> None:
     """Of every activation function, as the float64 reference computes it."""
     for name, host in _activations(bench):
@@ -236,7 +236,7 @@ def derivatives_equal_central_differences(bench: HandlerBench) -> None:
             check_close(f"{bench.where(what)}, dx", got, wanted, 1000 * bench.epsilon + 1e-7, 1e-6)
 
 
-@law
+@_registered
 def activations_in_place_agree_with_the_others(bench: HandlerBench) -> None:
     """The tables `inplace_act_func` and `inplace_act_func_deriv`, to the last bits."""
     handler = bench.handler
@@ -253,7 +253,7 @@ def activations_in_place_agree_with_the_others(bench: HandlerBench) -> None:
         bench.compare(what, "x", handler.get_numpy_copy(x), handler.get_numpy_copy(out))
 
 
-# -- random numbers -------------------------------------------------------------------------------
+# -- random numbers ------------------------------------------------------------------------------
 
 
 def _draw(bench: HandlerBench, name: str, stream: Any, shape: tuple[int, ...] = (5, 7)) -> Any:
@@ -264,7 +264,7 @@ def _draw(bench: HandlerBench, name: str, stream: Any, shape: tuple[int, ...] = 
     return bench.handler.get_numpy_copy(out)
 
 
-@law
+@_registered
 def random_streams_repeat(bench: HandlerBench) -> None:
     """From the same seed, or a state that went through JSON; streams know nothing of others."""
     create = bench.handler.create_random_stream
@@ -285,7 +285,7 @@ def random_streams_repeat(bench: HandlerBench) -> None:
         bench.compare_exactly(name, "from a state", _draw(bench, name, restored), second)
 
 
-@law
+@_registered
 def random_numbers_have_their_distribution(bench: HandlerBench) -> None:
     """Mean, deviation and probability within five standard errors; masks are 0 and 1."""
     count = 40_000
@@ -307,10 +307,10 @@ def random_numbers_have_their_distribution(bench: HandlerBench) -> None:
                 raise bench.fail(name, f"expected the {what} {expected:.6g}, got {got:.6g}")
 
 
-# -- memory ---------------------------------------------------------------------------------------
+# -- memory --------------------------------------------------------------------------------------
 
 
-@law
+@_registered
 def new_arrays_are_what_was_asked_for(bench: HandlerBench) -> None:
     """Class, shape, dtype and content; in the host's memory, 64-byte alignment."""
     for name in bench.chosen("allocate", "zeros", "ones"):
@@ -335,7 +335,7 @@ def _check_alignment(bench: HandlerBench, what: str, array: Any) -> None:
         raise bench.fail(what, f"expected an address divisible by 64, got remainder {offset}")
 
 
-@law
+@_registered
 def copies_hold_the_same_in_memory_of_their_own(bench: HandlerBench) -> None:
     """`create_from_numpy`, `set_from_numpy` and `get_numpy_copy`, with dtypes and transposed."""
     handler = bench.handler
@@ -362,7 +362,7 @@ def copies_hold_the_same_in_memory_of_their_own(bench: HandlerBench) -> None:
             bench.compare_exactly(what, "content", handler.get_numpy_copy(array), expected)
 
 
-@law
+@_registered
 def nothing_is_allocated_in_steady_state(bench: HandlerBench) -> None:
     """When an operation runs again; checked for arrays in the host's memory alone.
 

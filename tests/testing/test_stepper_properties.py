@@ -1,4 +1,4 @@
-"""The kit must find what is wrong: for every law a stepper that breaks it."""
+"""The kit must find what is wrong: for every property a stepper that breaks it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import brainstorm.training
 from brainstorm.errors import ValidationError
 from brainstorm.ext.optimize import LbfgsStepper
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
-from brainstorm.testing import STEPPER_LAWS, LawViolationError, check_stepper
+from brainstorm.testing import STEPPER_PROPERTIES, PropertyError, check_stepper
 from brainstorm.training import (
     GradientAccumulation,
     LossScaling,
@@ -33,7 +33,7 @@ BUILT_IN = [
 
 
 @pytest.mark.parametrize("stepper_class", BUILT_IN)
-def test_a_built_in_stepper_satisfies_every_law(stepper_class):
+def test_a_built_in_stepper_has_every_property(stepper_class):
     check_stepper(stepper_class())
 
 
@@ -44,7 +44,7 @@ def test_every_stepper_of_the_package_is_proved():
     check_stepper(LbfgsStepper(3))
 
 
-def test_what_steppers_can_be_given_satisfies_every_law():
+def test_what_steppers_can_be_given_has_every_property():
     stepper = MomentumStepper(0.1, 0.9)
     stepper.max_gradient_norm = 0.1
     stepper.loss_scaling = LossScaling()
@@ -142,7 +142,7 @@ class KeepsItsPace(SlowsDown):
         super().set_state({name: value for name, value in state.items() if name != "done"})
 
 
-REPLAY = "law 'replay equals direct execution'"
+REPLAY = "property 'replay equals direct execution'"
 TAKE_OUT = (
     "Take `is_traceable = True` out of class {name}, whose update is then called in every step."
 )
@@ -161,26 +161,26 @@ BROKEN = [
         rf"its steps change the attribute 'count', which a replay does not\. {TAKE_OUT}",
     ),
     (RunsByItself, REPLAY, rf"its steps are not made by traces\. {TAKE_OUT}"),
-    (SlowsDown, "law 'a state continues exactly'", rf"step 6, .*{NUMBERS}, after set_state"),
+    (SlowsDown, "property 'a state continues exactly'", rf"step 6, .*{NUMBERS}, after set_state"),
     (
         KeepsItsPace,
-        "law 'a second start begins anew'",
+        "property 'a second start begins anew'",
         rf"step 1, parameters\[0\]{NUMBERS}, after a second start",
     ),
 ]
 
 
-@pytest.mark.parametrize(("stepper_class", "law", "text"), BROKEN)
-def test_a_broken_stepper_is_found(stepper_class, law, text):
+@pytest.mark.parametrize(("stepper_class", "property", "text"), BROKEN)
+def test_a_broken_stepper_is_found(stepper_class, property, text):
     name = stepper_class.__name__
-    with pytest.raises(LawViolationError) as raised:
+    with pytest.raises(PropertyError) as raised:
         check_stepper(stepper_class())
-    expected = rf"{law}: stepper {name}: {text.format(name=name)}"
+    expected = rf"{property}: stepper {name}: {text.format(name=name)}"
     assert re.fullmatch(expected, str(raised.value)), str(raised.value)
 
 
-def test_every_law_is_broken_by_some_stepper():
-    assert {law.split("'")[1] for _, law, _ in BROKEN} == set(STEPPER_LAWS)
+def test_every_property_is_broken_by_some_stepper():
+    assert {property.split("'")[1] for _, property, _ in BROKEN} == set(STEPPER_PROPERTIES)
 
 
 @pytest.mark.parametrize("base", [RateInTheOperation, EveryOtherStep, LooksAtGradients])

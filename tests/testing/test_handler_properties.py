@@ -1,4 +1,4 @@
-"""The kit must find what is wrong: for every law handlers that break it, each in one operation."""
+"""The kit must find what is wrong: for every property handlers that lack it, in one operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler, register_activation
 from brainstorm.optree import functions as fn
-from brainstorm.testing import HANDLER_LAWS, LawViolationError, check_handler
+from brainstorm.testing import HANDLER_PROPERTIES, PropertyError, check_handler
 from brainstorm.testing.handler_arguments import Arguments
 
 RIGHT = {
@@ -21,19 +21,19 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("law", HANDLER_LAWS)
+@pytest.mark.parametrize("property", HANDLER_PROPERTIES)
 @pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
-def test_a_right_handler_satisfies_every_law(make, law):
-    check_handler(make(), laws=[law])
+def test_a_right_handler_has_every_property(make, property):
+    check_handler(make(), properties=[property])
 
 
-#: law -> operation that is broken, how, and part of the message.
+#: property -> operation that is broken, how, and part of the message.
 BROKEN = []
 
 
-def breaks(law, match, operation=None):
+def breaks(property, match, operation=None):
     def collect(function):
-        BROKEN.append((law, operation or function.__name__, function, match))
+        BROKEN.append((property, operation or function.__name__, function, match))
         return function
 
     return collect
@@ -270,20 +270,22 @@ def clip_t(self, a, a_min, a_max, out):
     np.copyto(out, np.clip(a, a_min, a_max))
 
 
-def test_every_law_is_broken_by_some_handler():
-    assert {law for law, *_ in BROKEN} == set(HANDLER_LAWS)
+def test_every_property_is_broken_by_some_handler():
+    assert {property for property, *_ in BROKEN} == set(HANDLER_PROPERTIES)
 
 
 @pytest.mark.parametrize(
-    ("law", "operation", "function", "match"), BROKEN, ids=[f.__name__ for _, _, f, _ in BROKEN]
+    ("property", "operation", "function", "match"),
+    BROKEN,
+    ids=[f.__name__ for _, _, f, _ in BROKEN],
 )
-def test_a_broken_handler_is_found(law, operation, function, match):
+def test_a_broken_handler_is_found(property, operation, function, match):
     broken = type("Broken", (NumpyHandler,), {operation: function})
     chosen = [operation] if operation in Handler.operations() else None
     if operation == "create_random_stream":
         chosen = ["fill_gaussian"]
-    with pytest.raises(LawViolationError, match=f"^law '{law}': Broken float32, ") as caught:
-        check_handler(broken(np.float32, seed=1), chosen, laws=[law])
+    with pytest.raises(PropertyError, match=f"^property '{property}': Broken float32, ") as caught:
+        check_handler(broken(np.float32, seed=1), chosen, properties=[property])
     assert caught.match(match)
 
 
@@ -293,19 +295,19 @@ def test_other_operations_do_not_matter():
             np.sinh(x, out=y)
 
     check_handler(Wrong(np.float64, seed=1), ["sigmoid", "sigmoid_deriv", "fill", "zeros"])
-    with pytest.raises(LawViolationError, match=r"Wrong float64, tanh\(x"):
+    with pytest.raises(PropertyError, match=r"Wrong float64, tanh\(x"):
         check_handler(Wrong(np.float64, seed=1), ["sigmoid", "tanh"])
 
 
 def test_a_missing_operation_is_named():
     broken = type("Broken", (NumpyHandler,), {"add_tt": None})
-    with pytest.raises(LawViolationError, match="float32, add_tt: expected a method, got none"):
+    with pytest.raises(PropertyError, match="float32, add_tt: expected a method, got none"):
         check_handler(broken(seed=1), ["add_tt"])
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ValidationError, match="unknown law 'all'"):
-        check_handler(NumpyHandler(seed=1), laws=["all"])
+    with pytest.raises(ValidationError, match="unknown property 'all'"):
+        check_handler(NumpyHandler(seed=1), properties=["all"])
     with pytest.raises(ValidationError, match=r"unknown operation 'dot'.*"):
         check_handler(NumpyHandler(seed=1), ["dot"])
 
@@ -313,21 +315,21 @@ def test_unknown_names_are_refused():
 @pytest.mark.usefixtures("fresh_registry")
 def test_registered_activations_are_proved_too():
     register_activation("root", lambda x: fn.sqrt(x * x + 1), lambda y: y)  # not its slope
-    with pytest.raises(LawViolationError, match=r"act_func_deriv\['root'\], dx\["):
-        check_handler(NumpyHandler(seed=1), laws=["derivatives equal central differences"])
+    with pytest.raises(PropertyError, match=r"act_func_deriv\['root'\], dx\["):
+        check_handler(NumpyHandler(seed=1), properties=["derivatives equal central differences"])
 
 
 def test_tracing_that_was_on_stays_on():
     tracemalloc.start()
     try:
-        law = "nothing is allocated in steady state"
-        check_handler(NumpyHandler(seed=1), ["add_tt"], laws=[law])
+        property = "nothing is allocated in steady state"
+        check_handler(NumpyHandler(seed=1), ["add_tt"], properties=[property])
         assert tracemalloc.is_tracing()
     finally:
         tracemalloc.stop()
 
 
-# -- the arguments --------------------------------------------------------------------------------
+# -- the arguments -------------------------------------------------------------------------------
 
 
 def test_flags_come_in_all_combinations():

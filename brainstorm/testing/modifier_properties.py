@@ -1,8 +1,8 @@
-"""The laws that every modifier must satisfy, and `check_modifier`, which proves them for one.
+"""The properties that every modifier must have, and `check_modifier`, which proves them for one.
 
     check_modifier(ClipValues(-1, 1))
 
-Each law is a function of a `_Bench`, which has the arrays that copies of the modifier work on.
+Each property is a function of a `_Bench`, which has the arrays that copies of the modifier work on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.randomness import RandomState
-from brainstorm.testing.gradients import LawViolationError
+from brainstorm.testing.gradients import PropertyError
 from brainstorm.testing.traced import difference, find_reads
 from brainstorm.utils import product
 from brainstorm.value_modifiers import GradientModifier, ValueModifier, apply_to_gradient
 
-__all__ = ["MODIFIER_LAWS", "check_modifier"]
+__all__ = ["MODIFIER_PROPERTIES", "check_modifier"]
 
 #: How many elements of other memory there are on both sides of the arrays.
 MARGIN = 16
@@ -38,7 +38,7 @@ def check_modifier(
     handler: Handler | None = None,
     seed: int = 0,
 ) -> None:
-    """Prove a modifier: let copies of it change some arrays, and check all laws.
+    """Prove a modifier: let copies of it change some arrays, and check all properties.
 
     Args:
         modifier: The modifier; it is not changed.
@@ -47,7 +47,7 @@ def check_modifier(
         seed: Of the random numbers.
 
     Raises:
-        LawViolationError: The message names law, modifier, array, element and both numbers.
+        PropertyError: The message names property, modifier, array, element and both numbers.
         ValidationError: It is no modifier.
     """
     if not isinstance(modifier, ValueModifier | GradientModifier):
@@ -55,10 +55,14 @@ def check_modifier(
             f"check_modifier: expected a ValueModifier or a GradientModifier, got {modifier!r}."
         )
     handler = NumpyHandler(np.float64) if handler is None else handler
-    for name, law in MODIFIER_LAWS.items():
-        law(
+    for name, check in MODIFIER_PROPERTIES.items():
+        check(
             _Bench(
-                modifier, shape, handler, seed, f"law {name!r}: modifier {type(modifier).__name__}"
+                modifier,
+                shape,
+                handler,
+                seed,
+                f"property {name!r}: modifier {type(modifier).__name__}",
             )
         )
 
@@ -71,7 +75,7 @@ class _Bench:
         shape: Of both arrays.
         handler: Computes.
         seed: Of all numbers.
-        where: Law and modifier, for messages.
+        where: Property and modifier, for messages.
 
     Attributes:
         memory: Name to the array and what lies around it.
@@ -120,11 +124,11 @@ class _Bench:
         return {name: self.handler.get_numpy_copy(a) for name, a in self.memory.items()}
 
     def fail(self, text: str) -> None:
-        """Say that the law is broken."""
-        raise LawViolationError(f"{self.where}: {text}")
+        """Say that the property does not hold."""
+        raise PropertyError(f"{self.where}: {text}")
 
 
-# -- the laws -----------------------------------------------------------------------------------
+# -- the properties ------------------------------------------------------------------------------
 
 
 def _replay_equals_direct_execution(bench: _Bench) -> None:
@@ -206,8 +210,12 @@ def _shape_and_dtype_stay(bench: _Bench) -> None:
         bench.fail(f"expected {before}, got {looks()}")
 
 
-#: Name of each law to the function that checks it.
-MODIFIER_LAWS: Mapping[str, Callable[[_Bench], None]] = {
-    law.__name__[1:].replace("_", " "): law
-    for law in (_replay_equals_direct_execution, _only_its_array_is_written, _shape_and_dtype_stay)
+#: Name of each property to the function that checks it.
+MODIFIER_PROPERTIES: Mapping[str, Callable[[_Bench], None]] = {
+    check.__name__[1:].replace("_", " "): check
+    for check in (
+        _replay_equals_direct_execution,
+        _only_its_array_is_written,
+        _shape_and_dtype_stay,
+    )
 }

@@ -1,4 +1,4 @@
-"""The kit must find what is wrong: for every law a layer that breaks this law alone."""
+"""The kit must find what is wrong: for every property a layer that breaks this property alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from brainstorm.randomness import RandomState
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import (
-    LAYER_LAWS,
-    LawViolationError,
+    LAYER_PROPERTIES,
+    PropertyError,
     check_layer,
     get_test_configurations,
     run_deltas_test,
@@ -308,13 +308,13 @@ class IsSilentLayerImpl(GainLayerImpl):
 def test_what_cannot_be_traced_is_told_to_take_the_line_out(layer_class: type, what: str) -> None:
     name = "replay equals direct execution"
     text = (
-        f"law '{name}': layer '{layer_class.__name__.removesuffix('LayerImpl')}' "
+        f"property '{name}': layer '{layer_class.__name__.removesuffix('LayerImpl')}' "
         f"({layer_class.__name__.removesuffix('LayerImpl')}), T=1, B=1: {what}. Take "
         f"`is_traceable = True` out of class {layer_class.__name__}, whose passes are then called "
         f"at every step."
     )
-    with pytest.raises(LawViolationError, match=f"^{re.escape(text)}$"):
-        check_layer(create(layer_class), IN_SHAPES, laws=[name])
+    with pytest.raises(PropertyError, match=f"^{re.escape(text)}$"):
+        check_layer(create(layer_class), IN_SHAPES, properties=[name])
 
 
 def test_what_could_be_traced_is_told_the_line() -> None:
@@ -333,25 +333,25 @@ def test_right_layer_passes() -> None:
 
 @pytest.mark.parametrize(("layer_class", "name", "match"), BROKEN)
 def test_broken_layer_is_found(layer_class: type, name: str, match: str) -> None:
-    with pytest.raises(LawViolationError, match=rf"law '{name}': layer .*, T=\d, B=\d.*{match}"):
-        check_layer(create(layer_class), IN_SHAPES, laws=[name])
+    with pytest.raises(PropertyError, match=rf"property '{name}': layer .*, T=\d, B=\d.*{match}"):
+        check_layer(create(layer_class), IN_SHAPES, properties=[name])
 
 
-def test_every_law_has_a_broken_layer() -> None:
-    assert {name for _, name, _ in BROKEN} == set(LAYER_LAWS)
+def test_every_property_has_a_broken_layer() -> None:
+    assert {name for _, name, _ in BROKEN} == set(LAYER_PROPERTIES)
 
 
 def test_random_numbers_that_are_not_the_layers_own_are_named_as_the_cause() -> None:
     check_layer(create(DrawsFromItsOwnStreamLayerImpl), IN_SHAPES)
     text = (
-        "law 'equal passes give equal outputs': layer 'DrawsFromTheHandler' (DrawsFromTheHandler), "
-        "T=1, B=1, outputs.default: two forward passes over the same inputs, parameters and "
-        "memory, from the same random state, differ. Keep nothing outside of buffers. Draw random "
+        "property 'equal passes give equal outputs': layer 'DrawsFromTheHandler' "
+        "(DrawsFromTheHandler), T=1, B=1, outputs.default: two forward passes over the same "
+        "inputs, parameters and memory, from the same random state, differ. Keep nothing outside of buffers. Draw random "
         "numbers from a stream of the layer's own: in set_handler write self.stream = "
         "handler.create_random_stream(self.rnd.child('noise').generate_seed()), and in the pass "
         "fill_gaussian(..., stream=self.stream)."
     )
-    with pytest.raises(LawViolationError, match=f"^{re.escape(text)}$"):
+    with pytest.raises(PropertyError, match=f"^{re.escape(text)}$"):
         check_layer(create(DrawsFromTheHandlerLayerImpl), IN_SHAPES)
 
 
@@ -372,20 +372,22 @@ def test_errors_of_operations_name_the_buffer_and_its_context(
 
 
 def test_wrong_context_gradient_is_found() -> None:
-    with pytest.raises(LawViolationError, match=r"gradients\.R\[\d, \d\]: expected .*, got "):
+    with pytest.raises(PropertyError, match=r"gradients\.R\[\d, \d\]: expected .*, got "):
         check_layer(
             create(ForgetsContextLayerImpl, size=2), IN_SHAPES, handler=NumpyHandler(np.float64)
         )
 
 
 def test_message_has_everything() -> None:
-    law = "gradients equal central differences"
+    property = "gradients equal central differences"
     expected = (
-        rf"law '{law}': layer 'WrongGradient' \(WrongGradient\), T=2, B=3, gradients.gain"
+        rf"property '{property}': layer 'WrongGradient' \(WrongGradient\), T=2, B=3, gradients.gain"
         r"\[0, \d\]: expected -?\d[\d.]*, got -?\d[\d.]* \(3 of 3 elements differ\)"
     )
-    with pytest.raises(LawViolationError, match=expected):
-        check_layer(create(WrongGradientLayerImpl), IN_SHAPES, sizes=[(2, 3)], laws=[law])
+    with pytest.raises(PropertyError, match=expected):
+        check_layer(
+            create(WrongGradientLayerImpl), IN_SHAPES, sizes=[(2, 3)], properties=[property]
+        )
 
 
 def test_kink_at_one_sample_is_dodged() -> None:
@@ -400,21 +402,21 @@ def test_kink_at_one_sample_is_dodged() -> None:
         IN_SHAPES,
         {"default": on_the_kink_at_first},
         [(1, 2)],
-        laws=["input deltas equal central differences"],
+        properties=["input deltas equal central differences"],
     )
     assert len(samples) == 2
 
 
 def test_kinks_everywhere_are_reported() -> None:
-    law = "input deltas equal central differences"
+    property = "input deltas equal central differences"
     match = r"ten samples in a row .*cannot be differentiated; the last: element \[0\]: the slope"
-    with pytest.raises(LawViolationError, match=match):
+    with pytest.raises(PropertyError, match=match):
         check_layer(
             Elementwise("rel"),
             IN_SHAPES,
             {"default": np.full((1, 1, 3), 2e-6)},
             [(1, 1)],
-            laws=[law],
+            properties=[property],
         )
 
 
@@ -424,13 +426,13 @@ def test_arguments_are_checked() -> None:
     for wrong in (GainLayerImpl, Elementwise):
         with pytest.raises(ValueError, match=r"expected what a layer function .*Call the function"):
             check_layer(wrong, IN_SHAPES)
-    with pytest.raises(ValueError, match=r"unknown law 'all'. Choices are: equal passes give"):
-        check_layer(create(GainLayerImpl), IN_SHAPES, laws=["all"])
+    with pytest.raises(ValueError, match=r"unknown property 'all'. Choices are: equal passes give"):
+        check_layer(create(GainLayerImpl), IN_SHAPES, properties=["all"])
 
 
 def test_check_layer_takes_instances_and_single_precision() -> None:
     check_layer(instance(GainLayerImpl), handler=NumpyHandler(np.float32))
-    with pytest.raises(LawViolationError, match="central differences"):
+    with pytest.raises(PropertyError, match="central differences"):
         check_layer(instance(WrongDeltaLayerImpl), handler=NumpyHandler(np.float32))
 
 
@@ -455,14 +457,14 @@ def test_single_derivative_tests() -> None:
     specs = {"time_steps": 2, "batch_size": 2, "eps": 1e-4}
     run_deltas_test(instance(GainLayerImpl), specs, "default", "default")
     run_gradients_test(instance(GainLayerImpl), specs, "gain", "default")
-    with pytest.raises(LawViolationError, match=r"input_deltas\.default\["):
+    with pytest.raises(PropertyError, match=r"input_deltas\.default\["):
         run_deltas_test(instance(WrongDeltaLayerImpl), specs, "default", "default")
-    with pytest.raises(LawViolationError, match=r"gradients\.gain\["):
+    with pytest.raises(PropertyError, match=r"gradients\.gain\["):
         run_gradients_test(instance(WrongGradientLayerImpl), specs, "gain", "default")
 
 
 @pytest.mark.parametrize("specs", list(get_test_configurations()), ids=lambda s: s["activation"])
 def test_run_layer_tests(specs: dict[str, Any]) -> None:
     run_layer_tests(instance(GainLayerImpl), specs)
-    with pytest.raises(LawViolationError):
+    with pytest.raises(PropertyError):
         run_layer_tests(instance(ChangesInputLayerImpl), specs)

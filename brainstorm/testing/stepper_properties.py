@@ -1,8 +1,8 @@
-"""The laws that every stepper must satisfy, and `check_stepper`, which proves them for one.
+"""The properties that every stepper must have, and `check_stepper`, which proves them for one.
 
     check_stepper(SgdStepper(0.1))
 
-Each law is a function of a `_Bench`, on which small networks are trained with copies of it.
+Each property is a function of a `_Bench`, on which small networks are trained with copies of it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from brainstorm.layers import FullyConnected
 from brainstorm.network import Network
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.tracing import Traces
-from brainstorm.testing.gradients import LawViolationError
+from brainstorm.testing.gradients import PropertyError
 from brainstorm.testing.traced import difference, find_reads
 from brainstorm.tools import get_in_out_layers
 from brainstorm.training import TrainingStepper
 from brainstorm.training.hyperparameters import Range
 
-__all__ = ["STEPPER_LAWS", "check_stepper"]
+__all__ = ["STEPPER_PROPERTIES", "check_stepper"]
 
 #: How many steps a training has, and after how many of them it is interrupted.
 STEPS, INTERRUPTED = 12, 5
@@ -42,7 +42,7 @@ Course = list[dict[str, np.ndarray]]
 
 
 def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed: int = 0) -> None:
-    """Prove a stepper: train small networks with copies of it, and check all laws.
+    """Prove a stepper: train small networks with copies of it, and check all properties.
 
     Every step has other data, and another value of each hyperparameter. The networks have two
     layers, ``'Hidden'`` and ``'Output_projection'``, to which groups may refer.
@@ -53,7 +53,7 @@ def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed
         seed: Of the random numbers.
 
     Raises:
-        LawViolationError: The message names law, stepper, step, array, element and both numbers.
+        PropertyError: The message names property, stepper, step, array, element and both numbers.
         ValidationError: It is no stepper, or replays are turned off.
     """
     if not isinstance(stepper, TrainingStepper):
@@ -66,8 +66,10 @@ def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed
             "check_stepper: expected replays, to compare them with direct execution, got "
             "BRAINSTORM_REPLAY=0 in the environment or a handler without (a DebugHandler)."
         )
-    for name, law in STEPPER_LAWS.items():
-        law(_Bench(stepper, handler, seed, f"law {name!r}: stepper {type(stepper).__name__}"))
+    for name, check in STEPPER_PROPERTIES.items():
+        check(
+            _Bench(stepper, handler, seed, f"property {name!r}: stepper {type(stepper).__name__}")
+        )
 
 
 class _Bench:
@@ -77,7 +79,7 @@ class _Bench:
         stepper: What copies are made of.
         handler: Computes.
         seed: Of everything.
-        where: Law and stepper, for messages.
+        where: Property and stepper, for messages.
 
     Attributes:
         name: That of the stepper's class.
@@ -139,8 +141,8 @@ class _Bench:
         return ""
 
     def fail(self, text: str) -> None:
-        """Say that the law is broken."""
-        raise LawViolationError(f"{self.where}: {text}")
+        """Say that the property does not hold."""
+        raise PropertyError(f"{self.where}: {text}")
 
 
 def _another(value: float, allowed: Range, rnd: np.random.RandomState) -> float:
@@ -187,7 +189,7 @@ class _Watch(Traces):
         super().run(manager, depends, watched, purpose)
 
 
-# -- the laws -----------------------------------------------------------------------------------
+# -- the properties ------------------------------------------------------------------------------
 
 
 def _replay_equals_direct_execution(bench: _Bench) -> None:
@@ -271,10 +273,10 @@ def _a_second_start_begins_anew(bench: _Bench) -> None:
         bench.fail(f"{text}, after a second start")
 
 
-#: Name of each law to the function that checks it.
-STEPPER_LAWS: Mapping[str, Callable[[_Bench], None]] = {
-    law.__name__[1:].replace("_", " "): law
-    for law in (
+#: Name of each property to the function that checks it.
+STEPPER_PROPERTIES: Mapping[str, Callable[[_Bench], None]] = {
+    check.__name__[1:].replace("_", " "): check
+    for check in (
         _replay_equals_direct_execution,
         _a_state_continues_exactly,
         _a_second_start_begins_anew,

@@ -1,4 +1,4 @@
-"""The kit must find what is wrong: for every law a modifier that breaks it."""
+"""The kit must find what is wrong: for every property a modifier that breaks it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from brainstorm import value_modifiers
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
-from brainstorm.testing import MODIFIER_LAWS, LawViolationError, check_modifier
+from brainstorm.testing import MODIFIER_PROPERTIES, PropertyError, check_modifier
 from brainstorm.value_modifiers import (
     ClipValues,
     ConstrainL2Norm,
@@ -35,7 +35,7 @@ BUILT_IN = [
     [None, NativeHandler(np.float32), DebugHandler(NumpyHandler(np.float64))],
     ids=["default", "native", "debug"],
 )
-def test_a_built_in_modifier_satisfies_every_law(modifier, handler):
+def test_a_built_in_modifier_has_every_property(modifier, handler):
     check_modifier(modifier, handler=handler)
 
 
@@ -127,8 +127,8 @@ class Reshapes(ValueModifier):
         view.shape = view.shape[::-1]
 
 
-REPLAY = "law 'replay equals direct execution'"
-WRITES = "law 'only its array is written'"
+REPLAY = "property 'replay equals direct execution'"
+WRITES = "property 'only its array is written'"
 TAKE_OUT = r"Take `is_traceable = True` out of class {name}, which is then called in every step\."
 NUMBERS = r": expected \S+, got \S+ \(\d+ of \d+ elements differ\)"
 BROKEN = [
@@ -147,23 +147,23 @@ BROKEN = [
     (WritesParameters, WRITES, rf"it writes to the flat parameters\[0\]{NUMBERS}"),
     (
         Reshapes,
-        "law 'shape and dtype stay'",
+        "property 'shape and dtype stay'",
         r"expected shape \(4, 3\) and dtype float64, got shape \(3, 4\) and dtype float64",
     ),
 ]
 
 
-@pytest.mark.parametrize(("modifier_class", "law", "text"), BROKEN)
-def test_a_broken_modifier_is_found(modifier_class, law, text):
+@pytest.mark.parametrize(("modifier_class", "property", "text"), BROKEN)
+def test_a_broken_modifier_is_found(modifier_class, property, text):
     name = modifier_class.__name__
-    with pytest.raises(LawViolationError) as raised:
+    with pytest.raises(PropertyError) as raised:
         check_modifier(modifier_class())
-    expected = rf"{law}: modifier {name}: {text.format(name=name)}"
+    expected = rf"{property}: modifier {name}: {text.format(name=name)}"
     assert re.fullmatch(expected, str(raised.value)), str(raised.value)
 
 
-def test_every_law_is_broken_by_some_modifier():
-    assert {law.split("'")[1] for _, law, _ in BROKEN} == set(MODIFIER_LAWS)
+def test_every_property_is_broken_by_some_modifier():
+    assert {property.split("'")[1] for _, property, _ in BROKEN} == set(MODIFIER_PROPERTIES)
 
 
 @pytest.mark.parametrize("base", [HalvesLargeValues, EveryOtherCall, LessEachTime])

@@ -1,6 +1,6 @@
 """A plugin of pytest for a machine that is lent: the outcome of each test is on disk at once.
 
-    pytest -p tools.gpu_laws --gpu-results FILE ...
+    pytest -p tools.gpu_properties --gpu-results FILE ...
 
 Tests that passed, by the file, do not run again. A process whose GPU has failed ends, since nothing
 runs there any more, and xdist starts another one.

@@ -1,4 +1,4 @@
-"""Every law x every layer x several T and B x handlers."""
+"""Every property x every layer x several T and B x handlers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LAYER_LAWS, LayerBench, build_layer, check_layer
+from brainstorm.testing import LAYER_PROPERTIES, LayerBench, build_layer, check_layer
 from brainstorm.testing.layer_bench import Values
 from tests.layers.cases import CASES, Case
 
 #: Those that compare with central differences, which no handler but NumPy's computes.
-DIFFERENCES = {name for name in LAYER_LAWS if name.endswith("equal central differences")}
+DIFFERENCES = {name for name in LAYER_PROPERTIES if name.endswith("equal central differences")}
 
 
 EACH_SIZE = pytest.mark.parametrize(
@@ -23,7 +23,7 @@ EACH_SIZE = pytest.mark.parametrize(
 
 
 @EACH_SIZE
-def test_layer_obeys_all_laws(case: Case, size: tuple[int, int]) -> None:
+def test_layer_has_all_properties(case: Case, size: tuple[int, int]) -> None:
     check_layer(case.create(), case.in_shapes, case.inputs, [size], NumpyHandler(np.float64))
 
 
@@ -31,8 +31,8 @@ def test_layer_obeys_all_laws(case: Case, size: tuple[int, int]) -> None:
 def test_all_operations_of_a_layer_are_checked(case: Case, size: tuple[int, int]) -> None:
     """Deltas and gradients have the bits of those that are compared with central differences."""
     handler = DebugHandler(NumpyHandler(np.float64))
-    laws = LAYER_LAWS.keys() - DIFFERENCES
-    check_layer(case.create(), case.in_shapes, case.inputs, [size], handler, laws)
+    properties = LAYER_PROPERTIES.keys() - DIFFERENCES
+    check_layer(case.create(), case.in_shapes, case.inputs, [size], handler, properties)
     found, expected = (both_passes(case, size, h) for h in (handler, NumpyHandler(np.float64)))
     assert found.keys() == expected.keys()
     for path, values in expected.items():
@@ -40,7 +40,7 @@ def test_all_operations_of_a_layer_are_checked(case: Case, size: tuple[int, int]
 
 
 def both_passes(case: Case, size: tuple[int, int], handler: Handler) -> Values:
-    """Return outputs, input deltas and gradients on the numbers that the laws begin with."""
+    """Return outputs, input deltas and gradients on the numbers that the properties begin with."""
     bench = LayerBench(build_layer(case.create(), case.in_shapes), handler, case.inputs)
     bench.resize(*size)
     rnd = np.random.RandomState(0)
@@ -53,7 +53,7 @@ def both_passes(case: Case, size: tuple[int, int], handler: Handler) -> Values:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_layer_obeys_all_laws_in_single_precision(case: Case) -> None:
+def test_layer_has_all_properties_in_single_precision(case: Case) -> None:
     handler = NumpyHandler(np.float32)
     check_layer(case.create(), case.in_shapes, case.inputs, [(2, 3)], handler)
 
