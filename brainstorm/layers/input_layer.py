@@ -20,7 +20,8 @@ def Input(out_shapes: Mapping[str, tuple[Any, ...]]) -> ConstructionWrapper:
 
     Args:
         out_shapes: Name of each data item to its shape, e.g.
-            ``{'default': ('T', 'B', 28, 28, 1), 'targets': ('T', 'B', 1)}``.
+            ``{'default': ('T', 'B', 28, 28, 1), 'targets': ('T', 'B', 1)}``. In the place of T
+            there may be S, the length of second sequences, or nothing.
 
     Inputs: none                             Outputs: one per entry of `out_shapes`
     Parameters: none                         Internals: none
