@@ -141,21 +141,23 @@ class Layer(Traceable):
         self.is_over_source = gets_source(self.expected_inputs, given)
         if self.is_over_source:
             self.in_shapes = exchanged(given)
+        self._set_up()
+        if self.is_per_sequence:
+            self._take_sequences(given)
+        self._check_connections()
+
+    def _set_up(self) -> None:
+        """Take the structures from `setup`, and from them whether the layer looks at time."""
         self._check_in_shapes()
         structures = self.setup(self.kwargs, self.in_shapes)
         self._check_structures(structures)
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
-        if self.is_over_source:
-            self.in_shapes, self.out_shapes, self.internal_shapes = map(
-                exchanged, (self.in_shapes, self.out_shapes, self.internal_shapes)
-            )
-        #: Whether the class says it, or `setup`, and not only what else is declared.
-        self._says_coupled = self.time_coupled
         shapes = self.in_shapes, self.out_shapes, self.internal_shapes
+        if self.is_over_source:
+            self.in_shapes, self.out_shapes, self.internal_shapes = map(exchanged, shapes)
+        #: Whether the class or `setup` says it, and not only what else is declared.
+        self._says_coupled = self.time_coupled
         self.time_coupled = self.time_coupled or couples_time(*shapes)
-        if self.is_per_sequence:
-            self._take_sequences(given)
-        self._check_connections()
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.kwargs.items())
