@@ -347,9 +347,9 @@ def test_random_numbers_that_are_not_the_layers_own_are_named_as_the_cause() -> 
         "property 'equal passes give equal outputs': layer 'DrawsFromTheHandler' "
         "(DrawsFromTheHandler), T=1, B=1, outputs.default: two forward passes over the same "
         "inputs, parameters and memory, from the same random state, differ. Keep nothing "
-        "outside of buffers. Draw random numbers from a stream of the layer's own: in set_handler "
-        "write self.stream = handler.create_random_stream(self.rnd.child('noise').generate_seed()), "
-        "and in the pass fill_gaussian(..., stream=self.stream)."
+        "outside of buffers. Draw random numbers from a stream of the layer's own: in "
+        "set_handler write self.stream = handler.create_random_stream(self.rnd.child('noise')"
+        ".generate_seed()), and in the pass fill_gaussian(..., stream=self.stream)."
     )
     with pytest.raises(PropertyError, match=f"^{re.escape(text)}$"):
         check_layer(create(DrawsFromTheHandlerLayerImpl), IN_SHAPES)
