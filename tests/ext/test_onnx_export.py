@@ -349,6 +349,23 @@ def test_parameters_as_inputs_are_refused():
         to_onnx(random_net(inp), "Merge.outputs.default")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["prod(x, axis=-1)", "cumsum(x, axis=-1) + cumsum(x, axis=-2)", "isnan(x) + log2(abs(x) + 1)",
+     "x % 0.7 + x // 0.3 + fmod(x, 0.4)", "(x > 0) & (x < 1)", "~(x > 0) | (x > 0.5)",
+     "take(x, indices, axis=-1)", "x @ y", "rint(3 * x) * floor(x)"],
+)  # fmt: skip
+def test_operators_of_formulas(text):
+    inp = bl.Input({"default": ("T", "B", 2, 3)})
+    shapes = {"indices": (4,), "y": (3, 2)}
+    used = {name: shape for name, shape in shapes.items() if name in text}
+    inp >> bl.Expression(text, used, name="Formula")
+    net = random_net(inp)
+    if "indices" in text:
+        net.buffer.Formula.parameters.indices[:] = [-1, 0, 2, -3]
+    check_everywhere(net, numbers(T, B, 2, 3))
+
+
 def test_operators_without_a_counterpart_are_named():
     inp = bl.Input({"default": ("T", "B", 3)})
     inp >> bl.Expression("binarize(x)", name="Binary")

@@ -305,6 +305,15 @@ def part(g: Graph) -> Any:
     return node("Slice", [tensor, *(g.constant(np.array([n], np.int64)) for n in numbers)])
 
 
+def resizing(g: Graph) -> Any:
+    tensor = g.tensor()
+    scales = [1.0 if s in (B, T) else g.pick(1.0, 1.0, 2.0, 1.5) for s in g.values[tensor].shape]
+    options = {"mode": g.pick("nearest", "linear"),
+               "coordinate_transformation_mode": g.pick("asymmetric", "half_pixel"),
+               "nearest_mode": g.pick("floor", "round_prefer_floor")}  # fmt: skip
+    return node("Resize", [tensor, "", g.constant(np.float32(scales))], **options)
+
+
 def arithmetic_of_shapes(g: Graph) -> Any:
     """Reshape by sizes that the graph computes."""
     tensor = g.tensor()
@@ -345,7 +354,8 @@ def whole(g: Graph) -> Any:
 
 FAMILIES: list[Callable[[Graph], Any]] = [
     unary, unary, binary, binary, binary, choice, reduction, softmax, product, window, window,
-    normalization, rearrangement, rearrangement, part, part, arithmetic_of_shapes, whole, whole,
+    normalization, rearrangement, rearrangement, part, part, resizing, arithmetic_of_shapes,
+    whole, whole,
 ]  # fmt: skip
 
 

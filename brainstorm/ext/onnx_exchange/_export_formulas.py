@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,11 +32,24 @@ _COMPARISONS = {
 
 _REDUCTIONS = {
     "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "logsumexp": "ReduceLogSumExp",
+    "prod": "ReduceProd",
 }  # fmt: skip
 
 _INDEXED = {"take": "Gather", "gather": "GatherElements"}
 
 _ONE_AXIS = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
+
+#: Operators on booleans, which are numbers here.
+_LOGIC = {"and": "And", "not": "Not", "or": "Or"}
+
+
+def _floor_of_quotient(body: Body, x: str, y: str) -> str:
+    return body.op("Floor", body.op("Div", x, y))
+
+
+def _modulo(body: Body, x: str, y: str) -> str:
+    return body.op("Sub", x, body.op("Mul", _floor_of_quotient(body, x, y), y))
+
 
 #: Operators that follow from others.
 _COMPOSED: dict[str, Callable[..., str]] = {
@@ -44,6 +58,11 @@ _COMPOSED: dict[str, Callable[..., str]] = {
     "log1p": lambda body, x: body.op("Log", body.op("Add", x, body.constant(1.0))),
     "exp2": lambda body, x: body.op("Pow", body.constant(2.0), x),
     "ne": lambda body, x, y: body.op("Cast", body.op("Not", body.op("Equal", x, y)), to=FLOAT),
+    "floordiv": _floor_of_quotient,
+    "fmod": lambda body, x, y: body.op("Mod", x, y, fmod=1),
+    "isnan": lambda body, x: body.op("Cast", body.op("IsNaN", x), to=FLOAT),
+    "log2": lambda body, x: body.op("Div", body.op("Log", x), body.constant(math.log(2))),
+    "mod": _modulo,
     "erfc": lambda body, x: body.op("Sub", body.constant(1.0), body.op("Erf", x)),
 }
 
@@ -89,6 +108,13 @@ def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
         return _COMPOSED[name](body, *arguments)
     if name in _COMPARISONS:
         return body.op("Cast", body.op(_COMPARISONS[name], *arguments), to=FLOAT)
+    if name in _LOGIC:
+        conditions = [body.op("Cast", x, to=BOOL) for x in arguments]
+        return body.op("Cast", body.op(_LOGIC[name], *conditions), to=FLOAT)
+    if name == "cumsum":
+        return body.op("CumSum", arguments[0], body.constant(params["axis"]))
+    if name == "concatenate":
+        return body.op("Concat", *arguments, axis=params["axis"])
     if name == "where":
         condition = body.op("Cast", arguments[0], to=BOOL)
         return body.op("Where", condition, *arguments[1:])

@@ -116,6 +116,8 @@ class Importer:
             output: Name of the output.
             **options: Options of the layer.
         """
+        if len({path in self.timeless for path in inputs.values()}) > 1:
+            raise node.fail("no layer combines what has time steps and what has none.")
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
         name = self._unique(node.layer_name, taken)
         values = {

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES
+from brainstorm.ext.onnx_exchange._broadcasting import combine
 from brainstorm.ext.onnx_exchange._folded import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
@@ -43,19 +44,36 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 #: Operator to a formula of x; what stands in braces are attributes with their defaults.
 _FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
     "Abs": ("abs(x)", {}),
+    "Ceil": ("-floor(-x)", {}),
+    "Celu": ("relu(x) + {alpha} * expm1(minimum(x, 0) / {alpha})", {"alpha": 1.0}),
+    "Cos": ("cos(x)", {}),
     "Elu": ("relu(x) + {alpha} * expm1(minimum(x, 0))", {"alpha": 1.0}),
     "Erf": ("erf(x)", {}),
+    "Floor": ("floor(x)", {}),
     "HardSigmoid": ("clip({alpha} * x + {beta}, 0, 1)", {"alpha": 0.2, "beta": 0.5}),
     "LeakyRelu": ("relu(x) + {alpha} * minimum(x, 0)", {"alpha": 0.01}),
     "Log": ("log(x)", {}),
     "Neg": ("-x", {}),
     "Reciprocal": ("1 / x", {}),
+    "Round": ("rint(x)", {}),
     "Selu": (
         "{gamma} * (relu(x) + {alpha} * expm1(minimum(x, 0)))",
         {"alpha": SELU_ALPHA, "gamma": SELU_SCALE},
     ),
+    "Shrink": (
+        "where(x < -{lambd}, x + {bias}, where(x > {lambd}, x - {bias}, 0))",
+        {"bias": 0.0, "lambd": 0.5},
+    ),
+    "Sign": ("sgn(x)", {}),
+    "Sin": ("sin(x)", {}),
+    "Softsign": ("x / (1 + abs(x))", {}),
     "Sqrt": ("sqrt(x)", {}),
+    "Swish": ("x * sig({alpha} * x)", {"alpha": 1.0}),
+    "ThresholdedRelu": ("where(x > {alpha}, x, 0)", {"alpha": 1.0}),
 }
+
+#: The other of the two forms of Gelu.
+_GELU = "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x ** 3)))"
 
 
 def _is_linear(entry: Any) -> bool:
@@ -80,6 +98,8 @@ def _unary(imp: Importer, node: Node) -> Value:
     value = node.value()
     activation, wanted = _ACTIVATIONS.get(node.kind, ("", {}))
     text, defaults = _FORMULAS.get(node.kind, ("", {}))
+    if node.options.get("approximate") == b"tanh":
+        text = _GELU
     options = {**wanted, **defaults, **node.options}
     if activation and all(_is_near(options[key], value) for key, value in wanted.items()):
         return _activated(imp, node, value, activation)
@@ -152,9 +172,36 @@ def _dropout(imp: Importer, node: Node) -> Value:
     return replace(made, axes=value.axes)
 
 
-# -- two operands --------------------------------------------------------------------------------
+# -- quantization ---------------------------------------------------------------------------------
 
-_SIGNS = {"Add": "+", "Sum": "+", "Mul": "*", "Sub": "-", "Div": "/", "Pow": "**"}
+
+@reads("QuantizeLinear")
+def _quantize(imp: Importer, node: Node) -> Value:
+    """Keep the numbers as they are, within what the type can hold: they are not rounded."""
+    value, scale = node.value(), np.asarray(node.constant(1))
+    zero = np.asarray(node.constant(2, np.uint8(0)))
+    if scale.size > 1 or zero.dtype.kind not in "iu":
+        raise node.fail("no layer has a scale for each channel, or quantizes to other types.")
+    limits = np.iinfo(zero.dtype)
+    low, high = (float((end - int(zero)) * float(scale)) for end in (limits.min, limits.max))
+    return _of_elements(imp, node, value, f"minimum(maximum(x, ({low!r})), ({high!r}))")
+
+
+@reads("DequantizeLinear")
+def _dequantize(imp: Importer, node: Node) -> Value:
+    """Return what was quantized, which has stayed as it was; only data are whole numbers."""
+    value = node.value()
+    if value.path not in imp.whole:
+        return value
+    scale, zero = (np.asarray(node.constant(i, 0)) for i in (1, 2))
+    if scale.size > 1:
+        raise node.fail("no layer has a scale for each channel.")
+    return _of_elements(imp, node, value, f"(x - ({float(zero)!r})) * {float(scale)!r}")
+
+
+# -- two operands ---------------------------------------------------------------------------------
+
+_SIGNS = {"Add": "+", "Sum": "+", "Mul": "*", "Sub": "-", "Div": "/", "Pow": "**", "Mod": "%"}
 _CALLS = {"Max": "maximum", "Min": "minimum"}
 
 
@@ -163,6 +210,8 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
     result, *others = node.inputs
     if not others:
         return result
+    if node.kind == "Mod" and node.options.get("fmod"):
+        return combine(imp, node, "fmod(x, y)", x=result, y=others[0])
     if node.kind in _SIGNS and len(others) == 1:
         others = [_aligned(imp, node, result, others[0])]
     for place, other in enumerate(others):
@@ -202,14 +251,15 @@ def _text(node: Node, pattern: str) -> str:
 def _with_constant(
     imp: Importer, node: Node, value: Value, constant: np.ndarray, pattern: str
 ) -> Value:
-    if constant.size == 1:
-        if constant.ndim > len(value.axes):
-            raise node.fail("no layer has an output with more axes than its input.")
+    if constant.size == 1 and constant.ndim <= len(value.axes) and math.isfinite(constant.item()):
         number = float(constant.item())
-        if not math.isfinite(number):
-            raise node.fail(f"no layer computes with the constant {number}.")
         text = _text(node, pattern.replace("c", f"({number!r})" if number < 0 else repr(number)))
         return _of_elements(imp, node, value, text)
+    shape = (1,) * (len(value.axes) - constant.ndim) + constant.shape
+    if len(shape) > len(value.axes) or any(
+        kept == 1 < size for size, kept in zip(shape, value.shape, strict=True)
+    ):
+        return combine(imp, node, _text(node, pattern), x=value, c=constant)
     array = _in_memory(imp, node, value, node.bounded(constant))
     entry = imp.entry(value)
     if node.kind == "Add" and node.alone and _is_linear(entry) and array.size == array.shape[-1]:
@@ -243,21 +293,7 @@ def _two_values(imp: Importer, node: Node, a: Value, b: Value) -> Value:
         for x, gate in ((a, b), (b, a)):
             if _is_gate(imp, node, x, gate):
                 return _silu(imp, node, x, gate)
-    rank = max(len(a.axes), len(b.axes))
-    a, b = (replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in (a, b))
-    whole = a if math.prod(a.shape) >= math.prod(b.shape) else b
-    order = whole.memory_order(whole.features)
-    (first, shape), (second, other) = (imp.arrange(node, _as_in(v, whole), order) for v in (a, b))
-    try:
-        sizes = np.broadcast_shapes(shape, other)
-    except ValueError:
-        raise node.fail(f"{imp.shown(b.shape)} does not fit {imp.shown(a.shape)}.") from None
-    if node.kind in ("Add", "Sum", "Mul") and shape == other:
-        kind = "Multiply" if node.kind == "Mul" else "Add"
-        made = imp.add(node, kind, {"inputs_1": first, "inputs_2": second}, sizes)
-    else:
-        made = imp.formula(node, _text(node, "x {} y"), sizes, x=first, y=second)
-    return imp.like(whole, order, made)
+    return combine(imp, node, _text(node, "x {} y"), x=a, y=b)
 
 
 def _is_gate(imp: Importer, node: Node, x: Value, gate: Value) -> bool:
@@ -280,9 +316,3 @@ def _silu(imp: Importer, node: Node, x: Value, gate: Value) -> Value:
         return x
     entry.options["activation"] = "silu"
     return gate
-
-
-def _as_in(value: Value, whole: Value) -> Value:
-    """Return a tensor with its T and B, where it has none, where another one has them."""
-    axes = [whole.axes[i] if i in whole.lead and not g else g for i, g in enumerate(value.axes)]
-    return replace(value, axes=tuple(axes))

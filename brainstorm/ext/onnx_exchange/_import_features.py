@@ -107,22 +107,35 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
 def _softmax(imp: Importer, node: Node) -> Value:
     value = node.value()
     axis = node.options.get("axis", -1 if imp.opset >= 13 else 1) % len(value.axes)
-    if imp.opset < 13 and any(size != 1 for size in value.shape[axis + 1 :]):
-        raise node.fail(f"no layer has a softmax over all axes from {axis} on (opset {imp.opset}).")
-    order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
-    if axis not in value.features:
+    axes = [axis] if imp.opset >= 13 else list(range(axis, len(value.axes)))
+    if not set(axes) <= set(value.features):
         raise node.fail("no layer has a softmax over time steps or sequences.")
+    order = [i for i in value.memory_order(value.features) if i not in axes] + axes
     path, sizes = imp.arrange(node, value, order)
-    if node.kind == "Softmax" and node.is_last:
+    is_one = all(value.shape[i] == 1 for i in axes[1:])
+    if node.kind == "Softmax" and node.is_last and is_one:
         made = imp.add(node, "SoftmaxCE", {"default": path}, sizes, output="predictions")
         imp.add_loss(made.path.partition(".")[0], (*sizes[:-1], 1))
     else:
         name = "softmax" if node.kind == "Softmax" else "log_softmax"
-        made = imp.formula(node, f"{name}(x, axis=-1)", sizes, x=path)
+        along = tuple(range(-len(axes), 0))
+        made = imp.formula(node, f"{name}(x, axis={along})", sizes, x=path)
     return imp.like(value, order, made)
 
 
-_REDUCTIONS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min"}
+#: Operator to a formula of x; the braces are the axes.
+_REDUCTIONS = {
+    "ReduceL1": "sum(abs(x), {})",
+    "ReduceL2": "sqrt(sum(x * x, {}))",
+    "ReduceLogSum": "log(sum(x, {}))",
+    "ReduceLogSumExp": "logsumexp(x, {})",
+    "ReduceMax": "max(x, {})",
+    "ReduceMean": "mean(x, {})",
+    "ReduceMin": "min(x, {})",
+    "ReduceProd": "prod(x, {})",
+    "ReduceSum": "sum(x, {})",
+    "ReduceSumSquare": "sum(x * x, {})",
+}
 
 _POOLINGS = {"ReduceMean": "avg", "ReduceSum": "sum", "ReduceMax": "max"}
 
@@ -151,12 +164,37 @@ def _reduction(imp: Importer, node: Node) -> Value:
         order = [*rest, *axes]
         path, sizes = imp.arrange(node, value, order)
         reduced = tuple(range(2 + len(rest), 2 + len(order)))
-        text = f"{_REDUCTIONS[node.kind]}(x, axis={reduced}, keepdims=True)"
+        text = _REDUCTIONS[node.kind].format(f"axis={reduced}, keepdims=True")
         made = imp.formula(node, text, [*sizes[: len(rest)], *[1] * len(axes)], x=path)
         groups = {axis: (2 + place,) for place, axis in enumerate(rest)}
     kept = [i for i in range(rank) if keeps or i not in axes]
     return replace(made, axes=tuple(
         value.axes[i] if i in value.lead else groups.get(i, ()) for i in kept))  # fmt: skip
+
+
+@reads("LpNormalization", "MeanVarianceNormalization", "CumSum")
+def _along_axes(imp: Importer, node: Node) -> Value:
+    """Compute a formula along axes, which stay."""
+    value, options, rank = node.value(), node.options, len(node.value().axes)
+    axes = options.get("axes", [0, 2, 3]) if node.kind[0] == "M" else [options.get("axis", -1)]
+    if node.kind == "CumSum":
+        axes = [int(node.constant(1))]
+        if options.get("exclusive") or options.get("reverse"):
+            raise node.fail("no layer sums so: expected exclusive=0 and reverse=0.")
+    axes = sorted({i % rank for i in axes})
+    if not set(axes) <= set(value.features):
+        raise node.fail("no layer computes it over time steps or sequences.")
+    order = [*(i for i in value.memory_order(value.features) if i not in axes), *axes]
+    path, sizes = imp.arrange(node, value, order)
+    along = tuple(range(-len(axes), 0))
+    text = {
+        "CumSum": "cumsum(x, axis=-1)",
+        "LpNormalization": "x / sqrt(sum(x * x, axis=-1))",
+        "MeanVarianceNormalization": f"(x - mean(x, axis={along})) / (std(x, axis={along}) + 1e-9)",
+    }[node.kind]
+    if options.get("p") == 1:
+        text = "x / sum(abs(x), axis=-1)"
+    return imp.like(value, order, imp.formula(node, text, sizes, x=path))
 
 
 @reads("ArgMax")

@@ -1,85 +1,149 @@
-"""ONNX operators that make images of another size, without weights."""
+"""ONNX operators that make images of another size, and other tensors, without weights."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._import_weights import images
-from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._node import LARGEST, Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
 
 __all__: list[str] = []
 
+#: Types of `Upsampling2D` for the modes of Resize.
+_TYPES = {"nearest": "nearest", "linear": "bilinear"}
 
-@reads("Pad")
-def _pad(imp: Importer, node: Node) -> Value:
-    value, rank = node.value(), len(node.value().axes)
-    mode = node.options.get("mode", b"constant")
-    if mode != b"constant":
-        raise node.fail(f"no layer pads with mode {mode.decode()!r}, only with one number.")
-    given = [int(i) % rank for i in node.axes(3) or range(rank)]
-    pads = node.axes(1, "pads") or []
-    if len(pads) != 2 * len(given):
-        raise node.fail(f"expected two pads for each of {len(given)} axes, got {pads}.")
-    sides = dict(zip(given, zip(pads[: len(given)], pads[len(given) :], strict=True), strict=True))
-    wanted = [sides.get(i, (0, 0)) for i in range(rank)]
-    if not any(map(any, wanted)):
-        return value
-    if any(map(any, wanted[:2])) or min(map(min, wanted)) < 0:
-        raise node.fail(f"expected cells around (N, C, ...) images, got pads {pads}.")
-    value, order, path, (*sizes, channels) = images(imp, node, rank - 2)
-    padding = wanted[2:]
-    size = [n + sum(side) for n, side in zip(sizes, padding, strict=True)]
-    made = imp.add(node, "Padding", {"default": path}, [*size, channels],
-                   padding=[list(s) for s in padding] if rank > 3 else list(padding[0]),
-                   value=float(node.constant(2, node.options.get("value", 0.0))))  # fmt: skip
-    return imp.like(value, order, made)
-
-
-#: Options of Resize, and those of them that an `Upsampling2D` computes.
-_RESIZED: dict[str, dict[str, tuple[str, ...]]] = {
-    "nearest": {"coordinate_transformation_mode": ("asymmetric",), "nearest_mode": ("floor",)},
-    "linear": {"coordinate_transformation_mode": ("half_pixel", "pytorch_half_pixel")},
+#: From a place on an axis to the index that is the nearest.
+_ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
 }
-_DEFAULTS = {"coordinate_transformation_mode": b"half_pixel", "nearest_mode": b"round_prefer_floor"}
 
 
-@reads("Resize")
+@reads("Resize", "Upsample")
 def _resize(imp: Importer, node: Node) -> Value:
-    options = {**_DEFAULTS, **node.options}
-    mode = options.get("mode", b"nearest").decode()
-    known = _RESIZED.get(mode, {})
-    got = {name: options[name].decode() for name in known}
-    if not known or any(got[name] not in known[name] for name in known) or options.get("antialias"):
-        raise node.fail(f"no layer interpolates with mode {mode!r} and {got}; those that do: "
-                        f"{_RESIZED}.")  # fmt: skip
-    if options.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
-        raise node.fail("no layer keeps the aspect ratio.")
-    value, order, path, (*sizes, channels) = images(imp, node, 2)
-    size = _wanted(node, value, sizes)
-    if got["coordinate_transformation_mode"] == "pytorch_half_pixel" and 1 in size:
-        raise node.fail("expected more than one row and column, where PyTorch's half pixels end.")
-    made = imp.add(node, "Upsampling2D", {"default": path}, [*size, channels], size=size,
-                   type="bilinear" if mode == "linear" else mode)  # fmt: skip
+    value, mode = node.value(), node.options.get("mode", b"nearest").decode()
+    if mode not in _TYPES or node.options.get("antialias"):
+        raise node.fail(f"no layer interpolates by {mode!r}, but by 'nearest' and 'linear', "
+                        "without antialias.")  # fmt: skip
+    is_old = node.kind == "Upsample" or imp.opset < 11
+    places = {
+        axis: _places(node, value.shape[axis], size, scale, mode, is_old)
+        for axis, (size, scale) in _wanted(node, value).items()
+    }
+    order = value.memory_order(value.features)
+    if len(order) == 3 and order[2] not in places and all(
+        _is_usual(at, value.shape[axis], mode) for axis, at in places.items()
+    ):  # fmt: skip
+        path, (*image, channels) = imp.arrange(node, value, order)
+        size = [len(places.get(i, range(n))) for i, n in zip(order, image, strict=False)]
+        made = imp.add(node, "Upsampling2D", {"default": path}, [*size, channels], size=size,
+                       type=_TYPES[mode])  # fmt: skip
+        return imp.like(value, order, made)
+    for axis, at in places.items():
+        along = _upsampled if _is_usual(at, value.shape[axis], mode) else _interpolated
+        value = along(imp, node, value, axis, at, mode)
+    return value
+
+
+def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
+    """Return how large those axes become that are resized, and how many times as large."""
+    rank = len(value.axes)
+    axes = [i % rank for i in node.options.get("axes", range(rank))]
+    shape = [value.shape[i] for i in axes]
+    if node.options.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        raise node.fail("no layer keeps the aspect ratio. Give the sizes without a policy.")
+    place = 1 if node.kind == "Upsample" or len(node.inputs) < 3 else 2
+    scales = np.ravel(node.constant(place, node.options.get("scales", []))).tolist()
+    sizes = [] if scales else np.ravel(node.constant(3, [])).tolist()
+    scales = scales or [size / n for size, n in zip(sizes, shape, strict=False)]
+    if len(scales) != len(axes) or not all(map(math.isfinite, scales)):
+        raise node.fail(f"expected a scale or size for each of {len(axes)} axes, got {scales}.")
+    sizes = sizes or [math.floor(n * scale) for n, scale in zip(shape, scales, strict=True)]
+    zipped = zip(axes, shape, sizes, scales, strict=True)
+    wanted = {i: (n, size, scale) for i, n, size, scale in zipped if size != n or scale != 1}
+    if not set(wanted) <= set(value.features):
+        raise node.fail("no layer interpolates time steps or sequences.")
+    if any(not 0 < size * n <= LARGEST for n, size, _ in wanted.values()):
+        raise node.fail(f"expected sizes from 1 to what can be computed, got {sizes}.")
+    return {axis: (int(size), scale) for axis, (_, size, scale) in wanted.items()}
+
+
+def _places(
+    node: Node, size: int, result: int, scale: float, mode: str, is_old: bool
+) -> np.ndarray:
+    """Return which place on an axis each index of the result comes from, or which index."""
+    usual = b"asymmetric" if is_old else b"half_pixel"
+    transformation = node.options.get("coordinate_transformation_mode", usual).decode()
+    i, factor = np.arange(result, dtype=np.float32), np.float32(scale)  # as ONNX Runtime rounds
+    half = (i + np.float32(0.5)) / factor - np.float32(0.5)
+    modes = {
+        "asymmetric": i / factor,
+        "align_corners": i * np.float32(size - 1) / np.float32(max(1, result - 1)),
+        "half_pixel": half,
+        "pytorch_half_pixel": half if result > 1 else i * 0,
+    }
+    if transformation not in modes:
+        raise node.fail(
+            f"no layer takes its places by {transformation!r}, but by {', '.join(modes)}."
+        )
+    places = modes[transformation]
+    if mode == "nearest":
+        usual = (b"floor" if scale >= 1 else b"ceil") if is_old else b"round_prefer_floor"
+        places = _ROUNDINGS[node.options.get("nearest_mode", usual).decode()](places)
+    return np.clip(places, 0, size - 1)
+
+
+def _is_usual(places: np.ndarray, size: int, mode: str) -> bool:
+    """Return whether the places are those of `Upsampling2D`."""
+    i, result = np.arange(len(places)), len(places)
+    if mode == "nearest":
+        return np.array_equal(places, i * size // result)
+    return np.allclose(places, np.clip((i + 0.5) * size / result - 0.5, 0, size - 1), 1e-6, 1e-6)
+
+
+def _upsampled(
+    imp: Importer, node: Node, value: Value, axis: int, places: np.ndarray, mode: str
+) -> Value:
+    """Return a tensor of which one axis is resized, as images of so many rows."""
+    order = value.memory_order(value.features)
+    path, sizes = imp.arrange(node, value, order)
+    place = order.index(axis)
+    before, after = sizes[:place], sizes[place + 1 :]
+    rows, cells, channels = math.prod(before), sizes[place], math.prod(after)
+    image, size = [rows, cells, channels], [rows, len(places)]
+    path = imp.add(node, "Reshape", {"default": path}, image, shape=image).path
+    path = imp.add(node, "Upsampling2D", {"default": path}, [*size, channels], size=size,
+                   type=_TYPES[mode]).path  # fmt: skip
+    shape = [*before, len(places), *after]
+    made = imp.add(node, "Reshape", {"default": path}, shape, shape=shape)
     return imp.like(value, order, made)
 
 
-def _wanted(node: Node, value: Value, sizes: list[int]) -> list[int]:
-    """Return the rows and columns that a Resize makes of an image."""
-    axes = [i % 4 for i in node.options.get("axes", range(4))]
-    given = node.axes(3) or [
-        float(scale) * value.shape[axis]
-        for axis, scale in zip(axes, np.ravel(node.constant(2, ())), strict=False)
-    ]
-    if len(given) != len(axes) or any(n < 1 or n % 1 for n in given):
-        raise node.fail(f"expected scales or sizes that give whole sizes >= 1, got {given}.")
-    size = {axis: int(n) for axis, n in zip(axes, given, strict=True)}
-    if any(size.get(axis, value.shape[axis]) != value.shape[axis] for axis in (0, 1)):
-        raise node.fail("no layer interpolates between sequences or channels.")
-    return [size.get(axis, n) for axis, n in zip((2, 3), sizes, strict=True)]
+def _interpolated(
+    imp: Importer, node: Node, value: Value, axis: int, places: np.ndarray, mode: str
+) -> Value:
+    """Return a tensor of which one axis is resized by a table."""
+    size, columns = value.shape[axis], np.arange(len(places))
+    low = np.floor(places).astype(int)
+    matrix = np.zeros((size, len(places)))
+    matrix[low, columns] += 1 - (places - low)
+    matrix[np.minimum(low + 1, size - 1), columns] += places - low
+    order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
+    path, sizes = imp.arrange(node, value, order)
+    rows = [math.prod(sizes[:-1]), size]
+    path = imp.add(node, "Reshape", {"default": path}, rows, shape=rows).path
+    path = imp.formula(node, "x @ y", [rows[0], len(places)], x=path, y=matrix).path
+    shape = [*sizes[:-1], len(places)]
+    made = imp.add(node, "Reshape", {"default": path}, shape, shape=shape)
+    return imp.like(value, order, made)
 
 
 @reads("DepthToSpace", "SpaceToDepth")

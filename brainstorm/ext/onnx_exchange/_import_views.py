@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from brainstorm.ext.onnx_exchange._broadcasting import combine
 from brainstorm.ext.onnx_exchange._folded import slice_numbers, split_sizes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value, regroup
 
-__all__ = ["slice_axis"]
+__all__ = ["join", "pick", "slice_axis"]
+
+#: Of how many parts an axis is put together.
+MOST_PARTS = 16
 
 # -- other views of the same output ---------------------------------------------------------------
 
@@ -95,18 +102,73 @@ def _reshape(imp: Importer, node: Node) -> Value:
 
 @reads("Concat")
 def _concat(imp: Importer, node: Node) -> Value:
-    values = [node.value(place) for place in range(len(node.inputs))]
-    axis = node.options["axis"] % len(values[0].axes)
-    if axis in values[0].lead:
+    values = list(node.inputs)
+    first = next(v for v in values if isinstance(v, Value))
+    axis = node.options["axis"] % len(first.axes)
+    if axis in first.lead:
         raise node.fail("no layer joins time steps or sequences.")
-    order = [i for i in values[0].memory_order(values[0].features) if i != axis] + [axis]
-    path, sizes = imp.arrange(node, values[0], order)
-    made = Value(path, (*values[0].sizes[:2], *sizes), ())
-    for value in values[1:]:
+    if not all(isinstance(value, Value) for value in values):
+        values = [_filled(imp, node, first, axis, value) for value in values]
+    return join(imp, node, values, axis)
+
+
+def _filled(imp: Importer, node: Node, like: Value, axis: int, part: Any) -> Value:
+    """Return a constant as a tensor that has the T and B of another one."""
+    if isinstance(part, Value):
+        return part
+    zeros = slice_axis(imp, node, like, axis, 0, 1)
+    return combine(imp, node, "minimum(maximum(x, 0), 0) + y", x=zeros, y=part)
+
+
+def join(imp: Importer, node: Node, values: Sequence[Value], axis: int) -> Value:
+    """Return tensors one after the other along an axis of features."""
+    first, *others = values
+    order = [i for i in first.memory_order(first.features) if i != axis] + [axis]
+    path, sizes = imp.arrange(node, first, order)
+    made = Value(path, (*first.sizes[:2], *sizes), ())
+    for value in others:
         other, more = imp.arrange(node, value, order)
+        if more[:-1] != sizes[:-1]:
+            raise node.fail(f"{imp.shown(value.shape)} does not fit {imp.shown(first.shape)}.")
         sizes = (*sizes[:-1], sizes[-1] + more[-1])
         made = imp.add(node, "Merge", {"inputs_1": made.path, "inputs_2": other}, sizes)
-    return imp.like(values[0], order, made)
+    return imp.like(first, order, made)
+
+
+def pick(imp: Importer, node: Node, value: Value, axis: int, indices: Sequence[int]) -> Value:
+    """Return some indices of an axis, in any order, by as few parts as there are runs of them."""
+    ends = [i for i, (a, b) in enumerate(itertools.pairwise(indices), 1) if b != a + 1]
+    runs = [(indices[a], indices[b - 1] + 1) for a, b in
+            itertools.pairwise([0, *ends, len(indices)])]  # fmt: skip
+    if len(runs) > MOST_PARTS:
+        raise node.fail(
+            f"no layer takes indices of an axis in {len(runs)} parts, but in up to {MOST_PARTS}."
+        )
+    parts = [slice_axis(imp, node, value, axis, start, stop) for start, stop in runs]
+    return parts[0] if len(parts) == 1 else join(imp, node, parts, axis)
+
+
+def every(imp: Importer, node: Node, value: Value, axis: int, indices: range) -> Value:
+    """Return every so manieth index of an axis: blocks of so many, and of each of them one."""
+    step, count, size = indices.step, len(indices), value.shape[axis]
+    start = indices.start - max(0, indices.start + count * step - size)
+    if step < 2 or count < 3 or start < 0 or axis not in value.features:
+        return pick(imp, node, value, axis, list(indices))
+    part = slice_axis(imp, node, value, axis, start, start + count * step)
+    order = part.memory_order(part.features)
+    path, sizes = imp.arrange(node, part, order)
+    place = order.index(axis)
+    blocks = [*sizes[:place], count, step, *sizes[place + 1 :]]
+    path = imp.add(node, "Reshape", {"default": path}, blocks, shape=blocks).path
+    first = indices.start - start
+    sizes = (*sizes[:place], count, 1, *sizes[place + 1 :])
+    made = imp.add(node, "Slice", {"default": path}, sizes, start=first, stop=first + 1,
+                   axis=place + 1)  # fmt: skip
+    result = imp.like(part, order[: place + 1], made)
+    axes = list(result.axes)
+    for behind, i in enumerate(order[place + 1 :], place + 2):
+        axes[i] = (2 + behind,)
+    return replace(result, axes=tuple(axes))
 
 
 def slice_axis(imp: Importer, node: Node, value: Value, axis: int, start: int, stop: int) -> Value:
@@ -135,8 +197,10 @@ def _slice(imp: Importer, node: Node) -> Value:
         if step == -1 and (first, last) == (size - 1, -1) and value.axes[axis] == (0,):
             made = imp.add(node, "Reverse", {"default": value.path}, value.sizes[2:])
             value = replace(made, axes=value.axes)
-        elif step != 1 or last <= first:
-            raise node.fail(f"expected steps of 1 and something left, got {start}:{end}:{step}.")
+        elif step != 1 and range(first, last, step):
+            value = every(imp, node, value, axis, range(first, last, step))
+        elif last <= first:
+            raise node.fail(f"expected that something is left of {size}, got {start}:{end}:{step}.")
         else:
             value = slice_axis(imp, node, value, axis, first, last)
     return value

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.ext.onnx_exchange._broadcasting import aligned, arranged
 from brainstorm.ext.onnx_exchange._import import Importer
-from brainstorm.ext.onnx_exchange._import_views import slice_axis
+from brainstorm.ext.onnx_exchange._import_views import pick
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.layers._checks import up_to_last_cell
 
-__all__ = ["images"]
+__all__ = ["as_padding", "images"]
 
 #: What is (before, after) each axis of an image.
 Sides = list[tuple[int, int]]
@@ -49,13 +50,41 @@ def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.nda
 
 @reads("MatMul")
 def _matmul(imp: Importer, node: Node) -> Value:
-    value = node.value()
-    if isinstance(node.get(1), Value):
-        raise node.fail("no layer multiplies two computed matrices.")
-    W = node.constant(1)
-    if W.ndim != 2:
-        raise node.fail(f"expected a matrix as constant, got shape {W.shape}.")
-    return _linear(imp, node, value, W, np.zeros(W.shape[1]))
+    first, second = node.inputs
+    if isinstance(first, Value) and not isinstance(second, Value) and second.ndim == 2:
+        return _linear(imp, node, first, node.bounded(second), np.zeros(second.shape[1]))
+    return _product(imp, node, first, second)
+
+
+def _product(imp: Importer, node: Node, *factors: Any) -> Value:
+    """Multiply two matrices of which at least one is computed."""
+    ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in factors]
+    rank = max(ranks)
+    if min(ranks) < 2:
+        raise node.fail("no layer multiplies a computed matrix and a vector. Unsqueeze this.")
+    if any(set(x.lead) & {len(x.axes) - 2, len(x.axes) - 1}
+           for x in factors if isinstance(x, Value)):  # fmt: skip
+        raise node.fail(
+            "no layer multiplies two matrices whose rows or columns are time steps or sequences. "
+            "Give the axis a size and another letter than T or B, by sizes and axes."
+        )
+    values = aligned(node, [x for x in factors if isinstance(x, Value)], rank, rank - 2)
+    held = iter(values)
+    order = [i for i in range(rank - 2) if i not in values[0].lead] + [rank - 2, rank - 1]
+    operands: dict[str, Any] = {}
+    shapes = []
+    for name, factor in zip("xy", factors, strict=True):
+        if isinstance(factor, Value):
+            operands[name], shape = imp.arrange(node, next(held), order)
+        else:
+            operands[name] = arranged(node, factor, order, rank)
+            shape = operands[name].shape
+        shapes.append(tuple(shape))
+    (*lead, rows, inner), (*others, same, columns) = shapes
+    if inner != same:
+        raise node.fail(f"no layer multiplies {imp.shown(shapes[0])} and {imp.shown(shapes[1])}.")
+    sizes = [*np.broadcast_shapes(lead, others), rows, columns]
+    return imp.like(values[0], order, imp.formula(node, "x @ y", sizes, **operands))
 
 
 @reads("Gemm")
@@ -93,16 +122,18 @@ def _gather(imp: Importer, node: Node) -> Value:
 
 
 def _pick(imp: Importer, node: Node) -> Value:
-    """Take one index of an axis, which vanishes."""
-    value, index = node.value(), node.constant(1)
+    """Take indices of an axis, which vanishes if there is one."""
+    value, indices = node.value(), node.constant(1)
     axis = node.options.get("axis", 0) % len(value.axes)
-    if index.ndim:
-        raise node.fail("no layer takes several indices of what is computed.")
     size = value.shape[axis]
-    if not -size <= index < size:
-        raise node.fail(f"expected an index from {-size} to {size - 1}, got {index}.")
-    start = int(index) % size
-    part = slice_axis(imp, node, value, axis, start, start + 1)
+    for index in indices.ravel().tolist():
+        if not -size <= index < size:
+            raise node.fail(f"expected an index from {-size} to {size - 1}, got {index}.")
+    if indices.ndim > 1:
+        raise node.fail(f"expected one index or a list, got an array of {indices.shape}.")
+    part = pick(imp, node, value, axis, [int(i) % size for i in indices.ravel()])
+    if indices.ndim:
+        return part
     return replace(part, axes=tuple(g for i, g in enumerate(part.axes) if i != axis))
 
 
@@ -128,7 +159,7 @@ def _padding(
     return [(int(a), int(b)) for a, b in zip(pads[:axes], pads[axes:], strict=True)]
 
 
-def _option(sides: Sides) -> Any:
+def as_padding(sides: Sides) -> Any:
     """Return a padding as the option of a layer, as short as it can be."""
     if len({cells for side in sides for cells in side}) == 1:
         return sides[0][0]
@@ -181,7 +212,7 @@ def _convolution(imp: Importer, node: Node) -> Value:
         num_filters=filters,
         kernel_size=_number(kernel),
         stride=_number(strides),
-        padding=_option(padding),
+        padding=as_padding(padding),
         dilation=_number(dilations),
         groups=node.options.get("group", 1),
         activation="linear",
@@ -213,7 +244,7 @@ def _convolution_transpose(imp: Importer, node: Node) -> Value:
         num_filters=W.shape[1],
         kernel_size=kernel,
         stride=list(strides),
-        padding=_option(padding),
+        padding=as_padding(padding),
         output_padding=extra[0],
         activation="linear",
     )
@@ -236,14 +267,14 @@ def _pooling(imp: Importer, node: Node) -> Value:
     if node.kind == "AveragePool" and options.get("count_include_pad") and any(map(any, padding)):
         sizes = [size + sum(side) for size, side in zip(sizes, padding, strict=True)]
         path = imp.add(node, "Padding", {"default": path}, [*sizes, channels],
-                       padding=_option(padding)).path  # fmt: skip
+                       padding=as_padding(padding)).path  # fmt: skip
         padding = [(0, 0)] * axes
     is_up = bool(options.get("ceil_mode"))
     whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
     features = [*_window_sizes(node, sizes, kernel, strides, [1] * axes, whole), channels]
     made = imp.add(node, f"Pooling{axes}D", {"default": path}, features,
                    kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
-                   stride=_number(strides), padding=_option(padding),
+                   stride=_number(strides), padding=as_padding(padding),
                    ceil_mode=is_up)  # fmt: skip
     return imp.like(value, order, made)
 
@@ -256,8 +287,11 @@ def _global_pooling(imp: Importer, node: Node) -> Value:
     if axes == 2:
         made = imp.add(node, "GlobalPooling2D", {"default": path}, sizes[2:], type=kind)
         return replace(made, axes=(value.axes[0], (2,), (), ()))
-    if axes not in (1, 3):
-        raise node.fail(f"no layer pools over {axes} axes.")
-    made = imp.add(node, f"Pooling{axes}D", {"default": path}, [*[1] * axes, sizes[-1]],
-                   kernel_size=_number(sizes[:-1]), type=kind)  # fmt: skip
+    shape = [*[1] * axes, sizes[-1]]
+    if axes in (1, 3):
+        made = imp.add(node, f"Pooling{axes}D", {"default": path}, shape,
+                       kernel_size=_number(sizes[:-1]), type=kind)  # fmt: skip
+    else:
+        function, along = {"max": "max", "avg": "mean"}[kind], tuple(range(2, 2 + axes))
+        made = imp.formula(node, f"{function}(x, axis={along}, keepdims=True)", shape, x=path)
     return imp.like(value, order, made)

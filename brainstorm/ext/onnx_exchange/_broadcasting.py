@@ -1,0 +1,114 @@
+"""Formulas of several tensors and constants of a graph, which broadcast as in NumPy."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainstorm.ext.onnx_exchange._import import Importer
+from brainstorm.ext.onnx_exchange._node import Node
+from brainstorm.ext.onnx_exchange._values import LEAD, Value
+
+__all__ = ["aligned", "arranged", "combine"]
+
+
+#: Sums and products of two tensors of one shape are layers of their own.
+_LAYERS = {"x + y": "Add", "x * y": "Multiply"}
+
+
+def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
+    """Add a formula of tensors and constants, and return its value.
+
+    Args:
+        imp: The network.
+        node: The node.
+        text: The formula, with operands of one letter.
+        **operands: Tensors and arrays. Arrays of one number become part of the text, and others
+            parameters.
+    """
+    values = {x: v for x, v in operands.items() if isinstance(v, Value)}
+    arrays = {x: v for x, v in operands.items() if not isinstance(v, Value)}
+    if not values:
+        raise node.fail("expected an input that is computed by the graph, got constants.")
+    text, arrays = _with_numbers(text, arrays)
+    rank = max(len(v.axes) if isinstance(v, Value) else v.ndim for v in operands.values())
+    values = dict(zip(values, aligned(node, list(values.values()), rank), strict=True))
+    whole = max(values.values(), key=lambda v: math.prod(v.shape))
+    order = whole.memory_order(whole.features)
+    inputs, shapes = {}, []
+    for letter, value in values.items():
+        inputs[letter], shape = imp.arrange(node, value, order)
+        shapes.append(shape)
+    held = {x: arranged(node, array, order, rank) for x, array in arrays.items()}
+    shapes += [array.shape for array in held.values()]
+    try:
+        sizes = np.broadcast_shapes(*shapes)
+    except ValueError:
+        first, *others = [v.shape for v in values.values()] + [v.shape for v in arrays.values()]
+        fit = " and ".join(map(imp.shown, others))
+        raise node.fail(f"{fit} does not fit {imp.shown(first)}.") from None
+    if text in _LAYERS and len(inputs) == 2 and shapes[0] == shapes[1]:
+        ports = {"inputs_1": inputs["x"], "inputs_2": inputs["y"]}
+        made = imp.add(node, _LAYERS[text], ports, sizes)
+    else:
+        made = imp.formula(node, text, sizes, **inputs, **held)
+    return imp.like(whole, order, made)
+
+
+def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
+    """Return a formula with those arrays in it that are one number, and the others."""
+    left = {}
+    for letter, array in arrays.items():
+        if array.size == 1 and math.isfinite(number := float(array.item())):
+            shown = f"({number!r})" if number < 0 else repr(number)
+            text = re.sub(rf"\b{letter}\b", shown, text)
+        else:
+            left[letter] = array
+    return text, left
+
+
+def aligned(
+    node: Node, values: Sequence[Value], rank: int, common: int | None = None
+) -> list[Value]:
+    """Return tensors with as many axes, and T and B where one of them has these.
+
+    Args:
+        node: The node.
+        values: The tensors.
+        rank: How many axes they are to have.
+        common: How many of these are axes of the same things; `None`: all.
+    """
+    common = rank if common is None else common
+    values = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in values]
+    lead = [
+        next((v.axes[i] for v in values if v.axes[i] and set(v.axes[i]) <= set(LEAD)), ())
+        for i in range(common)
+    ] + [()] * (rank - common)
+    values = [
+        replace(v, axes=tuple(group or lead[i] for i, group in enumerate(v.axes))) for v in values
+    ]
+    for value in values:
+        parts = [i for i in value.flat if i in LEAD]
+        if len(parts) > len(set(parts)) or any(
+            group and value.axes[i] != group for i, group in enumerate(lead)
+        ):
+            raise node.fail("T or B are another axis in one input than in another.")
+    return values
+
+
+def arranged(node: Node, array: np.ndarray, order: Sequence[int], rank: int) -> np.ndarray:
+    """Return an array with one axis for each feature of the output that it is combined with."""
+    array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    others = [i for i in range(rank) if i not in order]
+    once = [slice(0, 1) if i in others and array.strides[i] == 0 else slice(None)
+            for i in range(rank)]  # fmt: skip
+    array = node.bounded(array[tuple(once)])  # what is the same for all of T and B
+    if any(array.shape[i] != 1 for i in others):
+        raise node.fail("no layer has constants for each time step or sequence.")
+    shape = [array.shape[i] for i in order] or [1]
+    return array.transpose([*order, *others]).reshape(shape)
