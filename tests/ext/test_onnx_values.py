@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.ext.onnx_exchange._values import Value, regroup
+from brainstorm.ext.onnx_exchange._values import Value, parts, regroup
 
 sizes = st.lists(st.integers(1, 4), min_size=3, max_size=6).map(tuple)
 
@@ -64,5 +64,13 @@ def test_time_and_batch():
     assert value.shape == (15, 2, 1, 4)
     assert (value.lead, value.features) == ((0,), (1, 2, 3))
     assert value.memory_order([1, 2, 3]) == [3, 1, 2]
-    assert not value.is_mixed
-    assert replace(value, axes=((0,), (1, 2, 3))).is_mixed
+    assert [value.is_mixed(i) for i in range(4)] == [True, False, False, False]
+    assert replace(value, axes=((0,), (1, 2, 3))).is_mixed(1)
+
+
+def test_what_stands_before_and_behind_the_features_of_an_axis():
+    assert parts((0, 1, 3, 2)) == ((0, 1), (3, 2), ())
+    assert parts((2, 3, 1)) == ((), (2, 3), (1,))
+    assert parts((0,)) == ((0,), (), ())
+    assert parts(()) == ((), (), ())
+    assert parts((2, 1, 3)) is None

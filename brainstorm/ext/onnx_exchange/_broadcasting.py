@@ -42,9 +42,9 @@ def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
     order = whole.memory_order(whole.features)
     inputs, shapes = {}, []
     for letter, value in values.items():
-        inputs[letter], shape = imp.arrange(node, value, order)
+        inputs[letter], shape = imp.arrange(node, value, order, mixed=True)
         shapes.append(shape)
-    held = {x: arranged(node, array, order, rank) for x, array in arrays.items()}
+    held = {x: arranged(node, array, whole, order) for x, array in arrays.items()}
     shapes += [array.shape for array in held.values()]
     try:
         sizes = np.broadcast_shapes(*shapes)
@@ -86,29 +86,41 @@ def aligned(
     common = rank if common is None else common
     values = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in values]
     lead = [
-        next((v.axes[i] for v in values if v.axes[i] and set(v.axes[i]) <= set(LEAD)), ())
-        for i in range(common)
+        next((part for v in values if (part := _lead_of(v.axes[i]))), ()) for i in range(common)
     ] + [()] * (rank - common)
     values = [
         replace(v, axes=tuple(group or lead[i] for i, group in enumerate(v.axes))) for v in values
     ]
     for value in values:
-        parts = [i for i in value.flat if i in LEAD]
-        if len(parts) > len(set(parts)) or any(
-            group and value.axes[i] != group for i, group in enumerate(lead)
+        places = [i for i in value.flat if i in LEAD]
+        if len(places) > len(set(places)) or any(
+            group and _lead_of(value.axes[i]) != group for i, group in enumerate(lead)
         ):
             raise node.fail("T or B are another axis in one input than in another.")
     return values
 
 
-def arranged(node: Node, array: np.ndarray, order: Sequence[int], rank: int) -> np.ndarray:
-    """Return an array with one axis for each feature of the output that it is combined with."""
+def _lead_of(group: Sequence[int]) -> tuple[int, ...]:
+    return tuple(i for i in group if i in LEAD)
+
+
+def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) -> np.ndarray:
+    """Return an array with one axis for each feature of the output that it is combined with.
+
+    Args:
+        node: The node.
+        array: The array; its axes are those of the tensor, counted from the last.
+        value: The tensor.
+        order: The axes of the tensor that are the features of the output.
+    """
+    rank = len(value.axes)
     array = array.reshape((1,) * (rank - array.ndim) + array.shape)
-    others = [i for i in range(rank) if i not in order]
-    once = [slice(0, 1) if i in others and array.strides[i] == 0 else slice(None)
+    lead = [i for i in range(rank) if value.is_mixed(i)]
+    once = [slice(0, 1) if i in lead and array.strides[i] == 0 else slice(None)
             for i in range(rank)]  # fmt: skip
     array = node.bounded(array[tuple(once)])  # what is the same for all of T and B
-    if any(array.shape[i] != 1 for i in others):
+    if any(array.shape[i] != 1 for i in lead):
         raise node.fail("no layer has constants for each time step or sequence.")
+    others = [i for i in range(rank) if i not in order]
     shape = [array.shape[i] for i in order] or [1]
     return array.transpose([*order, *others]).reshape(shape)

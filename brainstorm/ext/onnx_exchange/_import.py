@@ -27,7 +27,7 @@ from brainstorm.ext.onnx_exchange._body import (
 )
 from brainstorm.ext.onnx_exchange._fold import Folder
 from brainstorm.ext.onnx_exchange._node import Entry, Node, find_needed, readers
-from brainstorm.ext.onnx_exchange._values import LEAD, Value
+from brainstorm.ext.onnx_exchange._values import Value, parts
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.structure.architecture import INPUT
@@ -203,7 +203,7 @@ class Importer:
         return self.entries.get(value.path.partition(".")[0])
 
     def arrange(
-        self, node: Node, value: Value, order: Sequence[int]
+        self, node: Node, value: Value, order: Sequence[int], mixed: bool = False
     ) -> tuple[str, tuple[int, ...]]:
         """Return an output whose features are given axes of a tensor, and their sizes.
 
@@ -211,11 +211,15 @@ class Importer:
             node: Who needs it.
             value: The tensor.
             order: All of its axes that are not made of T and B, in the order that is wanted.
+            mixed: Whether axes may consist of features and of T or B, which then stay with it: what
+                is done must treat all that has one index of such an axis alike.
         """
-        if any(i in LEAD for axis in order for i in value.axes[axis]):
+        groups = [parts(value.axes[axis]) for axis in order]
+        if any(g is None or (not mixed and (g[0] or g[2])) for g in groups):
             raise node.fail("no layer takes T or B as a feature, or in one axis with features.")
-        shape = tuple(value.shape[i] for i in order) or (1,)
-        wanted = [i for axis in order for i in value.axes[axis] if value.sizes[i] != 1]
+        features = [g[1] for g in groups if g is not None]
+        shape = tuple(math.prod(value.sizes[i] for i in group) for group in features) or (1,)
+        wanted = [i for group in features for i in group if value.sizes[i] != 1]
         path, sizes = value.path, value.sizes
         if wanted != sorted(wanted):
             rest = [i for i in range(2, len(sizes)) if i not in wanted]
@@ -240,7 +244,8 @@ class Importer:
         """
         axes = [group if i in value.lead else () for i, group in enumerate(value.axes)]
         for place, axis in enumerate(order):
-            axes[axis] = (2 + place,)
+            before, _, behind = parts(value.axes[axis]) or ((), (), ())
+            axes[axis] = (*before, 2 + place, *behind)
         return replace(result, axes=tuple(axes))
 
     # -- inputs -----------------------------------------------------------------------------------

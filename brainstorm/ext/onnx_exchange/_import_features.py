@@ -83,14 +83,20 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     axes = list(range(first, rank))
     if set(axes) & set(value.lead):
         raise node.fail("no layer normalizes over time steps or sequences.")
-    if any(value.shape[i] != 1 and i not in axes for i in value.features):
-        raise node.fail("no layer normalizes some of the features: it takes all, or channels.")
-    order = value.memory_order(axes)
-    arrays = {"gamma": node.constant(1), "beta": node.constant(2, np.zeros(1))}
     shape = [value.shape[i] for i in axes]
+    gamma, beta = (np.broadcast_to(node.constant(place, np.zeros(1)), shape) for place in (1, 2))
+    rest = [i for i in value.memory_order(value.features) if i not in axes]
+    if any(value.shape[i] != 1 for i in rest):
+        order = [*rest, *axes]
+        path, sizes = imp.arrange(node, value, order)
+        along = f"axis={tuple(range(-len(axes), 0))}"
+        text = f"(x - mean(x, {along})) / sqrt(var(x, {along}) + {_epsilon(node)!r}) * gamma + beta"
+        made = imp.formula(node, text, sizes, x=path, gamma=gamma, beta=beta)
+        return imp.like(value, order, made)
+    order = value.memory_order(axes)
     arrays = {
-        name: np.broadcast_to(array, shape).transpose([axes.index(i) for i in order])
-        for name, array in arrays.items()
+        name: array.transpose([axes.index(i) for i in order])
+        for name, array in (("gamma", gamma), ("beta", beta))
     }
     single = replace(value, axes=tuple(g for i, g in enumerate(value.axes)
                                        if i in value.lead or i in axes))  # fmt: skip
@@ -108,10 +114,10 @@ def _softmax(imp: Importer, node: Node) -> Value:
     value = node.value()
     axis = node.options.get("axis", -1 if imp.opset >= 13 else 1) % len(value.axes)
     axes = [axis] if imp.opset >= 13 else list(range(axis, len(value.axes)))
-    if not set(axes) <= set(value.features):
+    if any(value.is_mixed(i) for i in axes):
         raise node.fail("no layer has a softmax over time steps or sequences.")
     order = [i for i in value.memory_order(value.features) if i not in axes] + axes
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(node, value, order, mixed=True)
     is_one = all(value.shape[i] == 1 for i in axes[1:])
     if node.kind == "Softmax" and node.is_last and is_one:
         made = imp.add(node, "SoftmaxCE", {"default": path}, sizes, output="predictions")

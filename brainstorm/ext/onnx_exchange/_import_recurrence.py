@@ -32,7 +32,10 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
     _check_recurrence(node)
     value = node.value()
     if len(value.axes) != 3 or value.axes[:2] != ((0,), (1,)):
-        raise node.fail(f"expected (T, B, features), got {imp.shown(value.shape)}.")
+        raise node.fail(
+            f"expected (T, B, features), got {imp.shown(value.shape)}. The steps of a recurrence "
+            f"are those of the data: say with axes which axis of the input is T."
+        )
     direction = node.options.get("direction", b"forward").decode()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     permutation, size = value.permutation(2), node.constant(2).shape[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -83,18 +84,68 @@ def _reshape(imp: Importer, node: Node) -> Value:
     axes = regroup(value.sizes, value.flat, shape)
     if axes is not None:
         return replace(value, axes=axes)
-    # Axes are cut: T and B must remain in front, and the features get the new shape.
+    return _cut(imp, node, value, shape)
+
+
+def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value:
+    """Return a tensor in a shape that cuts axes, which must be features: a layer does that."""
     flat = [i for i in value.flat if value.sizes[i] != 1 or i in LEAD]
-    lead, rest = ([i for i in flat if (i in LEAD) == is_lead] for is_lead in (True, False))
-    total = math.prod(value.sizes[i] for i in lead)
-    count = next((n for n in range(len(shape)) if math.prod(shape[:n]) == total), 0)
-    groups = regroup(value.sizes, lead, shape[:count])
-    if flat != lead + rest or groups is None:
-        raise node.fail(f"no layer makes {imp.shown(shape)} of {imp.shown(value.shape)}.")
+    ends = itertools.accumulate([1, *(value.sizes[i] for i in flat)], operator.mul)
+    points = sorted({*ends, *itertools.accumulate([1, *shape], operator.mul)})
+    features: list[int] = []
+    places: dict[int, list[int]] = {}  # where an axis begins to the axes that do, of size 1 first
+    start = 1
+    for axis in flat:
+        end = start * value.sizes[axis]
+        cuts = [point for point in points if start <= point <= end]
+        is_cut = len(cuts) > 2 and axis in LEAD
+        if is_cut or any(b % a for a, b in itertools.pairwise(cuts)):
+            raise node.fail(f"no layer makes {imp.shown(shape)} of {imp.shown(value.shape)}.")
+        if axis in LEAD:
+            places.setdefault(start, []).append(axis)
+        else:
+            for a, b in itertools.pairwise(cuts):
+                places.setdefault(a, []).append(2 + len(features))
+                features.append(b // a)
+        start = end
     single = replace(value, axes=tuple((i,) for i in flat))
-    path, _ = imp.arrange(node, single, range(len(lead), len(flat)))
-    made = imp.add(node, "Reshape", {"default": path}, shape[count:], shape=shape[count:])
-    return replace(made, axes=(*groups, *made.axes[2:]))
+    order = [i for i, axis in enumerate(flat) if axis not in LEAD]
+    path, sizes = imp.arrange(node, single, order)
+    if list(sizes) != (features := features or [1]):
+        path = imp.add(node, "Reshape", {"default": path}, features, shape=features).path
+    sizes = (*value.sizes[:2], *features)
+    axes: list[tuple[int, ...]] = []
+    start = 1
+    for size in shape:
+        end = start * size
+        if size == 1:
+            ones = [i for i in places.get(start, ()) if sizes[i] == 1]
+            axes.append((places[start].pop(places[start].index(ones[0])),) if ones else ())
+        else:
+            inside = [i for point in points if start <= point < end for i in places.get(point, ())]
+            axes.append(tuple(i for i in inside if sizes[i] != 1))
+        start = end
+    return Value(path, sizes, tuple(axes))
+
+
+@reads("DepthToSpace", "SpaceToDepth")
+def _blocks_of_cells(imp: Importer, node: Node) -> Value:
+    """Cut axes of images; where their parts belong is said by the axes of the tensor."""
+    value, block = node.value(), node.options["blocksize"]
+    if len(value.axes) != 4 or value.lead != (0,):
+        raise node.fail(f"expected (N, C, H, W), got {imp.shown(value.shape)}.")
+    path, (rows, columns, channels) = imp.arrange(node, value, [2, 3, 1])
+    is_first = node.options.get("mode", b"DCR") == b"DCR"
+    deep = channels // block**2
+    if node.kind == "SpaceToDepth":
+        shape = [rows // block, block, columns // block, block, channels]
+        axes: tuple[tuple[int, ...], ...] = ((3, 5, 6), (2,), (4,))
+    elif is_first:
+        shape, axes = [rows, columns, block, block, deep], ((6,), (2, 4), (3, 5))
+    else:
+        shape, axes = [rows, columns, deep, block, block], ((4,), (2, 5), (3, 6))
+    made = imp.add(node, "Reshape", {"default": path}, shape, shape=shape)
+    return replace(made, axes=(value.axes[0], *axes))
 
 
 # -- parts ---------------------------------------------------------------------------------------

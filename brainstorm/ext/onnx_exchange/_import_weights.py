@@ -26,7 +26,7 @@ Sides = list[tuple[int, int]]
 def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.ndarray) -> Value:
     """Add a layer of which the last axis of a tensor is the input; W is (in, out)."""
     axis, out = len(value.axes) - 1, W.shape[1]
-    if value.shape[-1] != len(W) or axis in value.lead or value.is_mixed:
+    if value.shape[-1] != len(W) or value.is_mixed(axis):
         raise node.fail(f"no layer multiplies {imp.shown(value.shape)} and {W.shape}.")
     order = value.memory_order(value.features[:-1])
     if all(value.shape[i] == 1 for i in order):
@@ -38,7 +38,7 @@ def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.nda
     if len(order) > 3:
         raise node.fail("no layer multiplies a matrix with the last of more than four features.")
     order = [*order, axis]
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(node, value, order, mixed=True)
     ones = [1] * (len(order) - 1)
     arrays = {"W": W.T.reshape(out, *ones, len(W)), "bias": bias}
     kind = f"Convolution{len(ones)}D"
@@ -62,22 +62,22 @@ def _product(imp: Importer, node: Node, *factors: Any) -> Value:
     rank = max(ranks)
     if min(ranks) < 2:
         raise node.fail("no layer multiplies a computed matrix and a vector. Unsqueeze this.")
-    if any(set(x.lead) & {len(x.axes) - 2, len(x.axes) - 1}
-           for x in factors if isinstance(x, Value)):  # fmt: skip
+    computed = [x for x in factors if isinstance(x, Value)]
+    if any(x.is_mixed(len(x.axes) - i) for x in computed for i in (1, 2)):
         raise node.fail(
             "no layer multiplies two matrices whose rows or columns are time steps or sequences. "
             "Give the axis a size and another letter than T or B, by sizes and axes."
         )
-    values = aligned(node, [x for x in factors if isinstance(x, Value)], rank, rank - 2)
+    values = aligned(node, computed, rank, rank - 2)
     held = iter(values)
     order = [i for i in range(rank - 2) if i not in values[0].lead] + [rank - 2, rank - 1]
     operands: dict[str, Any] = {}
     shapes = []
     for name, factor in zip("xy", factors, strict=True):
         if isinstance(factor, Value):
-            operands[name], shape = imp.arrange(node, next(held), order)
+            operands[name], shape = imp.arrange(node, next(held), order, mixed=True)
         else:
-            operands[name] = arranged(node, factor, order, rank)
+            operands[name] = arranged(node, factor, values[0], order)
             shape = operands[name].shape
         shapes.append(tuple(shape))
     (*lead, rows, inner), (*others, same, columns) = shapes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["LEAD", "Value", "regroup"]
+__all__ = ["LEAD", "Value", "parts", "regroup"]
 
 #: The axes of a layer's output that are T and B.
 LEAD = (0, 1)
@@ -55,10 +55,9 @@ class Value:
         """All other axes of the tensor."""
         return tuple(i for i in range(len(self.axes)) if i not in self.lead)
 
-    @property
-    def is_mixed(self) -> bool:
-        """Whether T or B are in one axis with features."""
-        return any(set(group) & set(LEAD) for group in (self.axes[i] for i in self.features))
+    def is_mixed(self, axis: int) -> bool:
+        """Whether T or B are in an axis, maybe with features."""
+        return bool(set(self.axes[axis]) & set(LEAD))
 
     def memory_order(self, axes: Sequence[int]) -> list[int]:
         """Return axes of the tensor in the order in which they lie in memory."""
@@ -71,6 +70,18 @@ class Value:
         kept = [i for i in range(2, len(self.sizes)) if i in group]
         numbers = numbers.reshape([self.sizes[i] for i in kept])
         return numbers.transpose([kept.index(i) for i in group]).ravel()
+
+
+def parts(group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """Return T and B in front of the features of an axis, these, and T and B behind them.
+
+    `None` if features are on both sides of T or B.
+    """
+    places = [i for i, axis in enumerate(group) if axis not in LEAD]
+    start, stop = (places[0], places[-1] + 1) if places else (len(group), len(group))
+    if len(places) != stop - start:
+        return None
+    return tuple(group[:start]), tuple(group[start:stop]), tuple(group[stop:])
 
 
 def regroup(

@@ -1,0 +1,99 @@
+"""The usual architectures, written as ONNX by PyTorch: which of them become networks."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.ext.onnx_exchange import from_onnx
+from brainstorm.handlers import NumpyHandler
+from tests.peers.architectures import ARCHITECTURES
+
+#: Those that do not, and why.
+REFUSED = {
+    "CRNN": r"\(LSTM\): expected \(T, B, features\), got \(16, .*\)\. The steps of a recurrence",
+    "sorted": r"\(TopK\): no layer computes this operator",
+}
+
+#: Those that are made of single steps by the newer exporter, and why that is no network.
+UNROLLED = dict.fromkeys(
+    ["RNN", "RNN, both directions"], "no layer takes some of the time steps or sequences, but"
+)
+
+#: The newer exporter needs a library of its own.
+HAS_DYNAMO = importlib.util.find_spec("onnxscript") is not None
+
+
+def exported(module: torch.nn.Module, x: torch.Tensor, letters: str, way: str) -> Any:
+    """Return the model that one of PyTorch's exporters makes of a module."""
+    names = "B" if way == "dynamo" else "TB"  # it lets no number of steps be open
+    free = {i: letter for i, letter in enumerate(letters) if letter in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they speak of each other, and of traces
+        if way == "dynamo":
+            shapes = dict.fromkeys(free, torch.export.Dim.DYNAMIC)
+            made = torch.onnx.export(
+                module,
+                (x,),
+                dynamo=True,
+                dynamic_shapes=(shapes,),
+                input_names=["x"],
+                verbose=False,
+            )
+            return made.model_proto  # type: ignore[union-attr]
+        stream = io.BytesIO()
+        torch.onnx.export(
+            module, (x,), stream, dynamo=False, opset_version=17, input_names=["x"],
+            dynamic_axes={"x": free} if way == "free" else None,
+        )  # fmt: skip
+    return onnx.load_from_string(stream.getvalue())
+
+
+def as_data(x: np.ndarray, letters: str) -> np.ndarray:
+    """Return an input as a network has it: (T, B, features...), channels last."""
+    lead = [letters.index(letter) for letter in "TB" if letter in letters]
+    rest = [i for i in range(len(letters)) if i not in lead]
+    moved = x.transpose([*lead, *sorted(rest, key=lambda i: letters[i] == "C")])
+    return moved if "T" in letters else moved[None]
+
+
+def as_output(y: np.ndarray, shape: tuple[int, ...], letters: str) -> np.ndarray:
+    """Return an output as the module has it."""
+    if letters.startswith("BT"):
+        y = y.swapaxes(0, 1)
+    if len(shape) > 3 or (letters == "BCL" and len(shape) == 3):
+        y = np.moveaxis(y, -1, 2)
+    return y.reshape(shape)
+
+
+@pytest.mark.parametrize("way", ["free", "fixed", "dynamo"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_becomes_a_network_or_is_refused(name: str, way: str) -> None:
+    if way == "dynamo" and not HAS_DYNAMO:
+        pytest.skip("PyTorch's newer exporter needs onnxscript, which is not installed")
+    make, shape, letters = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    module = make().eval()
+    x = torch.randint(0, 9, shape) if letters == "BS" else torch.randn(shape)
+    model = exported(module, x, letters, way)
+    refused = {**REFUSED, **UNROLLED} if way == "dynamo" else REFUSED
+    if name in refused:
+        with pytest.raises(NetworkValidationError, match=refused[name]):
+            from_onnx(model, {"x": letters})
+        return
+    net = from_onnx(model, {"x": letters}, NumpyHandler(np.float32))
+    (data,) = (name for name in net.input_names if "targets" not in name)
+    axis = letters.index("B")
+    for change in (x,) if way == "fixed" else (x, torch.cat([x, x.flip(axis)], axis)):
+        expected = module(change).detach().numpy()
+        found = net.predict({data: as_data(change.numpy(), letters).astype(np.float32)})
+        found = as_output(found, expected.shape, letters)
+        np.testing.assert_allclose(found, expected, 1e-3, 1e-4)
