@@ -237,6 +237,8 @@ def test_softmax_inside():
         ("a = Pad(x, pads, two) b = Slice(a, one, five, one) y = Mul(b, x)", None),
         ("a = Slice(x, one, two_, one) b = Expand(a, wide) y = Add(b, x)", None),
         ("a = CumSum(x, one0) b = ReduceProd(x, one) y = Add(a, b)", None),
+        ("a = Relu(x) b = Sub(a, a) y = LpNormalization <axis = 1, p = 1> (b)", None),
+        ("a = Relu(x) b = Sub(a, a) y = LpNormalization <axis = 1> (b)", None),
         ("a = LpNormalization <axis = 1> (x) b = ReduceL2(x, one) y = Mul(a, b)", None),
         (
             "a = Unsqueeze(x, one) b = Unsqueeze(x, two_) c = MatMul(b, a) d = MatMul(a, c) "
@@ -894,7 +896,7 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
 
 def test_a_softmax_of_older_models():
     """Before opset 13 it was one over all axes from one on, which was the second by default."""
-    for text, axes in (("2, 3", "BAF"), ("5", "BF")):
+    for text, axes in (("2, 3", "BAF"), ("5", "BF"), ("6, 1", "BFA")):
         model = model_of(f"old (float[N, {text}] x) => (float[N, {text}] y) {{ y = Softmax(x) }}")
         model.opset_import[0].version = 11
         net = from_onnx(model, {"x": axes}, NumpyHandler(np.float32))

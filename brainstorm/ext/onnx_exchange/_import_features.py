@@ -116,10 +116,10 @@ def _softmax(imp: Importer, node: Node) -> Value:
     axes = [axis] if imp.opset >= 13 else list(range(axis, len(value.axes)))
     if any(value.is_mixed(i) for i in axes):
         raise node.fail("no layer has a softmax over time steps or sequences.")
+    axes = [i for i in axes if value.shape[i] > 1] or axes[:1]
     order = [i for i in value.memory_order(value.features) if i not in axes] + axes
     path, sizes = imp.arrange(node, value, order, mixed=True)
-    is_one = all(value.shape[i] == 1 for i in axes[1:])
-    if node.kind == "Softmax" and node.is_last and is_one:
+    if node.kind == "Softmax" and node.is_last and len(axes) == 1:
         made = imp.add(node, "SoftmaxCE", {"default": path}, sizes, output="predictions")
         imp.add_loss(made.path.partition(".")[0], (*sizes[:-1], 1))
     else:
@@ -195,11 +195,11 @@ def _along_axes(imp: Importer, node: Node) -> Value:
     along = tuple(range(-len(axes), 0))
     text = {
         "CumSum": "cumsum(x, axis=-1)",
-        "LpNormalization": "x / sqrt(sum(x * x, axis=-1))",
+        "LpNormalization": "x / sqrt(maximum(sum(x * x, axis=-1), 1e-37))",
         "MeanVarianceNormalization": f"(x - mean(x, axis={along})) / (std(x, axis={along}) + 1e-9)",
     }[node.kind]
     if options.get("p") == 1:
-        text = "x / sum(abs(x), axis=-1)"
+        text = "x / maximum(sum(abs(x), axis=-1), 1e-37)"
     return imp.like(value, order, imp.formula(node, text, sizes, x=path))
 
 
