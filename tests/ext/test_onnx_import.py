@@ -767,10 +767,13 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "a = Tanh(x) t = Transpose(a) y = MatMul(x, t)", "'y' .MatMul.: no layer multiplies "
          "two matrices whose rows or columns are time steps .* Give the axis a size and another"),
         (F4, "y = CumSum(x, i0)", "no layer computes it over time steps or sequences"),
+        (F4, "y = CumSum(x, i4)", "expected an axis from -2 to 1, got 4"),
+        (F4, "y = Softmax <axis = 9> (x)", "expected an axis from -2 to 1, got 9"),
+        (F4, "q = QuantizeLinear(x, nothing) y = Abs(q)", r"expected a scale > 0, got 0\.0"),
         (F4, "y = Pad(x, pads)", "no layer pads time steps or sequences"),
         (F4, "y = Tile(x, i22x)", "no layer repeats time steps or sequences"),
         (F4, "y = Tile(x, i10)", r"expected numbers >= 1, got \(1, 0\)"),
-        (F4, "y = Tile(x, often)", "an axis of at most 67108864 cells, got 18446744073709551616"),
+        (F4, "y = Tile(x, often)", "expected at most 67108864 elements for a step"),
         (F4, "y = Expand(x, i33)", r"\(B, 4\) cannot be expanded to \(3, 3\)"),
         (F4, "u = MatMul(x, v) y = Add(u, x)", "no layer multiplies a computed matrix and a vec"),
         (IMAGE, "y = Resize(x, , up)", "no layer interpolates time steps or sequences"),
@@ -872,7 +875,7 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         "V": (4, 4), "V3": (3, 3), "v": (4,), "K": (2, 2, 3, 3), "W": (1, 3, 4), "R": (1, 3, 3),
         "W4": (1, 12, 4), "R4": (1, 12, 3), "W3": (1, 9, 4), "R3": (1, 9, 3), "i0": np.int64(0),
         "i00": [0], "i11": [1], "i22": [2], "i44": [4], "half": [-1, 2], "steps": (5, 1, 4),
-        "fifth": [5, -1],
+        "fifth": [5, -1], "nothing": np.float32(0),
         "all": [-1], "v3": (3,), "cube": (1, 1, 1), "one": (1,), "K4": (2, 2, 1, 1, 1, 1),
         "K1": (2, 4, 3), "i4": np.int64(4), "none": np.zeros(0, int), "rows": (3, 1),
         "around": [0, 0, 1, 1, 0, 0, 1, 1], "gone": [0, 0, 0, -3, 0, 0, 0, -3],
@@ -1102,6 +1105,7 @@ def test_sizes_of_axes_that_a_model_leaves_open_are_given():
     [
         ({}, r"axis H: expected a size, got 'height'. .* sizes={'x': {'H': 32}}, or say which"),
         ({"z": {"H": 9}}, "sizes: unknown input 'z'. Choices are: x"),
+        ({"x": 9}, "sizes, 'x': expected sizes of axes such as {'W': 160}, got 9"),
         ({"x": {"D": 9}}, "sizes, 'x': unknown axis 'D'. Choices are: B, C, H, W, N, height, wid"),
         ({"x": {"H": 0}}, "sizes, 'x', axis 'H': expected an integer >= 1, got 0"),
         ({"x": {"H": 2.0}}, "sizes, 'x', axis 'H': expected an integer >= 1, got 2.0"),
@@ -1131,6 +1135,8 @@ def test_outputs_are_chosen_by_their_names():
     np.testing.assert_allclose(found.sum(-1), 1, 1e-5)
     with pytest.raises(NetworkValidationError, match="outputs: unknown tensor 'h'. Choices are: "):
         from_onnx(model, outputs=["h"])
+    with pytest.raises(NetworkValidationError, match="outputs: expected a list of names, got 'y'"):
+        from_onnx(model, outputs="y")
     with pytest.raises(NetworkValidationError, match="outputs: expected the name of a tensor, got"):
         from_onnx(model, outputs=[])
 

@@ -26,7 +26,7 @@ from brainstorm.ext.onnx_exchange._body import (
     onnx,
 )
 from brainstorm.ext.onnx_exchange._fold import Folder
-from brainstorm.ext.onnx_exchange._node import Entry, Node, find_needed, readers
+from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, find_needed, readers
 from brainstorm.ext.onnx_exchange._values import Value, parts
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
@@ -66,6 +66,8 @@ class Importer:
     ) -> None:
         self.graph = model.graph
         self._is_chosen = outputs is not None
+        if isinstance(outputs, str):
+            raise NetworkValidationError(f"outputs: expected a list of names, got {outputs!r}.")
         self.outputs = [o.name for o in self.graph.output] if outputs is None else list(outputs)
         self._check_outputs()
         self.nodes = find_needed(model.graph, self.outputs)
@@ -118,6 +120,8 @@ class Importer:
         """
         if len({path in self.timeless for path in inputs.values()}) > 1:
             raise node.fail("no layer combines what has time steps and what has none.")
+        if (count := math.prod(features)) > LARGEST:
+            raise node.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
         name = self._unique(node.layer_name, taken)
         values = {
@@ -258,9 +262,13 @@ class Importer:
         for name in self.layouts:
             if name not in (known := [*names, *self.outputs]):
                 raise NetworkValidationError(f"axes: {unknown('input or output', name, known)}")
-        for name in self._given:
+        for name, wanted in self._given.items():
             if name not in names:
                 raise NetworkValidationError(f"sizes: {unknown('input', name, names)}")
+            if not isinstance(wanted, Mapping):
+                raise NetworkValidationError(
+                    f"sizes, {name!r}: expected sizes of axes such as {{'W': 160}}, got {wanted!r}."
+                )
         sizes = {}
         for info in given:
             letters = self.layouts[info.name] = self.layouts.get(info.name) or self._guess(info)

@@ -101,6 +101,8 @@ def _unary(imp: Importer, node: Node) -> Value:
     if node.options.get("approximate") == b"tanh":
         text = _GELU
     options = {**wanted, **defaults, **node.options}
+    if not all(math.isfinite(x) for x in options.values() if isinstance(x, float)):
+        raise node.fail(f"expected finite attributes, got {node.options}.")
     if activation and all(_is_near(options[key], value) for key, value in wanted.items()):
         return _activated(imp, node, value, activation)
     if not text:
@@ -182,6 +184,8 @@ def _quantize(imp: Importer, node: Node) -> Value:
     zero = np.asarray(node.constant(2, np.uint8(0)))
     if scale.size > 1 or zero.dtype.kind not in "iu":
         raise node.fail("no layer has a scale for each channel, or quantizes to other types.")
+    if not 0 < scale < np.inf:
+        raise node.fail(f"expected a scale > 0, got {float(scale)}.")
     limits = np.iinfo(zero.dtype)
     low, high = (float((end - int(zero)) * float(scale)) for end in (limits.min, limits.max))
     return _of_elements(imp, node, value, f"minimum(maximum(x, ({low!r})), ({high!r}))")

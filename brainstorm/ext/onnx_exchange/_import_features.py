@@ -79,7 +79,7 @@ def _local_response_normalization(imp: Importer, node: Node) -> Value:
 @reads("LayerNormalization")
 def _layer_norm(imp: Importer, node: Node) -> Value:
     value, rank = node.value(), len(node.value().axes)
-    first = node.options.get("axis", -1) % rank
+    first = node.axis(node.options.get("axis", -1), rank)
     axes = list(range(first, rank))
     if set(axes) & set(value.lead):
         raise node.fail("no layer normalizes over time steps or sequences.")
@@ -112,7 +112,7 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
 @reads("Softmax", "LogSoftmax")
 def _softmax(imp: Importer, node: Node) -> Value:
     value = node.value()
-    axis = node.options.get("axis", -1 if imp.opset >= 13 else 1) % len(value.axes)
+    axis = node.axis(node.options.get("axis", -1 if imp.opset >= 13 else 1), len(value.axes))
     axes = [axis] if imp.opset >= 13 else list(range(axis, len(value.axes)))
     if any(value.is_mixed(i) for i in axes):
         raise node.fail("no layer has a softmax over time steps or sequences.")
@@ -152,7 +152,7 @@ def _reduction(imp: Importer, node: Node) -> Value:
     rank = len(value.axes)
     if not axes and node.options.get("noop_with_empty_axes"):
         return value
-    axes = sorted({i % rank for i in axes or range(rank)})
+    axes = sorted({node.axis(i, rank) for i in axes or range(rank)})
     if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
         made = imp.pool(node, value, _POOLINGS[node.kind])
         kept = [i for i in range(rank) if node.options.get("keepdims", 1) or i not in axes]
@@ -187,7 +187,7 @@ def _along_axes(imp: Importer, node: Node) -> Value:
         axes = [int(node.constant(1))]
         if options.get("exclusive") or options.get("reverse"):
             raise node.fail("no layer sums so: expected exclusive=0 and reverse=0.")
-    axes = sorted({i % rank for i in axes})
+    axes = sorted({node.axis(i, rank) for i in axes})
     if not set(axes) <= set(value.features):
         raise node.fail("no layer computes it over time steps or sequences.")
     order = [*(i for i in value.memory_order(value.features) if i not in axes), *axes]
@@ -206,7 +206,7 @@ def _along_axes(imp: Importer, node: Node) -> Value:
 @reads("ArgMax")
 def _argmax(imp: Importer, node: Node) -> Value:
     value = node.value()
-    axis = node.options.get("axis", 0) % len(value.axes)
+    axis = node.axis(node.options.get("axis", 0), len(value.axes))
     if axis not in value.features or node.options.get("select_last_index"):
         raise node.fail("no layer has an argmax over time steps or sequences, or the last one.")
     order = [i for i in value.memory_order(value.features) if i != axis] + [axis]

@@ -56,7 +56,7 @@ def _resize(imp: Importer, node: Node) -> Value:
 def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
     """Return how large those axes become that are resized, and how many times as large."""
     rank = len(value.axes)
-    axes = [i % rank for i in node.options.get("axes", range(rank))]
+    axes = [node.axis(i, rank) for i in node.options.get("axes", range(rank))]
     shape = [value.shape[i] for i in axes]
     if node.options.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         raise node.fail("no layer keeps the aspect ratio. Give the sizes without a policy.")

@@ -20,7 +20,7 @@ __all__: list[str] = []
 def _pad(imp: Importer, node: Node) -> Value:
     value, rank = node.value(), len(node.value().axes)
     pads = node.axes(1, "pads") or node.options.get("paddings", [])
-    axes = [i % rank for i in node.axes(3, "") or range(rank)]
+    axes = [node.axis(i, rank) for i in node.axes(3, "") or range(rank)]
     if len(pads) != 2 * len(axes):
         raise node.fail(f"expected two pads for each of {len(axes)} axes, got {pads}.")
     ends = zip(axes, pads, pads[len(axes) :], strict=False)
@@ -78,8 +78,6 @@ def _repeat(imp: Importer, node: Node) -> Value:
         if count > 1 and (node.kind == "Tile" or size == 1):
             if axis not in value.features:
                 raise node.fail("no layer repeats time steps or sequences.")
-            if size * count > LARGEST:
-                raise node.fail(f"expected an axis of at most {LARGEST} cells, got {size * count}.")
             value = _repeated(imp, node, value, axis, count)
     return value
 

@@ -48,7 +48,7 @@ def _squeeze(imp: Importer, node: Node) -> Value:
     value, axes, rank = node.value(), node.axes(), len(node.value().axes)
     if axes is None:
         axes = [i for i, size in enumerate(value.shape) if size == 1]
-    axes = [i % rank for i in axes]
+    axes = [node.axis(i, rank) for i in axes]
     if any(value.shape[i] != 1 for i in axes):
         raise node.fail(f"expected axes of size 1, got {[value.shape[i] for i in axes]}.")
     return replace(value, axes=tuple(group for i, group in enumerate(value.axes) if i not in axes))
@@ -58,7 +58,7 @@ def _squeeze(imp: Importer, node: Node) -> Value:
 def _unsqueeze(imp: Importer, node: Node) -> Value:
     value, wanted = node.value(), node.axes() or []
     rank = len(value.axes) + len(wanted)
-    groups, places = iter(value.axes), {i % rank for i in wanted}
+    groups, places = iter(value.axes), {node.axis(i, rank) for i in wanted}
     axes = [() if i in places else next(groups) for i in range(rank)]
     if 0 in places and value.path in imp.timeless and 0 not in value.flat:
         axes[0] = (0,)  # what has no T gets T = 1 in front
@@ -155,7 +155,7 @@ def _blocks_of_cells(imp: Importer, node: Node) -> Value:
 def _concat(imp: Importer, node: Node) -> Value:
     values = list(node.inputs)
     first = next(v for v in values if isinstance(v, Value))
-    axis = node.options["axis"] % len(first.axes)
+    axis = node.axis(node.options["axis"], len(first.axes))
     if axis in first.lead:
         raise node.fail("no layer joins time steps or sequences.")
     if not all(isinstance(value, Value) for value in values):
@@ -242,7 +242,7 @@ def slice_axis(imp: Importer, node: Node, value: Value, axis: int, start: int, s
 def _slice(imp: Importer, node: Node) -> Value:
     value = node.value()
     for start, end, axis, step in zip(*slice_numbers(node), strict=True):
-        axis %= len(value.axes)
+        axis = node.axis(axis, len(value.axes))
         size = value.shape[axis]
         first, last, _ = slice(start, end, step).indices(size)
         if step == -1 and (first, last) == (size - 1, -1) and value.axes[axis] == (0,):
@@ -260,7 +260,7 @@ def _slice(imp: Importer, node: Node) -> Value:
 @reads("Split")
 def _split(imp: Importer, node: Node) -> list[Value]:
     value = node.value()
-    axis = node.options.get("axis", 0) % len(value.axes)
+    axis = node.axis(node.options.get("axis", 0), len(value.axes))
     sizes = split_sizes(node, value.shape[axis])
     ends = np.cumsum(sizes).tolist()
     return [

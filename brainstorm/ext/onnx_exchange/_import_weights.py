@@ -124,7 +124,7 @@ def _gather(imp: Importer, node: Node) -> Value:
 def _pick(imp: Importer, node: Node) -> Value:
     """Take indices of an axis, which vanishes if there is one."""
     value, indices = node.value(), node.constant(1)
-    axis = node.options.get("axis", 0) % len(value.axes)
+    axis = node.axis(node.options.get("axis", 0), len(value.axes))
     size = value.shape[axis]
     for index in indices.ravel().tolist():
         if not -size <= index < size:

@@ -93,6 +93,12 @@ class Node:
         """Return an input; `None` where it is left out."""
         return self.inputs[place] if place < len(self.inputs) else None
 
+    def axis(self, axis: int, rank: int) -> int:
+        """Return the number of an axis, counted from the first."""
+        if not -rank <= axis < rank:
+            raise self.fail(f"expected an axis from {-rank} to {rank - 1}, got {axis}.")
+        return axis % rank
+
     def axes(self, place: int = 1, option: str = "axes") -> list[int] | None:
         """Return the axes that are an input, or an attribute in older models."""
         found = self.constant(place, self.options.get(option))
