@@ -763,7 +763,7 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
     ("signature", "nodes", "message"),
     [
         (F4, "y = Hardmax(x)", r"^ONNX node 'y' \(Hardmax\): no layer computes this operator. .*"
-         r"are: Abs, Add, And, ArgMax, Aver"),
+         r"are: Abs, Add, And, .*, Xor\. What is in front of it can be had by outputs=\['x'\]\."),
         (F4, "a = Tanh(x) t = Transpose(a) y = MatMul(x, t)", "'y' .MatMul.: no layer multiplies "
          "two matrices whose rows or columns are time steps .* Give the axis a size and another"),
         (F4, "y = CumSum(x, i0)", "no layer computes it over time steps or sequences"),
@@ -1133,6 +1133,7 @@ def test_outputs_are_chosen_by_their_names():
     np.testing.assert_allclose(net.predict(x[None], "h_b.outputs.default")[0], run(model, x), 1e-5)
     found = net.predict(x[None], "y.outputs.default")
     np.testing.assert_allclose(found.sum(-1), 1, 1e-5)
+    np.testing.assert_array_equal(from_onnx(model, outputs=["x"]).predict(x[None])[0], x)
     with pytest.raises(NetworkValidationError, match="outputs: unknown tensor 'h'. Choices are: "):
         from_onnx(model, outputs=["h"])
     with pytest.raises(NetworkValidationError, match="outputs: expected a list of names, got 'y'"):

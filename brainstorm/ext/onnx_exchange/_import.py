@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import re
-import string
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from brainstorm.ext.onnx_exchange._body import (
     onnx,
 )
 from brainstorm.ext.onnx_exchange._fold import Folder
+from brainstorm.ext.onnx_exchange._inputs import guess_letters, sizes_of_axes
 from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, find_needed, readers
 from brainstorm.ext.onnx_exchange._values import Value, parts
 from brainstorm.handlers import Handler
@@ -262,17 +262,16 @@ class Importer:
         for name in self.layouts:
             if name not in (known := [*names, *self.outputs]):
                 raise NetworkValidationError(f"axes: {unknown('input or output', name, known)}")
-        for name, wanted in self._given.items():
+        for name in self._given:
             if name not in names:
                 raise NetworkValidationError(f"sizes: {unknown('input', name, names)}")
-            if not isinstance(wanted, Mapping):
-                raise NetworkValidationError(
-                    f"sizes, {name!r}: expected sizes of axes such as {{'W': 160}}, got {wanted!r}."
-                )
         sizes = {}
         for info in given:
-            letters = self.layouts[info.name] = self.layouts.get(info.name) or self._guess(info)
-            sizes[info.name] = self._sizes(info, letters)
+            letters = self.layouts.get(info.name) or guess_letters(info, self.nodes, self._is_ours)
+            self.layouts[info.name] = letters
+            sizes[info.name] = sizes_of_axes(info, letters, self._given.get(info.name, {}))
+            fixed = {x: n for x, n in sizes[info.name].items() if x in self.lead and n}
+            self.lead.update(fixed)
         has_time = self._is_ours or any("T" in self.layouts[info.name] for info in given)
         for info in given:  # now the sizes of T and B are known
             letters = self.layouts[info.name]
@@ -290,89 +289,16 @@ class Importer:
             if info.type.tensor_type.elem_type not in FLOATS:
                 self.whole.add(value.path)
 
-    def _sizes(self, info: Any, letters: str) -> dict[str, int]:
-        """Return the size of each axis of an input, and note those of T and B that are fixed."""
-        dims, where = info.type.tensor_type.shape.dim, f"ONNX input {info.name!r}"
-        if len(letters) != len(dims) or len(set(letters)) != len(letters):
-            raise NetworkValidationError(
-                f"{where}: expected a different letter for each of its {len(dims)} axes, got "
-                f"{letters!r}."
-            )
-        sizes = {
-            letter: self._given_size(info.name, letter, dim, letters)
-            for letter, dim in zip(letters, dims, strict=True)
-        }
-        for letter, dim in zip(letters, dims, strict=True):
-            if letter in self.lead and sizes[letter]:
-                self.lead[letter] = sizes[letter]
-            elif letter not in self.lead and not sizes[letter]:
-                raise NetworkValidationError(
-                    f"{where}, axis {letter}: expected a size, got {dim.dim_param or 'none'!r}. "
-                    f"Only T and B may change from call to call: give it, e.g. "
-                    f"sizes={{{info.name!r}: {{{letter!r}: 32}}}}, or say which axes are T and B, "
-                    f"e.g. axes={{{info.name!r}: 'TBF'}}."
-                )
-        return sizes
-
-    def _given_size(self, name: str, letter: str, dim: Any, letters: str) -> int:
-        """Return the size of an axis of an input, 0 if there is none."""
-        given = self._given.get(name, {})
-        dims = next(i for i in self.graph.input if i.name == name).type.tensor_type.shape.dim
-        known = [*letters, *(d.dim_param for d in dims if d.dim_param)]
-        for key, size in given.items():
-            if key not in known:
-                raise NetworkValidationError(f"sizes, {name!r}: {unknown('axis', key, known)}")
-            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-                raise NetworkValidationError(
-                    f"sizes, {name!r}, axis {key!r}: expected an integer >= 1, got {size!r}."
-                )
-        wanted = given.get(letter, given.get(dim.dim_param) if dim.dim_param else None)
-        if wanted is not None and dim.dim_value not in (0, wanted):
-            raise NetworkValidationError(
-                f"sizes, {name!r}, axis {letter!r}: the model has {dim.dim_value}, got {wanted}."
-            )
-        return int(wanted or dim.dim_value)
-
     def _check_outputs(self) -> None:
         """Check that there are tensors of these names."""
         made = [name for node in self.graph.node for name in node.output if name]
-        known = dict.fromkeys([o.name for o in self.graph.output] + made)
+        given = [info.name for info in (*self.graph.output, *self.graph.input)]
+        known = dict.fromkeys(given + made)
         for name in self.outputs if self._is_chosen else ():
             if name not in known:
                 raise NetworkValidationError(f"outputs: {unknown('tensor', name, known)}")
         if not self.outputs:
             raise NetworkValidationError("outputs: expected the name of a tensor, got none.")
-
-    def _guess(self, info: Any) -> str:
-        """Return the letters of the axes of an input, from its rank and from what follows."""
-        dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
-        if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # as exported here
-            return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
-        if dims and dims[0].dim_param == "S" and self._is_ours:
-            raise NetworkValidationError(
-                f"ONNX input {info.name!r}: expected axes T and B, got the second length S. Models "
-                f"with two lengths are written and not read: keep the network's own file."
-            )
-        if self._is_ours:
-            return "B" + string.ascii_lowercase[: len(dims) - 1]
-        moves = [node for node in self.nodes if node.op_type == "Transpose"]
-        perms = {tuple(get(node, "perm")) for node in moves if node.attribute}
-        first = {tuple(get(n, "perm")) for n in moves if n.attribute and info.name in n.input}
-        is_sequence = any(node.op_type in ("LSTM", "GRU", "RNN") for node in self.nodes)
-        steps = "BT" if (1, 0, 2) in perms else "TB"
-        if is_sequence and len(dims) == 3:
-            return f"{steps}F"
-        is_class = info.type.tensor_type.elem_type != onnx().TensorProto.FLOAT
-        if is_sequence and len(dims) == 2 and is_class:
-            return steps
-        images = "BHWC" if (0, 3, 1, 2) in first else "BCHW"
-        layouts = {2: "BF", 3: "BCL", 4: images, 5: "BCDHW"}
-        if len(dims) not in layouts:
-            raise NetworkValidationError(
-                f"ONNX input {info.name!r}: what are its {len(dims)} axes? Say it with axes, e.g. "
-                f"axes={{{info.name!r}: 'TBF'}}: T, B, C for channels, other letters for others."
-            )
-        return layouts[len(dims)]
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -420,7 +346,8 @@ class Importer:
         if node.kind not in readers:
             raise node.fail(
                 f"no layer computes this operator. Those that can be read are: "
-                f"{', '.join(sorted(readers))}."
+                f"{', '.join(sorted(readers))}. What is in front of it can be had by "
+                f"outputs={[name for name in node.names if name][:1]}."
             )
         with node.guarded():
             return readers[node.kind](self, node)
