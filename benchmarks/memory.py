@@ -46,7 +46,7 @@ def resident(field: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
 
 
-# -- in the process that is measured -------------------------------------------------------------
+# -- in the process that is measured --------------------------------------------------------------
 
 
 def _import_ours(handler: str, memory: str) -> Callable[[Workload, Numbers], Contestant]:
@@ -92,7 +92,7 @@ def _load(file: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
             yield name, {path.partition(".")[2]: arrays[path] for path in own}
 
 
-# -- in the process that compares ----------------------------------------------------------------
+# -- in the process that compares -----------------------------------------------------------------
 
 
 def measure(keys: Sequence[str]) -> list[dict[str, Any]]:

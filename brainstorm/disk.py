@@ -83,7 +83,7 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         yield file
 
 
-# -- writing -------------------------------------------------------------------------------------
+# -- writing --------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -195,7 +195,7 @@ def _flock(handle: int, exclusive: bool) -> None:
     fcntl.flock(handle, kind | fcntl.LOCK_NB)
 
 
-# -- one writer ----------------------------------------------------------------------------------
+# -- one writer -----------------------------------------------------------------------------------
 
 #: What this process holds by locks: a forked child must not, it may outlive its parent.
 _held: set[int] = set()

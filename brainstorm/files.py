@@ -308,7 +308,7 @@ def _read_description(file: Group, path: str) -> dict[str, Any]:
     return description
 
 
-# -- nested state as JSON and arrays -------------------------------------------------------------
+# -- nested state as JSON and arrays --------------------------------------------------------------
 
 ARRAY, LIST, TUPLE = "@array", "@list", "@tuple"
 

@@ -268,7 +268,7 @@ def _converted(path: str, value: Any, convert: Callable[[Any], Any]) -> Any:
         raise type(error)(f"reference '{path}': {error}") from error
 
 
-# -- lookup --------------------------------------------------------------------------------------
+# -- lookup ---------------------------------------------------------------------------------------
 
 
 def _sorted_paths(structure: Structure) -> list[tuple[str, str]]:

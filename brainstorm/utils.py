@@ -231,7 +231,7 @@ def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
     return [path for path, _ in flatten_items(nested)]
 
 
-# -- arrays --------------------------------------------------------------------------------------
+# -- arrays ---------------------------------------------------------------------------------------
 
 
 def as_array(value: Any, what: str) -> np.ndarray:

@@ -79,7 +79,7 @@ def read_groups(text: str) -> list[Group]:
     return groups
 
 
-# -- what shows a feature ------------------------------------------------------------------------
+# -- what shows a feature -------------------------------------------------------------------------
 
 
 def evidence(row: Row) -> list[tuple[str, str]]:
@@ -121,7 +121,7 @@ def shown_by(row: Row) -> str:
     )
 
 
-# -- figures of targets --------------------------------------------------------------------------
+# -- figures of targets ---------------------------------------------------------------------------
 
 PLACEHOLDER = re.compile(r"\{(\w+\.md) ([|~]) ([^{}]+)\}")
 
@@ -169,7 +169,7 @@ def figures(row: Row) -> list[str]:
     return [PLACEHOLDER.sub(find_figure, cells.get(name, "")) for name in names]
 
 
-# -- the page ------------------------------------------------------------------------------------
+# -- the page -------------------------------------------------------------------------------------
 
 
 def make_table(group: Group, problems: list[str]) -> str:

@@ -39,7 +39,7 @@ def write_data(file, group, shape, classes, sizes, targets=None):
             out[f"{group}/{split}/targets"] = labels
 
 
-# -- training scripts ----------------------------------------------------------------------------
+# -- training scripts -----------------------------------------------------------------------------
 
 MNIST_PI = """
     #!/usr/bin/env python
@@ -211,7 +211,7 @@ def test_recurrent_network_on_characters(run, tmp_path):
     assert extracted["Lstm.internals.Fb"].shape == (13, 5, 8)
 
 
-# -- layers --------------------------------------------------------------------------------------
+# -- layers ---------------------------------------------------------------------------------------
 
 SQUARE = """
     from collections import OrderedDict
@@ -391,7 +391,7 @@ def test_options_of_a_layer_are_checked_by_name(run):
         bs.Network.from_architecture(architecture)
 
 
-# -- architectures -------------------------------------------------------------------------------
+# -- architectures --------------------------------------------------------------------------------
 
 ARCHITECTURE = """
 {

@@ -470,7 +470,7 @@ def test_trees_hash_but_have_no_truth_value(be):
         assert x in [y]  # in neon always true
 
 
-# -- shapes (traps: unchecked, rank 2 only) ------------------------------------------------------
+# -- shapes (traps: unchecked, rank 2 only) --------------------------------------------------------
 
 
 def test_shapes_are_checked_while_building(be):

@@ -217,7 +217,7 @@ def test_an_empty_registry_says_so():
         Registry("thing", "Import it.").get("x")
 
 
-# -- hostile descriptions ------------------------------------------------------------------------
+# -- hostile descriptions -------------------------------------------------------------------------
 
 
 class Guarded(Describable):

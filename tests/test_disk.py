@@ -135,7 +135,7 @@ def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == [left.name, "file.txt"]
 
 
-# -- what is no file -----------------------------------------------------------------------------
+# -- what is no file ------------------------------------------------------------------------------
 
 
 def _make_special(kind, path):
@@ -230,7 +230,7 @@ def test_a_link_is_read_through_and_replaced_not_followed_when_it_is_written(tmp
     assert (tmp_path / "link").read_text() == "ours"
 
 
-# -- copies --------------------------------------------------------------------------------------
+# -- copies ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_links", [True, False])
@@ -250,7 +250,7 @@ def test_copies_get_the_content_before_the_file_does(tmp_path, monkeypatch, has_
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(order, "x")
 
 
-# -- one writer ----------------------------------------------------------------------------------
+# -- one writer -----------------------------------------------------------------------------------
 
 
 def test_a_file_is_held_by_one_until_it_lets_go(tmp_path):

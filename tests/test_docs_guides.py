@@ -88,7 +88,7 @@ def test_what_tables_of_porting_name_is_there(name):
     assert names <= known
 
 
-# -- serving predictions -------------------------------------------------------------------------
+# -- serving predictions --------------------------------------------------------------------------
 
 SERVING = (PAGE.parent.parent / "howto" / "serve_predictions.md").read_text(encoding="utf-8")
 CLIENTS, REQUESTS, SECONDS = 16, 8, 60

@@ -259,7 +259,7 @@ def test_older_minor_versions_and_newer_ones(tmp_path):
             read(path)
 
 
-# -- hostile content -----------------------------------------------------------------------------
+# -- hostile content ------------------------------------------------------------------------------
 
 
 def _replace(name, value):

@@ -48,7 +48,7 @@ def rows(text):
     return {name: value.strip() for name, _, value in (line.partition("  ") for line in lines)}
 
 
-# -- info ----------------------------------------------------------------------------------------
+# -- info -----------------------------------------------------------------------------------------
 
 
 def test_info_of_a_network(net, network_file, capsys):
@@ -75,7 +75,7 @@ def test_info_of_a_run(run_file, capsys):
     assert found["log StopAfterEpoch"] == "reached max_epochs=3"
 
 
-# -- draw ----------------------------------------------------------------------------------------
+# -- draw -----------------------------------------------------------------------------------------
 
 
 def test_draw(net, network_file, tmp_path, capsys):
@@ -91,7 +91,7 @@ def test_drawing_without_graphviz(network_file, monkeypatch, capsys):
     assert "pip install 'brainstorm[draw]'" in capsys.readouterr().err
 
 
-# -- check ---------------------------------------------------------------------------------------
+# -- check ----------------------------------------------------------------------------------------
 
 
 def test_check(network_file, run_file, capsys):
@@ -148,7 +148,7 @@ def test_check_reads_all_of_a_run(run_file, monkeypatch, capsys):
     assert capsys.readouterr().err == f"brainstorm: {run_file}: no stepper\n"
 
 
-# -- as a program --------------------------------------------------------------------------------
+# -- as a program ---------------------------------------------------------------------------------
 
 OWN = """
 from brainstorm.layers import Layer
@@ -224,7 +224,7 @@ def test_an_error_without_a_stderr_has_its_status(tmp_path):
     assert subprocess.run(shell, cwd=tmp_path, timeout=60, check=False).returncode == 2
 
 
-# -- convert -------------------------------------------------------------------------------------
+# -- convert --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("library", ["onnx", "safetensors"])

@@ -45,7 +45,7 @@ def poison(net):
             net.handler.fill(array, 3.5)
 
 
-# -- passes --------------------------------------------------------------------------------------
+# -- passes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -224,7 +224,7 @@ def test_largest_batch():
         Network.from_layer(inp).largest_batch(1_000_000)
 
 
-# -- context -------------------------------------------------------------------------------------
+# -- context --------------------------------------------------------------------------------------
 
 
 def test_a_sequence_in_two_parts_gives_the_outputs_of_the_whole():
@@ -282,7 +282,7 @@ def test_a_foreign_context_is_refused():
         net.forward_pass(context=context)
 
 
-# -- data ----------------------------------------------------------------------------------------
+# -- data -----------------------------------------------------------------------------------------
 
 
 def mlp():
@@ -451,7 +451,7 @@ def test_handler_errors_name_the_layer():
         net.forward_pass()
 
 
-# -- looking inside ------------------------------------------------------------------------------
+# -- looking inside -------------------------------------------------------------------------------
 
 
 def test_get():
@@ -590,7 +590,7 @@ def test_buffers_can_be_set_by_name():
     ) + 3  # fmt: skip
 
 
-# -- parameters ----------------------------------------------------------------------------------
+# -- parameters -----------------------------------------------------------------------------------
 
 
 def test_initialize_is_repeatable_and_independent_of_other_layers():
@@ -661,7 +661,7 @@ def test_modifiers():
         net.set_weight_modifiers(L2Decay(0.1))
 
 
-# -- statistics ----------------------------------------------------------------------------------
+# -- statistics -----------------------------------------------------------------------------------
 
 
 class TwoNumbersLayerImpl(NoOpLayerImpl):
@@ -682,7 +682,7 @@ def test_statistics_of_any_name_are_shown(capsys):
     assert capsys.readouterr().out == "Own.low: 1.0\nOwn.high: 2.0\n"
 
 
-# -- handlers ------------------------------------------------------------------------------------
+# -- handlers -------------------------------------------------------------------------------------
 
 
 def test_set_handler_keeps_parameters_and_statistics():
@@ -716,7 +716,7 @@ def test_what_is_no_handler(wrong, tmp_path):
                 make()
 
 
-# -- predict -------------------------------------------------------------------------------------
+# -- predict --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wiring", ["mlp", "lstm"])
@@ -809,7 +809,7 @@ def test_tensors_that_are_no_arrays_are_refused_with_what_to_do(error):
         net.provide_external_data({"default": Tensor(error)})
 
 
-# -- files ---------------------------------------------------------------------------------------
+# -- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wiring", ["cnn", "lstm", "impossible"])
@@ -945,7 +945,7 @@ def test_recurrent_layers_start_from_zero_without_context():
     assert values[0] == values[1]
 
 
-# -- files that do not make sense ----------------------------------------------------------------
+# -- files that do not make sense -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -980,7 +980,7 @@ def test_what_a_network_knows_of_itself():
     assert net.initializers["fallback"] == 0
 
 
-# -- depth ---------------------------------------------------------------------------------------
+# -- depth ----------------------------------------------------------------------------------------
 
 
 def test_a_deep_network_makes_nothing_that_nobody_looks_for(monkeypatch):

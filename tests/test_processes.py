@@ -66,7 +66,7 @@ def train(net, epochs=2, seed=1, hooks=()):
     return b"".join(array.tobytes() for array in arrays) + repr(trainer.logs).encode()
 
 
-# -- threads -------------------------------------------------------------------------------------
+# -- threads --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", THREADED)
@@ -101,7 +101,7 @@ def test_a_network_goes_on_in_another_thread(kind):
     assert found[1] == bits[1]
 
 
-# -- processes -----------------------------------------------------------------------------------
+# -- processes ------------------------------------------------------------------------------------
 
 
 def in_a_fork(work):
@@ -229,7 +229,7 @@ def test_copies_are_networks_of_their_own(kind, duplicate):
     assert train(net) == bits
 
 
-# -- signals -------------------------------------------------------------------------------------
+# -- signals --------------------------------------------------------------------------------------
 
 
 class SlowSteps(SgdStepper):

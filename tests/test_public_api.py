@@ -192,7 +192,7 @@ def test_names_are_where_they_were(module, name):
     assert hasattr(importlib.import_module(module), name)
 
 
-# -- explicit lists ------------------------------------------------------------------------------
+# -- explicit lists -------------------------------------------------------------------------------
 
 
 def is_code(value):
@@ -257,7 +257,7 @@ def test_layers_whose_plain_name_is_taken_can_be_reached():
         assert getattr(flat, f"{name}Layer") is getattr(brainstorm.layers, name)
 
 
-# -- documented and annotated --------------------------------------------------------------------
+# -- documented and annotated ---------------------------------------------------------------------
 
 
 MODULES = [info.name for info in pkgutil.walk_packages(brainstorm.__path__, "brainstorm.")]

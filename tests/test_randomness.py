@@ -174,7 +174,7 @@ def test_names_mean_the_same_in_every_process():
     assert int(seed.stdout) == RandomState(1).child("x").generate_seed()
 
 
-# -- descriptions --------------------------------------------------------------------------------
+# -- descriptions ---------------------------------------------------------------------------------
 
 
 class Shaker(Seedable):

@@ -60,7 +60,7 @@ def test_nothing_is_said_twice(status):
     assert [what for what, count in (said + titles + shown).items() if count > 1] == []
 
 
-# -- the generator -------------------------------------------------------------------------------
+# -- the generator --------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def hidden(net):
     return [(la.type_name, la.kwargs) for la in layers if la.type_name not in ("Loss", "Mask")]
 
 
-# -- the ends ------------------------------------------------------------------------------------
+# -- the ends -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_wrong_ends(arguments, message):
         get_in_out_layers(*arguments)
 
 
-# -- the text ------------------------------------------------------------------------------------
+# -- the text -------------------------------------------------------------------------------------
 
 FULL, CONV, POOL = "FullyConnected", "Convolution2D", "Pooling2D"
 

@@ -177,7 +177,7 @@ class _Tensors:
         return sorted(set(ours) - self.used - {f"{self._start}num_batches_tracked{self._end}"})
 
 
-# -- a reader and a writer per kind of layer -----------------------------------------------------
+# -- a reader and a writer per kind of layer ------------------------------------------------------
 
 
 def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:

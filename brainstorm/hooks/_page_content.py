@@ -95,7 +95,7 @@ def make_content(net: Any, logs: Mapping[str, Any], heading: str) -> str:
     )
 
 
-# -- charts --------------------------------------------------------------------------------------
+# -- charts ---------------------------------------------------------------------------------------
 
 
 def _group(logs: Mapping[str, Any]) -> dict[str, dict[str, Sequence[float]]]:

@@ -118,7 +118,7 @@ class Scorer(Describable):
         return true_labels == 1
 
 
-# -- over the batches of an evaluation -----------------------------------------------------------
+# -- over the batches of an evaluation ------------------------------------------------------------
 
 
 def check_scorers(scorers: Any) -> list[Scorer]:

@@ -321,7 +321,7 @@ def _as_bound(shapes: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, 
     }
 
 
-# -- arguments that must suit each other ---------------------------------------------------------
+# -- arguments that must suit each other ----------------------------------------------------------
 
 
 def _prepare(arguments: Arguments) -> None:

@@ -199,7 +199,7 @@ def what_is_not_finite_is_found(bench: HandlerBench) -> None:
                 raise bench.fail(name, f"expected {bad is None} with {bad} in a, got {got!r}")
 
 
-# -- activation functions ------------------------------------------------------------------------
+# -- activation functions -------------------------------------------------------------------------
 
 
 def _activations(bench: HandlerBench) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -253,7 +253,7 @@ def activations_in_place_agree_with_the_others(bench: HandlerBench) -> None:
         bench.compare(what, "x", handler.get_numpy_copy(x), handler.get_numpy_copy(out))
 
 
-# -- random numbers ------------------------------------------------------------------------------
+# -- random numbers -------------------------------------------------------------------------------
 
 
 def _draw(bench: HandlerBench, name: str, stream: Any, shape: tuple[int, ...] = (5, 7)) -> Any:
@@ -307,7 +307,7 @@ def random_numbers_have_their_distribution(bench: HandlerBench) -> None:
                 raise bench.fail(name, f"expected the {what} {expected:.6g}, got {got:.6g}")
 
 
-# -- memory --------------------------------------------------------------------------------------
+# -- memory ---------------------------------------------------------------------------------------
 
 
 @_registered

@@ -212,7 +212,7 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
     return figure
 
 
-# -- parts ---------------------------------------------------------------------------------------
+# -- parts ----------------------------------------------------------------------------------------
 
 
 def _new_figure(width: float, height: float) -> Any:

@@ -186,7 +186,7 @@ def _get_iter_states(iters: Mapping[str, Any]) -> State:
     return {name: it.get_state() for name, it in iters.items() if hasattr(it, "get_state")}
 
 
-# -- files ---------------------------------------------------------------------------------------
+# -- files ----------------------------------------------------------------------------------------
 
 
 def capture_part(progress: DataProgress, stepper: Any) -> State:

@@ -77,7 +77,7 @@ def check_normalized(file, tests, targets):
             assert group["test"]["default"].shape[:2] == (1, tests)
 
 
-# -- MNIST ---------------------------------------------------------------------------------------
+# -- MNIST ----------------------------------------------------------------------------------------
 
 
 def idx(array):
@@ -130,7 +130,7 @@ def test_images_without_labels(load, tmp_path):
         load("create_mnist").main(tmp_path, tmp_path / "mnist.hdf5")
 
 
-# -- CIFAR ---------------------------------------------------------------------------------------
+# -- CIFAR ----------------------------------------------------------------------------------------
 
 
 def write_cifar(path, files):
@@ -185,7 +185,7 @@ def test_other_archives(load, tmp_path, files, match):
         load("create_cifar").main(tmp_path / "x.tar.gz", tmp_path / "x.hdf5")
 
 
-# -- tables --------------------------------------------------------------------------------------
+# -- tables ---------------------------------------------------------------------------------------
 
 TABLE = "size, weight,kind\n" + "".join(
     f"{i},{'' if i % 5 == 0 else 2 * i},{'large' if i > 25 else 'small'}\n" for i in range(50)
@@ -294,7 +294,7 @@ def test_a_column_without_numbers(load, tmp_path):
         load("create_table").main(tmp_path / "t.csv", "b", "regression", tmp_path / "t.hdf5")
 
 
-# -- images in folders ---------------------------------------------------------------------------
+# -- images in folders ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -345,7 +345,7 @@ def test_unfit_images(load, tmp_path, folder):
         script.main(folder / "blue", tmp_path / "x.hdf5", 4, 4)
 
 
-# -- text ----------------------------------------------------------------------------------------
+# -- text -----------------------------------------------------------------------------------------
 
 
 def test_text(tmp_path, load, capsys):

@@ -62,7 +62,7 @@ def _no_thread_is_left():
     assert not threads()
 
 
-# -- the order -----------------------------------------------------------------------------------
+# -- the order ------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -143,7 +143,7 @@ def test_batches_are_cut_as_by_minibatches(tmp_path):
     assert [len(batch["m"]) for batch in renamed()] == lengths.tolist()
 
 
-# -- memory --------------------------------------------------------------------------------------
+# -- memory ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("windows", [4, 40])
@@ -208,7 +208,7 @@ def test_what_was_given_is_not_read_again(path, monkeypatch):
     assert list(iterator.resume_epoch(10)) == []
 
 
-# -- threads -------------------------------------------------------------------------------------
+# -- threads --------------------------------------------------------------------------------------
 
 
 def test_the_thread_ends_with_the_epoch(path):
@@ -315,7 +315,7 @@ def test_an_epoch_that_is_left_alone_does_not_keep_the_process(path):
     assert done.stderr == b""
 
 
-# -- what goes wrong -----------------------------------------------------------------------------
+# -- what goes wrong ------------------------------------------------------------------------------
 
 
 def test_a_file_that_vanishes(path):

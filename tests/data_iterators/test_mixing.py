@@ -40,7 +40,7 @@ def only(iterator, name="default"):
     return batch[name]
 
 
-# -- images --------------------------------------------------------------------------------------
+# -- images ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
@@ -110,7 +110,7 @@ def test_image_arguments(make, match):
         make(Undivided(default=IMAGES, targets=CLASSES))
 
 
-# -- mixing --------------------------------------------------------------------------------------
+# -- mixing ---------------------------------------------------------------------------------------
 
 
 def test_mixtures_have_the_same_partners_and_parts_under_all_names():
@@ -177,7 +177,7 @@ def test_mixing_arguments(arguments, match):
         MixUp(Undivided(default=IMAGES), **arguments)
 
 
-# -- normalization -------------------------------------------------------------------------------
+# -- normalization --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 300])

@@ -121,7 +121,7 @@ def check_return(model, data, expected):
     return back
 
 
-# -- every layer ---------------------------------------------------------------------------------
+# -- every layer ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", EXPORTED, ids=lambda case: case.name)
@@ -168,7 +168,7 @@ def test_activations(activation):
     assert kinds == [("Input", None), ("FullyConnected", name), *second]
 
 
-# -- wiring --------------------------------------------------------------------------------------
+# -- wiring ---------------------------------------------------------------------------------------
 
 
 def random_net(layer):
@@ -325,7 +325,7 @@ def test_only_what_the_output_needs_is_exported():
     assert operators(model) == ["MatMul", "Add", "Softmax", "Identity"]
 
 
-# -- what is refused -----------------------------------------------------------------------------
+# -- what is refused ------------------------------------------------------------------------------
 
 
 def test_outputs_without_a_counterpart_are_named():
@@ -376,7 +376,7 @@ def test_operators_without_a_counterpart_are_named():
         to_onnx(random_net(inp))
 
 
-# -- files ---------------------------------------------------------------------------------------
+# -- files ----------------------------------------------------------------------------------------
 
 
 def test_files(tmp_path):

@@ -86,7 +86,7 @@ def kinds(net):
             else la.type_name for la in layers]  # fmt: skip
 
 
-# -- dense ---------------------------------------------------------------------------------------
+# -- dense ----------------------------------------------------------------------------------------
 
 
 def test_gemm_with_and_without_transposition():
@@ -511,7 +511,7 @@ def test_a_matrix_for_each_pixel():
     assert kinds(net) == [("Convolution2D", "rel")]
 
 
-# -- sequences -----------------------------------------------------------------------------------
+# -- sequences ------------------------------------------------------------------------------------
 
 RECURRENT = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -750,7 +750,7 @@ def test_what_comes_in_can_go_out():
           without_steps)  # fmt: skip
 
 
-# -- what is refused -----------------------------------------------------------------------------
+# -- what is refused ------------------------------------------------------------------------------
 
 F4 = "(float[N, 4] x) => (float[N, M] y)"
 IMAGE = "(float[N, 2, 6, 6] x) => (float[N, 2, H, W] y)"

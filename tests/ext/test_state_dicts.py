@@ -123,7 +123,7 @@ def test_unknown_layers_are_named(net):
         load_state_dict(net, LINEAR, {"Firts": "fc"})
 
 
-# -- the way back --------------------------------------------------------------------------------
+# -- the way back ---------------------------------------------------------------------------------
 
 SEQUENCE, IMAGE = (4,), (5, 4, 2)
 #: Layer, feature shape of its input.

@@ -38,7 +38,7 @@ from tests.fuzz.mutations import changed_bytes, changed_text, changed_tree
 SPECS = ["D0.2 C8:5p2 Pm2s2 F10 D", "F10", "Lt5 B Rs4", "C4:3s2/Pa2|Fs3 B D.5", "R3"]
 
 
-# -- what is changed -----------------------------------------------------------------------------
+# -- what is changed ------------------------------------------------------------------------------
 
 
 def _networks():
@@ -137,7 +137,7 @@ def _write_logs(path):
     yield lambda: many.save_as_hdf5(path)
 
 
-# -- changed files -------------------------------------------------------------------------------
+# -- changed files --------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -251,7 +251,7 @@ def through_file(read):
     return run
 
 
-# -- what reads ----------------------------------------------------------------------------------
+# -- what reads -----------------------------------------------------------------------------------
 
 
 def read_network(path):

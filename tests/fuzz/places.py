@@ -45,7 +45,7 @@ def _data():
     return Minibatches(2, default=np.ones((1, 4, 3)), targets=np.zeros((1, 4, 1)))
 
 
-# -- paths in run files --------------------------------------------------------------------------
+# -- paths in run files ---------------------------------------------------------------------------
 
 PATHS = [
     "../mine/letter", "../here/../mine/letter", "ROOT/mine/letter", "link", "folder", "fifo", ".",
@@ -116,7 +116,7 @@ def _check_that_nothing_is_lost(own):
         raise AssertionError("files have come or gone")
 
 
-# -- what is no file -----------------------------------------------------------------------------
+# -- what is no file ------------------------------------------------------------------------------
 
 SPECIAL = ("a file", "a FIFO", "a folder", "a device", "a socket", "a link to a FIFO")
 READERS = {
@@ -160,7 +160,7 @@ def _make_special(kind):
         os.rename("fifo", "it") if kind == "a FIFO" else os.symlink("fifo", "it")
 
 
-# -- caches of others ----------------------------------------------------------------------------
+# -- caches of others -----------------------------------------------------------------------------
 
 MODES = (0o700, 0o700, 0o750, 0o770, 0o702, 0o777, 0o1777, 0o755)
 

@@ -51,7 +51,7 @@ def test_any_spec(text):
     assert outcome_of(build_from_spec, text) in ("accepted", "refused")
 
 
-# -- the fuzzer itself ---------------------------------------------------------------------------
+# -- the fuzzer itself ----------------------------------------------------------------------------
 
 
 def test_unchanged_inputs_are_accepted():

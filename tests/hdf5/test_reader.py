@@ -31,7 +31,7 @@ def write(path, content, **options):
             file[name] = value
 
 
-# -- groups --------------------------------------------------------------------------------------
+# -- groups ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9, 33, 1000])
@@ -71,7 +71,7 @@ def test_files_of_several_versions(path, low, superblock):
     assert repr(read(path)) == repr({"g": {"x": np.arange(3.0)}, "t": "text"})
 
 
-# -- what is refused -----------------------------------------------------------------------------
+# -- what is refused ------------------------------------------------------------------------------
 
 
 def _external_link(file):

@@ -61,7 +61,7 @@ def look(train, monkeypatch):
     return run
 
 
-# -- content -------------------------------------------------------------------------------------
+# -- content --------------------------------------------------------------------------------------
 
 
 class Page(HTMLParser):
@@ -239,7 +239,7 @@ def test_curves_with_gaps_and_of_many_entries(values, lengths):
     assert f"a: {values[-1]:.5g}" in text
 
 
-# -- server --------------------------------------------------------------------------------------
+# -- server ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["content/", "x", "../content", "content?a=1", "%63ontent"])
@@ -334,7 +334,7 @@ def test_only_loopback_is_bound(look):
     assert look(lambda page: page._server._server.socket.getsockname()[0]) == "127.0.0.1"
 
 
-# -- life ----------------------------------------------------------------------------------------
+# -- life -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [StopIteration("enough"), RuntimeError("broken")])

@@ -379,7 +379,7 @@ def test_bad_options_of_a_checkpoint(options, text):
         SaveCheckpoint("run.hdf5", **options)
 
 
-# -- disks that are full -------------------------------------------------------------------------
+# -- disks that are full ---------------------------------------------------------------------------
 
 
 class Disk:

@@ -149,7 +149,7 @@ def node(kind: str, inputs: list[str], **options: Any) -> Any:
     return helper.make_node(kind, inputs, ["y"], **options)
 
 
-# -- one function for each family of nodes -------------------------------------------------------
+# -- one function for each family of nodes --------------------------------------------------------
 
 
 def unary(g: Graph) -> Any:

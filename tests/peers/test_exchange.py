@@ -173,7 +173,7 @@ def test_a_stack_in_both_directions() -> None:
     np.testing.assert_allclose(net.predict(x, "B.outputs.default"), expected, 1e-7, 1e-9)
 
 
-# -- memory --------------------------------------------------------------------------------------
+# -- memory ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture

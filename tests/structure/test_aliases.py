@@ -110,7 +110,7 @@ def test_single_parameters_can_be_shared():
     assert not np.shares_memory(net.buffer.C.parameters.bias, net.buffer.A.parameters.bias)
 
 
-# -- in place ------------------------------------------------------------------------------------
+# -- in place -------------------------------------------------------------------------------------
 
 
 def in_place(inplace):

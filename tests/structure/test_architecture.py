@@ -321,7 +321,7 @@ def test_unknown_wired_type():
         Network.from_layer(inp)
 
 
-# -- hostile architectures -----------------------------------------------------------------------
+# -- hostile architectures ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def view():
     return BufferView(["parameters", "outputs", "size"], [parameters, outputs, np.zeros(3)])
 
 
-# -- reaching ------------------------------------------------------------------------------------
+# -- reaching -------------------------------------------------------------------------------------
 
 
 def test_all_ways_lead_to_the_same_object(view):
@@ -85,7 +85,7 @@ def test_children_called_like_members_do_not_break_them():
     assert len(repr(view).splitlines()) == len(names)
 
 
-# -- what is not there ---------------------------------------------------------------------------
+# -- what is not there ----------------------------------------------------------------------------
 
 
 def test_wrong_keys_are_told_the_choices(view):
@@ -127,7 +127,7 @@ def test_names_and_buffers_must_match():
         BufferView(["a", "b"], [1])
 
 
-# -- joints --------------------------------------------------------------------------------------
+# -- joints ---------------------------------------------------------------------------------------
 
 
 def test_joints(view):
@@ -140,7 +140,7 @@ def test_joints(view):
         view.outputs.joint("loss")
 
 
-# -- changing and copying ------------------------------------------------------------------------
+# -- changing and copying -------------------------------------------------------------------------
 
 
 def test_adjust_points_to_other_buffers_in_place(view):
@@ -211,7 +211,7 @@ def test_a_pickled_view_comes_back_with_its_arrays(view):
     assert copy.copy(view).parameters is view.parameters
 
 
-# -- looking -------------------------------------------------------------------------------------
+# -- looking --------------------------------------------------------------------------------------
 
 
 def test_repr_is_the_tree(view):
@@ -280,7 +280,7 @@ def test_repr_of_debug_arrays():
     assert repr(BufferView(["x"], [handler.zeros((2, 3))])) == "x  float32[2, 3]  24 B"
 
 
-# -- null buffers --------------------------------------------------------------------------------
+# -- null buffers ---------------------------------------------------------------------------------
 
 NULL = NullBuffer("A.input_deltas.default", "nobody needs it. Set net.keep_input_deltas = True.")
 

@@ -24,7 +24,7 @@ def numbered(count, arrays=1):
     return Tree([group(f"L{i}", *children) for i in range(count)])
 
 
-# -- statistics ----------------------------------------------------------------------------------
+# -- statistics -----------------------------------------------------------------------------------
 
 
 def test_statistics():
@@ -45,7 +45,7 @@ def test_the_mean_of_large_values_does_not_overflow():
     assert Statistics.of(np.full(4, 3e38, np.float32)).mean == pytest.approx(3e38)
 
 
-# -- text ----------------------------------------------------------------------------------------
+# -- text -----------------------------------------------------------------------------------------
 
 
 def test_columns_are_aligned():
@@ -81,7 +81,7 @@ def test_long_trees_are_folded():
     assert folded[-51:-49] == ["... 900 more ...", "L950  1 arrays"]
 
 
-# -- HTML ----------------------------------------------------------------------------------------
+# -- HTML -----------------------------------------------------------------------------------------
 
 
 class Elements(HTMLParser):
@@ -128,7 +128,7 @@ def test_html_is_escaped():
     assert text.count("alert") == 2 * 11  # nothing was left out
 
 
-# -- rich ----------------------------------------------------------------------------------------
+# -- rich -----------------------------------------------------------------------------------------
 
 
 def test_rich_shows_a_tree_and_reads_no_markup():

@@ -131,7 +131,7 @@ class Rehearsal:
         assert not np.isnan(self.part("gradients")).any()
 
 
-# -- any wiring ----------------------------------------------------------------------------------
+# -- any wiring -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -181,7 +181,7 @@ def test_any_wiring_of_any_layers(wiring, keep, accumulate):
     Rehearsal(wiring, keep, accumulate).check(offset=100 if accumulate else 0)
 
 
-# -- economy -------------------------------------------------------------------------------------
+# -- economy --------------------------------------------------------------------------------------
 
 
 def chain(*layers):

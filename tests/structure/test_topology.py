@@ -94,7 +94,7 @@ def test_what_the_input_does_not_reach():
     Network.from_layer(inp)
 
 
-# -- what is hardly meant ------------------------------------------------------------------------
+# -- what is hardly meant --------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -329,7 +329,7 @@ def test_tracing_that_was_on_stays_on():
         tracemalloc.stop()
 
 
-# -- the arguments -------------------------------------------------------------------------------
+# -- the arguments --------------------------------------------------------------------------------
 
 
 def test_flags_come_in_all_combinations():

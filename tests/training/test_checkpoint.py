@@ -177,7 +177,7 @@ def test_resuming_leaves_global_numbers_alone_until_training(tmp_path):
     assert bs.global_rnd.random_sample() == expected
 
 
-# -- errors --------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -229,7 +229,7 @@ def test_the_default_of_a_hook_is_a_stored_path_too(folder):
     assert not os.path.exists("plot.png")
 
 
-# -- numbers -------------------------------------------------------------------------------------
+# -- numbers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [None, -1, 1.5, "3", [3], True, 2**63])
@@ -264,7 +264,7 @@ def test_hyperparameters_are_numbers_that_a_float_can_be(rate):
         AdamStepper(rate)
 
 
-# -- two runs ------------------------------------------------------------------------------------
+# -- two runs -------------------------------------------------------------------------------------
 
 
 def test_of_two_runs_with_one_path_the_second_is_told_who_has_it(folder):

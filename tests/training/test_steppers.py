@@ -543,7 +543,7 @@ def test_every_stepper_is_tested_here():
         TrainingStepper().update()
 
 
-# -- the norm of all gradients -------------------------------------------------------------------
+# -- the norm of all gradients --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e30])

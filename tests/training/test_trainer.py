@@ -601,7 +601,7 @@ def test_everything_is_logged_whether_it_is_printed_or_not(net, batches, caplog)
     assert {record.name for record in caplog.records} == {"brainstorm"}
 
 
-# -- threads -------------------------------------------------------------------------------------
+# -- threads --------------------------------------------------------------------------------------
 
 OTHER = np.random.RandomState(5).normal(size=(3, 5, 4))
 

@@ -135,7 +135,7 @@ def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
     raise NetworkValidationError(f"{where}: ONNX has no counterpart of {name} in its formula.")
 
 
-# -- activations ---------------------------------------------------------------------------------
+# -- activations ----------------------------------------------------------------------------------
 
 #: Name to operator and attributes; others are exported as the formulas that they are.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {

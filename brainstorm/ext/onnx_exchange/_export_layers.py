@@ -31,7 +31,7 @@ def _channels_first(W: np.ndarray) -> np.ndarray:
     return np.moveaxis(W, -1, 1)
 
 
-# -- matrices ------------------------------------------------------------------------------------
+# -- matrices -------------------------------------------------------------------------------------
 
 
 @writes("FullyConnected", "TiedFullyConnected")
@@ -51,7 +51,7 @@ def _embedding(e: Exporter, layer: Any) -> None:
     e.put(e.body.op("Gather", e.parameter("W"), indices))
 
 
-# -- images --------------------------------------------------------------------------------------
+# -- images ---------------------------------------------------------------------------------------
 
 
 @writes("Convolution1D", "Convolution2D", "Convolution3D")
@@ -167,7 +167,7 @@ def _crop(e: Exporter, layer: Any) -> None:
     e.put(_sliced(e, e.x(), list(offset), ends, [2, 3]))
 
 
-# -- normalizations ------------------------------------------------------------------------------
+# -- normalizations -------------------------------------------------------------------------------
 
 
 @writes("BatchNorm")
@@ -217,7 +217,7 @@ def _local_response_normalization(e: Exporter, layer: Any) -> None:
     e.put_images(e.body.reshape(y, [0, 0, *spatial]))
 
 
-# -- element by element --------------------------------------------------------------------------
+# -- element by element ---------------------------------------------------------------------------
 
 
 @writes("NoOp", "DeltasScaling")
@@ -320,7 +320,7 @@ def _formula(e: Exporter, layer: Any) -> None:
     e.function(write)
 
 
-# -- moving things -------------------------------------------------------------------------------
+# -- moving things --------------------------------------------------------------------------------
 
 
 @writes("Merge")

@@ -133,7 +133,7 @@ def folds(*kinds: str) -> Callable[[Function], Function]:
     return register
 
 
-# -- numbers -------------------------------------------------------------------------------------
+# -- numbers --------------------------------------------------------------------------------------
 
 
 @folds("Cast", "CastLike")
@@ -196,7 +196,7 @@ def _dequantize(node: Node, opset: int) -> np.ndarray:
     return ((x.astype(np.int64) - zero.astype(np.int64)) * scale).astype(scale.dtype)
 
 
-# -- rearranging ---------------------------------------------------------------------------------
+# -- rearranging ----------------------------------------------------------------------------------
 
 
 @folds("ConstantOfShape")

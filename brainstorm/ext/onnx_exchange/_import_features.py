@@ -106,7 +106,7 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     return imp.like(value, order, made)
 
 
-# -- softmax and reductions ----------------------------------------------------------------------
+# -- softmax and reductions -----------------------------------------------------------------------
 
 
 @reads("Softmax", "LogSoftmax")

@@ -137,7 +137,7 @@ def _pick(imp: Importer, node: Node) -> Value:
     return replace(part, axes=tuple(g for i, g in enumerate(part.axes) if i != axis))
 
 
-# -- images --------------------------------------------------------------------------------------
+# -- images ---------------------------------------------------------------------------------------
 
 
 def _padding(

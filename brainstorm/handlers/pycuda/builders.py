@@ -50,7 +50,7 @@ def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: 
     build.program(biased(activation), [out, row], [out])
 
 
-# -- rows and sequences --------------------------------------------------------------------------
+# -- rows and sequences ----------------------------------------------------------------------------
 
 
 def take_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:

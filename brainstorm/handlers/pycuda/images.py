@@ -208,7 +208,7 @@ def _deltas_of_images(
 conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backward_batch
 
 
-# -- pooling -------------------------------------------------------------------------------------
+# -- pooling --------------------------------------------------------------------------------------
 
 
 def _windows(inputs: Any, outputs: Any, window: Any, padding: Margin, stride: Any) -> _Axes:

@@ -45,7 +45,7 @@ RANK = MPI.COMM_WORLD.rank
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-# -- what jobs are made of -----------------------------------------------------------------------
+# -- what jobs are made of ------------------------------------------------------------------------
 
 
 def make_data(count=26, batch_size=10, noise=0.0, masked=False):
@@ -109,7 +109,7 @@ def summary(trainer, net):
     }
 
 
-# -- the jobs ------------------------------------------------------------------------------------
+# -- the jobs -------------------------------------------------------------------------------------
 
 
 def load_example(name):
