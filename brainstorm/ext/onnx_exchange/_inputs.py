@@ -80,8 +80,8 @@ def guess_letters(info: Any, nodes: Sequence[Any], is_ours: bool) -> str:
         return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
     if is_ours and dims and dims[0].dim_param == "S":
         raise NetworkValidationError(
-            f"ONNX input {info.name!r}: expected axes T and B, got the second length S. Models with "
-            f"two lengths are written and not read: keep the network's own file."
+            f"ONNX input {info.name!r}: expected axes T and B, got the second length S. Models "
+            f"with two lengths are written and not read: keep the network's own file."
         )
     if is_ours:
         return "B" + string.ascii_lowercase[: len(dims) - 1]
