@@ -1231,3 +1231,15 @@ def test_an_output_can_be_left_to_choose():
     model = model_of(f"one {F4} {{ y = MatMul(x, W) }}", W=(4, 4))
     with pytest.raises(UnknownPathError):
         from_onnx(model).predict(numbers(1, 2, 4), "nowhere.outputs.default")
+
+
+def test_a_size_of_minus_one_is_an_open_one():
+    model = model_of(f"""g {F4} {{
+        batch = Shape <end = 1> (x)
+        size = Concat <axis = 0> (batch, all)
+        y = Reshape(x, size)
+    }}""", all=[-1])  # fmt: skip
+    x = numbers(3, 4)
+    expected = run(model, x)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    np.testing.assert_array_equal(from_onnx(model).predict(x[None])[0], expected)

@@ -35,11 +35,12 @@ def sizes_of_axes(info: Any, letters: str, given: Mapping[str, int]) -> dict[str
     sizes = {}
     for letter, dim in zip(letters, dims, strict=True):
         wanted = given.get(letter, given.get(dim.dim_param) if dim.dim_param else None)
-        if wanted is not None and dim.dim_value not in (0, wanted):
+        known = max(dim.dim_value, 0)  # some exporters write -1 for what is open
+        if wanted is not None and known not in (0, wanted):
             raise NetworkValidationError(
-                f"sizes, {name!r}, axis {letter!r}: the model has {dim.dim_value}, got {wanted}."
+                f"sizes, {name!r}, axis {letter!r}: the model has {known}, got {wanted}."
             )
-        sizes[letter] = int(wanted or dim.dim_value)
+        sizes[letter] = int(wanted or known)
         if letter not in "TB" and not sizes[letter]:
             raise NetworkValidationError(
                 f"ONNX input {name!r}, axis {letter}: expected a size, got "
