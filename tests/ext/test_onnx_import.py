@@ -1243,3 +1243,9 @@ def test_a_size_of_minus_one_is_an_open_one():
     expected = run(model, x)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
     np.testing.assert_array_equal(from_onnx(model).predict(x[None])[0], expected)
+
+
+def test_a_name_of_a_file_is_no_model():
+    text = "^from_onnx: expected an onnx.ModelProto, got 'model.onnx'. load_onnx reads files.$"
+    with pytest.raises(NetworkValidationError, match=text):
+        from_onnx("model.onnx")

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brainstorm.disk import atomic_file, open_regular
+from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register functions)
     _body,
     _export,
@@ -103,7 +104,10 @@ def from_onnx(
         MissingDependencyError: onnx is not installed.
         NetworkValidationError: No layer computes what a node does; the text names it.
     """
-    _body.onnx()
+    if not isinstance(model, _body.onnx().ModelProto):
+        raise NetworkValidationError(
+            f"from_onnx: expected an onnx.ModelProto, got {shown(model)}. load_onnx reads files."
+        )
     importer = _import.Importer(model, axes or {}, sizes, outputs)
     importer.read()
     return importer.build(handler)
