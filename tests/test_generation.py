@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,14 @@ def test_classes_are_drawn_with_their_probabilities() -> None:
         np.testing.assert_allclose(drawn / 20_000, expected / expected.sum(), atol=0.02)
 
 
+@pytest.mark.parametrize("temperature", [1e-300, 1e-320, Fraction(1, 10**9), np.float32(1e-45)])
+def test_the_coldest_writing_takes_the_most_probable_class(temperature: Any) -> None:
+    net = make_network(FullyConnected(4, "tanh"))
+    coldest = generate(net, START, 10, temperature=0)
+    assert coldest.any()
+    np.testing.assert_array_equal(generate(net, START, 10, temperature), coldest)
+
+
 def test_impossible_classes_are_not_drawn() -> None:
     class Ones:
         def random_sample(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -317,6 +326,8 @@ def test_what_looks_ahead_is_refused_before_anything_is_computed(
             r"temperature: expected a finite number >= 0",
         ),
         (START, {"temperature": "warm"}, ValidationError, r"temperature: .*, got 'warm'"),
+        (START, {"temperature": 10**400}, ValidationError, r"temperature: .*, got 1000"),
+        (START, {"temperature": True}, ValidationError, r"temperature: .*, got True"),
         (START, {"seed": -1}, ValidationError, r"seed"),
         ([], {}, ValidationError, r"at least one, got \(0,\)"),
         (

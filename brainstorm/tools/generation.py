@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure, format_shape
 from brainstorm.structure.prediction import Prediction
-from brainstorm.utils import as_array
+from brainstorm.utils import as_array, is_number
 
 __all__ = ["generate"]
 
@@ -63,22 +63,22 @@ def generate(
         raise ValidationError(f"generate: expected a network, got a {type(net).__name__}.")
     _check_numbers(steps, temperature)
     data = _Data(net, start, steps)
-    written = np.empty((steps, *data.classes.shape[1:]), int)
+    written: list[np.ndarray] = []
     rnd = RandomState(seed)
     with net.alone():
         writer = StepByStep(net, data.prediction, data.steps)
         probabilities = writer.begin(data.first())
         for t in range(steps):
-            written[t, :, 0] = _draw(probabilities, temperature, rnd)
+            written.append(_draw(probabilities, float(temperature), rnd))
             if t < steps - 1:
-                probabilities = writer.go_on(data.step(t, written[t : t + 1]))
-    return written.reshape((steps, *data.given_shape[1:]))
+                probabilities = writer.go_on(data.step(t, written[t].reshape((1, -1, 1))))
+    return np.array(written, int).reshape((steps, *data.given_shape[1:]))
 
 
 def _check_numbers(steps: Any, temperature: Any) -> None:
     if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 0:
         raise ValidationError(f"generate, steps: expected an int >= 0, got {shown(steps)}.")
-    if not isinstance(temperature, Real) or not 0 <= float(temperature) < math.inf:
+    if not is_number(temperature) or not 0 <= temperature < math.inf:
         raise ValidationError(
             f"generate, temperature: expected a finite number >= 0, got {shown(temperature)}."
         )
@@ -169,9 +169,9 @@ def _draw(probabilities: np.ndarray, temperature: float, rnd: RandomState) -> np
         )
     if temperature == 0:
         return p.argmax(axis=1)
-    with np.errstate(divide="ignore"):
-        powers = np.log(p) / temperature
-    weights = np.exp(powers - powers.max(axis=1, keepdims=True))
+    with np.errstate(divide="ignore", over="ignore"):
+        powers = np.log(p / p.max(axis=1, keepdims=True)) / temperature  # 0 is the largest
+    weights = np.exp(powers)
     ends = np.cumsum(weights, axis=1)
     chosen: np.ndarray = (ends <= rnd.random_sample((len(p), 1)) * ends[:, -1:]).sum(axis=1)
     return chosen
