@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
-
-import numpy as np
 
 from brainstorm.layers._formula import in_shape
 from brainstorm.layers._writing import compute_into
@@ -103,7 +102,7 @@ def pooled_deltas(kind: str, is_masked: bool) -> Formula:
 
 
 #: What stands in the place of the steps that do not count.
-_LEAST = {"last": 0.0, "avg": 0.0, "sum": 0.0, "max": float(np.finfo(np.float32).min)}
+_LEAST = {"last": 0.0, "avg": 0.0, "sum": 0.0, "max": -math.inf}
 
 
 def _split(x: Any, others: Any, is_masked: bool) -> list[Any]:

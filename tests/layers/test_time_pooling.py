@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import LayerValidationError
+from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Input, Loss, TimePooling
 from brainstorm.network import Network
 from brainstorm.testing import build_layer
@@ -48,6 +49,15 @@ def test_only_steps_that_count_are_pooled(kind: str, features: tuple[int, ...]) 
     for is_masked, mask in ((True, MASK), (False, np.ones((5, 4, 1)))):
         found = network(kind, is_masked, features).predict({"default": x, "mask": mask})
         np.testing.assert_allclose(found, expected(kind, x, mask), rtol=1e-5)
+
+
+@pytest.mark.parametrize("smallest", [-np.inf, -1e300])
+def test_the_largest_of_the_smallest_numbers_is_what_counts(smallest: float) -> None:
+    net = network("max", True)
+    net.set_handler(NumpyHandler(float))
+    found = net.predict({"default": np.full_like(X, smallest), "mask": MASK})
+    np.testing.assert_array_equal(found[:3], smallest)
+    assert not found[3].any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
