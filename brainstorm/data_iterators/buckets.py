@@ -9,6 +9,7 @@ import numpy as np
 
 from brainstorm.data_iterators.base_iterator import NUMBERS, Batch, check_finite
 from brainstorm.data_iterators.batches import PlannedBatches
+from brainstorm.errors import shown
 from brainstorm.utils import Array, as_array
 
 __all__ = ["BucketedMinibatches"]
@@ -67,10 +68,7 @@ class BucketedMinibatches(PlannedBatches):
         for name in MASKS.values():
             if name in named_data:
                 raise self._fail("expected data under other names: the mask is made here", name)
-        self.data = {
-            name: [as_array(array, f"data {name!r}") for array in arrays]
-            for name, arrays in named_data.items()
-        }
+        self.data = {name: self._listed(name, arrays) for name, arrays in named_data.items()}
         for name in self.per_sequence:
             self.data[name] = [np.atleast_1d(array) for array in self.data[name]]
         self.lengths = self._check_sequences()
@@ -83,6 +81,16 @@ class BucketedMinibatches(PlannedBatches):
     def _describe_epoch(self) -> dict[str, Any]:
         steps = sum(int(lengths.sum()) for lengths in self.lengths.values())
         return {**super()._describe_epoch(), "pool": self.pool, "steps": steps}
+
+    def _listed(self, name: str, arrays: Any) -> list[np.ndarray]:
+        """Return the arrays of the sequences."""
+        try:
+            listed = list(arrays)
+        except TypeError:
+            raise self._fail(
+                f"expected a list with one array for each sequence, got {shown(arrays)}", name
+            ) from None
+        return [as_array(array, f"data {name!r}") for array in listed]
 
     def _time(self, name: str) -> str:
         return "S" if name in self.over_s else "T"

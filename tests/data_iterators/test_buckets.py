@@ -99,6 +99,9 @@ A, B = np.zeros((3, 2)), np.zeros((4, 2))
             {"x": [A, B], "y": [A]},
             "expected as many sequences under each name, got {'x': 2, 'y': 1",
         ),
+        ({"x": 3}, "data 'x': expected a list with one array for each sequence, got 3"),
+        ({"x": [A], "y": None}, "data 'y': expected a list with one array for each .*, got None"),
+        ({"x": np.array(3)}, r"data 'x': expected a list with one array .*, got array\(3\)"),
         ({"x": []}, "got {'x': 0}"),
         (
             {"x": [A, A], "y": [A, B]},
