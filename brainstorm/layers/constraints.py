@@ -8,7 +8,7 @@ Each constraint knows how to say what it expects; the error text is generated fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Hashable
 from numbers import Integral
 from typing import Any
 
@@ -72,6 +72,11 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def _is_among(value: Any, choices: Container[Any]) -> bool:
+    """Return whether it is one of the choices; arrays, which compare by element, are none."""
+    return isinstance(value, Hashable) and value in choices
+
+
 def on_each_axis(value: Any, count: int) -> tuple[Any, ...]:
     """Return the numbers for so many axes, of which an option may give one for all."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
@@ -120,7 +125,7 @@ def number(
 
 def one_of(*choices: Any) -> Constraint:
     """One of the listed values."""
-    return Constraint(f"one of {', '.join(map(repr, choices))}", lambda v: v in choices)
+    return Constraint(f"one of {', '.join(map(repr, choices))}", lambda v: _is_among(v, choices))
 
 
 def shape() -> Constraint:
@@ -167,5 +172,5 @@ def padded_sides(value: Any, axes: int) -> tuple[tuple[int, int], ...]:
 def activation() -> Constraint:
     """The name of an activation function, built-in or registered before a layer is made."""
     return Constraint(
-        lambda: one_of(*Handler.activations).expected, lambda v: v in Handler.activations
+        lambda: one_of(*Handler.activations).expected, lambda v: _is_among(v, Handler.activations)
     )

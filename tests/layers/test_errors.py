@@ -68,6 +68,12 @@ OPTIONS = [
         "option 'stride': expected an int >= 1 or",
     ),
     (lambda: bl.Convolution2D(1, (3, 3), padding=-1), IMAGE, "option 'padding': expected an int"),
+    (
+        lambda: bl.Pooling2D((1, 1), np.arange(2)),
+        IMAGE,
+        "option 'type': expected one of 'max', 'avg', got array",
+    ),
+    (lambda: bl.Elementwise(np.arange(2)), VECTOR, "option 'activation': expected one of .*array"),
     (lambda: bl.Pooling2D((1, 1), "min"), IMAGE, "option 'type': expected one of 'max', 'avg'"),
 ]
 
