@@ -428,6 +428,12 @@ def test_out_of_memory_names_the_largest_buffers():
     net.forward_pass()
 
 
+@pytest.mark.parametrize("size", [10**10, 2**62, 10**19])
+def test_features_of_which_no_batch_has_room_are_out_of_memory_at_once(size: int) -> None:
+    with pytest.raises(OutOfMemoryError, match=r"for T=1, B=1. The largest(.|\n)*Input.outputs"):
+        Network.from_layer(Input({"default": ("T", "B", size, 10**9)}))
+
+
 def test_nan_in_the_data_is_found_by_the_debug_handler():
     net = build("mlp")
     data = data_for(net)

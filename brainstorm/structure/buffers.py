@@ -147,10 +147,14 @@ class BufferManager:
         if self._starts is None or any(map(operator.gt, counts, self._rooms)):
             self._move(list(map(max, counts, self._rooms)), *sizes)
         assert self._starts is not None
-        self.buffers[:] = [
-            self.full_buffers[hub.buffer_type][start : start + size].reshape(shape)
-            for hub, start, size, shape in zip(self.hubs, self._starts, counts, shapes, strict=True)
-        ]
+        places = zip(self.hubs, self._starts, counts, shapes, strict=True)
+        try:
+            self.buffers[:] = [
+                self.full_buffers[hub.buffer_type][start : start + size].reshape(shape)
+                for hub, start, size, shape in places
+            ]
+        except (OverflowError, ValueError) as error:  # NumPy's, even where T or B is 0
+            raise OutOfMemoryError(self._out_of_memory_text(*(n or 1 for n in sizes))) from error
         self.time_size, self.batch_size, self.source_size = sizes
         self.position = None
         if self._viewed is self.buffers:
