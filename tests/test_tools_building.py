@@ -115,6 +115,22 @@ def test_weights_are_multiplied_with_the_loss(spec, lead):
             "out_shape: expected (H, W, channels) for a convolutional projection, got (2,). "
             "Use use_conv=False.",
         ),
+        (
+            ("regression", 4, 2, "x", "y", None, None, "x"),
+            "mask_name: expected a name that no other data have, got 'x', which are (T, B, 4) and "
+            "not (T, B, 1).",
+        ),
+        (
+            ("regression", 4, 2, "x", "x"),
+            "targets_name: expected a name that no other data have, got 'x', which are (T, B, 4) "
+            "and not (T, B, 2).",
+        ),
+        (
+            ("regression", 4, 2, "x", "y", None, None, "m", None, True, "m"),
+            "weights_name: expected a name that no other data have, got 'm', which are (T, B, 1) "
+            "and not (B, 1).",
+        ),
+        (("regression", 4, 2, 3), "data_name: expected a text, got 3."),
     ],
 )
 def test_wrong_ends(arguments, message):

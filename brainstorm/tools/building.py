@@ -7,7 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError, unknown
+from brainstorm.errors import (
+    NetworkValidationError,
+    UnknownPathError,
+    ValidationError,
+    shown,
+    unknown,
+)
 from brainstorm.initializers import DenseSqrtFanInOut, Gaussian
 from brainstorm.layers import (
     BatchNorm,
@@ -27,6 +33,7 @@ from brainstorm.layers import (
     Upsampling2D,
 )
 from brainstorm.network import Network
+from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.construction import ConstructionWrapper
 
 __all__ = ["create_layer", "create_net_from_spec", "get_in_out_layers"]
@@ -75,7 +82,8 @@ def get_in_out_layers(
             say how much each target counts: they are multiplied with the loss.
 
     Raises:
-        ValidationError: Unknown task type, or a convolution for an `out_shape` that is not 3-D.
+        ValidationError: Unknown task type, one name for data of two shapes, or a convolution for
+            an `out_shape` that is not 3-D.
     """
     if task_type not in OUTPUT_LAYERS:
         raise ValidationError(unknown("task_type", task_type, OUTPUT_LAYERS))
@@ -97,13 +105,15 @@ def get_in_out_layers(
     is_classification = task_type == "classification"
     target_shape = (*out_shape[:-1], 1) if is_classification else out_shape
     lead = ("B",) if per_sequence else ("T", "B")
-    shapes = {data_name: ("T", "B", *in_shape), targets_name: (*lead, *target_shape)}
+    shapes: dict[str, tuple[Any, ...]] = {}
+    _add_data(shapes, "data_name", data_name, ("T", "B", *in_shape))
+    _add_data(shapes, "targets_name", targets_name, (*lead, *target_shape))
     factors = []
     if mask_name:
-        shapes[mask_name] = ("T", "B", 1)
+        _add_data(shapes, "mask_name", mask_name, ("T", "B", 1))
         factors += [] if per_sequence else [mask_name]
     if weights_name:
-        shapes[weights_name] = (*lead, 1)
+        _add_data(shapes, "weights_name", weights_name, (*lead, 1))
         factors.append(weights_name)
     inp = Input(out_shapes=shapes)
     output = OUTPUT_LAYERS[task_type](name=outlayer_name)
@@ -116,6 +126,19 @@ def get_in_out_layers(
         inp - name >> "mask" - mask
     loss >> Loss()
     return inp - data_name, projection
+
+
+def _add_data(
+    shapes: dict[str, tuple[Any, ...]], argument: str, name: Any, shape: tuple[Any, ...]
+) -> None:
+    """Add what an argument names to the data; a name may come twice, but with one shape."""
+    if not isinstance(name, str):
+        raise ValidationError(f"{argument}: expected a text, got {shown(name)}.")
+    if shapes.setdefault(name, shape) != shape:
+        raise ValidationError(
+            f"{argument}: expected a name that no other data have, got {name!r}, which are "
+            f"{format_shape(shapes[name])} and not {format_shape(shape)}."
+        )
 
 
 def _as_tuple(shape: Shape) -> tuple[int, ...]:
