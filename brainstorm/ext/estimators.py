@@ -25,10 +25,12 @@ from brainstorm.describable import create_from_description
 from brainstorm.errors import ValidationError, shown, unknown
 from brainstorm.handlers import NumpyHandler, get_default_handler
 from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
+from brainstorm.hooks.base import put_values
 from brainstorm.network import Network
 from brainstorm.optional import require
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import AdamWStepper, Trainer, TrainingStepper
+from brainstorm.utils import is_whole
 
 _base: Any = require("sklearn.base", "sklearn")
 _metrics: Any = require("sklearn.metrics", "sklearn")
@@ -254,16 +256,19 @@ class _NetEstimator(_base.BaseEstimator):
             stepper.set_state({**self._stepper_state[1], **chosen})
         if score is not None:
             trainer.add_hook(_Validation(score))
-            trainer.add_hook(EarlyStopper("validation", self.n_iter_no_change, "max",
-                                          min_delta=self.tol, restore_best=True))  # fmt: skip
+            stopper = EarlyStopper("validation", self.n_iter_no_change, "max",
+                                   min_delta=self.tol, restore_best=True)  # fmt: skip
+            trainer.add_hook(stopper)
         trainer.add_hook(StopAfterEpoch(epochs))
         trainer.train(self.network_, self._batches(data, targets, weights, seed + self.n_iter_))
         self.n_iter_ += trainer.current_epoch_nr
         self.loss_curve_ += trainer.logs.get("rolling_training", {}).get("total_loss", ())
         self._stepper_state: tuple[type, dict[str, Any]] = type(stepper), stepper.get_state()
         if score is not None:
+            put_values(self.network_, stopper.get_state()["kept"])  # also where the epochs are over
             self.validation_scores_ = list(trainer.logs["validation"])[1:]
-            self.best_validation_score_ = max(self.validation_scores_, default=None)
+            known = [value for value in self.validation_scores_ if not math.isnan(value)]
+            self.best_validation_score_ = max(known, default=None)
         return self
 
     def _batches(
@@ -280,8 +285,15 @@ class _NetEstimator(_base.BaseEstimator):
 
     def _as_data(self, X: np.ndarray) -> np.ndarray:
         """Return rows as (T, N, features...)."""
-        shape = (self.n_features_in_,) if self.in_shape is None else tuple(self.in_shape)
+        given: Any = (self.n_features_in_,) if self.in_shape is None else self.in_shape
+        shape = tuple(given) if isinstance(given, (list, tuple, np.ndarray)) else ()
         is_sequence = shape[:1] == ("T",)
+        if not shape or not all(map(is_whole, shape[is_sequence:])):
+            raise ValidationError(
+                f"{type(self).__name__}.in_shape: expected a list of integers >= 1, perhaps after "
+                f"'T', got {shown(given)}."
+            )
+        shape = (*shape[:is_sequence], *map(int, shape[is_sequence:]))
         size = math.prod(shape[is_sequence:])
         if self.n_features_in_ % size or (self.n_features_in_ != size and not is_sequence):
             raise ValidationError(
@@ -379,7 +391,13 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         if _multiclass.type_of_target(y) != "multilabel-indicator":
             y = _validation.column_or_1d(y, warn=True)
         if self.class_weight is not None:
-            weights = weights * _class_weight.compute_sample_weight(self.class_weight, y)
+            factors = _class_weight.compute_sample_weight(self.class_weight, y)
+            if not (np.isfinite(factors) & (factors >= 0)).all():
+                raise ValidationError(
+                    f"{type(self).__name__}.class_weight: expected finite weights >= 0, got "
+                    f"{shown(self.class_weight)}."
+                )
+            weights = weights * factors
         return X, y, weights
 
     def _encode(self, y: np.ndarray, weights: np.ndarray, is_new: bool) -> np.ndarray:

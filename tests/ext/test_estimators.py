@@ -306,6 +306,18 @@ def test_early_stopping_keeps_the_best_network(scoring, measure):
     assert measure(labels, model.predict_proba(kept)) == pytest.approx(model.best_validation_score_)
 
 
+def test_early_stopping_keeps_the_best_network_where_the_epochs_are_over():
+    def score(model, rows, labels):
+        seen.append(model.network_.get("parameters"))
+        return next(values)
+
+    values, seen = iter([0.0, np.nan, 3.0, 1.0, 2.0]), []
+    model = NetClassifier("F4", max_epochs=4, random_state=0, early_stopping=True, scoring=score)
+    model.fit(X, LABELS)
+    assert (model.n_iter_, model.best_validation_score_) == (4, 3.0)
+    np.testing.assert_array_equal(model.network_.get("parameters"), seen[2])
+
+
 def test_early_stopping_of_a_regressor_goes_by_r2_and_weights():
     y = X @ [1.0, 2.0, 3.0, 4.0]
     model = NetRegressor("F20", early_stopping=True, random_state=0, max_epochs=20)
@@ -331,6 +343,22 @@ def test_scores_of_scikit_learn_take_the_classifier(scoring):
             "fit: expected a row with a weight above 0, got none",
         ),
         (lambda: NetClassifier(**SMALL).fit(X, LABELS, sample_weight=-np.ones(60)), "[Nn]egative"),
+        *(
+            (
+                lambda bad=bad: NetClassifier(
+                    **SMALL, class_weight={"positive": bad, "negative": 1}
+                ).fit(X, LABELS),
+                r"NetClassifier.class_weight: expected finite weights >= 0, got \{'positive'",
+            )
+            for bad in (-1, np.nan, np.inf)
+        ),
+        *(
+            (
+                lambda bad=bad: NetClassifier(**SMALL, in_shape=bad).fit(X, LABELS),
+                "NetClassifier.in_shape: expected a list of integers >= 1, perhaps after 'T', got",
+            )
+            for bad in (4, "ab", (0,), (-4,), (2.5, 2), (), ((2, 2), 1))
+        ),
         (
             lambda: NetClassifier(early_stopping=True).partial_fit(X, LABELS, classes=[0, 1]),
             "partial_fit: expected early_stopping=False: it needs all rows",
