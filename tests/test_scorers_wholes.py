@@ -84,6 +84,8 @@ CASES = [
       for scorer, f in ((Precision(), metrics.precision_score), (FScore(), metrics.f1_score))),
     (Precision(0), lambda t, p, **w: metrics.precision_score(t, p.argmax(1), pos_label=0, **w),
      (answers(1)[0], answers(2)[1])),
+    (Recall(0), lambda t, p, **w: metrics.recall_score(t, p.argmax(1) * 2 - 1, pos_label=-1, **w),
+     (2 * answers(1)[0] - 1, answers(2)[1])),
     (FScore(), lambda t, p, **w: metrics.f1_score(t, np.where(p >= 0.5, 1, -1), **w),
      (2 * answers(1)[0] - 1, answers(1)[1])),
     (AreaUnderCurve(), metrics.roc_auc_score, (2 * answers(1)[0] - 1, answers(1)[1])),
@@ -166,6 +168,13 @@ def test_of_a_nan_there_is_no_score_unless_it_does_not_count(columns):
     assert np.isnan([*evaluated(t, p, 0 * mask, scorers).values()]).all()
 
 
+def test_of_a_target_that_is_nan_there_is_no_score_unless_it_does_not_count():
+    t, p, mask = np.zeros((ROWS, 1)), np.zeros((ROWS, 1)), np.ones((ROWS, 1))
+    t[5], mask[5] = np.nan, 0
+    assert evaluated(t, p, mask, [Accuracy(mask_name="mask")])["Accuracy"] == 1
+    assert np.isnan(evaluated(t, p, mask, [Accuracy()])["Accuracy"])
+
+
 @pytest.mark.parametrize(
     ("scorer", "t", "p", "text"),
     [
@@ -174,6 +183,10 @@ def test_of_a_nan_there_is_no_score_unless_it_does_not_count(columns):
         (Recall(), [2], [[1]],
          "scorer 'Recall': expected targets 1 for yes and 0 or -1 for no, got 2"),
         (Hamming(), [0.5], [[1]], "scorer 'Hamming': expected targets 1 for yes"),
+        *((kind(), [bad], [[1, 0, 0]],
+           f"scorer {kind.__name__!r}: expected targets that number the 3 columns of the "
+           f"predictions from 0, got {np.array([bad])[0]}")
+          for kind in (Precision, Recall, FScore) for bad in (3, -1, 0.5, np.nan)),
     ],
 )  # fmt: skip
 def test_targets_and_classes_that_there_are_not(scorer, t, p, text):

@@ -266,10 +266,11 @@ def _score(
         counts[:1] |= not counts.any()  # scorers need not know how to score nothing
         true_labels, predicted, mask = true_labels[counts], predicted[counts], mask[counts]
     unknown_values = np.isnan(predicted)
+    is_unknown = unknown_values.any() or np.isnan(true_labels).any()
     if unknown_values.any():
         predicted = np.where(unknown_values, 0, predicted)
     found = scorer(true_labels, predicted, mask)
-    if unknown_values.any() and weight:
+    if is_unknown and weight:
         found = np.full_like(found, np.nan, dtype=float)
     if np.ndim(found) == 0:
         return [(weight, found)]

@@ -42,9 +42,10 @@ class _OfClasses(Scorer):
             ValidationError: Targets do not fit the predictions, or there is no such class.
         """
         classes, wanted = predicted.shape[1], self.of_class
+        weight = np.ones((len(predicted), 1)) if mask is None else mask
         if true_labels.shape[1] == 1 < classes:
             numbers = np.arange(classes)
-            there = true_labels == numbers
+            there = self._numbered(true_labels, classes, weight)
             found = predicted.argmax(axis=1)[:, None] == numbers
             wanted = 1 if classes == 2 and wanted is None else wanted
         else:
@@ -52,10 +53,21 @@ class _OfClasses(Scorer):
             there, found = self.is_yes(true_labels), predicted >= self.threshold
         if wanted is not None and wanted >= classes:
             raise self._refuse_class(f"one of the {classes} columns of the predictions")
-        weight = np.ones((len(predicted), 1)) if mask is None else mask
         counts = [(weight * cases).sum(axis=0) for cases in (there & found, found, there)]
         columns = slice(None) if wanted is None else [int(wanted)]
         return np.array(counts, dtype=float)[:, columns].ravel()
+
+    def _numbered(self, true_labels: Array, classes: int, weight: Array) -> Array:
+        """Return of which class each row is (rows, classes); of two, -1 is the first one too."""
+        is_no = (true_labels == -1) & (classes == 2)
+        there = np.where(is_no, 0, true_labels) == np.arange(classes)
+        strange = ~there.any(axis=1, keepdims=True) & (weight != 0)
+        if strange.any():
+            raise ValidationError(
+                f"scorer {self.__name__!r}: expected targets that number the {classes} columns of "
+                f"the predictions from 0, got {true_labels[strange][0]}"
+            )
+        return there
 
     def out_of(self, found: Array, there: Array) -> Array:
         """Return what the right ones are compared with, for each class.
