@@ -412,6 +412,6 @@ class ReduceOnPlateau(Schedule):
             if rest > 0:
                 rest, bad = rest - 1, 0
             if bad > self.patience:
-                result = max(result * self.factor, self.minimum)
+                result = min(result, max(result * self.factor, self.minimum))
                 rest, bad = self.cooldown, 0
         return result

@@ -78,6 +78,7 @@ def test_plateaus_reduce_when_patience_is_over():
     assert plateau([3.0] * 7, patience=2) == 0.25
     assert plateau([3.0] * 7, patience=2, cooldown=2) == 0.5
     assert plateau([3.0] * 7, patience=2, minimum=0.4) == 0.4
+    assert plateau([3.0] * 7, patience=2, minimum=1.5) == 1.0  # below it from the beginning
     assert plateau([3.0, 2.9999], patience=0) == 0.5  # better by less than the threshold
     assert plateau([3.0, 2.9999], patience=0, threshold=0.0) == 1.0
     assert plateau([3.0, math.nan, math.inf], patience=0) == 0.25
