@@ -67,6 +67,9 @@ def within_norm(g: Any, limit: Any) -> Any:
 _PARTS = ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer")
 _CHANGING = ("steps", "is_idle")
 
+#: Attributes that hold an object of a class, or `None`.
+_HELPERS = {"loss_scaling": LossScaling, "accumulation": GradientAccumulation}
+
 
 class TrainingStepper(Traceable, Describable):
     """Base of all steppers.
@@ -178,6 +181,11 @@ class TrainingStepper(Traceable, Describable):
         if allowed is not None and value not in allowed:
             raise TrainingError(
                 f"{type(self).__name__}.{name}: expected {allowed}, got {shown(value)}."
+            )
+        if name in _HELPERS and not isinstance(value, (_HELPERS[name], type(None))):
+            raise TrainingError(
+                f"{type(self).__name__}.{name}: expected a {_HELPERS[name].__name__} or None, got "
+                f"{shown(value)}."
             )
         if name == "groups":
             value = checked_groups(self, value)

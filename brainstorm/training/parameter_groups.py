@@ -114,6 +114,8 @@ def checked_groups(stepper: Any, groups: Sequence[ParameterGroup]) -> list[Param
         TrainingError: Something in it is no group, or the stepper cannot do what one says.
     """
     where = f"{type(stepper).__name__}.groups"
+    if not isinstance(groups, Sequence):
+        raise TrainingError(f"{where}: expected a list of ParameterGroups, got {groups!r}.")
     for group in groups:
         if not isinstance(group, ParameterGroup):
             raise TrainingError(f"{where}: expected ParameterGroups, got {group!r}.")

@@ -347,6 +347,10 @@ def test_description():
             "SgdStepper.groups: expected ParameterGroups, got {'Dense': 1}.",
         ),
         (
+            lambda: setattr(SgdStepper(), "groups", ParameterGroup("Dense")),
+            "SgdStepper.groups: expected a list of ParameterGroups, got ParameterGroup(paths='De",
+        ),
+        (
             lambda: grouped(ForwardStepper(), ParameterGroup("*", learning_rate_factor=0.5)),
             "ForwardStepper.groups, ParameterGroup('*'): this stepper has no learning_rate for "
             "its learning_rate_factor.",

@@ -27,6 +27,7 @@ from brainstorm.training import (
     AmsGradStepper,
     CenteredRMSPropStepper,
     ForwardStepper,
+    GradientAccumulation,
     MomentumStepper,
     NesterovStepper,
     RMSPropStepper,
@@ -610,3 +611,18 @@ def test_what_cannot_learn():
     other = Network.from_layer(inp)
     other.buffer.Last.parameters.W[:] = 1
     SgdStepper().start(other)
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "text"),
+    [
+        ("accumulation", 8, "expected a GradientAccumulation or None, got 8."),
+        ("accumulation", GradientAccumulation, "expected a GradientAccumulation or None, got <cla"),
+        ("loss_scaling", True, "expected a LossScaling or None, got True."),
+    ],
+)
+def test_parts_of_a_step_are_of_their_kind(part, wrong, text):
+    stepper = SgdStepper()
+    with pytest.raises(TrainingError, match=re.escape(f"SgdStepper.{part}: {text}")):
+        setattr(stepper, part, wrong)
+    assert getattr(stepper, part) is None
