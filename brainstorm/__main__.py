@@ -8,11 +8,12 @@ needs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -204,17 +205,22 @@ def _write(*lines: object) -> None:
         raise OSError("there is no standard output to write to")
     text = "".join(f"{line}\n" for line in lines)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    try:
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-    except OSError:  # Python would try again at its end, and complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise
+    _put(sys.stdout, text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _complain(text: str) -> None:
     if sys.stderr is not None:
-        sys.stderr.write(f"brainstorm: {text}\n")
+        with contextlib.suppress(OSError):  # it is full; the exit code says enough
+            _put(sys.stderr, f"brainstorm: {text}\n")
+
+
+def _put(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:  # Python would try again at its end, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise
 
 
 if __name__ == "__main__":

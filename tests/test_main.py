@@ -219,8 +219,9 @@ def test_only_damaged_files_are_called_so(network_file, tmp_path, capsys):
         assert capsys.readouterr().err.startswith(text)
 
 
-def test_an_error_without_a_stderr_has_its_status(tmp_path):
-    shell = ["bash", "-c", '"$0" -m brainstorm info missing 2>&-', sys.executable]
+@pytest.mark.parametrize("stderr", ["&-", "/dev/full"])
+def test_an_error_without_a_stderr_has_its_status(tmp_path, stderr):
+    shell = ["bash", "-c", f'"$0" -m brainstorm info missing 2>{stderr}', sys.executable]
     assert subprocess.run(shell, cwd=tmp_path, timeout=60, check=False).returncode == 2
 
 
