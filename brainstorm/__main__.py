@@ -52,12 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path.insert(0, os.getcwd())
     try:
         for module in parsed.modules:
-            importlib.import_module(module)
+            _import(module)
         return parsed.command(parsed)
     except (BrainstormError, OSError, ImportError, MemoryError) as error:
         _complain(str(error))
         is_damaged = isinstance(error, FileFormatError)
         return 1 if is_damaged and not isinstance(error, UnsupportedFileError) else 2
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        raise
+    except Exception as error:  # whatever the module does
+        raise ImportError(f"--import {module}: {type(error).__name__}: {error}") from error
 
 
 def _make_parser() -> argparse.ArgumentParser:

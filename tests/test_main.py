@@ -290,6 +290,13 @@ def test_classes_of_a_user_are_imported_from_the_present_folder(tmp_path):
     done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5", "--import", "own_layer")
     assert (done.returncode, done.stderr) == (0, "")
     assert "CommandLine()  from Input" in done.stdout
+    (tmp_path / "broken.py").write_text("1 / 0")
+    for module, said in {
+        "broken": "--import broken: ZeroDivisionError: division by zero\n",
+        "": "--import : ValueError: Empty module name\n",
+    }.items():
+        done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5", "--import", module)
+        assert (done.returncode, done.stderr[-len(said) :]) == (2, said)
     done = run(tmp_path, "-m", "brainstorm", "check", "own.hdf5", "--import", "no_layer")
     assert (done.returncode, done.stderr) == (2, "brainstorm: No module named 'no_layer'\n")
 
