@@ -51,10 +51,14 @@ class NumpyImages(NumpyConvolutions):
             np.multiply(found, _FAR, out=found)
             np.add(found, index[there[1:]], out=found)
             np.minimum(first, found, out=first)
-        nowhere = np.equal(argmax, _FAR, out=self._scratch("mask", argmax.shape, bool))
-        if nowhere.any():  # NaN, or windows that lie within the padding
+        if (argmax == _FAR).any():  # NaN, the first of which is the largest, or nothing but padding
+            for there, here in _meetings(inputs, window, outputs, padding, stride):
+                first = argmax[here]
+                nans = np.where(np.isnan(inputs[there]), index[there[1:]], _FAR)
+                np.minimum(first, nans, out=first)
+            nowhere = argmax == _FAR
             argmax[nowhere] = -1
-            outputs[nowhere & np.isneginf(outputs)] = 0
+            outputs[nowhere] = 0
 
     def maxpool2d_backward_batch(
         self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
