@@ -51,7 +51,7 @@ class NumpyImages(NumpyConvolutions):
             np.multiply(found, _FAR, out=found)
             np.add(found, index[there[1:]], out=found)
             np.minimum(first, found, out=first)
-        if (argmax == _FAR).any():  # NaN, the first of which is the largest, or nothing but padding
+        if (argmax == _FAR).any():  # NaN, whose first is the largest, or only padding
             for there, here in _meetings(inputs, window, outputs, padding, stride):
                 first = argmax[here]
                 nans = np.where(np.isnan(inputs[there]), index[there[1:]], _FAR)
