@@ -136,7 +136,8 @@ class ImageOperations(abc.ABC):
         """outputs = largest input in each window; padding does not count.
 
         argmax = its index (row * W + column) * C + channel in the image; of equal inputs the
-        first, and so of NaN, which is the largest. A window without inputs gives 0 and the index -1.
+        first, and so of NaN, which is the largest. A window without inputs gives 0 and the index
+        -1.
         """
 
     @operation(
