@@ -361,6 +361,7 @@ def test_small_integers_are_rounded_and_limited(neon, dtype):
         target[:] = 0
         target[:] = source
         np.testing.assert_array_equal(target.get(), expected)
+    np.testing.assert_array_equal(neon.array(values, dtype).get(), expected)
     other = neon.zeros(values.shape, dtype)
     other[:] = target
     np.testing.assert_array_equal(other.get(), expected)

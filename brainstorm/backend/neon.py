@@ -62,23 +62,29 @@ class NeonTensor(Tensor):
             values = np.asarray(tree)
             is_column = values.ndim == 1 and self.shape == (values.size, 1)
             return super().assign(values.reshape(self.shape) if is_column else tree)
-        limits = self._limits()
+        limits = _limits(self.dtype)
         if limits is not None and tree.dtype != self.dtype:
             tree = fn.clip(fn.rint(tree), *limits)
         return super().assign(tree)
 
     def set(self, values: Any) -> Tensor:
         """Copy what NumPy takes for an array of numbers of this shape, and return the tensor."""
-        limits, source = self._limits(), np.asarray(values)
-        if limits is not None and source.dtype.kind in "biuf":
-            source = np.clip(np.rint(source), *limits)
-        return super().set(source)
+        return super().set(_limited(np.asarray(values), self.dtype))
 
-    def _limits(self) -> tuple[int, int] | None:
-        """Return the extremes of a type of integers that the working type has too."""
-        if self.dtype.kind not in "iu" or self.dtype.itemsize > 2:
-            return None
-        return int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)
+
+def _limits(dtype: np.dtype) -> tuple[int, int] | None:
+    """Return the extremes of a type of integers that the working type has too."""
+    if dtype.kind not in "iu" or dtype.itemsize > 2:
+        return None
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
+def _limited(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return numbers as a small type of integers is to store them: rounded, within its limits."""
+    limits = _limits(dtype)
+    if limits is None or values.dtype.kind not in "biuf":
+        return values
+    return np.clip(np.rint(values), *limits)
 
 
 class NeonBackend(Backend):
@@ -93,6 +99,8 @@ class NeonBackend(Backend):
 
     def _new(self, values: Any, dtype: Any, name: str | None) -> Tensor:
         values = np.asarray(values)
+        if dtype is not None:
+            values = _limited(values, np.dtype(dtype))
         return super()._new(values.reshape(_two_axes(values.shape)), dtype, name)
 
 
