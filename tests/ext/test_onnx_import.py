@@ -1249,3 +1249,73 @@ def test_a_name_of_a_file_is_no_model():
     text = "^from_onnx: expected an onnx.ModelProto, got 'model.onnx'. load_onnx reads files.$"
     with pytest.raises(NetworkValidationError, match=text):
         from_onnx("model.onnx")
+
+
+# -- integers and older versions --------------------------------------------------------------
+
+
+def graph_of_version(opset, kind, nodes, weights="int64[1] two = {2}"):
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> old ({kind}[N, 4] x) => ({kind}[N, M] y) '
+        f"<{weights}, float[4] v = {{1, 2, 3, 4}}> {{ {nodes} }}"
+    )
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = Div(x, two)", "a = Mul(x, x) b = Add(a, two) y = Div(x, b)", "y = Div(two, x)",
+        "a = Sub(x, two) b = Cast <to = 6> (a) c = Cast <to = 7> (b) y = Div(c, two)",
+        "f = Cast <to = 1> (x) a = Div(f, v) b = Greater(a, v) y = Cast <to = 7> (b)",
+        "a = ArgMax <axis = 1> (x) y = Div(a, two)",
+    ],
+)  # fmt: skip
+def test_integers_are_divided_towards_zero(nodes):
+    model, x = graph_of_version(13, "int64", nodes), np.array([[-7, 5, 9, 1], [3, 7, -1, -9]])
+    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    np.testing.assert_array_equal(net.predict(x[None].astype(np.float32))[0], run(model, x))
+
+
+@pytest.mark.parametrize(
+    ("opset", "kind", "nodes", "message"),
+    [
+        (13, "int64", "y = Cast <to = 2> (x)", "no layer wraps int64 around to uint8. Leave"),
+        (14, "uint8", "y = Add(x, x)", "no layer wraps around as uint8 does. Cast to float32"),
+        (13, "int64", "y = Pow(two, x)", "to the power of constants >= 0. Cast to float32"),
+        (13, "int32", "y = ReduceMean <axes = [1]> (x)", "no layer rounds means of integers. Cast"),
+        (18, "float", "y = ReduceSumSquare <noop_with_empty_axes = 1> (x)", "expected axes: over"),
+        (6, "float", "y = Dropout(x)", "got training_mode=1 .in older models is_test=0"),
+        (6, "float", "y = BatchNormalization(x, v, v, v, v)", "Export it in eval mode"),
+        (9, "float", "y, m, n, s, t = BatchNormalization(x, v, v, v, v)", "outputs of statistics"),
+        (13, "float", "y = PRelu(x)", "its inputs and attributes do not fit together"),
+        (13, "float", "c = Constant() y = Add(x, c)", "'c' .Constant.: its inputs and attributes"),
+    ],
+)  # fmt: skip
+def test_what_integers_and_older_versions_mean_otherwise_is_refused(opset, kind, nodes, message):
+    with pytest.raises(NetworkValidationError, match=message):
+        from_onnx(graph_of_version(opset, kind, nodes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"dims": [4]}, r"'w': expected as many numbers as its shape \(4,\) says, .*got others"),
+        ({"dims": [4], "raw_data": b"123"}, "Export the model again"),
+        ({"dims": [4], "data_type": 99}, "got others .99."),
+        ({"dims": [1], "data_type": 0}, "UNDEFINED"),
+        ({"dims": [4], "data_location": 1}, "read it by load_onnx"),
+        ({"dims": [4], "data_type": 14, "raw_data": bytes(32)}, "expected real numbers, got compl"),
+    ],
+)
+def test_damaged_tensors_are_named(damage, message):
+    model = model_of("damaged (float[N, 4] x) => (float[N, M] y) { y = Add(x, w) }", w=(4,))
+    tensor = onnx.TensorProto(**{"name": "w", "data_type": 1, **damage})
+    model.graph.initializer[0].CopyFrom(tensor)
+    with pytest.raises(NetworkValidationError, match=message):
+        from_onnx(model)
+
+
+def test_an_output_may_be_called_as_the_layer_of_the_data():
+    model = model_of("named (float[N, 4] x) => (float[N, M] y) { Input = Relu(x) y = Neg(Input) }")
+    net, x = from_onnx(model, outputs=["Input"]), numbers(3, 4)
+    np.testing.assert_allclose(net.predict(x[None])[0], np.maximum(x, 0))

@@ -10,8 +10,8 @@ import numpy as np
 from brainstorm.optional import require
 
 __all__ = [
-    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "HALVES", "INT64", "IR_VERSION", "OPSET",
-    "PRODUCER", "TIME", "Body", "onnx",
+    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "HALVES", "INT64", "INTEGERS",
+    "IR_VERSION", "OPSET", "PRODUCER", "TIME", "Body", "onnx",
 ]  # fmt: skip
 
 #: Newer versions are refused by runtimes that are in use; functions with metadata need IR 10.
@@ -29,6 +29,10 @@ FLOAT, INT64, BOOL = 1, 7, 9
 #: Those that are no whole numbers: FLOAT, FLOAT16, DOUBLE and BFLOAT16.
 FLOATS = (1, 10, 11, 16)
 HALVES = (10, 16)
+
+#: Those of whole numbers, as types of NumPy.
+INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 12: "uint32",
+            13: "uint64"}  # fmt: skip
 
 #: Sizes that stand for T and B where shapes are computed with: such as no other dimension has.
 TIME, BATCH = 32749, 65521

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, TIME, onnx
 from brainstorm.ext.onnx_exchange._folded import ELEMENTWISE, functions
 from brainstorm.ext.onnx_exchange._node import Node
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "array_of"]
 
 #: How many elements may be computed in a model that holds few, and how many for each that it holds.
 LEAST, TIMES = 2**22, 4
@@ -92,7 +94,8 @@ class Folder:
         if node.kind.startswith("Random") or node.kind in ("Bernoulli", "Multinomial"):
             raise node.fail("no layer draws such numbers, and drawn once they would be constants.")
         if node.kind == "Constant":
-            return [_constant(node)]
+            with node.guarded():
+                return [_constant(node)]
         if node.kind not in functions:
             raise node.fail(
                 f"no layer computes this operator, and of constants only these are computed: "
@@ -114,11 +117,29 @@ class Folder:
             raise node.fail("its constants have more elements than can be computed with here.")
 
 
+def array_of(tensor: Any) -> np.ndarray:
+    """Return the numbers of a tensor that a model holds."""
+    try:
+        array = onnx().numpy_helper.to_array(tensor)
+    except (LookupError, TypeError, ValueError, onnx().checker.ValidationError) as error:
+        raise NetworkValidationError(
+            f"ONNX tensor {tensor.name!r}: expected as many numbers as its shape "
+            f"{tuple(tensor.dims)} says, in the model itself, got others ({error}). Export the "
+            f"model again; where the numbers lie in other files, read it by load_onnx."
+        ) from error
+    if array.dtype.kind == "c":
+        raise NetworkValidationError(
+            f"ONNX tensor {tensor.name!r}: expected real numbers, got {array.dtype}. Export real "
+            f"and imaginary parts as tensors of their own."
+        )
+    return array
+
+
 def _constant(node: Node) -> np.ndarray:
     """Return what a node holds; its size is that of the file."""
     (name, value), *_ = node.options.items()
     if name == "value":
-        return onnx().numpy_helper.to_array(value)
+        return array_of(value)
     if name not in ("value_float", "value_floats", "value_int", "value_ints"):
         raise node.fail(f"expected numbers, got {name}.")
     return np.array(value, np.float32 if "float" in name else np.int64)

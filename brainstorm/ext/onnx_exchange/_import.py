@@ -20,11 +20,13 @@ from brainstorm.ext.onnx_exchange._body import (
     ENTRY,
     FLOATS,
     HALVES,
+    INT64,
+    INTEGERS,
     PRODUCER,
     TIME,
     onnx,
 )
-from brainstorm.ext.onnx_exchange._fold import Folder
+from brainstorm.ext.onnx_exchange._fold import Folder, array_of
 from brainstorm.ext.onnx_exchange._inputs import guess_letters, sizes_of_axes
 from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, find_needed, readers
 from brainstorm.ext.onnx_exchange._values import Value, parts
@@ -36,6 +38,10 @@ __all__ = ["Importer"]
 
 #: The kind of the nodes that stand for outputs of the graph.
 OUTPUT = "output"
+
+#: Operators that make other things than integers of integers.
+NOT_ALIKE = ("And", "DequantizeLinear", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+             "Not", "Or", "QuantizeLinear", "Xor")  # fmt: skip
 
 
 class Importer:
@@ -84,6 +90,7 @@ class Importer:
         self._shared: set[str] = set()
         self._numbers: dict[str, Any] = defaultdict(lambda: itertools.count(2))
         self.whole: set[str] = set()
+        self._integers: dict[str, str] = {}
         self.has_halves = False
         self.timeless: set[str] = set()
         self._is_ours = model.producer_name == PRODUCER
@@ -185,6 +192,21 @@ class Importer:
         name = next(n for n, x in zip(node.names, node.inputs, strict=True) if x is value)
         return math.inf if name in self._shared else self.uses[name]
 
+    def check_inference(self, node: Node, is_training: bool) -> None:
+        """Refuse a node that is for training: before opset 7 all that do not say is_test."""
+        if is_training or (self.opset < 7 and not node.options.get("is_test")):
+            raise node.fail(
+                "expected a model for inference, got training_mode=1 (in older models is_test=0, "
+                "or outputs of statistics). Export it in eval mode."
+            )
+
+    def integer_type(self, name: str) -> str | None:
+        """Return the type of a tensor of integers, such as ``'int64'``; `None` for others."""
+        tensor = self.tensors.get(name)
+        if isinstance(tensor, np.ndarray):
+            return tensor.dtype.name if tensor.dtype.kind in "iu" else None
+        return self._integers.get(name)
+
     def shown(self, shape: Sequence[int]) -> str:
         """Return a shape for a message, with T and B."""
         return f"({', '.join(self._named(int(size)) for size in shape)})"
@@ -256,7 +278,7 @@ class Importer:
 
     def _read_inputs(self) -> None:
         for tensor in self.graph.initializer:
-            self.tensors[tensor.name] = onnx().numpy_helper.to_array(tensor)
+            self.tensors[tensor.name] = array_of(tensor)
         given = [i for i in self.graph.input if i.name not in self.tensors]
         names = [info.name for info in given]
         for name in self.layouts:
@@ -286,6 +308,8 @@ class Importer:
             axes = tuple((memory.index(letter),) for letter in letters)
             self.tensors[info.name] = value = replace(value, axes=axes)
             self.has_halves |= info.type.tensor_type.elem_type in HALVES
+            if info.type.tensor_type.elem_type in INTEGERS:
+                self._integers[info.name] = INTEGERS[info.type.tensor_type.elem_type]
             if info.type.tensor_type.elem_type not in FLOATS:
                 self.whole.add(value.path)
 
@@ -333,6 +357,19 @@ class Importer:
             if any(node.used[len(results) :]):
                 raise node.fail(f"no layer gives its output {len(results) + 1}.")
             self._store(proto, results)
+            if (kind := self._integer_result(node)) is not None:
+                self._integers.update(dict.fromkeys(proto.output, kind))
+
+    def _integer_result(self, node: Node) -> str | None:
+        """Return the type of what a node gives, if these are integers."""
+        if node.kind == "Cast":
+            return INTEGERS.get(node.options["to"])
+        if node.kind in ("ArgMax", "Shape", "Size"):
+            return INTEGERS[INT64]
+        place = {"Where": 1, "CastLike": 1}.get(node.kind, 0)
+        if node.kind in NOT_ALIKE or place >= len(node.names):
+            return None
+        return self.integer_type(node.names[place])
 
     def _tensor(self, name: str) -> Any:
         if name not in self.tensors:
@@ -421,7 +458,8 @@ class Importer:
         order = self._output_order(name, value)
         path, sizes = self.arrange(node, value, order)
         if path.startswith(f"{INPUT}.") or self._is_chosen:
-            self._reserved.pop(node.layer_name, None)
+            if node.layer_name != INPUT:
+                self._reserved.pop(node.layer_name, None)
             path = self.add(node, "NoOp", {"default": path}, sizes).path
         return path
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES
+from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES, INTEGERS
 from brainstorm.ext.onnx_exchange._broadcasting import combine
 from brainstorm.ext.onnx_exchange._folded import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
@@ -132,9 +133,24 @@ def _cast(imp: Importer, node: Node) -> Value:
     if to == BOOL:
         value = _of_elements(imp, node, value, "x != 0")
         imp.whole.add(value.path)
-    elif to not in FLOATS and value.path not in imp.whole and not _selects(imp, node.outputs[0]):
-        raise node.fail("no layer makes whole numbers of others.")
+    elif to not in FLOATS:
+        _check_whole(imp, node, value, to)
     return value
+
+
+def _check_whole(imp: Importer, node: Node, value: Value, to: int) -> None:
+    """Check that a cast to a type of integers leaves the numbers as they are."""
+    given, wanted = imp.integer_type(node.names[0]), INTEGERS.get(to)
+    if given is None:
+        if value.path not in imp.whole and not _selects(imp, node.outputs[0]):
+            raise node.fail("no layer makes whole numbers of others.")
+    elif (
+        wanted is not None
+        and np.dtype(wanted).itemsize < 4
+        and not np.can_cast(given, wanted)
+        and getattr(imp.entry(value), "kind", "") != "Argmax"  # its numbers are small
+    ):
+        raise node.fail(f"no layer wraps {given} around to {wanted}. Leave out the cast.")
 
 
 def _selects(imp: Importer, name: str) -> bool:
@@ -162,11 +178,7 @@ def _clip(imp: Importer, node: Node) -> Value:
 @reads("Dropout")
 def _dropout(imp: Importer, node: Node) -> Value:
     value = node.value()
-    training = node.constant(2)
-    if training is not None and training.any():
-        raise node.fail(
-            "expected a model for inference, got training_mode. Export it in eval mode."
-        )
+    imp.check_inference(node, bool(np.any(node.constant(2, False))))
     probability = float(node.constant(1, node.options.get("ratio", 0.5)))
     made = imp.add(
         node, "Dropout", {"default": value.path}, value.sizes[2:], drop_prob=round(probability, 6)
@@ -218,10 +230,22 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
         return combine(imp, node, "fmod(x, y)", x=result, y=others[0])
     if node.kind in _SIGNS and len(others) == 1:
         others = [_aligned(imp, node, result, others[0])]
+    if (integer := imp.integer_type(node.names[0])) is not None:
+        _check_integers(node, integer, others)
+        if node.kind == "Div":  # the quotient is cut towards zero
+            return combine(imp, node, "(x - fmod(x, y)) / y", x=result, y=others[0])
     for place, other in enumerate(others):
         step = replace(node, alone=node.alone and place == 0)
         result = _two(imp, step, result, other)
     return result
+
+
+def _check_integers(node: Node, kind: str, others: Sequence[Any]) -> None:
+    """Check that float32 gives what integers of a type give."""
+    if np.dtype(kind).itemsize < 4 and node.kind in ("Add", "Sub", "Mul", "Sum", "Pow"):
+        raise node.fail(f"no layer wraps around as {kind} does. Cast to float32 in front of it.")
+    if node.kind == "Pow" and (isinstance(others[0], Value) or np.min(others[0]) < 0):
+        raise node.fail("expected integers to the power of constants >= 0. Cast to float32.")
 
 
 def _aligned(imp: Importer, node: Node, first: Any, other: Any) -> Any:

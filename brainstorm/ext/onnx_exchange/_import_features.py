@@ -43,8 +43,8 @@ def _epsilon(node: Node) -> float:
 @reads("BatchNormalization")
 def _batch_norm(imp: Importer, node: Node) -> Value:
     names = ("gamma", "beta", "internals.running_mean", "internals.running_var")
-    if node.options.get("training_mode"):
-        raise node.fail("expected a model for inference, got training_mode=1.")
+    has_statistics = imp.opset < 14 and len(node.outputs) > 1
+    imp.check_inference(node, has_statistics or bool(node.options.get("training_mode")))
     decay = round(node.options.get("momentum", 0.9), 6)
     return _of_channels(imp, node, "BatchNorm", names, epsilon=_epsilon(node), decay=decay)
 
@@ -151,7 +151,11 @@ def _reduction(imp: Importer, node: Node) -> Value:
     value, axes = node.value(), node.axes()
     rank = len(value.axes)
     if not axes and node.options.get("noop_with_empty_axes"):
+        if not _REDUCTIONS[node.kind].endswith("(x, {})"):
+            raise node.fail("expected axes: over none of them no layer computes it.")
         return value
+    if node.kind == "ReduceMean" and imp.integer_type(node.names[0]) is not None:
+        raise node.fail("no layer rounds means of integers. Cast to float32 in front of it.")
     axes = sorted({node.axis(i, rank) for i in axes or range(rank)})
     if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
         made = imp.pool(node, value, _POOLINGS[node.kind])

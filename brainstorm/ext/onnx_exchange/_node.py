@@ -66,7 +66,7 @@ class Node:
             yield
         except BrainstormError:
             raise
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise self.fail(f"its inputs and attributes do not fit together ({error}).") from error
 
     def value(self, place: int = 0) -> Value:
