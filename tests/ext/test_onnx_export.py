@@ -168,6 +168,18 @@ def test_activations(activation):
     assert kinds == [("Input", None), ("FullyConnected", name), *second]
 
 
+@pytest.mark.parametrize("activation", ["linear", "el", "leaky_rel", "softplus"])
+@pytest.mark.parametrize("kind", [bl.Recurrent, bl.Gru, bl.Lstm])
+def test_activations_of_recurrences(kind, activation):
+    inp = bl.Input({"default": ("T", "B", 3)})
+    inp >> kind(4, activation=activation)
+    net = random_net(inp)
+    data = {"default": np.random.RandomState(0).normal(size=(T, B, 3)).astype(np.float32)}
+    model, expected = to_onnx(net), net.predict(data)
+    np.testing.assert_allclose(run(model, data), expected, **TOLERANCE)
+    check_return(model, data, expected)
+
+
 # -- wiring ---------------------------------------------------------------------------------------
 
 

@@ -1287,6 +1287,7 @@ def test_integers_are_divided_towards_zero(nodes):
         (6, "float", "y = Dropout(x)", "got training_mode=1 .in older models is_test=0"),
         (6, "float", "y = BatchNormalization(x, v, v, v, v)", "Export it in eval mode"),
         (9, "float", "y, m, n, s, t = BatchNormalization(x, v, v, v, v)", "outputs of statistics"),
+        (13, "float", ", y = LSTM(x, v, v)", "ONNX node 'y' .LSTM.: expected .T, B, features."),
         (13, "float", "y = PRelu(x)", "its inputs and attributes do not fit together"),
         (13, "float", "c = Constant() y = Add(x, c)", "'c' .Constant.: its inputs and attributes"),
     ],

@@ -50,12 +50,16 @@ def _recurrent(
     inputs = [given["W"], given["R"], given["B"]]
     if "P" in given:
         inputs += ["", "", "", given["P"]]  # no lengths, initial state and cell
+    activations = [_RECURRENT[name if letter == "g" else "sigmoid"] for letter in functions]
+    if "Affine" in activations:  # one for each, since runtimes do not agree on the defaults
+        count = len(activations)
+        options |= {"activation_alpha": [1.0] * count, "activation_beta": [0.0] * count}
     y = e.body.op(
         kind,
         e.flat(),
         *inputs,
         hidden_size=layer.get_shape("outputs.default").feature_size,
-        activations=[_RECURRENT[name if letter == "g" else "sigmoid"] for letter in functions],
+        activations=activations,
         **options,
     )
     e.put(e.body.op("Squeeze", y, e.body.constant([1])))

@@ -338,7 +338,7 @@ class Importer:
             first = proto.input[0] if proto.input else ""
             node = Node(
                 proto.op_type,
-                proto.name or (proto.output[0] if proto.output else proto.op_type),
+                proto.name or next(filter(None, proto.output), proto.op_type),
                 inputs,
                 attributes,
                 list(proto.input),

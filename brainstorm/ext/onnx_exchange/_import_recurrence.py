@@ -87,7 +87,9 @@ def _check_recurrence(node: Node) -> None:
             raise node.fail("no layer takes its first state as an input; it must be zero.")
     if any(options.get(name) for name in ("clip", "input_forget", "layout")):
         raise node.fail("no layer has clip, input_forget or layout=1.")
-    if any(options.get(name) for name in ("activation_alpha", "activation_beta")):
+    is_affine = {*options.get("activations", [])} <= {b"Affine", b"Sigmoid"}
+    alphas, betas = (options.get(f"activation_{name}", []) for name in ("alpha", "beta"))
+    if (alphas or betas) and not (is_affine and {*alphas} <= {1.0} and {*betas} <= {0.0}):
         raise node.fail("no layer has activations with numbers of their own (activation_alpha).")
     if node.kind == "GRU" and not options.get("linear_before_reset"):
         raise node.fail(
