@@ -369,6 +369,30 @@ def test_small_integers_are_rounded_and_limited(neon, dtype):
     assert (target.get() == (255 if dtype == np.uint8 else 8)).all()
 
 
+@pytest.mark.parametrize("values", ["abc", [[1], [1, 2]], [1j], None, np.array([1j])])
+def test_only_real_numbers_become_tensors(either, values):
+    with pytest.raises(ValidationError, match="array: expected real numbers, in lists of equal"):
+        either.array(values)
+    with pytest.raises(ValidationError, match="expected real numbers, .* by assigning them"):
+        either.array(either.ones((2, 2)) + 1)
+
+
+@pytest.mark.parametrize("dtype", ["foo", np.complex64, "datetime64"])
+def test_only_real_types_are_taken(either, dtype):
+    for make in (either.zeros, either.ones, either.empty, either.array):
+        with pytest.raises(ValidationError, match="expected a type of real numbers such as"):
+            make((2, 2), dtype=dtype)
+    with pytest.raises(ValidationError, match="expected a type of real numbers such as"):
+        gen_backend(datatype=dtype)
+
+
+def test_a_tensor_is_copied(either):
+    x = either.ones((2, 3))
+    copy = either.array(x)
+    x[:] = 0
+    np.testing.assert_array_equal(copy.get(), np.ones((2, 3)))
+
+
 # -- trees and gradients ---------------------------------------------------------------------
 
 

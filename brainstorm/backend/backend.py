@@ -13,7 +13,7 @@ import numpy as np
 from brainstorm.backend.routines import Routines
 from brainstorm.backend.shapeless import Shapeless, combined
 from brainstorm.backend.tensors import RandomTensor, Tensor
-from brainstorm.errors import ValidationError
+from brainstorm.errors import ValidationError, shown
 from brainstorm.handlers import Handler
 from brainstorm.optree import Expression, Program, Variable
 from brainstorm.optree import functions as fn
@@ -21,7 +21,7 @@ from brainstorm.optree.nodes import compute_into
 from brainstorm.optree.shapes import Shape, kept_shape, normalize_axis, normalize_shape
 from brainstorm.randomness import RandomState
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "real_type"]
 
 
 class Backend(Routines):
@@ -61,7 +61,7 @@ class Backend(Routines):
         batch_size: int = 0,
     ) -> None:
         self.handler = handler
-        self.dtype = self.default_dtype = np.dtype(dtype)
+        self.dtype = self.default_dtype = real_type(dtype)
         self.bsz = batch_size
         if self.dtype not in (np.float32, np.float64):
             raise ValidationError(
@@ -76,7 +76,8 @@ class Backend(Routines):
         return self.tensor_type(self, self.handler.create_from_numpy(values), name)
 
     def _new(self, values: Any, dtype: Any, name: str | None) -> Tensor:
-        return self.tensor(np.asarray(values, self.dtype if dtype is None else dtype), name)
+        wanted = self.dtype if dtype is None else real_type(dtype)
+        return self.tensor(np.asarray(values, wanted), name)
 
     def array(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
         """Return a new tensor with the values of a list, NumPy array or number.
@@ -84,6 +85,7 @@ class Backend(Routines):
         Without `dtype` it has the type of the backend, but an array of integers keeps its own.
         """
         is_typed = self.keeps_integers and isinstance(ary, (np.ndarray, np.generic))
+        ary = _numbers_of(ary)
         if dtype is None and is_typed and ary.dtype.kind in "iu":
             dtype = ary.dtype
         return self._new(ary, dtype, name)
@@ -219,6 +221,33 @@ class Backend(Routines):
         adding = tuple(accumulate) or (False,) * len(outputs)
         arrays = [v.array for v in inputs]  # type: ignore[attr-defined]
         self.handler.run_program(program, arrays, [t.array for t in outputs], adding)
+
+
+def real_type(dtype: Any) -> np.dtype:
+    """Return a type as NumPy has it, which must be one of real numbers."""
+    found: np.dtype | None
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found.kind not in "biuf":
+        raise ValidationError(f"expected a type of real numbers such as 'float32', got {dtype!r}.")
+    return found
+
+
+def _numbers_of(values: Any) -> np.ndarray:
+    """Return numbers as an array; a tensor gives what it holds."""
+    found: np.ndarray | None
+    try:
+        found = np.asarray(values.get() if isinstance(values, Tensor) else values)
+    except (TypeError, ValueError):
+        found = None
+    if found is None or found.dtype.kind not in "biuf":
+        raise ValidationError(
+            f"array: expected real numbers, in lists of equal lengths or an array, got "
+            f"{shown(values)}. Trees are evaluated by assigning them to a tensor."
+        )
+    return found
 
 
 def _type_like(ary: Any, dtype: Any) -> Any:

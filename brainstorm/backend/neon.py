@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from brainstorm.backend.backend import Backend
+from brainstorm.backend.backend import Backend, real_type
 from brainstorm.backend.shapeless import Shapeless
 from brainstorm.backend.tensors import Tensor
 from brainstorm.optree import Expression
@@ -100,7 +100,7 @@ class NeonBackend(Backend):
     def _new(self, values: Any, dtype: Any, name: str | None) -> Tensor:
         values = np.asarray(values)
         if dtype is not None:
-            values = _limited(values, np.dtype(dtype))
+            values = _limited(values, real_type(dtype))
         return super()._new(values.reshape(_two_axes(values.shape)), dtype, name)
 
 
