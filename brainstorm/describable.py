@@ -97,7 +97,7 @@ class Describable:
     __default_values__: dict[str, Any] = {}
 
     #: What is raised where an argument is of another kind than its annotation says.
-    argument_error: ClassVar[type[ValidationError]] = ValidationError
+    __argument_error__: ClassVar[type[ValidationError]] = ValidationError
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -232,7 +232,7 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
             if all(kind in _KINDS and not _fits(kind, value) for kind in kinds):
                 words = " or ".join(dict.fromkeys(_KINDS[kind][0] for kind in kinds))
                 where = f"{type(self).__name__}.{name}"
-                raise self.argument_error(f"{where}: expected {words}, got {shown(value)}.")
+                raise self.__argument_error__(f"{where}: expected {words}, got {shown(value)}.")
         if failure is not None:
             raise failure
 

@@ -55,7 +55,7 @@ class DataIterator(Seedable):
         per_sequence: Names of the data that are (B, features...).
     """
 
-    argument_error = IteratorValidationError
+    __argument_error__ = IteratorValidationError
     gives_sequences = False
     per_sequence: frozenset[str] = frozenset()
 

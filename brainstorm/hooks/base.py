@@ -78,7 +78,7 @@ class Hook(Describable):
     __undescribed__ = {"run_verbosity": False, "trainer": None}
     __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
 
-    argument_error = TrainingError
+    __argument_error__ = TrainingError
     role = "writer"
     idempotent = False
     writes: ClassVar[str | None] = None

@@ -56,7 +56,7 @@ class GradientAccumulation(Describable):
         "_restored": None,
     }
 
-    argument_error = TrainingError
+    __argument_error__ = TrainingError
 
     def __init__(self, batches: int) -> None:
         if not is_whole(batches):

@@ -150,7 +150,7 @@ class TrainingStepper(Traceable, Describable):
     reducer: Any = None
     is_idle: bool = False
 
-    argument_error = TrainingError
+    __argument_error__ = TrainingError
     learns = True
     hyperparameters: dict[str, Range] = {}
     rule: Formula | None = None

@@ -38,7 +38,7 @@ class LossScaling(Describable):
 
     __undescribed__ = {"_handler": None, "_numbers": None, "_kept": (), "_restored": None}
 
-    argument_error = TrainingError
+    __argument_error__ = TrainingError
 
     def __init__(self, initial: float = 2.0**16, growth_interval: int = 2000) -> None:
         if not is_number(initial) or not SMALLEST <= initial <= LARGEST:

@@ -65,7 +65,7 @@ class ParameterGroup(Describable):
         "keep_statistics": False,
     }
 
-    argument_error = TrainingError
+    __argument_error__ = TrainingError
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Schedule(Describable):
     A subclass implements `at`; another `count` lets it depend on something else.
     """
 
-    argument_error = TrainingError
+    __argument_error__ = TrainingError
 
     def __call__(
         self,

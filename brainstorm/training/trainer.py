@@ -74,7 +74,7 @@ class Trainer(Describable):
         "_unfinished": None,
         "_signals": None,
     }
-    argument_error = TrainingError
+    __argument_error__ = TrainingError
     __default_values__ = {"verbose": True}
 
     def __init__(self, stepper: TrainingStepper, verbose: bool = True) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import brainstorm as bs
 from brainstorm import hooks
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, see
 from brainstorm.hooks import (
     AverageWeights,
     EarlyStopper,
@@ -148,7 +148,8 @@ def test_a_checkpoint_of_another_network_is_none_to_return_to(net, batches, tmp_
     schedule.factor, end.max_epochs = 0.25, 2
     trainer.train(other_network(net), batches)
     said = trainer.logs["ReturnToCheckpoint"]
-    assert said == ["parameters are not finite, and there is no good checkpoint"]
+    text = "parameters are not finite, and there is no good checkpoint. "
+    assert said == [text + see("the-loss-is-nan-or-infinite")]
     assert schedule.factor == 1.0
 
 
@@ -175,5 +176,6 @@ def test_an_epoch_that_is_begun_again_is_looked_at_from_its_first_loss(net, batc
     net.handler.fill(net.buffer.Projection.parameters.bias, np.inf)
     data = {name: array[:, 3:] for name, array in batches.data.items()}
     trainer.train(net, bs.data_iterators.Minibatches(3, shuffle=False, **data))
-    assert trainer.logs["StopOnNan"] == ["the training loss is nan"]
+    text = f"the training loss is nan. {see('the-loss-is-nan-or-infinite')}"
+    assert trainer.logs["StopOnNan"] == [text]
     assert trainer.current_update_nr == 4

@@ -370,7 +370,13 @@ CASES = [
         )
     ),
     *(
-        Case(f"{layer.layer_type} padded by {layer.layer_kwargs['padding']}", create, shape, UNTIED)
+        Case(
+            f"{layer.layer_type}{' avg' * (layer.layer_kwargs.get('type') == 'avg')} padded by "
+            f"{layer.layer_kwargs['padding']}",
+            create,
+            shape,
+            UNTIED,
+        )
         for create, shape in (
             (lambda: bl.Convolution1D(2, 3, 2, (2, 0), "tanh"), image(4, 2)),
             (lambda: bl.Convolution2D(2, (2, 3), (2, 1), ((0, 2), (1, 0)), "tanh"), image(3, 3, 2)),
