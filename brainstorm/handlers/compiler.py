@@ -40,7 +40,15 @@ from brainstorm.handlers.compiler_flags import (
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
 from brainstorm.handlers.threads import default_threads, load_library
 
-__all__ = ["LoadedOnce", "ahead", "compiler_command", "describe", "is_available", "load"]
+__all__ = [
+    "LoadedOnce",
+    "ahead",
+    "compiler_command",
+    "describe",
+    "is_ahead",
+    "is_available",
+    "load",
+]
 
 LOG = logging.getLogger("brainstorm")
 
@@ -154,28 +162,38 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
 
 
 class _Ahead(threading.local):
-    """The runs of the compiler that `ahead` has begun in this thread, by seal, if there is one."""
+    """What `ahead` has begun in this thread, by seal, and whether calls are only listed now."""
 
-    begun: dict[str, Future[Path]] | None = None
+    begun: dict[str, Future[Path]]
     pool: ThreadPoolExecutor
+    is_listing: Callable[[], bool] = staticmethod(lambda: False)
 
 
 _ahead = _Ahead()
 
 
 @contextlib.contextmanager
-def ahead() -> Iterator[None]:
+def ahead(is_listing: Callable[[], bool]) -> Iterator[None]:
     """Compile side by side all that `load` is asked for in this thread, and wait for it at the end.
 
-    Meanwhile `load` returns 0 for what the cache does not have. What does not compile says so when
-    it is loaded after that.
+    Meanwhile `load` returns 0 for what the cache does not have, and nothing is to be kept of that.
+    What does not compile says so when it is loaded after that.
+
+    Args:
+        is_listing: Returns whether what is loaded now will not be called. Else it is compiled at
+            once.
     """
     with ThreadPoolExecutor(default_threads()) as pool:
-        _ahead.begun, _ahead.pool = {}, pool
+        _ahead.begun, _ahead.pool, _ahead.is_listing = {}, pool, is_listing
         try:
             yield
         finally:
-            _ahead.begun = None
+            del _ahead.is_listing
+
+
+def is_ahead() -> bool:
+    """Return whether `load` may return what nobody is to call, or to keep."""
+    return _ahead.is_listing()
 
 
 class LoadedOnce:
@@ -194,7 +212,7 @@ class LoadedOnce:
         if key in self.kept:
             return self.kept[key]
         found = self._function(*key)
-        if _ahead.begun is None:
+        if not is_ahead():
             self.kept[key] = found
         return found
 
@@ -223,7 +241,7 @@ def load(source: str, name: str) -> int:
     library = _find_library(directory, seal, name)
     if library is None:
         given = compiler.command, compiler.flags, _sealed(source, name, seal), seal, directory
-        if _ahead.begun is not None:
+        if is_ahead():
             if seal not in _ahead.begun:
                 with contextlib.suppress(RuntimeError):  # Python ends: no threads are begun
                     _ahead.begun[seal] = _ahead.pool.submit(_build, *given)

@@ -463,3 +463,18 @@ def test_what_does_not_compile_in_a_first_trace_is_done_by_numpy(cache, monkeypa
     handler.trace(lambda: handler.tanh(x, y)).replay()
     np.testing.assert_allclose(y, np.tanh(1), 1e-6)
     assert [r.message for r in caplog.records if "no such instruction" in r.message]
+
+
+@needs_compiler
+def test_a_first_trace_that_fails_while_it_is_listed_leaves_nothing_behind(cache):
+    handler = NativeHandler(seed=1)
+    x, y = np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)
+
+    def compute():
+        handler.tanh(x, y)
+        raise KeyError("a layer fails")
+
+    with pytest.raises(KeyError, match="a layer fails"):
+        handler.trace(compute)
+    handler.tanh(x, y)
+    np.testing.assert_allclose(y, np.tanh(x), 1e-6)

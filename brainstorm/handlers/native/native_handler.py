@@ -187,13 +187,16 @@ class NativeHandler(Lowering, NumpyHandler):
         lane = self.lane
         if not lane.is_compiled and compiler.is_available():
             # Most kernels of a network are in its first trace.
-            with compiler.ahead(), self.tracing(runs=False):
+            with compiler.ahead(self._is_listing), self.tracing(runs=False):
                 with contextlib.suppress(MissingDependencyError):
                     compiled_replay()
                 function()
             lane.is_compiled = True
-            lane.forget()
         return super().trace(function)
+
+    def _is_listing(self) -> bool:
+        trace = self.running.trace  # none while something runs whose result is read
+        return trace is not None and not trace.runs
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         functions: list[Callable[[], Any]] = []
