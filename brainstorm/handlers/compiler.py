@@ -22,11 +22,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.compiler_flags import (
@@ -38,17 +35,9 @@ from brainstorm.handlers.compiler_flags import (
     run_compiler,
 )
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
-from brainstorm.handlers.threads import default_threads, load_library
+from brainstorm.handlers.threads import load_library
 
-__all__ = [
-    "LoadedOnce",
-    "ahead",
-    "compiler_command",
-    "describe",
-    "is_ahead",
-    "is_available",
-    "load",
-]
+__all__ = ["compiler_command", "describe", "is_available", "load"]
 
 LOG = logging.getLogger("brainstorm")
 
@@ -156,65 +145,8 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
         f"const char *flags_{name}(void) {{ return {json.dumps(text)}; }}\n"
         for name, text in flags._asdict().items()
     )
-    seal = _hash(machine)
-    _build_library("flags", command, flags, _sealed(source, "flags", seal), seal, directory)
+    _build_library(command, flags, source, "flags", _hash(machine), directory)
     return flags
-
-
-class _Ahead(threading.local):
-    """What `ahead` has begun in this thread, by seal, and whether calls are only listed now."""
-
-    begun: dict[str, Future[Path]]
-    pool: ThreadPoolExecutor
-    is_listing: Callable[[], bool] = staticmethod(lambda: False)
-
-
-_ahead = _Ahead()
-
-
-@contextlib.contextmanager
-def ahead(is_listing: Callable[[], bool]) -> Iterator[None]:
-    """Compile side by side all that `load` is asked for in this thread, and wait for it at the end.
-
-    Meanwhile `load` returns 0 for what the cache does not have, and nothing is to be kept of that.
-    What does not compile says so when it is loaded after that.
-
-    Args:
-        is_listing: Returns whether what is loaded now will not be called. Else it is compiled at
-            once.
-    """
-    with ThreadPoolExecutor(default_threads()) as pool:
-        _ahead.begun, _ahead.pool, _ahead.is_listing = {}, pool, is_listing
-        try:
-            yield
-        finally:
-            del _ahead.is_listing
-
-
-def is_ahead() -> bool:
-    """Return whether `load` may return what nobody is to call, or to keep."""
-    return _ahead.is_listing()
-
-
-class LoadedOnce:
-    """Decorates a function that loads: it is asked once for each key, unless it is asked `ahead`.
-
-    Attributes:
-        kept: What it has returned, by its arguments.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self.kept: dict[Any, Any] = {}
-
-    def __call__(self, *key: Any) -> Any:
-        """Return what it returns for these arguments."""
-        if key in self.kept:
-            return self.kept[key]
-        found = self._function(*key)
-        if not is_ahead():
-            self.kept[key] = found
-        return found
 
 
 #: What was wrong with sources, by directory and seal: they are not compiled again.
@@ -240,14 +172,10 @@ def load(source: str, name: str) -> int:
         raise MissingDependencyError(_failures[directory, seal])
     library = _find_library(directory, seal, name)
     if library is None:
-        given = compiler.command, compiler.flags, _sealed(source, name, seal), seal, directory
-        if is_ahead():
-            if seal not in _ahead.begun:
-                with contextlib.suppress(RuntimeError):  # Python ends: no threads are begun
-                    _ahead.begun[seal] = _ahead.pool.submit(_build, *given)
-            return 0
         try:
-            library = _build_library(name, *given)
+            library = _build_library(
+                compiler.command, compiler.flags, source, name, seal, directory
+            )
         except MissingDependencyError as error:
             if not _failures:
                 LOG.warning("a kernel is done without, and slower: %s", error)
@@ -284,14 +212,10 @@ def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
     return MissingDependencyError(f"{directory} takes no compiled library: {error}")
 
 
-def _sealed(source: str, name: str, seal: str) -> str:
-    """Return the source with what `_load_checked` asks for."""
-    return f'{source}const char *{name}_seal(void) {{ return "{seal}"; }}\n'
-
-
 def _build_library(
-    name: str, command: tuple[str, ...], flags: Flags, source: str, seal: str, directory: Path
+    command: tuple[str, ...], flags: Flags, source: str, name: str, seal: str, directory: Path
 ) -> ctypes.CDLL:
+    source += f'const char *{name}_seal(void) {{ return "{seal}"; }}\n'
     try:
         path = _build(command, flags, source, seal, directory)
     except OSError as error:

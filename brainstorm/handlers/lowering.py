@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.compiler import is_ahead
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree import Program
 from brainstorm.utils import Arrays
@@ -58,8 +57,6 @@ class Memo:
         except KeyError:
             pass
         calls = build()
-        if is_ahead():
-            return calls
         with self._lock:
             if len(self._calls) >= MOST_CALLS:
                 del self._calls[next(iter(self._calls))]

@@ -240,7 +240,7 @@ def test_without_memory_for_chunks_there_is_one(monkeypatch):
         return head + names + nothing + rest.replace("malloc(", "nothing(")
 
     monkeypatch.setattr(programs, "render_kernel", without_memory)
-    monkeypatch.setattr(programs._function, "kept", {})
+    monkeypatch.setattr(programs, "_functions", {})
     monkeypatch.setattr(binding, "PARALLEL_WORK", 1)
     a = np.random.RandomState(0).uniform(0, 2, (300, 70)).astype(np.float32)
     x = Variable(a.shape)
@@ -628,7 +628,7 @@ class Compiled:
 def test_other_numbers_are_no_other_kernel(tmp_path, monkeypatch):
     """A user's loop of 300 assignments, each with its own learning rate."""
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(programs._function, "kept", {})
+    monkeypatch.setattr(programs, "_functions", {})
     calls = Compiled(monkeypatch)
     backend = Backend(NativeHandler())
     p, g = backend.ones((7, 5)), backend.ones((7, 5))
@@ -640,4 +640,4 @@ def test_other_numbers_are_no_other_kernel(tmp_path, monkeypatch):
     np.testing.assert_allclose(p.get(), 1 - rates.sum(), 1e-5)
     assert calls.count == made > 0
     assert set(tmp_path.iterdir()) == files
-    assert len(programs._function.kept) == 1
+    assert len(programs._functions) == 1

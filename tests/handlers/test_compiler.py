@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -40,8 +39,8 @@ def cache(tmp_path, monkeypatch):
     """An empty cache, and nothing that this process has loaded before."""
     directory = tmp_path / "cache"
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
-    monkeypatch.setattr(programs._function, "kept", {})
-    kernels._function.kept.clear()
+    monkeypatch.setattr(programs, "_functions", {})
+    kernels._function.cache_clear()
     return directory
 
 
@@ -393,7 +392,6 @@ def test_what_is_known_of_a_compiler_is_found_again_and_checked(cache):
 
 PROCESS = """
 import sys
-import threading
 from tests.handlers.test_compiler import ask, probe
 from brainstorm.handlers import compiler
 print(ask(compiler.load(probe(8), "probe")))
@@ -427,54 +425,3 @@ def test_a_full_disk_is_a_missing_compiler(cache, monkeypatch):
 def test_errors_of_the_compiler_are_shown(cache):
     with pytest.raises(MissingDependencyError, match="nonsense"):
         compiler.load("nonsense", "probe")
-
-
-@needs_compiler
-def test_the_kernels_of_a_first_trace_are_compiled_side_by_side(cache, monkeypatch):
-    handler = NativeHandler(seed=1)
-    x, y = handler.ones((3, 4)), handler.zeros((3, 4))
-    both, run, waited = threading.Barrier(2, timeout=60), compiler.run_compiler, []
-
-    def meet(words):
-        if not waited:
-            both.wait()
-            waited.append(words)
-        return run(words)
-
-    monkeypatch.setattr(compiler, "default_threads", lambda: 2)
-    monkeypatch.setattr(compiler, "run_compiler", meet)
-
-    def compute():
-        handler.tanh(x, y)
-        handler.mult_st(2.0, y, y)
-
-    trace = handler.trace(compute)
-    np.testing.assert_allclose(y, 2 * np.tanh(1), 1e-6)
-    trace.replay()
-    np.testing.assert_allclose(y, 2 * np.tanh(1), 1e-6)
-
-
-@needs_compiler
-def test_what_does_not_compile_in_a_first_trace_is_done_by_numpy(cache, monkeypatch, caplog):
-    handler = NativeHandler(seed=1)
-    x, y = handler.ones((3, 4)), handler.zeros((3, 4))
-    monkeypatch.setattr(compiler, "_failures", {})
-    monkeypatch.setattr(compiler, "run_compiler", lambda words: "no such instruction")
-    handler.trace(lambda: handler.tanh(x, y)).replay()
-    np.testing.assert_allclose(y, np.tanh(1), 1e-6)
-    assert [r.message for r in caplog.records if "no such instruction" in r.message]
-
-
-@needs_compiler
-def test_a_first_trace_that_fails_while_it_is_listed_leaves_nothing_behind(cache):
-    handler = NativeHandler(seed=1)
-    x, y = np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)
-
-    def compute():
-        handler.tanh(x, y)
-        raise KeyError("a layer fails")
-
-    with pytest.raises(KeyError, match="a layer fails"):
-        handler.trace(compute)
-    handler.tanh(x, y)
-    np.testing.assert_allclose(y, np.tanh(x), 1e-6)

@@ -26,7 +26,7 @@ from brainstorm.handlers import compiler
 from brainstorm.handlers.native.library import Argument, Library
 from brainstorm.handlers.numpy_memory import address_of
 
-__all__ = ["Call", "Execution", "Kernel", "Loop", "Replay", "as_loop", "compiled_replay"]
+__all__ = ["Call", "Execution", "Kernel", "Loop", "Replay", "as_loop"]
 
 _KERNEL, _PRIMITIVE, _LOOP = range(3)
 _KERNEL_TYPE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
@@ -299,7 +299,7 @@ class Replay:
         self._state = (c_int64 * 4)(len(self.calls), 0, 0, setter)
         self._arguments = ctypes.addressof(self._records), ctypes.addressof(self._state)
         try:
-            self._function: Callable[..., Any] = compiled_replay()
+            self._function: Callable[..., Any] = _compiled()
         except MissingDependencyError:
             self._function = self._run_from_python
 
@@ -328,13 +328,8 @@ class Replay:
             call()
 
 
-@compiler.LoadedOnce
-def compiled_replay() -> Callable[..., None]:
-    """Return the function that executes calls.
-
-    Raises:
-        MissingDependencyError: There is no compiler.
-    """
+@functools.cache
+def _compiled() -> Callable[..., None]:
     return _kernel(compiler.load(_SOURCE, "replay"))
 
 
@@ -404,7 +399,7 @@ def as_loop(
     if not len(first) == len(second) == len(last) or not first:
         return None
     try:
-        compiled_replay()
+        _compiled()
     except MissingDependencyError:
         return None
     calls = [call.copy() for call in first]

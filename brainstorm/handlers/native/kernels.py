@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from brainstorm.errors import MissingDependencyError
@@ -37,7 +38,7 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
     return Kernel(function, [address_of(array) for array in arrays], numbers)
 
 
-@compiler.LoadedOnce
+@functools.cache
 def _function(name: str, body: str, dtype: str) -> int:
     try:
         return compiler.load(f"#include <stdint.h>\n{_TYPES[dtype]}\n{body}", name)

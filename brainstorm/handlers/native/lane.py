@@ -36,14 +36,13 @@ class Lane(Primitives):
         version: Changes when calls that were built before should be built anew.
         memo: What operations came down to.
         refusals: Why programs have no kernel, for those that have none.
-        is_compiled: Whether the kernels of a first trace have been compiled together.
     """
 
     def __init__(
         self, library: Library | None, threads: int, is_half: bool, refusals: list[str]
     ) -> None:
         super().__init__(library, threads, is_half)
-        self.version, self.is_compiled = 0, False
+        self.version = 0
         self.refusals = refusals
         self.memo = Memo(self._execute, self._build)
         _lanes.add(self)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.native import convolutions, pooling, products, rows
 from brainstorm.handlers.native.activated import affine, with_activation
-from brainstorm.handlers.native.calls import Call, Replay, as_loop, compiled_replay
+from brainstorm.handlers.native.calls import Call, Replay, as_loop
 from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import UnsupportedError, load
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.numpy_memory import out_of_memory, reserved
 from brainstorm.handlers.threads import default_threads, is_forked
-from brainstorm.handlers.traces import Trace, owners
+from brainstorm.handlers.traces import owners
 from brainstorm.utils import Array
 
 __all__ = ["NativeHandler", "is_available"]
@@ -182,21 +181,6 @@ class NativeHandler(Lowering, NumpyHandler):
         for call in calls:
             call.name = name
         return calls
-
-    def trace(self, function: Callable[[], None]) -> Trace:
-        lane = self.lane
-        if not lane.is_compiled and compiler.is_available():
-            # Most kernels of a network are in its first trace.
-            with compiler.ahead(self._is_listing), self.tracing(runs=False):
-                with contextlib.suppress(MissingDependencyError):
-                    compiled_replay()
-                function()
-            lane.is_compiled = True
-        return super().trace(function)
-
-    def _is_listing(self) -> bool:
-        trace = self.running.trace  # none while something runs whose result is read
-        return trace is not None and not trace.runs
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         functions: list[Callable[[], Any]] = []

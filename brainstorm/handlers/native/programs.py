@@ -24,6 +24,9 @@ from brainstorm.utils import Array
 
 __all__ = ["CompiledProgram", "numpy_calls"]
 
+#: Loops to the address of their kernel.
+_functions: dict[tuple[Loop, ...], int] = {}
+
 
 def numpy_calls(step: Step, *arrays: Array) -> list[Callable[[], None]]:
     """Return the call of NumPy's function for a step that is no loop.
@@ -98,6 +101,7 @@ class CompiledProgram(ProgramLayouts):
         return "\n".join(render_kernel(loops, "kernel") for loops in kernels)
 
 
-@compiler.LoadedOnce
 def _function(loops: tuple[Loop, ...]) -> int:
-    return compiler.load(render_kernel(loops, "kernel"), "kernel")
+    if loops not in _functions:
+        _functions[loops] = compiler.load(render_kernel(loops, "kernel"), "kernel")
+    return _functions[loops]

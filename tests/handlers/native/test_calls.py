@@ -59,9 +59,9 @@ def replay(request, monkeypatch):
     if request.param == "Python":
         monkeypatch.setenv("CC", "no-such-compiler-here")
         monkeypatch.setenv("BRAINSTORM_CACHE_DIR", "/nonexistent/nothing")
-        native_calls.compiled_replay.kept.clear()
+        native_calls._compiled.cache_clear()
     yield Replay
-    native_calls.compiled_replay.kept.clear()
+    native_calls._compiled.cache_clear()
 
 
 def test_a_call_passes_its_arguments_on():

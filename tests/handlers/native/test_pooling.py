@@ -99,7 +99,7 @@ def test_without_a_compiler(monkeypatch, tmp_path, name):
 
     monkeypatch.setenv("CC", "no-such-compiler-here")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels, "_function", kernels._function._function)
+    monkeypatch.setattr(kernels, "_function", kernels._function.__wrapped__)
     handler = NativeHandler(seed=1)
     arguments = Arguments(name, 1, np.float32)
     call = Call(handler, arguments)
