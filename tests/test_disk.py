@@ -287,8 +287,9 @@ def test_a_process_that_is_killed_holds_nothing_and_its_children_neither(tmp_pat
         "import os, sys, time\nfrom brainstorm.disk import FileHold\n"
         f"hold = FileHold({str(tmp_path / 'file')!r})\n"
         "child = os.fork()\n"
-        "if child == 0:\n    hold.release()\n    time.sleep(60)\n"
-        "print(child, flush=True)\nsys.stdin.read()\n"
+        # The child speaks, not its parent: until it runs, it has what its parent had.
+        "if child == 0:\n    hold.release()\n    print(os.getpid(), flush=True)\n"
+        "    time.sleep(60)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
