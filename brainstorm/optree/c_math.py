@@ -4,21 +4,39 @@ The float versions have no branches, so loops that call them become vector code.
 3 units in the last place of the exact value, and NaN, infinities and denormal numbers come out
 as IEEE 754 says. For double the vector functions of the GNU C library (libmvec, 4 units in the
 last place) are declared where the compiler is told to use them, otherwise libm's are called.
+
+A source gets the functions that it uses, and declarations instead of header files: those would
+take longer to compile than most kernels.
 """
 
 from __future__ import annotations
 
+import re
+
 from brainstorm.optree.loops import C_TYPES
 
-__all__ = ["C_MATH"]
+__all__ = ["with_math"]
 
 _TYPE_GENERIC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh")
 _LIBRARY = ("erf", "sin", "cos", "sqrt", "fabs", "rint", "floor")
 _OF_TWO = ("pow", "fmod")
+_IN_LIBMVEC = {*_TYPE_GENERIC, "erf", "sin", "cos", "pow", "erff", "sinf", "cosf", "powf"}
+
+_HEAD = "#include <stddef.h>\n#include <stdint.h>\n"
+
+_DECLARED = {
+    "malloc": "void *malloc(size_t);\n",
+    "free": "void free(void *);\n",
+    "memcpy": "void *memcpy(void *, const void *, size_t);\n",
+    "INFINITY": "#define INFINITY 1e999f\n",
+    "NAN": "#define NAN (INFINITY - INFINITY)\n",
+}
 
 _FLOAT = r"""
 static inline float bs_bits_to_float(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
+
 static inline int32_t bs_float_to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
+
 /* 2^k for -126 <= k <= 127 */
 static inline float bs_power(int32_t k) {
     return bs_bits_to_float((int32_t)((uint32_t)(k + 127) << 23));
@@ -130,43 +148,62 @@ static inline float bs_log1p(float x) {
 }
 """
 
-_HEAD = r"""#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-"""
 
-_REDUCTIONS = "".join(
-    f"#pragma omp declare reduction(bs_{name} : {', '.join(C_TYPES.values())} : omp_out = "
-    f"(omp_in {sign} omp_out || omp_in != omp_in) ? omp_in : omp_out) "
-    "initializer(omp_priv = omp_orig)\n"
-    for name, sign in (("max", ">"), ("min", "<"))
-)
-
-
-def _vector_library() -> str:
-    lines = [f"double {name}(double);" for name in (*_TYPE_GENERIC, "erf", "sin", "cos")]
-    lines += [f"float {name}f(float);" for name in ("erf", "sin", "cos")]
-    lines += ["double pow(double, double);", "float powf(float, float);"]
-    declared = "".join(f"#pragma omp declare simd notinbranch\n{line}\n" for line in lines)
-    return f"#ifdef BS_VECTOR_LIBRARY\n{declared}#endif\n"
+def _library() -> dict[str, str]:
+    """Return the declarations of what libm and libmvec have."""
+    wanted = [("double", name, 1) for name in (*_TYPE_GENERIC, *_LIBRARY)]
+    wanted += [("float", f"{name}f", 1) for name in _LIBRARY]
+    wanted += [("double", name, 2) for name in _OF_TWO]
+    wanted += [("float", f"{name}f", 2) for name in (*_OF_TWO, "copysign")]
+    vector = "#ifdef BS_VECTOR_LIBRARY\n#pragma omp declare simd notinbranch\n#endif\n"
+    return {
+        name: f"{vector * (name in _IN_LIBMVEC)}{type_} {name}({', '.join([type_] * operands)});\n"
+        for type_, name, operands in wanted
+    }
 
 
-def _macros() -> str:
-    lines = [
-        f"#define {name}(x) _Generic((x), float: bs_{name}, default: {name})(x)"
-        for name in _TYPE_GENERIC
-    ]
-    lines += [
-        f"#define {name}(x) _Generic((x), float: {name}f, default: {name})(x)" for name in _LIBRARY
-    ]
-    lines += [
-        f"#define {name}(x, y) _Generic((x), float: {name}f, default: {name})(x, y)"
-        for name in _OF_TWO
-    ]
-    return "\n".join(lines) + "\n"
+def _float_functions() -> dict[str, str]:
+    texts = [f"{text.strip()}\n" for text in _FLOAT.split("\n\n")]
+    return {re.findall(r"^static inline \w+ (\w+)", text, re.M)[0]: text for text in texts}
 
 
-#: Everything in front of the kernels. The names of ``<tgmath.h>`` work for float and double.
-C_MATH = _HEAD + _vector_library() + _FLOAT + _REDUCTIONS + _macros()
+def _reductions() -> dict[str, str]:
+    return {
+        f"bs_{name}": f"#pragma omp declare reduction(bs_{name} : {', '.join(C_TYPES.values())} : "
+        f"omp_out = (omp_in {sign} omp_out || omp_in != omp_in) ? omp_in : omp_out) "
+        "initializer(omp_priv = omp_orig)\n"
+        for name, sign in (("max", ">"), ("min", "<"))
+    }
+
+
+def _type_generic() -> dict[str, str]:
+    """Return macros with which the names of ``<tgmath.h>`` work for float and double."""
+    rows = [(name, "x", f"bs_{name}") for name in _TYPE_GENERIC]
+    rows += [(name, "x", f"{name}f") for name in _LIBRARY]
+    rows += [(name, "x, y", f"{name}f") for name in _OF_TWO]
+    return {
+        name: f"#define {name}({xs}) _Generic((x), float: {of_float}, default: {name})({xs})\n"
+        for name, xs, of_float in rows
+    }
+
+
+#: What a source may use: name, text, and the words of the text, each behind those it uses.
+_PIECES = [
+    (name, text, set(re.findall(r"\w+", text)))
+    for group in (_DECLARED, _library(), _float_functions(), _reductions(), _type_generic())
+    for name, text in group.items()
+]
+
+
+def with_math(source: str) -> str:
+    """Return a source with the functions in front of it that it uses, directly or not.
+
+    The names of ``<tgmath.h>`` work for float and double.
+    """
+    words = set(re.findall(r"\w+", source))
+    used = []
+    for name, text, more in reversed(_PIECES):
+        if name in words:
+            used.append(text)
+            words |= more
+    return "\n".join([_HEAD, *reversed(used), source])

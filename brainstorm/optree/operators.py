@@ -102,7 +102,7 @@ for _name, _numpy, _sign in (
     ("ge", np.greater_equal, ">="),
 ):
     _row(_name, _numpy, f"(T)({{0}} {_sign} {{1}})", None, None, kind="comparison", symbol=_sign)
-_row("finite", np.isfinite, "(T)(isfinite({0}) != 0)", None, kind="comparison")
+_row("finite", np.isfinite, "(T)({0} - {0} == 0)", None, kind="comparison")
 _row("isnan", np.isnan, "(T)({0} != {0})", None, kind="comparison")
 
 _row("and", np.logical_and, "(T)({0} != 0 && {1} != 0)", None, None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from brainstorm.optree.c_math import C_MATH
+from brainstorm.optree.c_math import with_math
 from brainstorm.optree.loop_text import LoopText
 from brainstorm.optree.loops import COMBINED, Loop, Read
 
@@ -35,8 +35,7 @@ def render_kernel(loops: Sequence[Loop], name: str) -> str:
         name: Of the function.
     """
     unique = {loop: f"loop{i}" for i, loop in enumerate(dict.fromkeys(loops))}
-    parts = [C_MATH]
-    parts += [_CText(loop, title).render() for loop, title in unique.items()]
+    parts = [_CText(loop, title).render() for loop, title in unique.items()]
     calls = []
     p = n = 0
     for loop in loops:
@@ -44,7 +43,7 @@ def render_kernel(loops: Sequence[Loop], name: str) -> str:
         p, n = p + loop.arrays, n + 2 + loop.extents + len(loop.constants)
     body = "\n".join(calls)
     parts.append(f"void {name}(char *const *p, const ptrdiff_t *n) {{\n{body}\n}}\n")
-    return "\n".join(parts)
+    return with_math("\n".join(parts))
 
 
 class _CText(LoopText):
