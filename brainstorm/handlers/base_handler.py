@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,8 +105,9 @@ class Handler(
             self.inplace_act_func_deriv,
         ) = activation_tables(self)
 
-    @classmethod
-    def operations(cls) -> dict[str, Contract]:
+    @staticmethod
+    @functools.cache
+    def operations() -> Mapping[str, Contract]:
         """Return the contract of every operation, by name, in the order of declaration."""
         groups = (ArrayOperations, ActivationOperations, ImageOperations, SequenceOperations)
         declared = {name: member for group in groups for name, member in vars(group).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,16 @@ from brainstorm.optree.shapes import region
 from brainstorm.optree.stages import OPERATIONS, NotRenderableError, Root, Schedule, Stage
 from brainstorm.utils import Array
 
-__all__ = ["PARALLEL_WORK", "Alone", "Binding", "Bound", "Place", "bind"]
+__all__ = ["PARALLEL_WORK", "Alone", "Binding", "Bound", "Overlaps", "Place", "bind"]
 
 #: Work, in additions of float32, below which threads cost more than they save; what an operator
 #: like exp costs.
 PARALLEL_WORK, EXPENSIVE = 200_000, 10
+
+
+#: (number of an output, number of an input or earlier output, what `overlap` says of them) of all
+#: that share memory.
+Overlaps: TypeAlias = tuple[tuple[int, int, str], ...]
 
 
 class Place(NamedTuple):
@@ -99,6 +104,7 @@ def bind(
     inputs: Sequence[Array],
     outputs: Sequence[Array],
     accumulate: Sequence[bool],
+    overlaps: Overlaps,
     threads: int,
     new: Callable[[tuple[int, ...], Any], Array],
 ) -> Binding:
@@ -111,7 +117,7 @@ def bind(
     while True:
         binder = _Binder(schedule, inputs, outputs, accumulate, threads, new, protected)
         stages = binder.run()
-        found = binder.conflicts(stages) - protected
+        found = binder.conflicts(stages, overlaps) - protected
         if not found:
             return Binding(stages, binder.arrays, binder.keeps_zeros)
         protected |= found
@@ -286,7 +292,9 @@ class _Binder:
         reads = []
         for i, leaf in enumerate(stage.leaves):
             place = self.place(leaf)
-            view = np.broadcast_to(place.view, stage.domain)
+            view = place.view
+            if view.shape != stage.domain:
+                view = np.broadcast_to(view, stage.domain)
             reads.append(Place(place.base, view))
             names[leaf] = (f"r{i}", c_type(view))
         body: list[Line] = []
@@ -341,23 +349,19 @@ class _Binder:
         loop = Loop(axes.reduced, (read,), (), (write,))
         self.stages.append(Bound(loop, axes, [source], [target], threads, 1))
 
-    def conflicts(self, stages: list[Bound | Alone]) -> set[int]:
+    def conflicts(self, stages: list[Bound | Alone], overlaps: Overlaps) -> set[int]:
         """Return the outputs that would be written before something else has been read."""
         first = len(self.inputs)
-        found = {
-            k
-            for k, out in enumerate(self.outputs)
-            if any(overlap(out, other) for other in self.outputs[:k])
-        }
-        for s, stage in enumerate(stages):
+        found = {k for k, other, _ in overlaps if other >= first}
+        pairs = {(first + k, other) for k, other, _ in overlaps}
+        for s, stage in enumerate(stages if pairs else ()):
             for write, reads_all in zip(stage.writes, stage.reads_all, strict=True):
-                if not first <= write.base < first + len(self.outputs):
-                    continue
                 for later, other in enumerate(stages[s:]):
                     for read in other.reads:
-                        shared = read.base < first and overlap(write.view, read.view)
-                        if shared and (later or reads_all or shared != "same"):
-                            found.add(write.base - first)
+                        if (write.base, read.base) in pairs:
+                            shared = overlap(write.view, read.view)
+                            if shared and (later or reads_all or shared != "same"):
+                                found.add(write.base - first)
         return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.binding import Alone, Bound, Place, bind
+from brainstorm.handlers.binding import Alone, Bound, Overlaps, Place, bind
 from brainstorm.handlers.numpy_memory import (
     ALIGNMENT,
     address_of,
@@ -22,9 +22,7 @@ from brainstorm.utils import Array
 __all__ = ["Layout", "Loops", "Operation", "find_overlaps"]
 
 
-def find_overlaps(
-    arrays: Sequence[Array], addresses: Sequence[int], inputs: int
-) -> tuple[tuple[int, int, str], ...]:
+def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
     """Return which outputs share memory with an input or an earlier output, and how.
 
     Arrays are many and overlaps are few: only where the bytes from first to last do, is a pair
@@ -34,16 +32,8 @@ def find_overlaps(
         arrays: Inputs and outputs.
         addresses: Theirs.
         inputs: How many of them are inputs.
-
-    Returns:
-        (number of the output, number of the other among inputs and outputs, what `overlap` says).
     """
-    spans = [
-        (start, start + array.nbytes)
-        if array.flags.c_contiguous
-        else np.lib.array_utils.byte_bounds(array)
-        for start, array in zip(addresses, arrays, strict=True)
-    ]
+    spans = [_span(start, array) for start, array in zip(addresses, arrays, strict=True)]
     found = []
     for i in range(inputs, len(arrays)):
         start, stop = spans[i]
@@ -53,6 +43,15 @@ def find_overlaps(
                 if kind:
                     found.append((i - inputs, j, kind))
     return tuple(found)
+
+
+def _span(start: int, array: Array) -> tuple[int, int]:
+    """Return where the bytes of an array begin and end."""
+    if array.flags.c_contiguous:
+        return start, start + array.nbytes
+    ways = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    forth = sum([way for way in ways if way > 0])
+    return start + sum(ways) - forth, start + forth + array.itemsize
 
 
 class _Part:
@@ -115,6 +114,7 @@ class Layout:
         inputs: Arrays of the layout.
         outputs: Likewise.
         accumulate: For each output, whether to add to it.
+        overlaps: Those of the arrays.
         threads: The largest number of threads.
         new: Returns an array of zeros of a shape and type, for what lies between the stages.
         workspace: Returns memory of so many bytes that other calls may overwrite, for the same.
@@ -134,11 +134,12 @@ class Layout:
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
+        overlaps: Overlaps,
         threads: int,
         new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
         workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
-        bound = bind(schedule, inputs, outputs, accumulate, threads, new)
+        bound = bind(schedule, inputs, outputs, accumulate, overlaps, threads, new)
         self.parts: list[Loops | Operation] = []
         for alone, group in itertools.groupby(bound.stages, lambda s: isinstance(s, Alone)):
             stages: Any = list(group)

@@ -75,13 +75,14 @@ class ProgramLayouts:
         self._check(inputs, outputs, accumulate)
         arrays = (*inputs, *outputs)
         form = tuple([(steps_of(array), array.dtype) for array in arrays])
-        key = (form, accumulate, find_overlaps(arrays, addresses, len(inputs)))
+        overlaps = find_overlaps(arrays, addresses, len(inputs))
+        key = (form, accumulate, overlaps)
         found = self._layouts.get(key)
         if found is None:
             if len(self._layouts) >= MOST_LAYOUTS:
                 del self._layouts[next(iter(self._layouts))]
             found = self._layouts[key] = Layout(
-                self._schedule, inputs, outputs, accumulate, self.threads, *self._memory
+                self._schedule, inputs, outputs, accumulate, overlaps, self.threads, *self._memory
             )
         return found
 

@@ -94,9 +94,10 @@ def schedule(program: Program) -> Schedule:
     for step in program.steps:
         _check(step)
     scheduler = _Scheduler(program)
-    scheduler.arrange()
-    scheduler.stored |= scheduler.worth_storing()
     stages = scheduler.arrange()
+    if more := scheduler.worth_storing(stages) - scheduler.stored:
+        scheduler.stored |= more
+        stages = scheduler.arrange()
     if any(len(stage.body) > MOST_STEPS for stage in scheduler.loops(stages)):
         raise NotRenderableError(
             f"op-tree: expected at most {MOST_STEPS} steps in one loop. Store some values in "
@@ -258,10 +259,10 @@ class _Scheduler:
             return self.operands(step)[0]
         return root.value
 
-    def worth_storing(self) -> set[int]:
+    def worth_storing(self, stages: list[Stage | Step]) -> set[int]:
         """Return expensive values that several stages, or many places of one, would compute."""
         times: dict[int, float] = defaultdict(float)
-        for stage in self.loops(self.arrange()):
+        for stage in self.loops(stages):
             for value in stage.body:
                 step = self.step(value)
                 if step is not None and not step.operator.cheap:

@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.handlers.compiled_layout import Layout
-from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
-from brainstorm.optree.stages import schedule
+from tests.handlers.layouts import layout_of
 from tests.optree import integer_reductions, nan_cases
 from tests.optree.test_random_trees import grown
 
@@ -81,11 +79,9 @@ def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     inputs = [bindings[variable] for variable in program.inputs]
     types = dtypes or [program.dtype_of(v) for v in program.outputs]
     outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
-    flags = [accumulate] * len(outputs)
-    layout = Layout(schedule(program), inputs, outputs, flags, threads=1)
+    layout, given = layout_of(program, inputs, outputs, [accumulate] * len(outputs))
     (part,) = layout.parts
-    addresses = layout.addresses([address_of(a) for a in (*inputs, *outputs)])
-    pointers, numbers = part.pointers(addresses), part.numbers
+    pointers, numbers = part.pointers(layout.addresses(given)), part.numbers
     p = n = 0
     for loop, launch in zip(part.loops, compiled(part.loops, folder, index), strict=True):
         launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
@@ -159,7 +155,7 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
     zeros = np.zeros((4, 6), np.float32)
     for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
         program = linearise(tree)
-        layout = Layout(schedule(program), [zeros], [zeros.copy()], [False], threads=1)
+        layout, _ = layout_of(program, [zeros], [zeros.copy()])
         assert [len(part.loops) for part in layout.parts] == [count]
 
 
@@ -180,7 +176,7 @@ def test_how_many_threads_there_are(axis, shape, expected):
     tree = fn.tanh(x) if axis is None else fn.sum(x, axis)
     program = linearise(tree)
     arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
-    layout = Layout(schedule(program), arrays[:1], arrays[1:], [False], threads=1)
+    layout, _ = layout_of(program, arrays[:1], arrays[1:])
     (part,) = layout.parts
     (loop,) = part.loops
     sizes = part.numbers[2 : 2 + loop.rank]
