@@ -149,7 +149,7 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
     return flags
 
 
-#: What was wrong with sources, by directory and seal: they are not compiled again.
+#: What was wrong with sources, by directory and cache key: they are not compiled again.
 _failures: dict[tuple[Path, str], str] = {}
 
 
@@ -167,38 +167,36 @@ def load(source: str, name: str) -> int:
     directory, compiler = _compiler_here()
     if compiler.problem:
         raise MissingDependencyError(compiler.problem)
-    seal = _hash(f"{compiler.key}\n{name}\n{source}")
-    if (directory, seal) in _failures:
-        raise MissingDependencyError(_failures[directory, seal])
-    library = _find_library(directory, seal, name)
+    key = _hash(f"{compiler.key}\n{name}\n{source}")
+    if (directory, key) in _failures:
+        raise MissingDependencyError(_failures[directory, key])
+    library = _find_library(directory, key, name)
     if library is None:
         try:
-            library = _build_library(
-                compiler.command, compiler.flags, source, name, seal, directory
-            )
+            library = _build_library(compiler.command, compiler.flags, source, name, key, directory)
         except MissingDependencyError as error:
             if not _failures:
                 LOG.warning("a kernel is done without, and slower: %s", error)
-            _failures[directory, seal] = str(error)
+            _failures[directory, key] = str(error)
             raise
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
-def _find_library(directory: Path, seal: str, name: str) -> ctypes.CDLL | None:
-    found = (_load_checked(path, seal, name) for path in sorted(directory.glob(f"{seal}-*.so")))
+def _find_library(directory: Path, key: str, name: str) -> ctypes.CDLL | None:
+    found = (_load_checked(path, key, name) for path in sorted(directory.glob(f"{key}-*.so")))
     return next(filter(None, found), None)
 
 
-def _load_checked(path: Path, seal: str, name: str) -> ctypes.CDLL | None:
+def _load_checked(path: Path, key: str, name: str) -> ctypes.CDLL | None:
     """Load a library if it is what its name says."""
     try:
         content = read_trusted(path)
         if content is None or _hash(content) != path.stem.partition("-")[2]:
             return None
         library = load_library(str(path))
-        ask = getattr(library, f"{name}_seal")
+        ask = getattr(library, f"{name}_key")
         ask.restype = ctypes.c_char_p
-        return library if ask() == seal.encode() else None
+        return library if ask() == key.encode() else None
     except (OSError, AttributeError):
         return None
 
@@ -213,27 +211,27 @@ def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
 
 
 def _build_library(
-    command: tuple[str, ...], flags: Flags, source: str, name: str, seal: str, directory: Path
+    command: tuple[str, ...], flags: Flags, source: str, name: str, key: str, directory: Path
 ) -> ctypes.CDLL:
-    source += f'const char *{name}_seal(void) {{ return "{seal}"; }}\n'
+    source += f'const char *{name}_key(void) {{ return "{key}"; }}\n'
     try:
-        path = _build(command, flags, source, seal, directory)
+        path = _build(command, flags, source, key, directory)
     except OSError as error:
         raise _no_place(directory, error) from None
-    library = _load_checked(path, seal, name)
+    library = _load_checked(path, key, name)
     if library is None:
         path.unlink(missing_ok=True)
         raise MissingDependencyError(f"{shlex.join(command)} made a library that does not load")
     return library
 
 
-def _build(command: tuple[str, ...], flags: Flags, source: str, seal: str, directory: Path) -> Path:
+def _build(command: tuple[str, ...], flags: Flags, source: str, key: str, directory: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
         text, library = Path(work, "kernel.c"), Path(work, "kernel.so")
         text.write_text(source)
         if problem := run_compiler(flags.command(command, text, library, "-shared")):
             raise MissingDependencyError(f"{shlex.join(command)} failed: {problem}")
-        path = directory / f"{seal}-{_hash(library.read_bytes())}.so"
+        path = directory / f"{key}-{_hash(library.read_bytes())}.so"
         library.chmod(0o700)
         os.replace(library, path)
         return path

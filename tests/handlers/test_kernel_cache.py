@@ -153,14 +153,14 @@ def test_a_file_that_others_can_write_is_not_read(cache, kind):
 @needs_compiler
 @pytest.mark.parametrize("place", ["folder", "file"])
 def test_code_that_somebody_else_has_put_there_is_not_run(cache, place):
-    """Hash and seal are no secrets: everybody can make a library that has them."""
+    """Hash and cache key are no secrets: everybody can make a library that has them."""
     assert ask(compiler.load(probe(5), "probe")) == 5
-    (seal,) = {p.name[:32] for p in cache.iterdir() if b"probe_seal" in p.read_bytes()}
+    (key,) = {p.name[:32] for p in cache.iterdir() if b"probe_key" in p.read_bytes()}
     _, here = compiler._compiler_here()
     shutil.rmtree(cache)
     cache.mkdir()
-    sealed = f'{probe(66)}const char *probe_seal(void) {{ return "{seal}"; }}\n'
-    evil = compiler._build(here.command, here.flags, sealed, seal, cache)
+    keyed = f'{probe(66)}const char *probe_key(void) {{ return "{key}"; }}\n'
+    evil = compiler._build(here.command, here.flags, keyed, key, cache)
     (cache if place == "folder" else evil).chmod(0o777)
     assert ask(compiler.load(probe(5), "probe")) == 5
 

@@ -133,14 +133,14 @@ def _loaded(text: str, device: Device) -> Any:
 def _cached(text: str, arch: str) -> bytes:
     """Return compiled text, from the cache on disk if it is there."""
     compiler_name = find_compiler(arch).name
-    seal = hashlib.sha256("\n".join([compiler_name, arch, *OPTIONS, text]).encode()).hexdigest()
+    key = hashlib.sha256("\n".join([compiler_name, arch, *OPTIONS, text]).encode()).hexdigest()
     with contextlib.suppress(OSError):
-        path = kernel_cache.trusted_directory() / f"{seal[:32]}.cubin"
+        path = kernel_cache.trusted_directory() / f"{key[:32]}.cubin"
         if (known := kernel_cache.read_trusted(path)) is not None:
             return known
     image = compile_text(text, arch)
     with contextlib.suppress(OSError):  # without a cache it is compiled again next time
-        path = kernel_cache.trusted_directory() / f"{seal[:32]}.cubin"
+        path = kernel_cache.trusted_directory() / f"{key[:32]}.cubin"
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(image)
         os.replace(file.name, path)
