@@ -12,7 +12,7 @@ from brainstorm import training
 from brainstorm import value_modifiers as modifiers
 from brainstorm.handlers import NumpyHandler, compiler
 from brainstorm.handlers.native.programs import CompiledProgram
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.cases import CASES, Case
 
 pytestmark = pytest.mark.skipif(
@@ -55,14 +55,14 @@ class TwinHandler(NumpyHandler):
 @pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
 def test_formulas_of_layers(case: Case) -> None:
     handler = TwinHandler()
-    bench = LayerBench(build_layer(case.create(), case.in_shapes), handler, case.inputs)
-    bench.resize(2, 3)
+    harness = LayerHarness(build_layer(case.create(), case.in_shapes), handler, case.inputs)
+    harness.resize(2, 3)
     rnd = np.random.RandomState(0)
     for training_pass in (False, True):
-        bench.forward(bench.sample(rnd), training_pass)
-    bench.load(dict.fromkeys(bench.delta_paths + bench.gradient_paths, np.ones(())))
-    bench.backward(bench.sample_out_deltas(rnd))
-    assert handler.count or bench.layer.type_name in WITHOUT
+        harness.forward(harness.sample(rnd), training_pass)
+    harness.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.ones(())))
+    harness.backward(harness.sample_out_deltas(rnd))
+    assert handler.count or harness.layer.type_name in WITHOUT
 
 
 @pytest.mark.parametrize("name", STEPPERS)

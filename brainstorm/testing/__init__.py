@@ -25,7 +25,7 @@ from brainstorm.testing.gradients import (
     differentiate,
 )
 from brainstorm.testing.handler_properties import HANDLER_PROPERTIES, check_handler
-from brainstorm.testing.layer_bench import LayerBench, build_layer
+from brainstorm.testing.layer_harness import LayerHarness, build_layer
 from brainstorm.testing.layer_helpers import (
     get_test_configurations,
     run_deltas_test,
@@ -44,7 +44,7 @@ __all__ = [
     "SIZES",
     "STEPPER_PROPERTIES",
     "KinkError",
-    "LayerBench",
+    "LayerHarness",
     "PropertyError",
     "approx_fprime",
     "build_layer",

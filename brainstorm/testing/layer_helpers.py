@@ -14,7 +14,7 @@ import numpy as np
 
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.testing.layer_bench import LayerBench
+from brainstorm.testing.layer_harness import LayerHarness
 from brainstorm.testing.layer_properties import check_layer, compare_with_differences
 
 __all__ = [
@@ -33,10 +33,10 @@ def _sources(layer: Layer, specs: Specs) -> dict[str, Any]:
     return {port: specs[port] for port in layer.in_shapes if port in specs} | inits
 
 
-def _bench(layer: Layer, specs: Specs) -> LayerBench:
-    bench = LayerBench(layer, inputs=_sources(layer, specs))
-    bench.resize(specs.get("time_steps", 1), specs.get("batch_size", 1))
-    return bench
+def _harness(layer: Layer, specs: Specs) -> LayerHarness:
+    harness = LayerHarness(layer, inputs=_sources(layer, specs))
+    harness.resize(specs.get("time_steps", 1), specs.get("batch_size", 1))
+    return harness
 
 
 def set_up_layer(layer: Layer, specs: Specs) -> BufferView:
@@ -49,9 +49,9 @@ def set_up_layer(layer: Layer, specs: Specs) -> BufferView:
     Returns:
         The seven views that `forward_pass` and `backward_pass` take.
     """
-    bench = _bench(layer, specs)
-    bench.load(bench.sample(np.random.RandomState(0)))
-    return bench.buffers
+    harness = _harness(layer, specs)
+    harness.load(harness.sample(np.random.RandomState(0)))
+    return harness.buffers
 
 
 def run_deltas_test(layer: Layer, specs: Specs, inputs_name: str, outputs_name: str) -> None:
@@ -73,18 +73,18 @@ def run_gradients_test(layer: Layer, specs: Specs, parameter_name: str, outputs_
 
 
 def _run_test(layer: Layer, specs: Specs, path: str, outputs_name: str) -> None:
-    bench = _bench(layer, specs)
-    bench.checking = f"derivative of output {outputs_name!r}"
+    harness = _harness(layer, specs)
+    harness.checking = f"derivative of output {outputs_name!r}"
     rnd = np.random.RandomState(0)
-    values = bench.sample(rnd)
+    values = harness.sample(rnd)
     out_deltas = {
         name: deltas if name == f"output_deltas.{outputs_name}" else np.zeros_like(deltas)
-        for name, deltas in bench.sample_out_deltas(rnd).items()
+        for name, deltas in harness.sample_out_deltas(rnd).items()
     }
-    bench.forward(values)
-    bench.backward(out_deltas)
+    harness.forward(values)
+    harness.backward(out_deltas)
     epsilon = specs.get("eps", 1e-5)
-    compare_with_differences(bench, values, out_deltas, path, bench.get(path), epsilon=epsilon)
+    compare_with_differences(harness, values, out_deltas, path, harness.get(path), epsilon=epsilon)
 
 
 def get_test_configurations() -> Iterator[dict[str, Any]]:

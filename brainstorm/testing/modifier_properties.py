@@ -2,7 +2,7 @@
 
     check_modifier(ClipValues(-1, 1))
 
-Each property is a function of a `_Bench`, which has the arrays that copies of the modifier work on.
+Each property is a function of a `_Harness`, which has the arrays that copies of a modifier work on.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check_modifier(
     handler = NumpyHandler(np.float64) if handler is None else handler
     for name, check in MODIFIER_PROPERTIES.items():
         check(
-            _Bench(
+            _Harness(
                 modifier,
                 shape,
                 handler,
@@ -67,7 +67,7 @@ def check_modifier(
         )
 
 
-class _Bench:
+class _Harness:
     """A parameter and its gradient, each in the middle of other memory.
 
     Args:
@@ -131,11 +131,11 @@ class _Bench:
 # -- the properties ------------------------------------------------------------------------------
 
 
-def _replay_equals_direct_execution(bench: _Bench) -> None:
+def _replay_equals_direct_execution(harness: _Harness) -> None:
     """Also for other numbers; and `is_traceable` is said where it is true."""
-    (what, is_traceable), name = _not_traced(bench), type(bench.modifier).__name__
+    (what, is_traceable), name = _not_traced(harness), type(harness.modifier).__name__
     if is_traceable and what:
-        bench.fail(
+        harness.fail(
             f"{what}. Take `is_traceable = True` out of class {name}, which is then called in "
             f"every step."
         )
@@ -148,70 +148,70 @@ def _replay_equals_direct_execution(bench: _Bench) -> None:
         )
 
 
-def _not_traced(bench: _Bench) -> tuple[str, bool]:
+def _not_traced(harness: _Harness) -> tuple[str, bool]:
     """Return what a trace of a call does not repeat ('' if nothing was found), and what it says.
 
     The first call is not traced: what it gets ready remains.
     """
-    stream, modifier, expected = bench.handler.stream, bench.copy(), []
+    stream, modifier, expected = harness.handler.stream, harness.copy(), []
     state = stream.get_state()
     for number in range(CALLS):
-        bench.load(number)
-        bench.call(modifier)
-        expected.append(bench.result)
+        harness.load(number)
+        harness.call(modifier)
+        expected.append(harness.result)
     stream.set_state(state)
-    modifier = bench.copy()
-    bench.load(0)
-    bench.call(modifier)
-    bench.load(1)
+    modifier = harness.copy()
+    harness.load(0)
+    harness.call(modifier)
+    harness.load(1)
     revision, is_traceable = modifier.revision, modifier.is_traceable
-    trace = bench.handler.trace(lambda: bench.call(modifier))
+    trace = harness.handler.trace(lambda: harness.call(modifier))
     if reads := find_reads(trace):
         return f"it calls {reads[0]}, whose result a replay does not see", is_traceable
     if modifier.revision != revision:
         return "it changes a public attribute, which a replay does not", is_traceable
     for number in range(2, CALLS):
-        bench.load(number)
+        harness.load(number)
         trace.replay()
-        if text := difference(bench.result, expected[number]):
-            return f"call {number + 1}, {bench.modified}{text}, by a replay", is_traceable
+        if text := difference(harness.result, expected[number]):
+            return f"call {number + 1}, {harness.modified}{text}, by a replay", is_traceable
     return "", is_traceable
 
 
-def _only_its_array_is_written(bench: _Bench) -> None:
+def _only_its_array_is_written(harness: _Harness) -> None:
     """Neither what lies beside it, nor the parameter that a gradient is modified for."""
-    bench.load(0)
-    before = bench.read_memory()
-    bench.call(bench.copy())
-    for name, got in bench.read_memory().items():
+    harness.load(0)
+    before = harness.read_memory()
+    harness.call(harness.copy())
+    for name, got in harness.read_memory().items():
         stop = got.size - MARGIN
         parts = {
             f"memory in front of {name}": slice(0, MARGIN),
             f"memory behind {name}": slice(stop, None),
         }
-        if name != bench.modified:
+        if name != harness.modified:
             parts[f"the flat {name}"] = slice(MARGIN, stop)
         for place, part in parts.items():
             if text := difference(got[part], before[name][part]):
-                bench.fail(f"it writes to {place}{text}")
+                harness.fail(f"it writes to {place}{text}")
 
 
-def _shape_and_dtype_stay(bench: _Bench) -> None:
+def _shape_and_dtype_stay(harness: _Harness) -> None:
     """The array is changed in place: it is the same array afterwards."""
-    array = bench.arrays[bench.modified]
+    array = harness.arrays[harness.modified]
 
     def looks() -> str:
         return f"shape {tuple(array.shape)} and dtype {np.dtype(array.dtype)}"
 
     before = looks()
-    bench.load(0)
-    bench.call(bench.copy())
+    harness.load(0)
+    harness.call(harness.copy())
     if looks() != before:
-        bench.fail(f"expected {before}, got {looks()}")
+        harness.fail(f"expected {before}, got {looks()}")
 
 
 #: Name of each property to the function that checks it.
-MODIFIER_PROPERTIES: Mapping[str, Callable[[_Bench], None]] = {
+MODIFIER_PROPERTIES: Mapping[str, Callable[[_Harness], None]] = {
     check.__name__[1:].replace("_", " "): check
     for check in (
         _replay_equals_direct_execution,

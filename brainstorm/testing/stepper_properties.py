@@ -2,7 +2,7 @@
 
     check_stepper(SgdStepper(0.1))
 
-Each property is a function of a `_Bench`, on which small networks are trained with copies of it.
+Each property is a function of a `_Harness`, on which small networks are trained with copies of it.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed
         )
     for name, check in STEPPER_PROPERTIES.items():
         check(
-            _Bench(stepper, handler, seed, f"property {name!r}: stepper {type(stepper).__name__}")
+            _Harness(stepper, handler, seed, f"property {name!r}: stepper {type(stepper).__name__}")
         )
 
 
-class _Bench:
+class _Harness:
     """Data, hyperparameters and networks to train.
 
     Args:
@@ -192,22 +192,22 @@ class _Watch(Traces):
 # -- the properties ------------------------------------------------------------------------------
 
 
-def _replay_equals_direct_execution(bench: _Bench) -> None:
+def _replay_equals_direct_execution(harness: _Harness) -> None:
     """Also with other data and hyperparameters; and `is_traceable` is said where it is true."""
-    stepper, name = bench.stepper, bench.name
-    direct = _direct_course(bench)
-    what = _not_traced(bench, direct)
+    stepper, name = harness.stepper, harness.name
+    direct = _direct_course(harness)
+    what = _not_traced(harness, direct)
     if stepper.is_traceable:
         if what:
-            bench.fail(
+            harness.fail(
                 f"{what}. Take `is_traceable = True` out of class {name}, whose update is then "
                 f"called in every step."
             )
         return
-    as_it_is = bench.copy()
-    bench.start(as_it_is)
-    if text := bench.find_difference(bench.train(as_it_is), direct):
-        bench.fail(f"{text}, although the class does not say that it is traceable")
+    as_it_is = harness.copy()
+    harness.start(as_it_is)
+    if text := harness.find_difference(harness.train(as_it_is), direct):
+        harness.fail(f"{text}, although the class does not say that it is traceable")
     if not what:
         warnings.warn(
             f"stepper {name}: its steps seem to do nothing but handler operations, the same ones "
@@ -217,64 +217,64 @@ def _replay_equals_direct_execution(bench: _Bench) -> None:
         )
 
 
-def _direct_course(bench: _Bench) -> Course:
-    stepper, handler = bench.copy(), bench.handler
+def _direct_course(harness: _Harness) -> Course:
+    stepper, handler = harness.copy(), harness.handler
     handler.replays = False
     try:
-        bench.start(stepper)
-        return bench.train(stepper)
+        harness.start(stepper)
+        return harness.train(stepper)
     finally:
         handler.replays = True
 
 
-def _not_traced(bench: _Bench, direct: Course) -> str:
+def _not_traced(harness: _Harness, direct: Course) -> str:
     """Return what traces of the steps do not repeat; '' if nothing was found."""
-    stepper = bench.copy()
+    stepper = harness.copy()
     vars(stepper)["is_traceable"] = True
-    bench.start(stepper)
+    harness.start(stepper)
     watch = stepper._traces = _Watch(stepper)
-    course = bench.train(stepper)
+    course = harness.train(stepper)
     if not watch.count:
         return "its steps are not made by traces"
     if watch.reads:
         return f"its steps call {watch.reads[0]}, whose result a replay does not see"
     if watch.changed:
         return f"its steps change the attribute {watch.changed[0]!r}, which a replay does not"
-    if text := bench.find_difference(course, direct):
+    if text := harness.find_difference(course, direct):
         return f"{text}, with replays"
     return ""
 
 
-def _a_state_continues_exactly(bench: _Bench) -> None:
+def _a_state_continues_exactly(harness: _Harness) -> None:
     """What `get_state` returns, with the parameters, leads to what comes without interruption."""
-    whole, stepper, other = bench.copy(), bench.copy(), bench.copy()
-    bench.start(whole)
-    expected = bench.train(whole)
-    before = bench.start(stepper)
-    bench.train(stepper, 0, INTERRUPTED)
+    whole, stepper, other = harness.copy(), harness.copy(), harness.copy()
+    harness.start(whole)
+    expected = harness.train(whole)
+    before = harness.start(stepper)
+    harness.train(stepper, 0, INTERRUPTED)
     other.set_state(stepper.get_state())
-    net = bench.network()
-    bench.handler.set_from_numpy(net.buffer.parameters, before.get("parameters"))
+    net = harness.network()
+    harness.handler.set_from_numpy(net.buffer.parameters, before.get("parameters"))
     other.start(net)
-    rest = bench.train(other, INTERRUPTED)
-    if text := bench.find_difference(rest, expected[INTERRUPTED:], INTERRUPTED):
-        bench.fail(f"{text}, after set_state")
+    rest = harness.train(other, INTERRUPTED)
+    if text := harness.find_difference(rest, expected[INTERRUPTED:], INTERRUPTED):
+        harness.fail(f"{text}, after set_state")
 
 
-def _a_second_start_begins_anew(bench: _Bench) -> None:
+def _a_second_start_begins_anew(harness: _Harness) -> None:
     """Nothing of what was learned from one network is left when another one is taken over."""
-    once, twice = bench.copy(), bench.copy()
-    bench.start(once)
-    expected = bench.train(once)
-    bench.start(twice)
-    bench.train(twice, 0, INTERRUPTED)
-    bench.start(twice)
-    if text := bench.find_difference(bench.train(twice), expected):
-        bench.fail(f"{text}, after a second start")
+    once, twice = harness.copy(), harness.copy()
+    harness.start(once)
+    expected = harness.train(once)
+    harness.start(twice)
+    harness.train(twice, 0, INTERRUPTED)
+    harness.start(twice)
+    if text := harness.find_difference(harness.train(twice), expected):
+        harness.fail(f"{text}, after a second start")
 
 
 #: Name of each property to the function that checks it.
-STEPPER_PROPERTIES: Mapping[str, Callable[[_Bench], None]] = {
+STEPPER_PROPERTIES: Mapping[str, Callable[[_Harness], None]] = {
     check.__name__[1:].replace("_", " "): check
     for check in (
         _replay_equals_direct_execution,

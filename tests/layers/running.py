@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.testing import LayerHarness, build_layer
 
 
 def run(
@@ -17,7 +17,7 @@ def run(
     training_pass: bool = True,
     seed: int = 0,
     **values: Any,
-) -> LayerBench:
+) -> LayerHarness:
     """Run the forward pass of a layer on float64 inputs (T, B, ...).
 
     Args:
@@ -28,22 +28,22 @@ def run(
         **values: Parameter name to values.
 
     Returns:
-        The bench, with which the backward pass can be run and every buffer be read.
+        The harness, with which the backward pass can be run and every buffer be read.
     """
     shapes = {name: ("T", "B", *array.shape[2:]) for name, array in inputs.items()}
-    bench = LayerBench(build_layer(construction, shapes))
-    bench.resize(*next(iter(inputs.values())).shape[:2])
-    everything = bench.sample(np.random.RandomState(seed))
+    harness = LayerHarness(build_layer(construction, shapes))
+    harness.resize(*next(iter(inputs.values())).shape[:2])
+    everything = harness.sample(np.random.RandomState(seed))
     everything.update({f"inputs.{name}": array for name, array in inputs.items()})
     everything.update({f"parameters.{name}": np.asarray(v) for name, v in values.items()})
-    bench.forward(everything, training_pass)
-    bench.values = everything  # type: ignore[attr-defined]  # for references to compute with
-    return bench
+    harness.forward(everything, training_pass)
+    harness.values = everything  # type: ignore[attr-defined]  # for references to compute with
+    return harness
 
 
-def run_backward(bench: LayerBench, seed: int = 1) -> dict[str, np.ndarray]:
+def run_backward(harness: LayerHarness, seed: int = 1) -> dict[str, np.ndarray]:
     """Run the backward pass from random output deltas, and return these."""
-    deltas = bench.sample_out_deltas(np.random.RandomState(seed))
-    bench.load(dict.fromkeys(bench.delta_paths + bench.gradient_paths, np.zeros(())))
-    bench.backward(deltas)
+    deltas = harness.sample_out_deltas(np.random.RandomState(seed))
+    harness.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.zeros(())))
+    harness.backward(deltas)
     return {path.partition(".")[2]: array for path, array in deltas.items()}

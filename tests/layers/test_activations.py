@@ -30,8 +30,8 @@ LAYERS = [
 def test_gelu_is_exact() -> None:
     x = np.random.RandomState(0).normal(size=(2, 3, 4))
     expected = [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x.flat]
-    bench = run(bl.Elementwise("gelu"), {"default": x})
-    np.testing.assert_allclose(bench.get("outputs.default").flat, expected, rtol=1e-13)
+    harness = run(bl.Elementwise("gelu"), {"default": x})
+    np.testing.assert_allclose(harness.get("outputs.default").flat, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize(("create", "shapes"), LAYERS)

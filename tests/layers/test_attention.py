@@ -34,8 +34,8 @@ RND = np.random.RandomState(6)
 def test_attention_forward(causal: bool) -> None:
     x, mask = RND.normal(size=(4, 3, 5)), np.ones((4, 3, 1))
     mask[2:, 1], mask[0, 2] = 0, 0
-    bench = run(MultiHeadSelfAttention(2, 6, causal), {"default": x, "mask": mask})
-    p = {name: bench.get(f"parameters.{name}") for name in bench.layer.parameter_shapes}
+    harness = run(MultiHeadSelfAttention(2, 6, causal), {"default": x, "mask": mask})
+    p = {name: harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes}
     for b in range(3):
         heads = []
         for head in (slice(0, 3), slice(3, 6)):
@@ -43,10 +43,10 @@ def test_attention_forward(causal: bool) -> None:
             powers = np.exp(q @ k.T / np.sqrt(3)) * mask[:, b, 0]
             powers = np.tril(powers) if causal else powers
             weights = powers / np.maximum(powers.sum(axis=1, keepdims=True), 1e-300)
-            np.testing.assert_allclose(bench.get("internals.P")[:, b, len(heads)], weights)
+            np.testing.assert_allclose(harness.get("internals.P")[:, b, len(heads)], weights)
             heads.append(weights @ v)
         y = np.concatenate(heads, axis=1) @ p["Wo"].T + p["bo"]
-        np.testing.assert_allclose(bench.get("outputs.default")[:, b], y)
+        np.testing.assert_allclose(harness.get("outputs.default")[:, b], y)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 6, 7])
@@ -56,11 +56,11 @@ def test_attention_in_blocks_is_the_same(steps: int, monkeypatch: pytest.MonkeyP
     found = []
     for block in (100, 3):
         monkeypatch.setattr(_attention, "BLOCK", block)
-        bench = run(MultiHeadSelfAttention(2, 6, True), inputs)
-        run_backward(bench)
-        paths = [*bench.delta_paths, *bench.gradient_paths, "outputs.default"]
+        harness = run(MultiHeadSelfAttention(2, 6, True), inputs)
+        run_backward(harness)
+        paths = [*harness.delta_paths, *harness.gradient_paths, "outputs.default"]
         names = [f"internals.{name}" for name in ("P", "dP", "dQ", "dK", "dV")]
-        found.append({path: bench.get(path) for path in (*paths, *names)})
+        found.append({path: harness.get(path) for path in (*paths, *names)})
     for path, values in found[0].items():
         np.testing.assert_allclose(found[1][path], values, 1e-9, 1e-12, err_msg=path)
 
@@ -78,8 +78,8 @@ def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(masked: b
         {**inputs, "memory": x},
         **{name: own.get(f"parameters.{name}") for name in own.layer.parameter_shapes},
     )
-    for bench in (own, other):
-        run_backward(bench)
+    for harness in (own, other):
+        run_backward(harness)
     for path in ("outputs.default", *own.gradient_paths):
         np.testing.assert_allclose(own.get(path), other.get(path))
     total = other.get("input_deltas.default") + other.get("input_deltas.memory")
@@ -88,8 +88,8 @@ def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(masked: b
 
 def test_rotary_positions_depend_on_distances_alone() -> None:
     x = np.repeat(RND.normal(size=(1, 2, 8)), 9, axis=0)
-    bench = run(MultiHeadSelfAttention(2, causal=False, rotary=True), {"default": x})
-    scores = np.log(bench.get("internals.P"))[:, :, 0]  # of the same vectors everywhere
+    harness = run(MultiHeadSelfAttention(2, causal=False, rotary=True), {"default": x})
+    scores = np.log(harness.get("internals.P"))[:, :, 0]  # of the same vectors everywhere
     for t in range(1, 8):
         moved = scores[t + 1, :, 1:] - scores[t, :, :-1]
         np.testing.assert_allclose(moved, moved[:, :1] * np.ones((1, 8)), atol=1e-9)
@@ -98,11 +98,11 @@ def test_rotary_positions_depend_on_distances_alone() -> None:
 
 def test_attention_does_not_look_ahead() -> None:
     x = RND.normal(size=(5, 2, 4))
-    bench = run(MultiHeadSelfAttention(2, causal=True), {"default": x})
-    before = bench.get("outputs.default")
+    harness = run(MultiHeadSelfAttention(2, causal=True), {"default": x})
+    before = harness.get("outputs.default")
     x[3:] += 1.0
-    bench.forward({**bench.values, "inputs.default": x})
-    changed = (bench.get("outputs.default") != before).any(axis=(1, 2))
+    harness.forward({**harness.values, "inputs.default": x})
+    changed = (harness.get("outputs.default") != before).any(axis=(1, 2))
     np.testing.assert_array_equal(changed, [False, False, False, True, True])
 
 
@@ -230,12 +230,12 @@ def test_positional_encoding(size: int) -> None:
 
 def test_learned_positional_encoding() -> None:
     x = RND.normal(size=(3, 2, 4))
-    bench = run(LearnedPositionalEncoding(5), {"default": x})
-    W = bench.get("parameters.W")
-    np.testing.assert_allclose(bench.get("outputs.default"), x + W[:3, None])
-    dy = run_backward(bench)["default"]
+    harness = run(LearnedPositionalEncoding(5), {"default": x})
+    W = harness.get("parameters.W")
+    np.testing.assert_allclose(harness.get("outputs.default"), x + W[:3, None])
+    dy = run_backward(harness)["default"]
     expected = np.concatenate([dy.sum(axis=1), np.zeros((2, 4))])
-    np.testing.assert_allclose(bench.get("gradients.W"), expected)
+    np.testing.assert_allclose(harness.get("gradients.W"), expected)
 
 
 def test_sequences_can_be_too_long_for_learned_positions() -> None:
@@ -252,12 +252,12 @@ def test_sequences_can_be_too_long_for_learned_positions() -> None:
 
 def test_embedding_looks_up_rows_and_adds_gradients() -> None:
     classes = np.array([[2, 0], [2, 2], [1, 0]], dtype=float)[:, :, None]
-    bench = run(Embedding(4, 3), {"default": classes})
-    W = bench.get("parameters.W")
-    np.testing.assert_array_equal(bench.get("outputs.default"), W[classes[:, :, 0].astype(int)])
-    dy = run_backward(bench)["default"]
+    harness = run(Embedding(4, 3), {"default": classes})
+    W = harness.get("parameters.W")
+    np.testing.assert_array_equal(harness.get("outputs.default"), W[classes[:, :, 0].astype(int)])
+    dy = run_backward(harness)["default"]
     expected = [dy[classes[:, :, 0] == k].sum(axis=0) for k in range(4)]
-    np.testing.assert_allclose(bench.get("gradients.W"), expected)
+    np.testing.assert_allclose(harness.get("gradients.W"), expected)
 
 
 def test_embedding_of_several_classes_per_step() -> None:

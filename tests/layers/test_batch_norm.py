@@ -10,7 +10,7 @@ from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import BatchNorm
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.testing import LayerHarness, build_layer
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import SgdStepper
 from tests.layers.running import run, run_backward
@@ -27,65 +27,67 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_training_normalizes_with_the_statistics_of_the_batch(shape: tuple[int, ...]) -> None:
     x = RND.normal(3.0, 2.0, size=shape)
-    bench = run(BatchNorm(epsilon=0.01), {"default": x}, gamma=[1, 2, 3], beta=[0, 1, -1])
+    harness = run(BatchNorm(epsilon=0.01), {"default": x}, gamma=[1, 2, 3], beta=[0, 1, -1])
     mean, var = moments(x)
     sigma = np.sqrt(var + 0.01)
-    np.testing.assert_allclose(bench.get("internals.sigma_b"), sigma)
-    np.testing.assert_allclose(bench.get("internals.centered"), x - mean)
-    np.testing.assert_allclose(bench.get("internals.x_hat"), (x - mean) / sigma)
+    np.testing.assert_allclose(harness.get("internals.sigma_b"), sigma)
+    np.testing.assert_allclose(harness.get("internals.centered"), x - mean)
+    np.testing.assert_allclose(harness.get("internals.x_hat"), (x - mean) / sigma)
     expected = (x - mean) / sigma * [1, 2, 3] + [0, 1, -1]
-    np.testing.assert_allclose(bench.get("outputs.default"), expected)
+    np.testing.assert_allclose(harness.get("outputs.default"), expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_training_moves_the_running_statistics(shape: tuple[int, ...]) -> None:
     x = RND.normal(3.0, 2.0, size=shape)
-    bench = run(BatchNorm(decay=0.75), {"default": x})
+    harness = run(BatchNorm(decay=0.75), {"default": x})
     mean, var = moments(x)
-    before = bench.values
+    before = harness.values
     running = 0.75 * before["internals.running_mean"] + 0.25 * mean
-    np.testing.assert_allclose(bench.get("internals.running_mean"), running)
+    np.testing.assert_allclose(harness.get("internals.running_mean"), running)
     running = 0.75 * before["internals.running_var"] + 0.25 * var
-    np.testing.assert_allclose(bench.get("internals.running_var"), running)
+    np.testing.assert_allclose(harness.get("internals.running_var"), running)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_outside_training_the_running_statistics_are_used_and_kept(shape: tuple[int, ...]) -> None:
     x = RND.normal(3.0, 2.0, size=shape)
-    bench = run(BatchNorm(), {"default": x}, training_pass=False)
-    values = bench.values
+    harness = run(BatchNorm(), {"default": x}, training_pass=False)
+    values = harness.values
     mean, var = values["internals.running_mean"], values["internals.running_var"]
     gamma, beta = values["parameters.gamma"], values["parameters.beta"]
-    np.testing.assert_array_equal(bench.get("internals.running_mean"), mean)
-    np.testing.assert_array_equal(bench.get("internals.running_var"), var)
+    np.testing.assert_array_equal(harness.get("internals.running_mean"), mean)
+    np.testing.assert_array_equal(harness.get("internals.running_var"), var)
     expected = gamma * (x - mean) / np.sqrt(var + 1e-5) + beta
-    np.testing.assert_allclose(bench.get("outputs.default"), expected)
+    np.testing.assert_allclose(harness.get("outputs.default"), expected)
 
 
 def test_outside_training_the_statistics_are_constants_of_the_backward_pass() -> None:
     x = RND.normal(3.0, 2.0, size=(2, 5, 3))
-    bench = run(BatchNorm(), {"default": x}, training_pass=False)
-    dy = run_backward(bench)["default"]
-    mean, var = (bench.values[f"internals.running_{name}"] for name in ("mean", "var"))
+    harness = run(BatchNorm(), {"default": x}, training_pass=False)
+    dy = run_backward(harness)["default"]
+    mean, var = (harness.values[f"internals.running_{name}"] for name in ("mean", "var"))
     sigma = np.sqrt(var + 1e-5)
-    expected = dy * bench.values["parameters.gamma"] / sigma
-    np.testing.assert_allclose(bench.get("input_deltas.default"), expected)
+    expected = dy * harness.values["parameters.gamma"] / sigma
+    np.testing.assert_allclose(harness.get("input_deltas.default"), expected)
     expected = (dy * (x - mean) / sigma).sum((0, 1))
-    np.testing.assert_allclose(bench.get("gradients.gamma"), expected)
+    np.testing.assert_allclose(harness.get("gradients.gamma"), expected)
 
 
 def test_running_statistics_start_as_standard_and_converge() -> None:
-    bench = LayerBench(build_layer(BatchNorm(decay=0.5), {"default": ("T", "B", 2)}))
-    bench.resize(1, 50)
-    np.testing.assert_array_equal(bench.get("internals.running_mean"), [0, 0])
-    np.testing.assert_array_equal(bench.get("internals.running_var"), [1, 1])
+    harness = LayerHarness(build_layer(BatchNorm(decay=0.5), {"default": ("T", "B", 2)}))
+    harness.resize(1, 50)
+    np.testing.assert_array_equal(harness.get("internals.running_mean"), [0, 0])
+    np.testing.assert_array_equal(harness.get("internals.running_var"), [1, 1])
     x = RND.normal([3.0, -1.0], [2.0, 0.1], size=(1, 50, 2))
-    bench.load({"inputs.default": x, "parameters.gamma": np.ones(2), "parameters.beta": np.ones(2)})
+    harness.load(
+        {"inputs.default": x, "parameters.gamma": np.ones(2), "parameters.beta": np.ones(2)}
+    )
     for _ in range(40):
-        bench.layer.forward_pass(bench.buffers, training_pass=True)
+        harness.layer.forward_pass(harness.buffers, training_pass=True)
     mean, var = moments(x)
-    np.testing.assert_allclose(bench.get("internals.running_mean"), mean)
-    np.testing.assert_allclose(bench.get("internals.running_var"), var)
+    np.testing.assert_allclose(harness.get("internals.running_mean"), mean)
+    np.testing.assert_allclose(harness.get("internals.running_var"), var)
 
 
 def test_running_statistics_are_no_parameters() -> None:
@@ -97,14 +99,14 @@ def test_running_statistics_are_no_parameters() -> None:
 
 def test_a_large_mean_does_not_swallow_the_variance() -> None:
     x = RND.normal(1e4, 1.0, size=(1, 500, 2)).astype(np.float32)
-    bench = LayerBench(
+    harness = LayerHarness(
         build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 2)}), NumpyHandler(np.float32)
     )
-    bench.resize(1, 500)
-    bench.forward({**bench.sample(RND), "inputs.default": x})
+    harness.resize(1, 500)
+    harness.forward({**harness.sample(RND), "inputs.default": x})
     mean, var = moments(x.astype(np.float64))
-    np.testing.assert_allclose(bench.get("internals.sigma_b"), np.sqrt(var), rtol=1e-5)
-    np.testing.assert_allclose(bench.get("internals.centered"), x - mean, atol=1e-3)
+    np.testing.assert_allclose(harness.get("internals.sigma_b"), np.sqrt(var), rtol=1e-5)
+    np.testing.assert_allclose(harness.get("internals.centered"), x - mean, atol=1e-3)
 
 
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NativeHandler()])
@@ -113,13 +115,15 @@ def test_a_large_mean_does_not_swallow_the_variance() -> None:
 def test_an_outlier_costs_no_digits(place: int, mean: float, handler: NumpyHandler) -> None:
     x = RND.normal(mean, 1.0, size=(1, 2000, 3)).astype(np.float32)
     x[0, place] = 2e4
-    bench = LayerBench(build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 3)}), handler)
-    bench.resize(1, 2000)
-    bench.forward({**bench.sample(RND), "inputs.default": x})
+    harness = LayerHarness(
+        build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 3)}), handler
+    )
+    harness.resize(1, 2000)
+    harness.forward({**harness.sample(RND), "inputs.default": x})
     center, var = moments(x.astype(np.float64))
-    np.testing.assert_allclose(bench.get("internals.sigma_b"), np.sqrt(var), rtol=1e-6)
+    np.testing.assert_allclose(harness.get("internals.sigma_b"), np.sqrt(var), rtol=1e-6)
     expected = (x - center) / np.sqrt(var)
-    np.testing.assert_allclose(bench.get("internals.x_hat"), expected, rtol=2e-6, atol=4e-6)
+    np.testing.assert_allclose(harness.get("internals.x_hat"), expected, rtol=2e-6, atol=4e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -127,24 +131,26 @@ def test_a_mask_leaves_statistics_to_the_rest(shape: tuple[int, ...]) -> None:
     mask = RND.randint(0, 2, size=(*shape[:2], 1)).astype(float)
     mask[0, 0] = 3.0  # whatever is not 0 counts
     whole = RND.normal(3.0, 2.0, size=shape)
-    bench = run(BatchNorm(decay=0.75), {"default": whole, "mask": mask})
+    harness = run(BatchNorm(decay=0.75), {"default": whole, "mask": mask})
     counted = whole[mask[..., 0] != 0]
     mean, var = moments(counted)
-    before = bench.values
+    before = harness.values
     for name, found in (("mean", mean), ("var", var)):
         path = f"internals.running_{name}"
-        np.testing.assert_allclose(bench.get(path), 0.75 * before[path] + 0.25 * found)
+        np.testing.assert_allclose(harness.get(path), 0.75 * before[path] + 0.25 * found)
     x_hat = (whole - mean) / np.sqrt(var + 1e-5)
-    np.testing.assert_allclose(bench.get("internals.x_hat"), x_hat)  # those that do not count, too
+    np.testing.assert_allclose(
+        harness.get("internals.x_hat"), x_hat
+    )  # those that do not count, too
 
 
 def test_a_mask_of_zeros_leaves_the_running_statistics() -> None:
     inputs = {"default": RND.normal(size=(2, 5, 3)), "mask": np.zeros((2, 5, 1))}
-    bench = run(BatchNorm(), inputs)
+    harness = run(BatchNorm(), inputs)
     for name in ("mean", "var"):
         path = f"internals.running_{name}"
-        np.testing.assert_array_equal(bench.get(path), bench.values[path])
-    assert np.isfinite(bench.get("outputs.default")).all()
+        np.testing.assert_array_equal(harness.get(path), harness.values[path])
+    assert np.isfinite(harness.get("outputs.default")).all()
 
 
 def test_one_value_per_channel_is_refused_in_training_only() -> None:
@@ -199,6 +205,6 @@ def test_the_memory_for_one_value_per_channel_can_be_asked_for() -> None:
 
 
 def test_a_constant_channel_has_no_variance() -> None:
-    bench = run(BatchNorm(epsilon=0.25), {"default": np.full((2, 3, 1), 7.1)})
-    np.testing.assert_array_equal(bench.get("internals.sigma_b"), [0.5])
-    np.testing.assert_array_equal(bench.get("internals.x_hat"), np.zeros((2, 3, 1)))
+    harness = run(BatchNorm(epsilon=0.25), {"default": np.full((2, 3, 1), 7.1)})
+    np.testing.assert_array_equal(harness.get("internals.sigma_b"), [0.5])
+    np.testing.assert_array_equal(harness.get("internals.x_hat"), np.zeros((2, 3, 1)))

@@ -10,7 +10,7 @@ from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.cases import CASES, Case
 from tests.poisoning import poison
 
@@ -82,11 +82,11 @@ def test_a_layer_gives_the_same_bits(case: Case, poisoned: bool) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_forward_pass_leaves_alone_what_only_the_backward_pass_uses(case: Case) -> None:
-    bench = LayerBench(build_layer(case.create(), case.in_shapes), FLOAT64, case.inputs)
-    bench.resize(3, 2)
-    structures = bench.layer.internal_shapes
+    harness = LayerHarness(build_layer(case.create(), case.in_shapes), FLOAT64, case.inputs)
+    harness.resize(3, 2)
+    structures = harness.layer.internal_shapes
     paths = [f"internals.{name}" for name, s in structures.items() if s.is_backward_only]
-    bench.spoil(paths, 7.0)
-    bench.forward(bench.sample(np.random.RandomState(0)))
+    harness.spoil(paths, 7.0)
+    harness.forward(harness.sample(np.random.RandomState(0)))
     for path in paths:
-        np.testing.assert_array_equal(bench.buffers[path], 7.0)
+        np.testing.assert_array_equal(harness.buffers[path], 7.0)

@@ -58,12 +58,12 @@ def test_against_loops(axes: int, data: st.DataObject) -> None:
     create, _ = KINDS[axes]
     options = [v if axes > 1 else v[0] for v in (kernel, stride, padding, dilation)]
     layer = create(filters, *options[:3], "linear", dilation=options[3], groups=groups)
-    bench = run(layer, {"default": x})
-    W, bias = bench.get("parameters.W"), bench.get("parameters.bias")
+    harness = run(layer, {"default": x})
+    W, bias = harness.get("parameters.W"), harness.get("parameters.bias")
     assert W.shape == (filters, *kernel, 2)
     for t in range(2):
         expected = convolve(x[t, 0], W, stride, padding, dilation, groups) + bias
-        np.testing.assert_allclose(bench.get("outputs.default")[t, 0], expected, atol=1e-12)
+        np.testing.assert_allclose(harness.get("outputs.default")[t, 0], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("axes", KINDS)
@@ -91,8 +91,8 @@ def test_transposed_convolution(
     extra = min(extra, min(stride) - 1)
     x = np.random.RandomState(0).normal(size=(1, 2, 2, 3, 2))
     layer = bl.ConvolutionTranspose2D(3, kernel, stride, padding, extra, "linear")
-    bench = run(layer, {"default": x})
-    W, bias = bench.get("parameters.W"), bench.get("parameters.bias")
+    harness = run(layer, {"default": x})
+    W, bias = harness.get("parameters.W"), harness.get("parameters.bias")
     assert W.shape == (2, *kernel, 3)
     rows, columns = ((n - 1) * s + k for n, s, k in zip((2, 3), stride, kernel, strict=True))
     full = np.zeros((2, rows + extra, columns + extra, 3))
@@ -101,7 +101,7 @@ def test_transposed_convolution(
     (top, bottom), (left, right) = padding
     inner = slice(top, rows + extra - bottom), slice(left, columns + extra - right)
     np.testing.assert_allclose(
-        bench.get("outputs.default")[0], full[:, inner[0], inner[1]] + bias, atol=1e-12
+        harness.get("outputs.default")[0], full[:, inner[0], inner[1]] + bias, atol=1e-12
     )
 
 
@@ -121,14 +121,14 @@ def test_transposed_convolution_is_the_transpose_of_the_convolution() -> None:
 
 def test_gradients_of_the_transposed_convolution() -> None:
     x = np.random.RandomState(0).normal(size=(1, 2, 2, 2, 1))
-    bench = run(bl.ConvolutionTranspose2D(1, (2, 2), (2, 2), activation="linear"), {"default": x})
-    dy, W = run_backward(bench)["default"], bench.get("parameters.W")
+    harness = run(bl.ConvolutionTranspose2D(1, (2, 2), (2, 2), activation="linear"), {"default": x})
+    dy, W = run_backward(harness)["default"], harness.get("parameters.W")
     blocks = dy[0].reshape(2, 2, 2, 2, 2)  # image, row, row in block, column, column in block
     expected = np.einsum("npiqj,ij->npq", blocks, W[0, :, :, 0])
-    np.testing.assert_allclose(bench.get("input_deltas.default")[0, ..., 0], expected)
+    np.testing.assert_allclose(harness.get("input_deltas.default")[0, ..., 0], expected)
     expected = np.einsum("npiqj,npq->ij", blocks, x[0, ..., 0])
-    np.testing.assert_allclose(bench.get("gradients.W")[0, :, :, 0], expected)
-    np.testing.assert_allclose(bench.get("gradients.bias"), dy.sum())
+    np.testing.assert_allclose(harness.get("gradients.W")[0, :, :, 0], expected)
+    np.testing.assert_allclose(harness.get("gradients.bias"), dy.sum())
 
 
 # -- errors --------------------------------------------------------------------------------------

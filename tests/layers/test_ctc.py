@@ -44,13 +44,13 @@ def test_bad_labels(rows: Any, match: str) -> None:
 
 def test_the_derivative_is_scaled_by_the_delta_of_the_loss() -> None:
     x = RND.normal(size=(4, 3, 3))
-    bench = run(CTC(), {"default": x, "labels": labels([1, 2, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0])})
-    derivative = bench.get("internals.derivative")
-    scale = run_backward(bench)["loss"][:, 0]
+    harness = run(CTC(), {"default": x, "labels": labels([1, 2, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0])})
+    derivative = harness.get("internals.derivative")
+    scale = run_backward(harness)["loss"][:, 0]
     expected = derivative * scale[:, None]
-    np.testing.assert_allclose(bench.get("input_deltas.default"), expected)
-    blanks = bench.get("outputs.predictions")[:, 2, 0]
-    np.testing.assert_allclose(bench.get("outputs.loss")[2, 0], -np.log(blanks).sum())
+    np.testing.assert_allclose(harness.get("input_deltas.default"), expected)
+    blanks = harness.get("outputs.predictions")[:, 2, 0]
+    np.testing.assert_allclose(harness.get("outputs.loss")[2, 0], -np.log(blanks).sum())
 
 
 def test_a_network_learns_what_is_not_aligned() -> None:

@@ -9,7 +9,7 @@ from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.layers import Dropout, Input
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.running import run, run_backward
 
 X = np.random.RandomState(3).normal(size=(4, 50, 100))
@@ -17,41 +17,41 @@ X = np.random.RandomState(3).normal(size=(4, 50, 100))
 
 @pytest.mark.parametrize("drop_prob", [0.0, 0.2, 0.5, 0.9])
 def test_training_drops_and_scales(drop_prob: float) -> None:
-    bench = run(Dropout(drop_prob), {"default": X})
-    mask = bench.get("internals.mask")
+    harness = run(Dropout(drop_prob), {"default": X})
+    mask = harness.get("internals.mask")
     assert set(np.unique(mask)) <= {0.0, 1.0}
     # Four standard deviations of the mean of 20000 draws.
     assert abs(mask.mean() - (1 - drop_prob)) <= 4 * np.sqrt(drop_prob * (1 - drop_prob) / X.size)
-    np.testing.assert_allclose(bench.get("outputs.default"), X * mask / (1 - drop_prob))
+    np.testing.assert_allclose(harness.get("outputs.default"), X * mask / (1 - drop_prob))
 
 
 def test_backward_scales_as_forward_does() -> None:
-    bench = run(Dropout(0.75), {"default": X})
-    dy = run_backward(bench)["default"]
-    expected = dy * bench.get("internals.mask") * 4
-    np.testing.assert_allclose(bench.get("input_deltas.default"), expected)
+    harness = run(Dropout(0.75), {"default": X})
+    dy = run_backward(harness)["default"]
+    expected = dy * harness.get("internals.mask") * 4
+    np.testing.assert_allclose(harness.get("input_deltas.default"), expected)
 
 
 def test_outside_training_nothing_is_dropped() -> None:
-    bench = run(Dropout(0.5), {"default": X}, training_pass=False)
-    np.testing.assert_array_equal(bench.get("outputs.default"), X)
+    harness = run(Dropout(0.5), {"default": X}, training_pass=False)
+    np.testing.assert_array_equal(harness.get("outputs.default"), X)
 
 
 def test_one_mask_may_be_that_of_all_time_steps() -> None:
-    bench = run(Dropout(0.5, shared_over_time=True), {"default": X})
-    mask = bench.get("internals.mask")
+    harness = run(Dropout(0.5, shared_over_time=True), {"default": X})
+    mask = harness.get("internals.mask")
     assert mask.shape == X.shape[1:]
     assert 0.45 < mask.mean() < 0.55  # seven standard deviations around the mean of 5000 draws
-    np.testing.assert_allclose(bench.get("outputs.default"), X * mask * 2)
-    dy = run_backward(bench)["default"]
-    np.testing.assert_allclose(bench.get("input_deltas.default"), dy * mask * 2)
+    np.testing.assert_allclose(harness.get("outputs.default"), X * mask * 2)
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.default"), dy * mask * 2)
 
 
 def test_masks_change_from_pass_to_pass() -> None:
-    bench = run(Dropout(0.5), {"default": X})
-    first = bench.get("internals.mask")
-    bench.layer.forward_pass(bench.buffers, training_pass=True)
-    second = bench.get("internals.mask")
+    harness = run(Dropout(0.5), {"default": X})
+    first = harness.get("internals.mask")
+    harness.layer.forward_pass(harness.buffers, training_pass=True)
+    second = harness.get("internals.mask")
     # Independent masks agree in half of the elements.
     assert abs((first == second).mean() - 0.5) < 0.02
 
@@ -59,13 +59,13 @@ def test_masks_change_from_pass_to_pass() -> None:
 def masks(seed: int) -> np.ndarray:
     layer = build_layer(Dropout(0.5), {"default": ("T", "B", 100)})
     layer.rnd = RandomState(seed)
-    bench = LayerBench(layer, NumpyHandler(np.float32))
-    bench.resize(2, 10)
-    bench.load({"inputs.default": np.ones((2, 10, 100))})
+    harness = LayerHarness(layer, NumpyHandler(np.float32))
+    harness.resize(2, 10)
+    harness.load({"inputs.default": np.ones((2, 10, 100))})
     passes = []
     for _ in range(2):
-        layer.forward_pass(bench.buffers, training_pass=True)
-        passes.append(bench.get("internals.mask"))
+        layer.forward_pass(harness.buffers, training_pass=True)
+        passes.append(harness.get("internals.mask"))
     return np.stack(passes)
 
 

@@ -39,10 +39,10 @@ def test_forward_and_backward_with_broadcast_features() -> None:
     layer = bl.Expression(
         "tanh(scale * x + shift) * gate", {"scale": ("...",), "shift": ("F",)}, name="Gated"
     )
-    bench = run(layer, {"default": x, "gate": gate}, scale=scale, shift=shift)
+    harness = run(layer, {"default": x, "gate": gate}, scale=scale, shift=shift)
     inner = np.tanh(scale * x + shift)
-    np.testing.assert_allclose(bench.get("outputs.default"), inner * gate[..., None], rtol=1e-13)
-    dy = run_backward(bench)["default"]
+    np.testing.assert_allclose(harness.get("outputs.default"), inner * gate[..., None], rtol=1e-13)
+    dy = run_backward(harness)["default"]
     slope = dy * gate[..., None] * (1 - inner**2)
     for path, expected in {
         "input_deltas.default": slope * scale,
@@ -50,7 +50,7 @@ def test_forward_and_backward_with_broadcast_features() -> None:
         "gradients.scale": (slope * x).sum(axis=(0, 1)),
         "gradients.shift": slope.sum(axis=(0, 1, 2)),
     }.items():
-        np.testing.assert_allclose(bench.get(path), expected, rtol=1e-12, err_msg=path)
+        np.testing.assert_allclose(harness.get(path), expected, rtol=1e-12, err_msg=path)
 
 
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NumpyHandler(np.float64)])

@@ -14,7 +14,7 @@ from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.running import run, run_backward
 from tests.networks import classifier, data_for, numerical_gradients
 
@@ -24,12 +24,12 @@ X = RND.normal(size=(2, 3, 4))
 
 def test_highway() -> None:
     H, T = RND.normal(size=X.shape), RND.uniform(size=X.shape)
-    bench = run(bl.Highway(), {"H": H, "T": T, "x": X})
-    np.testing.assert_allclose(bench.get("outputs.default"), T * H + (1 - T) * X)
-    dy = run_backward(bench)["default"]
-    np.testing.assert_allclose(bench.get("input_deltas.H"), T * dy)
-    np.testing.assert_allclose(bench.get("input_deltas.T"), (H - X) * dy)
-    np.testing.assert_allclose(bench.get("input_deltas.x"), (1 - T) * dy)
+    harness = run(bl.Highway(), {"H": H, "T": T, "x": X})
+    np.testing.assert_allclose(harness.get("outputs.default"), T * H + (1 - T) * X)
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.H"), T * dy)
+    np.testing.assert_allclose(harness.get("input_deltas.T"), (H - X) * dy)
+    np.testing.assert_allclose(harness.get("input_deltas.x"), (1 - T) * dy)
 
 
 def test_one_layer_may_be_all_inputs_of_a_highway() -> None:
@@ -44,27 +44,27 @@ def test_one_layer_may_be_all_inputs_of_a_highway() -> None:
 
 @pytest.mark.parametrize("factor", [-0.5, 0, 3])
 def test_deltas_scaling(factor: float) -> None:
-    bench = run(bl.DeltasScaling(factor), {"default": X})
-    np.testing.assert_array_equal(bench.get("outputs.default"), X)
-    dy = run_backward(bench)["default"]
-    np.testing.assert_allclose(bench.get("input_deltas.default"), factor * dy)
+    harness = run(bl.DeltasScaling(factor), {"default": X})
+    np.testing.assert_array_equal(harness.get("outputs.default"), X)
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.default"), factor * dy)
 
 
 def test_binomial_cross_entropy() -> None:
     y, t = RND.uniform(0.1, 0.9, size=X.shape), RND.uniform(size=X.shape)
-    bench = run(bl.BinomialCrossEntropy(), {"default": y, "targets": t})
+    harness = run(bl.BinomialCrossEntropy(), {"default": y, "targets": t})
     loss = -(t * np.log(y) + (1 - t) * np.log(1 - y))
-    np.testing.assert_allclose(bench.get("outputs.default"), loss.sum(-1, keepdims=True))
-    dy = run_backward(bench)["default"]
-    np.testing.assert_allclose(bench.get("input_deltas.default"), dy * (y - t) / (y - y**2))
+    np.testing.assert_allclose(harness.get("outputs.default"), loss.sum(-1, keepdims=True))
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.default"), dy * (y - t) / (y - y**2))
 
 
 def test_binomial_cross_entropy_clips_hopeless_predictions() -> None:
     y, t = np.array([[[0.0, 1.0, 1.0]]]), np.array([[[1.0, 0.0, 1.0]]])
-    bench = run(bl.BinomialCrossEntropy(), {"default": y, "targets": t})
-    np.testing.assert_allclose(bench.get("outputs.default"), [[[-2 * np.log(1e-6)]]])
-    dy = run_backward(bench)["default"]
-    np.testing.assert_allclose(bench.get("input_deltas.default"), [[[-1e6, 1e6, 0]]] * dy)
+    harness = run(bl.BinomialCrossEntropy(), {"default": y, "targets": t})
+    np.testing.assert_allclose(harness.get("outputs.default"), [[[-2 * np.log(1e-6)]]])
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.default"), [[[-1e6, 1e6, 0]]] * dy)
 
 
 @pytest.mark.parametrize(
@@ -75,60 +75,60 @@ def test_binomial_cross_entropy_clips_hopeless_predictions() -> None:
     [(bl.L1Decay, np.abs, np.sign), (bl.L2Decay, lambda x: x**2 / 2, lambda x: x)],
 )
 def test_decay(create: Any, value: Callable, slope: Callable, shape: tuple, axes: Any) -> None:
-    bench = LayerBench(build_layer(create(), {"default": shape}))
-    bench.resize(4, 5)
-    values = bench.sample(np.random.RandomState(0))
+    harness = LayerHarness(build_layer(create(), {"default": shape}))
+    harness.resize(4, 5)
+    values = harness.sample(np.random.RandomState(0))
     x = values["inputs.default"]
     x.flat[0] = 0.0
-    bench.forward(values)
-    loss = bench.get("outputs.loss")
+    harness.forward(values)
+    loss = harness.get("outputs.loss")
     scaling = tuple({"T": 4, "B": 5}[d] for d in shape if isinstance(d, str))
     assert loss.shape == (*scaling, 1)
     np.testing.assert_allclose(loss[..., 0], value(x).sum(axes))
-    dloss = run_backward(bench)["loss"]
+    dloss = run_backward(harness)["loss"]
     expected = slope(x) * dloss.reshape(scaling + (1,) * (x.ndim - len(scaling)))
-    np.testing.assert_allclose(bench.get("input_deltas.default"), expected)
+    np.testing.assert_allclose(harness.get("input_deltas.default"), expected)
 
 
 def test_power() -> None:
-    bench = run(bl.Power(2.0, 0.5, 3), {"default": X})
-    np.testing.assert_allclose(bench.get("outputs.default"), (2 * X + 0.5) ** 3)
-    dy = run_backward(bench)["default"]
-    np.testing.assert_allclose(bench.get("input_deltas.default"), 6 * (2 * X + 0.5) ** 2 * dy)
+    harness = run(bl.Power(2.0, 0.5, 3), {"default": X})
+    np.testing.assert_allclose(harness.get("outputs.default"), (2 * X + 0.5) ** 3)
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.default"), 6 * (2 * X + 0.5) ** 2 * dy)
     np.testing.assert_array_equal(run(bl.Power(), {"default": X}).get("outputs.default"), X)
 
 
 @pytest.mark.parametrize(("power", "slope"), [(0, 0.0), (1, 1.0), (2, 0.0)])
 def test_powers_of_zero(power: float, slope: float) -> None:
-    bench = run(bl.Power(power=power), {"default": np.zeros((1, 1, 2))})
-    np.testing.assert_array_equal(bench.get("outputs.default"), np.full((1, 1, 2), power == 0))
-    dy = run_backward(bench)["default"]
-    np.testing.assert_array_equal(bench.get("input_deltas.default"), slope * dy)
+    harness = run(bl.Power(power=power), {"default": np.zeros((1, 1, 2))})
+    np.testing.assert_array_equal(harness.get("outputs.default"), np.full((1, 1, 2), power == 0))
+    dy = run_backward(harness)["default"]
+    np.testing.assert_array_equal(harness.get("input_deltas.default"), slope * dy)
 
 
 @pytest.mark.parametrize("margin", [1.0, 0.2])
 def test_hinge_loss(margin: float) -> None:
     targets = np.array([[0, 1, 2], [3, 0, 1]])[..., None].astype(float)
-    bench = run(bl.HingeLoss(margin), {"default": X, "targets": targets})
+    harness = run(bl.HingeLoss(margin), {"default": X, "targets": targets})
     target = np.take_along_axis(X, targets.astype(int), -1)
     is_target = np.arange(4) == targets
     others = np.where(is_target, -np.inf, X)
     loss = np.maximum(0, margin + others.max(-1, keepdims=True) - target)
     assert (loss > 0).any()
-    np.testing.assert_array_equal(bench.get("outputs.predictions"), X)
-    np.testing.assert_allclose(bench.get("outputs.loss"), loss, atol=1e-15)
-    dloss = run_backward(bench)["loss"]
+    np.testing.assert_array_equal(harness.get("outputs.predictions"), X)
+    np.testing.assert_allclose(harness.get("outputs.loss"), loss, atol=1e-15)
+    dloss = run_backward(harness)["loss"]
     rival = np.arange(4) == others.argmax(-1)[..., None]
     expected = (rival * 1.0 - is_target) * (loss > 0) * dloss
-    np.testing.assert_allclose(bench.get("input_deltas.default"), expected)
+    np.testing.assert_allclose(harness.get("input_deltas.default"), expected)
 
 
 def test_no_hinge_loss_beyond_the_margin() -> None:
     x = np.array([[[3.0, 1.9, -4.0]]])
-    bench = run(bl.HingeLoss(), {"default": x, "targets": np.zeros((1, 1, 1))})
-    np.testing.assert_array_equal(bench.get("outputs.loss"), [[[0.0]]])
-    run_backward(bench)
-    np.testing.assert_array_equal(bench.get("input_deltas.default"), np.zeros((1, 1, 3)))
+    harness = run(bl.HingeLoss(), {"default": x, "targets": np.zeros((1, 1, 1))})
+    np.testing.assert_array_equal(harness.get("outputs.loss"), [[[0.0]]])
+    run_backward(harness)
+    np.testing.assert_array_equal(harness.get("input_deltas.default"), np.zeros((1, 1, 3)))
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_no_hinge_loss_beyond_the_margin() -> None:
     ],
 )
 def test_glu(layer: Any, act: Callable) -> None:
-    bench = run(layer, {"default": X})
-    np.testing.assert_allclose(bench.get("outputs.default"), X[..., :2] * act(X[..., 2:]))
+    harness = run(layer, {"default": X})
+    np.testing.assert_allclose(harness.get("outputs.default"), X[..., :2] * act(X[..., 2:]))
 
 
 # -- errors -------------------------------------------------------------------------------------

@@ -19,26 +19,26 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (5, 2)])
 def test_forward(steps: int, batch: int) -> None:
     x = RND.normal(size=(steps, batch, 3))
-    bench = run(Gru(4), {"default": x})
-    p = {name: bench.get(f"parameters.{name}") for name in bench.layer.parameter_shapes}
-    y = bench.values["context.outputs.default"][0]
+    harness = run(Gru(4), {"default": x})
+    p = {name: harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes}
+    y = harness.values["context.outputs.default"][0]
     for t in range(steps):
         R = sigmoid(x[t] @ p["Wr"].T + y @ p["Rr"].T + p["br"])
         Z = sigmoid(x[t] @ p["Wz"].T + y @ p["Rz"].T + p["bz"])
         H = np.tanh(x[t] @ p["Wh"].T + p["bh"] + R * (y @ p["Rh"].T + p["bRh"]))
         y = (1 - Z) * H + Z * y
         for name, expected in (("Rb", R), ("Zb", Z), ("Hb", H)):
-            np.testing.assert_allclose(bench.get(f"internals.{name}")[t], expected, err_msg=name)
-        np.testing.assert_allclose(bench.get("outputs.default")[t], y)
+            np.testing.assert_allclose(harness.get(f"internals.{name}")[t], expected, err_msg=name)
+        np.testing.assert_allclose(harness.get("outputs.default")[t], y)
 
 
 def test_gradients_contain_the_context() -> None:
-    bench = run(Gru(3), {"default": RND.normal(size=(1, 2, 4))})
-    run_backward(bench)
-    state = bench.values["context.outputs.default"][0]
+    harness = run(Gru(3), {"default": RND.normal(size=(1, 2, 4))})
+    run_backward(harness)
+    state = harness.values["context.outputs.default"][0]
     for weights, before in (("Rr", "Ra"), ("Rz", "Za"), ("Rh", "Qa")):
-        delta = bench.get(f"internals.d{before}")[0]
-        np.testing.assert_allclose(bench.get(f"gradients.{weights}"), delta.T @ state)
+        delta = harness.get(f"internals.d{before}")[0]
+        np.testing.assert_allclose(harness.get(f"gradients.{weights}"), delta.T @ state)
 
 
 def test_names_and_shapes() -> None:

@@ -25,7 +25,7 @@ from brainstorm.layers import (
 )
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LayerBench, build_layer
+from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(4)
@@ -33,15 +33,16 @@ MASKABLE = [Recurrent, Lstm, Gru, Clockwork, ClockworkLstm]
 Create = Callable[[int], ConstructionWrapper]
 
 
-def states(bench: LayerBench) -> dict[str, np.ndarray]:
+def states(harness: LayerHarness) -> dict[str, np.ndarray]:
     """Output and, where there is one, cell, each with the state before the first step in front."""
-    paths = ["outputs.default"] + ["internals.Ca"] * ("Ca" in bench.layer.internal_shapes)
+    paths = ["outputs.default"] + ["internals.Ca"] * ("Ca" in harness.layer.internal_shapes)
     return {
-        path: np.concatenate([bench.values[f"context.{path}"], bench.get(path)]) for path in paths
+        path: np.concatenate([harness.values[f"context.{path}"], harness.get(path)])
+        for path in paths
     }
 
 
-def masked(create: Create, mask: np.ndarray, x: np.ndarray, **values: Any) -> LayerBench:
+def masked(create: Create, mask: np.ndarray, x: np.ndarray, **values: Any) -> LayerHarness:
     return run(create(3), {"default": x, "mask": mask[:, :, None].astype(float)}, **values)
 
 
@@ -50,8 +51,8 @@ def test_the_state_is_held_where_the_mask_is_zero(create: Create) -> None:
     x = RND.normal(size=(6, 3, 2))
     mask = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 2], [0, 1, 0.5], [0, 0, 0], [1, 0, 1]])
     values = {"timing": np.array([1, 2, 3])} if create in (Clockwork, ClockworkLstm) else {}
-    bench = masked(create, mask, x, **values)
-    for path, state in states(bench).items():
+    harness = masked(create, mask, x, **values)
+    for path, state in states(harness).items():
         before, after = state[:-1], state[1:]
         np.testing.assert_array_equal(after[mask == 0], before[mask == 0], err_msg=path)
         if not values:
@@ -69,9 +70,9 @@ def test_masked_steps_leave_no_trace(create: Create) -> None:
     deltas = RND.normal(size=(3, 1, 3))
     spread = np.zeros((7, 1, 3))
     spread[mask == 1] = deltas
-    for bench, dy in ((gaps, spread), (plain, deltas)):
-        bench.load(dict.fromkeys(bench.delta_paths + bench.gradient_paths, np.zeros(())))
-        bench.backward({"output_deltas.default": dy})
+    for harness, dy in ((gaps, spread), (plain, deltas)):
+        harness.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.zeros(())))
+        harness.backward({"output_deltas.default": dy})
     for path in plain.gradient_paths:
         np.testing.assert_allclose(gaps.get(path), plain.get(path), err_msg=path)
     dx = gaps.get("input_deltas.default")
@@ -83,15 +84,15 @@ def test_masked_steps_leave_no_trace(create: Create) -> None:
 def test_a_mask_of_ones_changes_nothing(create: Create) -> None:
     x = RND.normal(size=(4, 2, 2))
     values = {"timing": np.array([1, 2, 3])} if create in (Clockwork, ClockworkLstm) else {}
-    benches = [masked(create, np.ones((4, 2)), x, **values), run(create(3), {"default": x})]
-    give_the_parameters_of(*benches)
-    for bench in benches:
-        run_backward(bench)
-    for path in ["outputs.default", *benches[0].delta_paths, *benches[0].gradient_paths]:
-        np.testing.assert_array_equal(benches[0].get(path), benches[1].get(path), err_msg=path)
+    harnesses = [masked(create, np.ones((4, 2)), x, **values), run(create(3), {"default": x})]
+    give_the_parameters_of(*harnesses)
+    for harness in harnesses:
+        run_backward(harness)
+    for path in ["outputs.default", *harnesses[0].delta_paths, *harnesses[0].gradient_paths]:
+        np.testing.assert_array_equal(harnesses[0].get(path), harnesses[1].get(path), err_msg=path)
 
 
-def give_the_parameters_of(one: LayerBench, other: LayerBench) -> None:
+def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
     """Run the other one again with the parameters and the context of the first."""
     contexts = [path for path in one.values if path.startswith("context.")]
     for path in [*other.paths("parameters"), *contexts]:
@@ -156,21 +157,21 @@ def _gradient(net: Network, data: dict[str, np.ndarray]) -> np.ndarray:
 @pytest.mark.parametrize("create", [Clockwork, ClockworkLstm])
 def test_a_unit_computes_at_the_multiples_of_its_timing(create: Create) -> None:
     timing = np.array([1, 2, 3])
-    bench = run(create(3), {"default": RND.normal(size=(8, 2, 2))}, timing=timing)
+    harness = run(create(3), {"default": RND.normal(size=(8, 2, 2))}, timing=timing)
     ticks = np.arange(8)[:, None] % timing == 0
-    for path, state in states(bench).items():
+    for path, state in states(harness).items():
         changed = (state[1:] != state[:-1]).all(axis=1)
         np.testing.assert_array_equal(changed, ticks, err_msg=path)
 
 
 def test_clockwork_forward() -> None:
     timing, x = np.array([1, 2, 4]), RND.normal(size=(6, 2, 2))
-    bench = run(Clockwork(3, "sigmoid"), {"default": x}, timing=timing)
-    W, R, bias, _ = (bench.get(f"parameters.{name}") for name in bench.layer.parameter_shapes)
-    y = bench.values["context.outputs.default"][0]
+    harness = run(Clockwork(3, "sigmoid"), {"default": x}, timing=timing)
+    W, R, bias, _ = (harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes)
+    y = harness.values["context.outputs.default"][0]
     for t in range(6):
         y = np.where(t % timing == 0, 1 / (1 + np.exp(-(x[t] @ W.T + y @ R.T + bias))), y)
-        np.testing.assert_allclose(bench.get("outputs.default")[t], y)
+        np.testing.assert_allclose(harness.get("outputs.default")[t], y)
 
 
 @pytest.mark.parametrize(("create", "plain"), [(Clockwork, Recurrent), (ClockworkLstm, Lstm)])
@@ -179,8 +180,8 @@ def test_with_all_timings_one_it_is_the_layer_without_clocks(create: Create, pla
     clocked = run(create(3), {"default": x}, timing=np.ones(3))
     other = run(plain(3), {"default": x})
     give_the_parameters_of(clocked, other)
-    for bench in (clocked, other):
-        run_backward(bench)
+    for harness in (clocked, other):
+        run_backward(harness)
     for path in ["outputs.default", *other.delta_paths, *other.gradient_paths]:
         np.testing.assert_array_equal(clocked.get(path), other.get(path), err_msg=path)
 
@@ -190,6 +191,6 @@ def test_timing_is_the_last_parameter_and_has_no_gradient() -> None:
         layer = build_layer(create(3), {"default": ("T", "B", 2)})
         assert list(layer.parameter_shapes)[-1] == "timing"
         assert len(layer.parameter_shapes) == count
-        bench = run(create(3), {"default": RND.normal(size=(3, 1, 2))}, timing=np.ones(3))
-        run_backward(bench)
-        assert "gradients.timing" not in bench.gradient_paths
+        harness = run(create(3), {"default": RND.normal(size=(3, 1, 2))}, timing=np.ones(3))
+        run_backward(harness)
+        assert "gradients.timing" not in harness.gradient_paths

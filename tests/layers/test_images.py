@@ -52,8 +52,8 @@ def expected_cell(part: np.ndarray, kind: str) -> np.ndarray:
 def test_pooling(window: tuple[Any, ...], kind: str) -> None:
     size, kernel, stride, padding = window
     x = np.random.RandomState(0).normal(size=(1, 2, *size, 2))
-    bench = run(pooling(kernel, kind, stride, padding), {"default": x})
-    found = bench.get("outputs.default")
+    harness = run(pooling(kernel, kind, stride, padding), {"default": x})
+    found = harness.get("outputs.default")
     for b in range(2):
         padded = np.pad(x[0, b], (*padding, (0, 0)), constant_values=np.nan)
         places = itertools.product(*map(range, found.shape[2:-1]))
@@ -94,23 +94,23 @@ def test_rounded_up_every_cell_is_in_a_window(
 
 def test_the_first_of_equal_maxima_in_a_volume_gets_the_delta() -> None:
     x = np.zeros((1, 1, 2, 2, 2, 1))
-    bench = run(Pooling3D(2), {"default": x})
-    run_backward(bench)
-    assert np.flatnonzero(bench.get("input_deltas.default")).tolist() == [0]
+    harness = run(Pooling3D(2), {"default": x})
+    run_backward(harness)
+    assert np.flatnonzero(harness.get("input_deltas.default")).tolist() == [0]
 
 
 def test_argmax_is_a_flat_index_of_the_first_maximum() -> None:
     x = np.zeros((1, 1, 2, 3, 2))
     x[0, 0, 1, 2, 1] = 5.0
-    bench = run(Pooling2D((2, 3)), {"default": x})
-    assert bench.get("internals.argmax").tolist() == [[[[[0.0, (1 * 3 + 2) * 2 + 1]]]]]
+    harness = run(Pooling2D((2, 3)), {"default": x})
+    assert harness.get("internals.argmax").tolist() == [[[[[0.0, (1 * 3 + 2) * 2 + 1]]]]]
 
 
 def test_window_over_padding_alone_gives_zero() -> None:
-    bench = run(Pooling2D((1, 1), "max", padding=1), {"default": np.full((1, 1, 1, 1, 1), -3.0)})
-    output = bench.get("outputs.default")[0, 0, :, :, 0]
+    harness = run(Pooling2D((1, 1), "max", padding=1), {"default": np.full((1, 1, 1, 1, 1), -3.0)})
+    output = harness.get("outputs.default")[0, 0, :, :, 0]
     np.testing.assert_array_equal(output, [[0, 0, 0], [0, -3, 0], [0, 0, 0]])
-    assert bench.get("internals.argmax")[0, 0, 0, 0, 0] == -1
+    assert harness.get("internals.argmax")[0, 0, 0, 0, 0] == -1
 
 
 def test_average_pooling_has_no_argmax() -> None:

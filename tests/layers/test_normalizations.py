@@ -24,58 +24,58 @@ def normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarr
 
 @pytest.mark.parametrize("x", [IMAGES, IMAGES[..., 0, 0, :]], ids=["image", "vector"])
 def test_layer_norm(x: np.ndarray) -> None:
-    bench = run(bl.LayerNorm(0.2), {"default": x})
-    gamma, beta = bench.get("parameters.gamma"), bench.get("parameters.beta")
+    harness = run(bl.LayerNorm(0.2), {"default": x})
+    gamma, beta = harness.get("parameters.gamma"), harness.get("parameters.beta")
     assert gamma.shape == beta.shape == x.shape[2:]
     expected = gamma * normalized(x, tuple(range(2, x.ndim)), 0.2) + beta
-    np.testing.assert_allclose(bench.get("outputs.default"), expected)
-    assert bench.get("internals.sigma").shape == (2, 3, 1)
+    np.testing.assert_allclose(harness.get("outputs.default"), expected)
+    assert harness.get("internals.sigma").shape == (2, 3, 1)
 
 
 def test_layer_norm_gives_mean_0_and_variance_1() -> None:
     x = RND.normal(100.0, 5.0, size=(2, 1, 50))
-    bench = run(bl.LayerNorm(), {"default": x}, gamma=np.ones(50), beta=np.zeros(50))
-    y = bench.get("outputs.default")
+    harness = run(bl.LayerNorm(), {"default": x}, gamma=np.ones(50), beta=np.zeros(50))
+    y = harness.get("outputs.default")
     np.testing.assert_allclose(y.mean(2), 0.0, atol=1e-12)
     np.testing.assert_allclose(y.std(2), 1.0, rtol=1e-5)
-    run_backward(bench)
+    run_backward(harness)
     # Neither a shift nor a factor of x changes y.
-    dx = bench.get("input_deltas.default")
+    dx = harness.get("input_deltas.default")
     np.testing.assert_allclose(dx.sum(2), 0.0, atol=1e-12)
     np.testing.assert_allclose((dx * (x - x.mean(2, keepdims=True))).sum(2), 0.0, atol=1e-4)
 
 
 @pytest.mark.parametrize("x", [IMAGES, IMAGES[..., 0, 0, :]], ids=["image", "vector"])
 def test_rms_norm(x: np.ndarray) -> None:
-    bench = run(bl.RMSNorm(0.2), {"default": x})
-    assert bench.paths("parameters") == ["parameters.gamma"]
+    harness = run(bl.RMSNorm(0.2), {"default": x})
+    assert harness.paths("parameters") == ["parameters.gamma"]
     square = (x**2).mean(tuple(range(2, x.ndim)), keepdims=True)
-    expected = bench.get("parameters.gamma") * x / np.sqrt(square + 0.2)
-    np.testing.assert_allclose(bench.get("outputs.default"), expected)
+    expected = harness.get("parameters.gamma") * x / np.sqrt(square + 0.2)
+    np.testing.assert_allclose(harness.get("outputs.default"), expected)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 6])
 @pytest.mark.parametrize("x", [IMAGES, IMAGES[..., 0, 0, :]], ids=["image", "vector"])
 def test_group_norm(x: np.ndarray, groups: int) -> None:
-    bench = run(bl.GroupNorm(groups, 0.2), {"default": x})
+    harness = run(bl.GroupNorm(groups, 0.2), {"default": x})
     size = 6 // groups
     expected = np.empty_like(x)
     for g in range(groups):
         part = slice(g * size, (g + 1) * size)
         expected[..., part] = normalized(x[..., part], tuple(range(2, x.ndim)), 0.2)
-    expected = expected * bench.get("parameters.gamma") + bench.get("parameters.beta")
-    np.testing.assert_allclose(bench.get("outputs.default"), expected)
+    expected = expected * harness.get("parameters.gamma") + harness.get("parameters.beta")
+    np.testing.assert_allclose(harness.get("outputs.default"), expected)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 20])
 def test_local_response_normalization(size: int) -> None:
-    bench = run(bl.LocalResponseNormalization(size, 0.5, 0.6, 2.0), {"default": IMAGES})
+    harness = run(bl.LocalResponseNormalization(size, 0.5, 0.6, 2.0), {"default": IMAGES})
     expected = np.empty_like(IMAGES)
     for c in range(6):
         there = slice(max(0, c - size // 2), c + (size - 1) // 2 + 1)
         scale = 2.0 + 0.5 / size * (IMAGES[..., there] ** 2).sum(-1)
         expected[..., c] = IMAGES[..., c] / scale**0.6
-    np.testing.assert_allclose(bench.get("outputs.default"), expected)
+    np.testing.assert_allclose(harness.get("outputs.default"), expected)
 
 
 def test_defaults() -> None:

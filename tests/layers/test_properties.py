@@ -8,8 +8,8 @@ import pytest
 from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LAYER_PROPERTIES, LayerBench, build_layer, check_layer
-from brainstorm.testing.layer_bench import Values
+from brainstorm.testing import LAYER_PROPERTIES, LayerHarness, build_layer, check_layer
+from brainstorm.testing.layer_harness import Values
 from tests.layers.cases import CASES, Case
 
 #: Those that compare with central differences, which no handler but NumPy's computes.
@@ -41,15 +41,15 @@ def test_all_operations_of_a_layer_are_checked(case: Case, size: tuple[int, int]
 
 def both_passes(case: Case, size: tuple[int, int], handler: Handler) -> Values:
     """Return outputs, input deltas and gradients on the numbers that the properties begin with."""
-    bench = LayerBench(build_layer(case.create(), case.in_shapes), handler, case.inputs)
-    bench.resize(*size)
+    harness = LayerHarness(build_layer(case.create(), case.in_shapes), handler, case.inputs)
+    harness.resize(*size)
     rnd = np.random.RandomState(0)
-    values, deltas = bench.sample(rnd), bench.sample_out_deltas(rnd)
-    targets = bench.delta_paths + bench.gradient_paths
-    bench.load(dict.fromkeys(targets, np.zeros(())))
-    bench.forward(values)
-    bench.backward(deltas)
-    return {path: bench.get(path) for path in bench.paths("outputs") + targets}
+    values, deltas = harness.sample(rnd), harness.sample_out_deltas(rnd)
+    targets = harness.delta_paths + harness.gradient_paths
+    harness.load(dict.fromkeys(targets, np.zeros(())))
+    harness.forward(values)
+    harness.backward(deltas)
+    return {path: harness.get(path) for path in harness.paths("outputs") + targets}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -63,12 +63,12 @@ def test_a_bigger_and_then_a_smaller_size_give_the_same(case: Case) -> None:
     rnd = np.random.RandomState(1)
     results = []
     for sizes in ([(2, 2)], [(2, 2), (5, 4), (1, 1), (2, 2)]):
-        bench = LayerBench(build_layer(case.create(), case.in_shapes), None, case.inputs)
+        harness = LayerHarness(build_layer(case.create(), case.in_shapes), None, case.inputs)
         for size in sizes:
-            bench.resize(*size)
+            harness.resize(*size)
         rnd.seed(1)
-        bench.forward(bench.sample(rnd))
-        results.append({path: bench.get(path) for path in bench.paths("outputs")})
+        harness.forward(harness.sample(rnd))
+        results.append({path: harness.get(path) for path in harness.paths("outputs")})
     for path, expected in results[0].items():
         np.testing.assert_array_equal(results[1][path], expected)
 

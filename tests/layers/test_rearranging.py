@@ -32,12 +32,12 @@ VECTORS = RND.normal(size=(2, 3, 6))
     ],
 )
 def test_parts(layer: Any, x: np.ndarray, part: Any) -> None:
-    bench = run(layer, {"default": x})
-    np.testing.assert_array_equal(bench.get("outputs.default"), x[part])
-    dy = run_backward(bench)["default"]
+    harness = run(layer, {"default": x})
+    np.testing.assert_array_equal(harness.get("outputs.default"), x[part])
+    dy = run_backward(harness)["default"]
     dx = np.zeros_like(x)
     dx[part] = dy
-    np.testing.assert_array_equal(bench.get("input_deltas.default"), dx)
+    np.testing.assert_array_equal(harness.get("input_deltas.default"), dx)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_parts(layer: Any, x: np.ndarray, part: Any) -> None:
     ],
 )
 def test_padding(layer: Any, x: np.ndarray, padding: Any) -> None:
-    bench = run(layer, {"default": x})
+    harness = run(layer, {"default": x})
     around = ((0, 0), (0, 0), *padding, (0, 0))
     expected = np.pad(x, around, constant_values=layer.layer.layer_kwargs["value"])
-    np.testing.assert_array_equal(bench.get("outputs.default"), expected)
-    dy = run_backward(bench)["default"]
+    np.testing.assert_array_equal(harness.get("outputs.default"), expected)
+    dy = run_backward(harness)["default"]
     inner = tuple(slice(a, size - b) for (a, b), size in zip(around, dy.shape, strict=True))
-    np.testing.assert_array_equal(bench.get("input_deltas.default"), dy[inner])
+    np.testing.assert_array_equal(harness.get("input_deltas.default"), dy[inner])
 
 
 @pytest.mark.parametrize("order", ["CRD", "DCR"])
@@ -147,66 +147,68 @@ def test_what_poolings_of_other_axes_refuse() -> None:
     ("x", "shape"), [(IMAGES, 120), (IMAGES, (6, 4, 5)), (VECTORS, (3, 2)), (VECTORS, [1, 1, 6])]
 )
 def test_reshape(x: np.ndarray, shape: Any) -> None:
-    bench = run(bl.Reshape(shape), {"default": x})
+    harness = run(bl.Reshape(shape), {"default": x})
     new = (2, 3, *np.atleast_1d(shape))
-    np.testing.assert_array_equal(bench.get("outputs.default"), x.reshape(new))
-    dy = run_backward(bench)["default"]
-    np.testing.assert_array_equal(bench.get("input_deltas.default"), dy.reshape(x.shape))
+    np.testing.assert_array_equal(harness.get("outputs.default"), x.reshape(new))
+    dy = run_backward(harness)["default"]
+    np.testing.assert_array_equal(harness.get("input_deltas.default"), dy.reshape(x.shape))
 
 
 @pytest.mark.parametrize("x", [VECTORS, IMAGES])
 def test_split(x: np.ndarray) -> None:
-    bench = run(bl.Split((1, 3, 2)), {"default": x})
-    outputs = [bench.get(f"outputs.outputs_{i}") for i in (1, 2, 3)]
+    harness = run(bl.Split((1, 3, 2)), {"default": x})
+    outputs = [harness.get(f"outputs.outputs_{i}") for i in (1, 2, 3)]
     np.testing.assert_array_equal(outputs[1], x[..., 1:4])
     np.testing.assert_array_equal(np.concatenate(outputs, axis=-1), x)
-    dy = run_backward(bench)
+    dy = run_backward(harness)
     expected = np.concatenate([dy[f"outputs_{i}"] for i in (1, 2, 3)], axis=-1)
-    np.testing.assert_array_equal(bench.get("input_deltas.default"), expected)
+    np.testing.assert_array_equal(harness.get("input_deltas.default"), expected)
 
 
 @pytest.mark.parametrize("count", [2, 3, 11])
 def test_add_and_multiply(count: int) -> None:
     inputs = {f"inputs_{i}": RND.normal(size=(2, 3, 4)) for i in range(1, count + 1)}
-    bench = run(bl.Add(count), inputs)
-    np.testing.assert_allclose(bench.get("outputs.default"), sum(inputs.values()))
-    dy = run_backward(bench)["default"]
+    harness = run(bl.Add(count), inputs)
+    np.testing.assert_allclose(harness.get("outputs.default"), sum(inputs.values()))
+    dy = run_backward(harness)["default"]
     for port in inputs:
-        np.testing.assert_array_equal(bench.get(f"input_deltas.{port}"), dy)
-    bench = run(bl.Multiply(count), inputs)
-    np.testing.assert_allclose(bench.get("outputs.default"), np.prod(list(inputs.values()), axis=0))
-    dy = run_backward(bench)["default"]
+        np.testing.assert_array_equal(harness.get(f"input_deltas.{port}"), dy)
+    harness = run(bl.Multiply(count), inputs)
+    np.testing.assert_allclose(
+        harness.get("outputs.default"), np.prod(list(inputs.values()), axis=0)
+    )
+    dy = run_backward(harness)["default"]
     for port in inputs:
         others = np.prod([x for other, x in inputs.items() if other != port], axis=0)
-        np.testing.assert_allclose(bench.get(f"input_deltas.{port}"), dy * others)
+        np.testing.assert_allclose(harness.get(f"input_deltas.{port}"), dy * others)
 
 
 def test_delta_of_a_product_with_zeros() -> None:
     x = np.ones((1, 1, 2))
-    bench = run(bl.Multiply(3), {"inputs_1": x, "inputs_2": x * 0, "inputs_3": x * 2})
-    dy = run_backward(bench)["default"]
-    np.testing.assert_array_equal(bench.get("input_deltas.inputs_2"), dy * 2)
-    np.testing.assert_array_equal(bench.get("input_deltas.inputs_1"), dy * 0)
+    harness = run(bl.Multiply(3), {"inputs_1": x, "inputs_2": x * 0, "inputs_3": x * 2})
+    dy = run_backward(harness)["default"]
+    np.testing.assert_array_equal(harness.get("input_deltas.inputs_2"), dy * 2)
+    np.testing.assert_array_equal(harness.get("input_deltas.inputs_1"), dy * 0)
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_global_pooling(kind: str) -> None:
-    bench = run(bl.GlobalPooling2D(kind), {"default": IMAGES})
+    harness = run(bl.GlobalPooling2D(kind), {"default": IMAGES})
     reduce = np.max if kind == "max" else np.mean
-    np.testing.assert_allclose(bench.get("outputs.default"), reduce(IMAGES, axis=(2, 3)))
-    assert bench.paths("internals") == (["internals.argmax"] if kind == "max" else [])
+    np.testing.assert_allclose(harness.get("outputs.default"), reduce(IMAGES, axis=(2, 3)))
+    assert harness.paths("internals") == (["internals.argmax"] if kind == "max" else [])
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("x", [VECTORS, IMAGES])
 def test_channel_pooling(x: np.ndarray, kind: str) -> None:
-    bench = run(bl.ChannelPooling(3, kind), {"default": x})
+    harness = run(bl.ChannelPooling(3, kind), {"default": x})
     groups = x.reshape(*x.shape[:-1], 2, 3)
     expected = (np.max if kind == "max" else np.mean)(groups, axis=-1)
-    np.testing.assert_allclose(bench.get("outputs.default"), expected)
+    np.testing.assert_allclose(harness.get("outputs.default"), expected)
     if kind == "max":
         first = groups.argmax(-1) + np.array([0, 3])
-        np.testing.assert_array_equal(bench.get("internals.argmax"), first)
+        np.testing.assert_array_equal(harness.get("internals.argmax"), first)
 
 
 IMAGE = {"default": ("T", "B", 4, 5, 6)}

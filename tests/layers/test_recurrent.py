@@ -12,7 +12,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Clockwork, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.optree import Program
 from brainstorm.optree.stages import schedule
-from brainstorm.testing import LayerBench, approx_fprime, build_layer
+from brainstorm.testing import LayerHarness, approx_fprime, build_layer
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(2)
@@ -26,14 +26,14 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("steps", "batch"), SIZES)
 def test_recurrent_forward(steps: int, batch: int) -> None:
     x = RND.normal(size=(steps, batch, 3))
-    bench = run(Recurrent(4, "tanh"), {"default": x})
-    W, R, bias = (bench.get(f"parameters.{name}") for name in ("W", "R", "bias"))
-    y = bench.values["context.outputs.default"][0]
+    harness = run(Recurrent(4, "tanh"), {"default": x})
+    W, R, bias = (harness.get(f"parameters.{name}") for name in ("W", "R", "bias"))
+    y = harness.values["context.outputs.default"][0]
     for t in range(steps):
         before = x[t] @ W.T + y @ R.T + bias
         y = np.tanh(before)
-        np.testing.assert_allclose(bench.get("internals.Ha")[t], before)
-        np.testing.assert_allclose(bench.get("outputs.default")[t], y)
+        np.testing.assert_allclose(harness.get("internals.Ha")[t], before)
+        np.testing.assert_allclose(harness.get("outputs.default")[t], y)
 
 
 def naive_lstm(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -62,11 +62,11 @@ def naive_lstm(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("steps", "batch"), SIZES)
 def test_lstm_forward(steps: int, batch: int) -> None:
-    bench = run(Lstm(4), {"default": RND.normal(size=(steps, batch, 3))})
-    expected = naive_lstm(bench.values)
-    np.testing.assert_allclose(bench.get("outputs.default"), expected.pop("y"))
+    harness = run(Lstm(4), {"default": RND.normal(size=(steps, batch, 3))})
+    expected = naive_lstm(harness.values)
+    np.testing.assert_allclose(harness.get("outputs.default"), expected.pop("y"))
     for name, rows in expected.items():
-        np.testing.assert_allclose(bench.get(f"internals.{name}"), rows, err_msg=name)
+        np.testing.assert_allclose(harness.get(f"internals.{name}"), rows, err_msg=name)
 
 
 @pytest.mark.parametrize("layer", [Lstm(3), Recurrent(3)])
@@ -82,22 +82,22 @@ def test_two_halves_with_context_equal_the_whole(layer: object) -> None:
 
 
 def test_recurrent_gradient_contains_the_context() -> None:
-    bench = run(Recurrent(3, "linear"), {"default": RND.normal(size=(1, 2, 4))})
-    dy = run_backward(bench)["default"]
-    state = bench.values["context.outputs.default"][0]
-    np.testing.assert_allclose(bench.get("gradients.R"), dy[0].T @ state)
+    harness = run(Recurrent(3, "linear"), {"default": RND.normal(size=(1, 2, 4))})
+    dy = run_backward(harness)["default"]
+    state = harness.values["context.outputs.default"][0]
+    np.testing.assert_allclose(harness.get("gradients.R"), dy[0].T @ state)
 
 
 def test_lstm_gradients_contain_the_context() -> None:
-    bench = run(Lstm(3), {"default": RND.normal(size=(1, 2, 4))})
-    run_backward(bench)
-    state, cell = (bench.values[f"context.{p}"][0] for p in ("outputs.default", "internals.Ca"))
+    harness = run(Lstm(3), {"default": RND.normal(size=(1, 2, 4))})
+    run_backward(harness)
+    state, cell = (harness.values[f"context.{p}"][0] for p in ("outputs.default", "internals.Ca"))
     for gate in "zifo":
-        delta = bench.get(f"internals.d{gate.upper()}a")[0]
-        np.testing.assert_allclose(bench.get(f"gradients.R{gate}"), delta.T @ state)
+        delta = harness.get(f"internals.d{gate.upper()}a")[0]
+        np.testing.assert_allclose(harness.get(f"gradients.R{gate}"), delta.T @ state)
         if gate in "if":
             expected = (delta * cell).sum(0, keepdims=True)
-            np.testing.assert_allclose(bench.get(f"gradients.p{gate}"), expected)
+            np.testing.assert_allclose(harness.get(f"gradients.p{gate}"), expected)
 
 
 def test_lstm_has_the_names_and_shapes_of_the_contract() -> None:
@@ -115,19 +115,19 @@ def test_lstm_has_the_names_and_shapes_of_the_contract() -> None:
 
 def test_one_parameter_can_have_been_written_by_another_layer() -> None:
     """A penalty on Rz alone has added to its gradient; the joint product must not lose that."""
-    bench = LayerBench(build_layer(Lstm(2), {"default": ("T", "B", 3)}))
-    bench.resize(3, 2)
-    values = bench.sample(np.random.RandomState(0))
-    deltas = bench.sample_out_deltas(np.random.RandomState(1))
+    harness = LayerHarness(build_layer(Lstm(2), {"default": ("T", "B", 3)}))
+    harness.resize(3, 2)
+    values = harness.sample(np.random.RandomState(0))
+    deltas = harness.sample_out_deltas(np.random.RandomState(1))
     results = []
     for start in (0.0, 1.0):
-        bench.load({path: np.full((), start) for path in bench.gradient_paths})
-        bench.load({"input_deltas.default": np.zeros(())})
-        bench.forward(values)
-        others = [path for path in bench.gradient_paths if path != "gradients.Rz"]
-        bench.backward(deltas, overwritten=others)
-        results.append({path: bench.get(path) for path in bench.gradient_paths})
-    for path in bench.gradient_paths:
+        harness.load({path: np.full((), start) for path in harness.gradient_paths})
+        harness.load({"input_deltas.default": np.zeros(())})
+        harness.forward(values)
+        others = [path for path in harness.gradient_paths if path != "gradients.Rz"]
+        harness.backward(deltas, overwritten=others)
+        results.append({path: harness.get(path) for path in harness.gradient_paths})
+    for path in harness.gradient_paths:
         kept = 1.0 if path == "gradients.Rz" else 0.0
         np.testing.assert_allclose(results[1][path], results[0][path] + kept, err_msg=path)
 
@@ -137,11 +137,11 @@ def test_one_parameter_can_have_been_written_by_another_layer() -> None:
 
 @pytest.mark.parametrize("activation", ["tanh", "linear"])
 def test_deltas_of_the_lstm_after_the_nonlinearities(activation: str) -> None:
-    bench = run(Lstm(3, activation), {"default": RND.normal(size=(4, 2, 5))})
-    dy = run_backward(bench)["default"]
-    b = {name: bench.get(f"internals.{name}") for name in bench.layer.internal_shapes}
-    before = np.concatenate([bench.values["context.internals.Ca"], b["Ca"][:-1]])
-    dy[:-1] += sum(b[f"d{g}a"][1:] @ bench.get(f"parameters.R{g.lower()}") for g in "ZIFO")
+    harness = run(Lstm(3, activation), {"default": RND.normal(size=(4, 2, 5))})
+    dy = run_backward(harness)["default"]
+    b = {name: harness.get(f"internals.{name}") for name in harness.layer.internal_shapes}
+    before = np.concatenate([harness.values["context.internals.Ca"], b["Ca"][:-1]])
+    dy[:-1] += sum(b[f"d{g}a"][1:] @ harness.get(f"parameters.R{g.lower()}") for g in "ZIFO")
     dcell = {"dZb": b["Ib"], "dIb": b["Zb"], "dFb": before}
     expected = {name: b["dCa"] * factor for name, factor in dcell.items()}
     expected |= {"dOb": dy * b["Cb"], "dCb": dy * b["Ob"]}
@@ -157,16 +157,16 @@ def test_the_context_of_the_cell_gets_a_delta(masked: bool) -> None:
     inputs = {"default": RND.normal(size=(4, 2, 3))}
     if masked:
         inputs["mask"] = np.array([[0, 1], [1, 0], [0, 1], [1, 1]])[:, :, None].astype(float)
-    bench = run(Lstm(3), inputs)
-    dy = run_backward(bench)["default"]
-    cell = bench.values["context.internals.Ca"]
+    harness = run(Lstm(3), inputs)
+    dy = run_backward(harness)["default"]
+    cell = harness.values["context.internals.Ca"]
 
     def objective(changed: np.ndarray) -> float:
-        bench.forward({**bench.values, "context.internals.Ca": changed.reshape(cell.shape)})
-        return float((bench.get("outputs.default") * dy).sum())
+        harness.forward({**harness.values, "context.internals.Ca": changed.reshape(cell.shape)})
+        return float((harness.get("outputs.default") * dy).sum())
 
     expected = approx_fprime(cell.ravel(), objective, 1e-6).reshape(cell.shape)
-    np.testing.assert_allclose(bench.get("context.internals.dCa"), expected, rtol=1e-6)
+    np.testing.assert_allclose(harness.get("context.internals.dCa"), expected, rtol=1e-6)
 
 
 # -- what is computed ---------------------------------------------------------------------------
@@ -205,17 +205,17 @@ def test_a_step_is_one_product_and_one_loop_and_computes_nothing_again(
 ) -> None:
     steps, handler = 6, Listing()
     shapes = {"default": ("T", "B", 3), **({"mask": ("T", "B", 1)} if masked else {})}
-    bench = LayerBench(build_layer(create(4), shapes), handler)
-    bench.resize(steps, 2)
-    bench.forward(bench.sample(np.random.RandomState(0)))
+    harness = LayerHarness(build_layer(create(4), shapes), handler)
+    harness.resize(steps, 2)
+    harness.forward(harness.sample(np.random.RandomState(0)))
     forward = [program for program in handler.programs if expensive(program)]
     assert [expensive(program) for program in forward] == [functions] * steps
     assert handler.products == steps
     assert len(handler.programs) == steps + (create in (Clockwork, ClockworkLstm))
     handler.programs.clear()
     handler.products = 0
-    paths = bench.delta_paths + bench.gradient_paths
-    bench.backward(bench.sample_out_deltas(np.random.RandomState(1)), overwritten=paths)
+    paths = harness.delta_paths + harness.gradient_paths
+    harness.backward(harness.sample_out_deltas(np.random.RandomState(1)), overwritten=paths)
     backward = [program for program in handler.programs if program.inputs][:steps]  # not zeros
     assert not any(expensive(program) for program in handler.programs)
     assert len({id(program) for program in backward}) == 1

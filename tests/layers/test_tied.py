@@ -55,8 +55,8 @@ def autoencoder(activation: str = "tanh", **kwargs: Any) -> list[ConstructionWra
 def test_it_is_the_transposed_layer() -> None:
     x, W, bias = RND.normal(size=(2, 3, 4)), RND.normal(size=(4, 5)), RND.normal(size=5)
     layer = bl.TiedFullyConnected(bl.FullyConnected(4), "tanh", size=5)
-    bench = run(layer, {"default": x}, W=W, bias=bias)
-    np.testing.assert_allclose(bench.get("outputs.default"), np.tanh(x @ W + bias))
+    harness = run(layer, {"default": x}, W=W, bias=bias)
+    np.testing.assert_allclose(harness.get("outputs.default"), np.tanh(x @ W + bias))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])

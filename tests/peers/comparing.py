@@ -20,7 +20,7 @@ import torch
 
 from brainstorm.handlers import NumpyHandler
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LayerBench, build_layer, check_close
+from brainstorm.testing import LayerHarness, build_layer, check_close
 
 #: Largest relative difference; differences below ATOL times the largest number do not count.
 RTOL, ATOL = 1e-5, 1e-9
@@ -35,7 +35,7 @@ def compare(
     backward: bool = True,
     seed: int = 0,
     **values: Any,
-) -> LayerBench:
+) -> LayerHarness:
     """Run a layer and its peer on the same numbers and compare all that both compute.
 
     Args:
@@ -51,15 +51,15 @@ def compare(
         **values: Numbers for some of what the peer is called with, under the same names.
 
     Returns:
-        The bench after both passes.
+        The harness after both passes.
 
     Raises:
         PropertyError: Something differs by more than `RTOL`.
     """
     shapes = {name: ("T", "B", *array.shape[2:]) for name, array in inputs.items()}
-    bench = LayerBench(build_layer(layer, shapes), NumpyHandler(np.float64))
-    bench.resize(*next(iter(inputs.values())).shape[:2])
-    numbers = bench.sample(np.random.RandomState(seed))
+    harness = LayerHarness(build_layer(layer, shapes), NumpyHandler(np.float64))
+    harness.resize(*next(iter(inputs.values())).shape[:2])
+    numbers = harness.sample(np.random.RandomState(seed))
     paths = {_name(path): path for path in numbers}
     for name, array in {**inputs, **values}.items():
         numbers[paths[name]] = np.broadcast_to(array, numbers[paths[name]].shape)
@@ -69,32 +69,32 @@ def compare(
     }
     found = peer(**tensors)
     outputs = found if isinstance(found, Mapping) else {"default": found}
-    bench.forward(numbers, training_pass)
+    harness.forward(numbers, training_pass)
     for name, tensor in outputs.items():
-        _check(bench, f"outputs.{name}", tensor)
+        _check(harness, f"outputs.{name}", tensor)
     if backward:
-        _compare_derivatives(bench, tensors, outputs, seed)
-    return bench
+        _compare_derivatives(harness, tensors, outputs, seed)
+    return harness
 
 
 def _compare_derivatives(
-    bench: LayerBench,
+    harness: LayerHarness,
     tensors: Mapping[str, torch.Tensor],
     outputs: Mapping[str, torch.Tensor],
     seed: int,
 ) -> None:
-    deltas = bench.sample_out_deltas(np.random.RandomState(seed + 1))
+    deltas = harness.sample_out_deltas(np.random.RandomState(seed + 1))
     compared = {f"output_deltas.{name}": tensor for name, tensor in outputs.items()}
     deltas = {path: d if path in compared else np.zeros_like(d) for path, d in deltas.items()}
-    bench.load(dict.fromkeys(bench.delta_paths + bench.gradient_paths, np.zeros(())))
-    bench.backward(deltas)
+    harness.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.zeros(())))
+    harness.backward(deltas)
     total = sum(
         (compared[path] * torch.from_numpy(d)).sum() for path, d in deltas.items() if d.any()
     )
     total.backward()
-    for path in bench.delta_paths + bench.gradient_paths:
+    for path in harness.delta_paths + harness.gradient_paths:
         tensor = tensors[_name(path)]
-        _check(bench, path, torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
+        _check(harness, path, torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
 
 
 def _name(path: str) -> str:
@@ -102,10 +102,10 @@ def _name(path: str) -> str:
     return f"context_{name}" if path.startswith("context.") else name
 
 
-def _check(bench: LayerBench, path: str, tensor: torch.Tensor) -> None:
+def _check(harness: LayerHarness, path: str, tensor: torch.Tensor) -> None:
     expected = tensor.detach().numpy()
     atol = ATOL * max(1.0, float(np.abs(expected).max(initial=0.0)))
-    check_close(f"{bench.describe()}, {path}", bench.get(path), expected, RTOL, atol)
+    check_close(f"{harness.describe()}, {path}", harness.get(path), expected, RTOL, atol)
 
 
 def channels_first(array: torch.Tensor) -> torch.Tensor:

@@ -42,14 +42,14 @@ def test_batch_norm_in_training(
         return channels_last(y, default)
 
     x = numbers(shape, seed)
-    bench = compare(bl.BatchNorm(decay=decay, epsilon=epsilon), {"default": x}, peer, seed=seed)
+    harness = compare(bl.BatchNorm(decay=decay, epsilon=epsilon), {"default": x}, peer, seed=seed)
     mean, var = (tensor.numpy() for tensor in running)
-    np.testing.assert_allclose(bench.get("internals.running_mean"), mean, 1e-5, 1e-9)
+    np.testing.assert_allclose(harness.get("internals.running_mean"), mean, 1e-5, 1e-9)
     # PyTorch lets the running variance follow the unbiased one.
     axes = tuple(range(len(shape) - 1))
     var += (1 - decay) * (x.var(axes) - x.var(axes, ddof=1))
     assert count > 1
-    np.testing.assert_allclose(bench.get("internals.running_var"), var, 1e-5, 1e-9)
+    np.testing.assert_allclose(harness.get("internals.running_var"), var, 1e-5, 1e-9)
 
 
 @settings(max_examples=25, deadline=None)

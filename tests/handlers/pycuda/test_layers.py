@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.testing import LAYER_PROPERTIES, LayerBench, build_layer, check_layer
+from brainstorm.testing import LAYER_PROPERTIES, LayerHarness, build_layer, check_layer
 from tests.layers.cases import CASES, Case
 
 #: Those that look at the reference alone, or at numbers that are compared with it here.
@@ -38,16 +38,16 @@ def test_layer_computes_what_it_computes_on_numpy(case: Case, handler) -> None:
     Both round the inputs alike; results differ by float32's rounding of each intermediate result,
     which grows with the number of terms (tens) and the cancellation between them.
     """
-    bench = LayerBench(build_layer(case.create(), case.in_shapes), handler, case.inputs)
-    bench.resize(3, 2)
+    harness = LayerHarness(build_layer(case.create(), case.in_shapes), handler, case.inputs)
+    harness.resize(3, 2)
     rnd = np.random.RandomState(3)
-    values, deltas = bench.sample(rnd), bench.sample_out_deltas(rnd)
+    values, deltas = harness.sample(rnd), harness.sample_out_deltas(rnd)
     found = []
-    for side in (bench, bench.reference):
+    for side in (harness, harness.reference):
         side.forward(values)
-        side.load(dict.fromkeys(bench.delta_paths + bench.gradient_paths, np.ones(())))
+        side.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.ones(())))
         side.backward(deltas)
-        paths = bench.paths("outputs") + bench.delta_paths + bench.gradient_paths
+        paths = harness.paths("outputs") + harness.delta_paths + harness.gradient_paths
         found.append({path: side.get(path) for path in paths})
     for path, expected in found[1].items():
         np.testing.assert_allclose(

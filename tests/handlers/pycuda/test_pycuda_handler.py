@@ -22,7 +22,7 @@ from brainstorm.handlers import DebugHandler, PyCudaHandler
 from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
 from brainstorm.handlers.pycuda.modules import Modules, hand_written
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
-from brainstorm.testing.handler_bench import HandlerBench
+from brainstorm.testing.handler_harness import HandlerHarness
 
 
 @pytest.mark.parametrize("property", HANDLER_PROPERTIES)
@@ -79,10 +79,10 @@ def test_products_have_the_precision_that_was_chosen(compute, bits, rng):
 def test_all_products_are_computed_in_the_chosen_precision(compute, rounding):
     handler = PyCudaHandler(seed=1, compute=compute)
     operations = ["dot_mm", "dot_add_mm", "batched_dot_mm", "affine_mm", "conv2d_forward_batch"]
-    bench = HandlerBench(handler, [*operations, "conv3d_backward_batch"], 0)
+    harness = HandlerHarness(handler, [*operations, "conv3d_backward_batch"], 0)
     # The absolute tolerance becomes 20 roundings of numbers of size 1: sums have about 30 terms.
-    bench.epsilon = rounding / 10
-    HANDLER_PROPERTIES["results equal the reference"](bench)
+    harness.epsilon = rounding / 10
+    HANDLER_PROPERTIES["results equal the reference"](harness)
 
 
 @pytest.mark.parametrize("transb", [False, True])

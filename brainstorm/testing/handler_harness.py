@@ -13,13 +13,13 @@ from brainstorm.handlers.contracts import Contract
 from brainstorm.testing.gradients import PropertyError, check_close
 from brainstorm.testing.handler_arguments import Arguments, Call
 
-__all__ = ["EXAMPLES", "HandlerBench"]
+__all__ = ["EXAMPLES", "HandlerHarness"]
 
 #: Calls of each operation that a property looks at.
 EXAMPLES = 12
 
 
-class HandlerBench:
+class HandlerHarness:
     """A handler, the operations to check, and how results are compared.
 
     Args:

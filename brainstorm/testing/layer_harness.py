@@ -1,4 +1,4 @@
-"""A bench for one layer: memory as in a network, and complete control over every buffer."""
+"""A harness for one layer: memory as in a network, and complete control over every buffer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.layout import create_layout
 from brainstorm.utils import Array
 
-__all__ = ["LayerBench", "Values", "build_layer"]
+__all__ = ["LayerHarness", "Values", "build_layer"]
 
 #: Dotted path below the layer, e.g. ``'inputs.default'``, to its values.
 Values = dict[str, np.ndarray]
@@ -59,7 +59,7 @@ def build_layer(
     return layer
 
 
-class LayerBench:
+class LayerHarness:
     """A layer with memory that is laid out as in a network.
 
     Around the layer stand neighbours that share hubs with it, so that its inputs and outputs are
@@ -97,7 +97,7 @@ class LayerBench:
         self.is_changed = False
         self.replayed: Iterator[Trace] | None = None
         self._streams: dict[Any, Any] = {}
-        self._without_time: LayerBench | None = None
+        self._without_time: LayerHarness | None = None
 
     @property
     def buffers(self) -> BufferView:
@@ -133,18 +133,20 @@ class LayerBench:
         return np.dtype(self.handler.dtype) == np.float64
 
     @functools.cached_property
-    def reference(self) -> LayerBench:
-        """A bench for numerical derivatives: they need double precision, but no checks."""
+    def reference(self) -> LayerHarness:
+        """A harness for numerical derivatives: they need double precision, but no checks."""
         if self.is_float64 and self._bare_handler is self.handler:
             return self
         layer = self.layer
         twin = type(layer)(layer.name, layer.in_shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
         bare = self._bare_handler
-        return LayerBench(twin, bare if self.is_float64 else _ReferenceHandler(bare), self.sources)
+        return LayerHarness(
+            twin, bare if self.is_float64 else _ReferenceHandler(bare), self.sources
+        )
 
     @property
-    def without_time(self) -> LayerBench | None:
-        """A bench for the same layer on inputs ('B', ...); `None` if it looks at time."""
+    def without_time(self) -> LayerHarness | None:
+        """A harness for the same layer on inputs ('B', ...); `None` if it looks at time."""
         layer = self.layer
         templates = (layer.expected_inputs[port] for port in layer.in_shapes)
         is_per_step = all(s.scales_with_time for s in (*layer.in_shapes.values(), *templates))
@@ -153,7 +155,7 @@ class LayerBench:
         if self._without_time is None:
             shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
             twin = type(layer)(layer.name, shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
-            self._without_time = LayerBench(twin, self.handler, self.sources)
+            self._without_time = LayerHarness(twin, self.handler, self.sources)
         self._without_time.checking = self.checking
         self._without_time.resize(1, self.manager.batch_size)
         return self._without_time
@@ -246,7 +248,7 @@ class LayerBench:
 
     @property
     def _bare_handler(self) -> Handler:
-        # The bench reads and writes NaN on purpose, which a DebugHandler does not let pass.
+        # The harness reads and writes NaN on purpose, which a DebugHandler does not let pass.
         return self.handler.handler if isinstance(self.handler, DebugHandler) else self.handler
 
     def _bare_array(self, path: str) -> Array:
