@@ -37,25 +37,21 @@ class WatchedFile:
         Raises:
             FileFormatError: It was changed, replaced or removed.
         """
+        if change := self._find_change():
+            raise FileFormatError(
+                f"{self.filename!r} was {change} while there was an iterator that reads it. Make "
+                f"the iterator again for the file as it is, and leave it alone meanwhile."
+            )
+
+    def _find_change(self) -> str:
+        """Return what happened to the file, or '' if nothing did."""
         try:
-            changed = self._is_changed(self._get_version())
+            version = self._get_version()
         except FileNotFoundError:
-            self._refuse_removed()
-        else:
-            if changed:
-                raise self._fail("changed")
-
-    def _is_changed(self, version: tuple[int, ...]) -> bool:
-        return version != self._version
-
-    def _refuse_removed(self) -> None:
-        raise self._fail("removed")
-
-    def _fail(self, what: str) -> FileFormatError:
-        return FileFormatError(
-            f"{self.filename!r} was {what} while there was an iterator that reads it. Make the "
-            f"iterator again for the file as it is, and leave it alone meanwhile."
-        )
+            return "removed"
+        if version == self._version:
+            return ""
+        return "changed" if version[0] == self._version[0] else "replaced"
 
 
 class MappedFile(WatchedFile):
@@ -64,8 +60,7 @@ class MappedFile(WatchedFile):
     Reading behind the end of a file that was shortened would end the interpreter.
     """
 
-    def _is_changed(self, version: tuple[int, ...]) -> bool:
-        return version[0] == self._version[0] and version != self._version
-
-    def _refuse_removed(self) -> None:
-        """Let it be: what is mapped stays until nobody has it any more."""
+    def _find_change(self) -> str:
+        """Return ``'changed'`` or ''; a removed or replaced file stays as long as it is mapped."""
+        change = super()._find_change()
+        return change if change == "changed" else ""

@@ -344,7 +344,8 @@ def test_a_file_that_changes(path, how):
             file.seek(-1, os.SEEK_END)
             file.write(b"x")
             os.utime(path, ns=(1, 1))
-    text = re.escape(f"{str(path)!r} was changed while there was an iterator that reads it. Make")
+    change = "replaced" if how == "replaced" else "changed"
+    text = re.escape(f"{str(path)!r} was {change} while there was an iterator that reads it. Make")
     with pytest.raises(FileFormatError, match=text):
         list(epoch)
     with pytest.raises(FileFormatError, match=text):
