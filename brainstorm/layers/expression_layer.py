@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import LayerValidationError, ValidationError
-from brainstorm.layers._derivation import Derivation, derive
 from brainstorm.layers._formula_text import FormulaText
+from brainstorm.layers._pass_trees import PassTrees, derive_pass_trees
 from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.layers.constraints import Constraint
 from brainstorm.optree import OpTreeNode, Program, Variable, linearise
@@ -152,21 +152,20 @@ class ExpressionLayer(Layer):
             features = structure.feature_shape
             self._features[f"inputs.{port}"] = (1,) * (rank - len(features)) + features
 
-        derivation = self._checked_derivation()
+        trees = self._checked_pass_trees()
         # Class indices and masks from comparisons, for example.
-        constant = [path for path, tree in derivation.gradients.items() if _is_zero(tree)]
+        constant = [path for path, tree in trees.gradients.items() if _is_zero(tree)]
         ports = _part_of("input_deltas", dict.fromkeys(constant))
         self.computes_no_input_deltas_for = (*self.computes_no_input_deltas_for, *ports)
-        self._reads = tuple(derivation.stored)
-        self._writes = tuple(derivation.values)
+        self._reads = tuple(trees.stored)
+        self._writes = tuple(trees.values)
         self.needs_in_backward = tuple(
-            c for c in Layer.needs_in_backward if _part_of(c, derivation.stored)
+            c for c in Layer.needs_in_backward if _part_of(c, trees.stored)
         )
         self._forward = functools.lru_cache(MOST_PROGRAMS)(self._forward_program)
         self._backward = functools.lru_cache(MOST_PROGRAMS)(self._backward_program)
         values = {
-            path: BufferStructure("T", "B", *tree.shape[2:])
-            for path, tree in derivation.values.items()
+            path: BufferStructure("T", "B", *tree.shape[2:]) for path, tree in trees.values.items()
         }
         parameters = {name: BufferStructure(*shape) for name, shape in shapes.items()}
         return _part_of("outputs", values), parameters, _part_of("internals", values)
@@ -212,7 +211,7 @@ class ExpressionLayer(Layer):
 
     # -- programs -------------------------------------------------------------------------------
 
-    def _derivation(self, time: int, batch: int, dtype: Any) -> Derivation:
+    def _pass_trees(self, time: int, batch: int, dtype: Any) -> PassTrees:
         operands = {
             path: Variable(
                 (time, batch, *self._features[path])
@@ -228,37 +227,37 @@ class ExpressionLayer(Layer):
             *[f"parameters.{name}" for name in self.computes_no_gradients_for],
             *[f"outputs.{name}" for name in self.takes_no_output_deltas_from],
         )
-        return derive(self.formula, operands, undifferentiated)
+        return derive_pass_trees(self.formula, operands, undifferentiated)
 
-    def _checked_derivation(self) -> Derivation:
-        """Return a derivation, after it has been found to be the same for all T and B."""
-        derivations, forms = [], []
+    def _checked_pass_trees(self) -> PassTrees:
+        """Return the trees, after checking that they are the same for all T and B."""
+        found, forms = [], []
         for time, batch in SIZES:
             try:
-                derivation = self._derivation(time, batch, np.float32)
+                trees = self._pass_trees(time, batch, np.float32)
             except ValidationError as error:
                 raise self.fail(f"its formula, with T={time} and B={batch}: {error}") from None
-            derivations.append(derivation)
-            features = {path: tree.shape[2:] for path, tree in derivation.values.items()}
-            forms.append((features, list(derivation.stored)))
+            found.append(trees)
+            features = {path: tree.shape[2:] for path, tree in trees.values.items()}
+            forms.append((features, list(trees.stored)))
         if any(form != forms[0] for form in forms):
             raise self.fail(
                 f"expected a formula whose features depend on neither T nor B, got for "
                 f"(T, B) = {', '.join(map(str, SIZES))}: {', '.join(str(f) for f, _ in forms)}."
             )
-        return derivations[0]
+        return found[0]
 
     def _forward_program(self, time: int, batch: int, dtype: Any) -> Program:
-        derivation = self._derivation(time, batch, dtype)
-        inputs = list(derivation.operands.values())
-        return linearise(list(derivation.values.values()), inputs=inputs)
+        trees = self._pass_trees(time, batch, dtype)
+        inputs = list(trees.operands.values())
+        return linearise(list(trees.values.values()), inputs=inputs)
 
     def _backward_program(
         self, wanted: Sequence[str], time: int, batch: int, dtype: Any
     ) -> Program:
-        derivation = self._derivation(time, batch, dtype)
-        trees = [derivation.gradients[path] for path in wanted]
-        return linearise(trees, inputs=[derivation.stored[p] for p in self._reads])
+        trees = self._pass_trees(time, batch, dtype)
+        gradients = [trees.gradients[path] for path in wanted]
+        return linearise(gradients, inputs=[trees.stored[p] for p in self._reads])
 
     def _parameter_shape(self, name: str, shape: ParameterShape) -> tuple[int, ...]:
         """Return the shape of a parameter as numbers."""

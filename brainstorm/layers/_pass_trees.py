@@ -25,7 +25,7 @@ from brainstorm.optree import (
 from brainstorm.optree.graph import rewrite
 from brainstorm.optree.text import SHORT, as_formula
 
-__all__ = ["Derivation", "derive"]
+__all__ = ["PassTrees", "derive_pass_trees"]
 
 #: Path below a layer, such as ``'inputs.default'``, to a variable or a tree.
 Leaves = dict[str, Variable]
@@ -33,7 +33,7 @@ Trees = dict[str, Expression]
 
 
 @dataclass(frozen=True)
-class Derivation:
+class PassTrees:
     """The trees of both passes for one T and B.
 
     Attributes:
@@ -50,9 +50,9 @@ class Derivation:
     gradients: Trees
 
 
-def derive(
+def derive_pass_trees(
     formula: Callable[..., Any], operands: Leaves, undifferentiated: Collection[str] = ()
-) -> Derivation:
+) -> PassTrees:
     """Return the trees of both passes.
 
     Args:
@@ -87,7 +87,7 @@ def derive(
     trees = substitute(trees, [(nodes[path], variables[path]) for path in nodes])
     occurring = {id(leaf) for leaf in postorder(trees)}
     stored = {**operands, **variables, **errors}
-    return Derivation(
+    return PassTrees(
         operands,
         values,
         {path: variable for path, variable in stored.items() if id(variable) in occurring},
