@@ -68,7 +68,7 @@ class NetworkPasses(NetworkParameters):
             self.layers[name].loss_scale = scale
 
     def provide_external_data(self, data: Data, all_inputs: bool = True) -> None:
-        """Copy a batch into the outputs of the Input layer, after making room for its T and B.
+        """Copy a batch into the outputs of the Input layer, after a resize to its T and B.
 
         Args:
             data: Name to array (T, B, features...), as the Input's ``out_shapes`` say. Arrays that

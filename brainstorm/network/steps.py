@@ -2,7 +2,7 @@
 
 The state of recurrent layers is carried on as between the parts of sequences. Layers that look at
 all steps before, such as causal attention, keep what they need of them: see `Layer.remembered`.
-There is room for all steps from the beginning on, and where the present one stands is a number in
+There is memory for all steps from the beginning on, and where the present one stands is a number in
 memory, so that every step is the same operations on the same memory: it is traced once. What does
 not depend on T, such as an encoder over S, is computed once.
 """

@@ -52,7 +52,7 @@ class BufferManager:
     full_buffers: list[Array]
     capacities: list[int]
     #: For each hub how many values it has had at most, and where it starts.
-    _rooms: list[int]
+    _largest: list[int]
     _starts: list[int] | None
 
     def __init__(
@@ -114,7 +114,7 @@ class BufferManager:
         return sum(self.capacities)
 
     def resize(self, time_size: int, batch_size: int, source_size: int = 1) -> BufferView:
-        """Make room for sequences of `time_size` steps in batches of `batch_size`.
+        """Allocate memory for sequences of `time_size` steps in batches of `batch_size`.
 
         Where there is a second length S, it is `source_size`.
 
@@ -144,8 +144,8 @@ class BufferManager:
         """Let the buffers have other sizes; views are made of them when they are looked into."""
         shapes = [hub.get_shape(*sizes) for hub in self.hubs]
         counts = [product(shape) for shape in shapes]
-        if self._starts is None or any(map(operator.gt, counts, self._rooms)):
-            self._move(list(map(max, counts, self._rooms)), *sizes)
+        if self._starts is None or any(map(operator.gt, counts, self._largest)):
+            self._move(list(map(max, counts, self._largest)), *sizes)
         assert self._starts is not None
         places = zip(self.hubs, self._starts, counts, shapes, strict=True)
         try:
@@ -165,9 +165,9 @@ class BufferManager:
             )
             self._viewed = self.buffers
 
-    def _move(self, rooms: list[int], *sizes: int) -> None:
-        """Give the hubs more room: they lie at these places until one of them needs still more."""
-        totals, starts = place(self.hubs, rooms, self.item_size)
+    def _move(self, counts: list[int], *sizes: int) -> None:
+        """Place hubs of so many values each; they stay there until one of them needs more."""
+        totals, starts = place(self.hubs, counts, self.item_size)
         memory = list(self.full_buffers)
         for buffer_type, needed in enumerate(totals):
             if memory[buffer_type] is None or needed > self.capacities[buffer_type]:
@@ -176,7 +176,7 @@ class BufferManager:
                 except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, from 2^63 on
                     raise OutOfMemoryError(self._out_of_memory_text(*sizes)) from error
         self.capacities = list(map(max, totals, self.capacities))
-        self.full_buffers, self._rooms, self._starts = memory, rooms, starts
+        self.full_buffers, self._largest, self._starts = memory, counts, starts
         self._forget_places()
 
     def _forget_places(self) -> None:
@@ -299,7 +299,7 @@ class BufferManager:
     def release(self) -> None:
         """Forget all memory; the next `resize` allocates again."""
         self.buffers: list[Array] = []
-        self._rooms, self._starts = [0] * len(self.hubs), None
+        self._largest, self._starts = [0] * len(self.hubs), None
         self.full_buffers = [None, None, None]
         self.capacities = [0, 0, 0]
         self._forget_places()

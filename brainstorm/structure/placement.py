@@ -51,49 +51,49 @@ def place(hubs: Sequence[Hub], sizes: Sequence[int], item_size: int) -> tuple[li
         item_size: Bytes per value.
     """
     step = ALIGNMENT // item_size
-    rooms = [-(-size // step) * step for size in sizes]
+    capacities = [-(-size // step) * step for size in sizes]
     starts = [0] * len(hubs)
     totals = [0, 0, 0]
     for buffer_type in range(len(totals)):
         members = [i for i, hub in enumerate(hubs) if hub.buffer_type == buffer_type]
-        totals[buffer_type] = _place(hubs, members, rooms, starts)
+        totals[buffer_type] = _place(hubs, members, capacities, starts)
     return totals, starts
 
 
 def _place(
-    hubs: Sequence[Hub], members: Sequence[int], rooms: Sequence[int], starts: list[int]
+    hubs: Sequence[Hub], members: Sequence[int], capacities: Sequence[int], starts: list[int]
 ) -> int:
     """Write where the members of one buffer start; return where the last of them stops."""
     end = 0
     for i in members:
         if hubs[i].lifetime is None:
             starts[i] = end
-            end += rooms[i]
+            end += capacities[i]
     base = end
     sharing = [i for i in members if hubs[i].lifetime is not None]
     placed: list[tuple[int, int, int, int]] = []  # start, stop, first and last position
-    for i in sorted(sharing, key=lambda i: -rooms[i]):
+    for i in sorted(sharing, key=lambda i: -capacities[i]):
         first, last = hubs[i].lifetime or (0, 0)
         starts[i] = _smallest_gap(
-            rooms[i], base, [(a, b) for a, b, f, t in placed if f <= last and first <= t]
+            capacities[i], base, [(a, b) for a, b, f, t in placed if f <= last and first <= t]
         )
-        placed.append((starts[i], starts[i] + rooms[i], first, last))
+        placed.append((starts[i], starts[i] + capacities[i], first, last))
         placed.sort()
-        end = max(end, starts[i] + rooms[i])
+        end = max(end, starts[i] + capacities[i])
     return end
 
 
-def _smallest_gap(room: int, base: int, taken: Sequence[tuple[int, int]]) -> int:
+def _smallest_gap(size: int, base: int, taken: Sequence[tuple[int, int]]) -> int:
     """Return where the smallest gap between what is taken starts that is large enough.
 
     Args:
-        room: What is needed.
+        size: What is needed.
         base: Where the first gap starts.
         taken: (start, stop) of what is taken, sorted; they may overlap.
     """
     best, best_size, free = None, 0, base
     for start, stop in taken:
-        if start - free >= room and (best is None or start - free < best_size):
+        if start - free >= size and (best is None or start - free < best_size):
             best, best_size = free, start - free
         free = max(free, stop)
     return free if best is None else best

@@ -359,8 +359,8 @@ def _leave_room_for_labels(arguments: Arguments, values: dict[str, Any]) -> None
     labels, mask = values["labels"], values["mask"]
     steps = len(labels) if mask is None else np.count_nonzero(mask[:, :, 0], axis=0)
     counting = np.arange(len(labels))[:, None, None]
-    room = (np.reshape(steps, (1, -1, 1)) + 1) // 2
-    values["labels"] = np.where(counting < room, labels, 0.0)
+    limits = (np.reshape(steps, (1, -1, 1)) + 1) // 2
+    values["labels"] = np.where(counting < limits, labels, 0.0)
 
 
 _PREPARATIONS: dict[str, Callable[[Arguments, dict[str, Any]], None]] = {

@@ -106,7 +106,7 @@ class LayerHarness:
         return buffers
 
     def resize(self, time: int, batch: int) -> None:
-        """Make room for T and B; S is T + 1, but T in a layer that has nothing with T."""
+        """Resize to T and B; S is T + 1, but T in a layer that has nothing with T."""
         times = {s.time for s in self.layer.in_shapes.values() if s.scales_with_time}
         self._resize(time, batch, time if times == {"S"} else time + 1)
 

@@ -243,7 +243,7 @@ class PyCudaHandler(Lowering):
 
 
 # What has a builder, a function of its name, is built.
-for _room in (builders, images, streams):
-    for _name in Handler.operations().keys() & vars(_room).keys():
-        setattr(PyCudaHandler, _name, lowered(_name, getattr(_room, _name)))
+for _builders in (builders, images, streams):
+    for _name in Handler.operations().keys() & vars(_builders).keys():
+        setattr(PyCudaHandler, _name, lowered(_name, getattr(_builders, _name)))
 abc.update_abstractmethods(PyCudaHandler)
