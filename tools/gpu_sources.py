@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
-from brainstorm.handlers.compiled_layout import Layout, Loops
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel
 from brainstorm.handlers.pycuda.rows import grouped, walks_of
+from brainstorm.handlers.specialized_program import Loops, SpecializedProgram
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.render_cuda import CUDA_HEAD
-from brainstorm.optree.stages import schedule
+from brainstorm.optree.stages import split_into_stages
 
 __all__ = ["kernel_sources"]
 
@@ -77,9 +77,9 @@ def _kernels() -> Iterator[tuple[Loop, ...]]:
 def _kernels_of(
     program: Program, x: np.ndarray, outputs: list[Any], accumulate: bool
 ) -> Iterator[tuple[Loop, ...]]:
-    layout = Layout(schedule(program), [x], outputs, [accumulate], 1)
-    addresses = layout.addresses([address_of(array) for array in (x, *outputs)])
-    for part in layout.parts:
+    special = SpecializedProgram(split_into_stages(program), [x], outputs, [accumulate], 1)
+    addresses = special.addresses([address_of(array) for array in (x, *outputs)])
+    for part in special.parts:
         walks = walks_of(part, part.pointers(addresses)) if isinstance(part, Loops) else ()
         for group in grouped(list(walks)):
             yield tuple(walk.loop for walk in group)

@@ -24,7 +24,7 @@ from brainstorm.optree.loops import (
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import TILE
 from brainstorm.optree.shapes import region
-from brainstorm.optree.stages import OPERATIONS, NotRenderableError, Root, Schedule, Stage
+from brainstorm.optree.stages import OPERATIONS, NotRenderableError, Root, Stage, StagedProgram
 from brainstorm.utils import Array
 
 __all__ = ["PARALLEL_WORK", "Alone", "Binding", "Bound", "Overlaps", "Place", "bind"]
@@ -40,7 +40,7 @@ Overlaps: TypeAlias = tuple[tuple[int, int, str], ...]
 
 
 class Place(NamedTuple):
-    """A view, and which of the layout's arrays it is a view of."""
+    """A view, and which of the program's arrays it is a view of."""
 
     base: int
     view: Array
@@ -86,7 +86,7 @@ class Bound:
 
 
 class Binding(NamedTuple):
-    """A schedule with arrays.
+    """A program in stages, with arrays.
 
     Attributes:
         stages: What is done, in order.
@@ -100,7 +100,7 @@ class Binding(NamedTuple):
 
 
 def bind(
-    schedule: Schedule,
+    staged: StagedProgram,
     inputs: Sequence[Array],
     outputs: Sequence[Array],
     accumulate: Sequence[bool],
@@ -108,14 +108,14 @@ def bind(
     threads: int,
     new: Callable[[tuple[int, ...], Any], Array],
 ) -> Binding:
-    """Give a schedule arrays; see `Layout`.
+    """Give a program in stages arrays; see `SpecializedProgram`.
 
     Outputs that would be written before something else has been read of their memory are computed
     into new arrays, which are copied to them at the end.
     """
     protected: set[int] = set()
     while True:
-        binder = _Binder(schedule, inputs, outputs, accumulate, threads, new, protected)
+        binder = _Binder(staged, inputs, outputs, accumulate, threads, new, protected)
         stages = binder.run()
         found = binder.conflicts(stages, overlaps) - protected
         if not found:
@@ -126,7 +126,7 @@ def bind(
 class _Binder:
     def __init__(
         self,
-        schedule: Schedule,
+        staged: StagedProgram,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
@@ -134,7 +134,7 @@ class _Binder:
         new_array: Callable[[tuple[int, ...], Any], Array],
         protected: set[int],
     ) -> None:
-        self.schedule, self.program = schedule, schedule.program
+        self.staged, self.program = staged, staged.program
         self.new_array = new_array
         self.accumulate, self.threads, self.protected = accumulate, threads, protected
         self.inputs, self.outputs = list(inputs), list(outputs)
@@ -146,7 +146,7 @@ class _Binder:
             self.targets[k] = self.new(outputs[k].shape, self.dtype(self.program.outputs[k]))
         self.home: dict[int, int] = {}
         self.keeps_zeros = False
-        for value in schedule.buffers:
+        for value in staged.buffers:
             self.give_memory(value)
 
     def dtype(self, value: int) -> Any:
@@ -173,7 +173,7 @@ class _Binder:
         self.places[value] = self.new(self.program.shape_of(value), self.dtype(value))
 
     def run(self) -> list[Bound | Alone]:
-        for stage in self.schedule.stages:
+        for stage in self.staged.stages:
             if isinstance(stage, Step):
                 self.stages.append(self.bind_alone(stage))
                 continue

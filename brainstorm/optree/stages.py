@@ -22,7 +22,14 @@ from brainstorm.optree.loops import C_TYPES, FLOATING, TOTALS
 from brainstorm.optree.program import Program, Step
 from brainstorm.optree.shapes import Shape
 
-__all__ = ["OPERATIONS", "NotRenderableError", "Root", "Schedule", "Stage", "schedule"]
+__all__ = [
+    "OPERATIONS",
+    "NotRenderableError",
+    "Root",
+    "Stage",
+    "StagedProgram",
+    "split_into_stages",
+]
 
 #: Operators whose operands are stored into regions of a new array.
 ASSEMBLIES = ("concatenate", "embed")
@@ -77,7 +84,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StagedProgram:
     """Stages, and steps that are no loops, in order, and the values that they leave in memory."""
 
     program: Program
@@ -85,7 +92,7 @@ class Schedule:
     buffers: tuple[int, ...]
 
 
-def schedule(program: Program) -> Schedule:
+def split_into_stages(program: Program) -> StagedProgram:
     """Arrange a program in stages.
 
     Raises:
@@ -93,17 +100,17 @@ def schedule(program: Program) -> Schedule:
     """
     for step in program.steps:
         _check(step)
-    scheduler = _Scheduler(program)
-    stages = scheduler.arrange()
-    if more := scheduler.worth_storing(stages) - scheduler.stored:
-        scheduler.stored |= more
-        stages = scheduler.arrange()
-    if any(len(stage.body) > MOST_STEPS for stage in scheduler.loops(stages)):
+    stager = _Stager(program)
+    stages = stager.arrange()
+    if more := stager.worth_storing(stages) - stager.stored:
+        stager.stored |= more
+        stages = stager.arrange()
+    if any(len(stage.body) > MOST_STEPS for stage in stager.loops(stages)):
         raise NotRenderableError(
             f"op-tree: expected at most {MOST_STEPS} steps in one loop. Store some values in "
             "between."
         )
-    return Schedule(program, tuple(stages), scheduler.buffers(stages))
+    return StagedProgram(program, tuple(stages), stager.buffers(stages))
 
 
 def _check(step: Step) -> None:
@@ -117,7 +124,7 @@ def _check(step: Step) -> None:
         )
 
 
-class _Scheduler:
+class _Stager:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.first = len(program.inputs)

@@ -1,7 +1,7 @@
 """Random arguments for the operations of handlers, made from their contracts.
 
     arguments = Arguments("dot_mm", seed=3)        # numbers on the host
-    call = Call(NumpyHandler(), arguments)         # the same in the arrays of a handler
+    call = Invocation(NumpyHandler(), arguments)         # the same in the arrays of a handler
     call.run()
     call.get("out")
 
@@ -26,7 +26,7 @@ from brainstorm.handlers import Handler, NumpyHandler
 from brainstorm.handlers.contracts import Argument, Margin, around, kept
 from brainstorm.utils import Array
 
-__all__ = ["BESIDE", "Arguments", "Call", "reference"]
+__all__ = ["BESIDE", "Arguments", "Invocation", "reference"]
 
 #: What lies in memory beside an array that is a slice of a wider one.
 BESIDE = 7.0
@@ -107,7 +107,7 @@ class Arguments:
 
     def expected(self) -> dict[str, np.ndarray]:
         """Return what the float64 reference writes, by the name of the argument."""
-        call = Call(reference(), self)
+        call = Invocation(reference(), self)
         call.run()
         return {argument.name: call.get(argument.name) for argument in call.written}
 
@@ -235,7 +235,7 @@ class Arguments:
         return self.rounded(values)
 
 
-class Call:
+class Invocation:
     """A call of an operation of a handler, with the arguments in its arrays.
 
     Args:

@@ -11,7 +11,7 @@ from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler
 from brainstorm.handlers.contracts import Contract
 from brainstorm.testing.gradients import PropertyError, check_close
-from brainstorm.testing.handler_arguments import Arguments, Call
+from brainstorm.testing.handler_arguments import Arguments, Invocation
 
 __all__ = ["EXAMPLES", "HandlerHarness"]
 
@@ -86,7 +86,7 @@ class HandlerHarness:
         """Compare an array with what it must be, to the last bit."""
         check_close(f"{self.where(what)}, {argument}", got, np.asarray(expected), 0.0, 0.0)
 
-    def check_results(self, call: Call, arguments: Arguments, expected: Any) -> None:
+    def check_results(self, call: Invocation, arguments: Arguments, expected: Any) -> None:
         """Run a call, and compare all that it writes."""
         self.attempt(arguments, call.run)
         for name, values in expected.items():

@@ -20,7 +20,7 @@ from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler, NumpyHandler
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.testing.gradients import check_close
-from brainstorm.testing.handler_arguments import BESIDE, Arguments, Call
+from brainstorm.testing.handler_arguments import BESIDE, Arguments, Invocation
 from brainstorm.testing.handler_harness import HandlerHarness
 
 __all__ = ["HANDLER_PROPERTIES", "check_handler"]
@@ -102,7 +102,7 @@ def results_equal_the_reference(harness: HandlerHarness) -> None:
     """On random arguments, with scalars as numbers and in memory."""
     for contract in harness.computing():
         for number, arguments in enumerate(harness.examples(contract)):
-            call = Call(harness.handler, arguments, scalars_in_memory=number % 2 == 1)
+            call = Invocation(harness.handler, arguments, scalars_in_memory=number % 2 == 1)
             harness.check_results(call, arguments, arguments.expected())
 
 
@@ -113,7 +113,7 @@ def slices_of_wider_arrays_do_as_well(harness: HandlerHarness) -> None:
         if contract.name in vars(ImageOperations):  # always contiguous
             continue
         for arguments in harness.examples(contract):
-            call = Call(harness.handler, arguments, strided=True)
+            call = Invocation(harness.handler, arguments, strided=True)
             harness.check_results(call, arguments, arguments.expected())
             for argument in call.read + call.written:
                 beside = call.beside(argument.name)
@@ -126,7 +126,7 @@ def results_may_overwrite_arguments(harness: HandlerHarness) -> None:
     """Where the contract has ``~>``, what is written may be any argument of the same shape."""
     for contract in harness.computing():
         for arguments in harness.examples(contract):
-            call = Call(harness.handler, arguments)
+            call = Invocation(harness.handler, arguments)
             for target in (a for a in call.written if a.in_place):
                 for source in call.read:
                     _check_in_place(harness, arguments, source.name, target.name)
@@ -139,7 +139,7 @@ def _check_in_place(
     if values[source].shape != values[target].shape:
         return
     old, values[target] = values[target], values[source]
-    call = Call(harness.handler, arguments)
+    call = Invocation(harness.handler, arguments)
     call.values[target] = call.values[source]
     where = f"{arguments} with {target} = {source}"
     harness.attempt(where, call.run)
@@ -152,7 +152,7 @@ def what_is_read_is_not_changed(harness: HandlerHarness) -> None:
     """Not by a single bit."""
     for contract in harness.computing():
         for arguments in harness.examples(contract):
-            call = Call(harness.handler, arguments)
+            call = Invocation(harness.handler, arguments)
             harness.attempt(arguments, call.run)
             for argument in call.read:
                 name = argument.name
@@ -171,7 +171,7 @@ def what_is_added_to_is_added_to(harness: HandlerHarness) -> None:
                     values[name] = arguments.rounded(values[name] * 8 + 3)
             if kept:
                 harness.check_results(
-                    Call(harness.handler, arguments), arguments, arguments.expected()
+                    Invocation(harness.handler, arguments), arguments, arguments.expected()
                 )
 
 
@@ -185,7 +185,7 @@ def what_is_overwritten_may_be_garbage(harness: HandlerHarness) -> None:
                 argument = next(a for a in contract.arguments if a.name == name)
                 if not argument.keeps(arguments.values):
                     arguments.values[name] = np.full_like(arguments.values[name], np.nan)
-            harness.check_results(Call(harness.handler, arguments), arguments, expected)
+            harness.check_results(Invocation(harness.handler, arguments), arguments, expected)
 
 
 @_registered
@@ -389,7 +389,7 @@ def nothing_is_allocated_in_steady_state(harness: HandlerHarness) -> None:
             arguments = Arguments(
                 name, harness.seed, harness.handler.dtype, 3 * example, True, fixed
             )
-            call = Call(harness.handler, arguments)
+            call = Invocation(harness.handler, arguments)
             harness.attempt(arguments, call.run)
             if (used := _traced(call.run)) > limit:
                 message = f"expected at most {limit} bytes in a second run, got {used}"

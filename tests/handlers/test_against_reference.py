@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
-from brainstorm.testing.handler_arguments import Arguments, Call
+from brainstorm.testing.handler_arguments import Arguments, Invocation
 
 CONTRACTS = Handler.operations()
 HANDLERS = [DebugHandler(NumpyHandler(dtype, seed=1)) for dtype in (np.float32, np.float64)]
@@ -210,7 +210,7 @@ def test_every_operation_has_a_formula():
 def test_operation(name, seed, handler, strided, in_memory):
     arguments = Arguments(name, seed, handler.dtype, example=seed % 4)
     expected = REFERENCE[name](**arguments.values)
-    check(Call(handler, arguments, strided, in_memory), arguments, expected)
+    check(Invocation(handler, arguments, strided, in_memory), arguments, expected)
 
 
 # -- images: loops over everything ---------------------------------------------------------------
@@ -339,7 +339,7 @@ IMAGES = {
 @given(seed=st.integers(0, 2**32 - 1), handler=st.sampled_from(HANDLERS + PLAIN))
 def test_images(name, seed, handler):
     arguments = Arguments(name, seed, handler.dtype, example=seed % 4)
-    check(Call(handler, arguments), arguments, IMAGES[name](**arguments.values))
+    check(Invocation(handler, arguments), arguments, IMAGES[name](**arguments.values))
 
 
 def test_large_windows_and_indices_that_float32_cannot_hold():
@@ -348,7 +348,7 @@ def test_large_windows_and_indices_that_float32_cannot_hold():
     arguments = Arguments(name, dtype=handler.dtype, fixed=sizes)
     inputs = np.random.default_rng(1).permutation(18 * 17).reshape(1, 18, 17, 1).astype(float)
     arguments.values["inputs"] = inputs
-    check(Call(handler, arguments), arguments, max_forward(**arguments.values))
+    check(Invocation(handler, arguments), arguments, max_forward(**arguments.values))
     huge = np.broadcast_to(np.float32(0), (1, 4097, 4096, 1))
     with pytest.raises(ValueError, match=r"'inputs': expected at most 2\*\*24 elements per image"):
         handler.maxpool2d_forward_batch(huge, (1, 1), huge, 0, (1, 1), huge)

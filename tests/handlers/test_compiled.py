@@ -29,7 +29,7 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import NotRenderableError
-from tests.handlers.layouts import layout_of
+from tests.handlers.specialized import specialized
 from tests.optree import integer_reductions, nan_cases, operation_cases
 
 pytestmark = pytest.mark.skipif(
@@ -272,8 +272,8 @@ def test_chunks_keep_all_threads_busy_and_no_more():
     arrays = [np.zeros(x.shape, np.float32)], [np.zeros((1, 40 * 256), np.float32)]
     found = {}
     for threads in (1, 2, 32, 64):
-        layout, _ = layout_of(linearise(fn.sum(x, 0)), *arrays, threads=threads)
-        (part,) = layout.parts
+        special, _ = specialized(linearise(fn.sum(x, 0)), *arrays, threads=threads)
+        (part,) = special.parts
         found[threads] = part.numbers[:2].tolist()
     assert found == {1: [1, 1], 2: [2, 1], 32: [32, 7], 64: [64, 13]}
 
@@ -483,21 +483,21 @@ def test_work_in_place_on_one_step_of_a_sequence_needs_no_temporary(stride):
     )
     assert overlap(a, out) == "same"
     program = linearise(trees)
-    layout, _ = layout_of(program, [a, b], [out, other], [False, True])
-    assert [len(part.loops) for part in layout.parts] == [1]
+    special, _ = specialized(program, [a, b], [out, other], [False, True])
+    assert [len(part.loops) for part in special.parts] == [1]
     compiled(program)([a, b], [out, other], [False, True])
     np.testing.assert_allclose(memory[0], 3)
     np.testing.assert_allclose(memory[1], 1 + np.tanh(1), 1e-6)
 
 
-def test_strides_that_lead_nowhere_make_no_layout_of_their_own():
+def test_strides_that_lead_nowhere_are_not_specialized_for():
     x = Variable((1, 5))
     run = compiled(linearise([x + 1]))
     a, out = np.zeros(5, np.float32), np.zeros((1, 5), np.float32)
     for stride in (0, 3, 20, 96):  # 3 is no whole element
         run([with_stride(a, stride)], [out])
         np.testing.assert_array_equal(out, 1)
-    assert len(run._layouts) == 1
+    assert len(run._known) == 1
 
 
 def test_arrays_may_die_and_others_take_their_place():

@@ -23,7 +23,7 @@ from brainstorm.handlers.native import NativeHandler, kernels, programs
 from brainstorm.handlers.native.library import load
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.testing.handler_arguments import Arguments, Call
+from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import native_calls
 
 needs_compiler = pytest.mark.skipif(
@@ -123,7 +123,7 @@ def run_everything():
         **{name: {} for name in POOLING},
     }.items():
         arguments = Arguments(name, 1, np.float32, fixed=fixed, large=not fixed)
-        call = Call(handler, arguments)
+        call = Invocation(handler, arguments)
         assert native_calls(handler, name, call.values) is not None, name
         call.run()
         for output, wanted in arguments.expected().items():
@@ -252,7 +252,7 @@ def run_formula(handler):
 
 def run_operation(name, handler):
     arguments = Arguments(name, 1, np.float32)
-    call = Call(handler, arguments)
+    call = Invocation(handler, arguments)
     call.run()
     for output, wanted in arguments.expected().items():
         np.testing.assert_allclose(call.get(output), wanted, 1e-4, 1e-5)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
-from tests.handlers.layouts import layout_of
+from tests.handlers.specialized import specialized
 from tests.optree import integer_reductions, nan_cases
 from tests.optree.test_random_trees import grown
 
@@ -79,9 +79,9 @@ def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     inputs = [bindings[variable] for variable in program.inputs]
     types = dtypes or [program.dtype_of(v) for v in program.outputs]
     outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
-    layout, given = layout_of(program, inputs, outputs, [accumulate] * len(outputs))
-    (part,) = layout.parts
-    pointers, numbers = part.pointers(layout.addresses(given)), part.numbers
+    special, given = specialized(program, inputs, outputs, [accumulate] * len(outputs))
+    (part,) = special.parts
+    pointers, numbers = part.pointers(special.addresses(given)), part.numbers
     p = n = 0
     for loop, launch in zip(part.loops, compiled(part.loops, folder, index), strict=True):
         launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
@@ -155,8 +155,8 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
     zeros = np.zeros((4, 6), np.float32)
     for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
         program = linearise(tree)
-        layout, _ = layout_of(program, [zeros], [zeros.copy()])
-        assert [len(part.loops) for part in layout.parts] == [count]
+        special, _ = specialized(program, [zeros], [zeros.copy()])
+        assert [len(part.loops) for part in special.parts] == [count]
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_how_many_threads_there_are(axis, shape, expected):
     tree = fn.tanh(x) if axis is None else fn.sum(x, axis)
     program = linearise(tree)
     arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
-    layout, _ = layout_of(program, arrays[:1], arrays[1:])
-    (part,) = layout.parts
+    special, _ = specialized(program, arrays[:1], arrays[1:])
+    (part,) = special.parts
     (loop,) = part.loops
     sizes = part.numbers[2 : 2 + loop.rank]
     assert blocks_of(loop, sizes.tolist()) == expected

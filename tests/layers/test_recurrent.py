@@ -11,7 +11,7 @@ import pytest
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Clockwork, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.optree import Program
-from brainstorm.optree.stages import schedule
+from brainstorm.optree.stages import split_into_stages
 from brainstorm.testing import LayerHarness, approx_fprime, build_layer
 from tests.layers.running import run, run_backward
 
@@ -221,4 +221,4 @@ def test_a_step_is_one_product_and_one_loop_and_computes_nothing_again(
     assert len({id(program) for program in backward}) == 1
     assert handler.products == steps - 1
     for program in forward[:1] + backward[:1]:
-        assert len(schedule(program).stages) == 1
+        assert len(split_into_stages(program).stages) == 1

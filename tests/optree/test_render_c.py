@@ -9,11 +9,11 @@ from brainstorm.optree.collapse import collapse
 from brainstorm.optree.loops import Line, Loop, Read, Write, line_of, render_body
 from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
-from brainstorm.optree.stages import NotRenderableError, schedule
+from brainstorm.optree.stages import NotRenderableError, split_into_stages
 
 
 def stages(*trees):
-    return schedule(linearise(list(trees))).stages
+    return split_into_stages(linearise(list(trees))).stages
 
 
 def lines_of(tree):
@@ -104,7 +104,7 @@ def test_reduction_patterns_are_stages():
 
 def test_softmax_computes_its_exponential_once():
     program = linearise(fn.softmax(x))
-    found = schedule(program)
+    found = split_into_stages(program)
     assert [s.axes for s in found.stages] == [(1,), (1,), None]
     names = [program.steps[v - 1].operator.name for s in found.stages for v in s.body]
     assert names.count("exp") == 1
@@ -116,7 +116,7 @@ def test_what_is_compared_with_its_maximum_is_computed_once():
     program = linearise([dx])
     names = [
         program.steps[v - len(program.inputs)].operator.name
-        for s in schedule(program).stages
+        for s in split_into_stages(program).stages
         for v in s.body
         if program.steps[v - len(program.inputs)].operands == (0, 1)
     ]
@@ -134,7 +134,7 @@ def test_no_loop_for_operators_without_c(monkeypatch):
     monkeypatch.setattr(registry, "_table", dict(registry._table))
     register_operator("no_c", 1, np.negative, (None,))
     with pytest.raises(NotRenderableError, match="'no_c'"):
-        schedule(linearise(build("no_c", (x,))))
+        split_into_stages(linearise(build("no_c", (x,))))
 
 
 def test_very_long_bodies_are_refused():
@@ -142,7 +142,7 @@ def test_very_long_bodies_are_refused():
     for _ in range(1100):
         tree = tree * y
     with pytest.raises(NotRenderableError, match="at most 1000 steps"):
-        schedule(linearise(tree))
+        split_into_stages(linearise(tree))
 
 
 # -- collapsing ------------------------------------------------------------------------------

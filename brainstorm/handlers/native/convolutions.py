@@ -46,7 +46,7 @@ _TRAINING, _DIRECT = 64, 1
 #: bfloat16 pay (measured), and what is in the names of the code that they pay for.
 HALF_WORK, FAST_IN_HALF = 100, "amx"
 
-Layout = tuple[tuple[int, ...], tuple[int, ...]]
+ShapeAndStrides = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Geometry(NamedTuple):
@@ -322,14 +322,14 @@ def _check_bias(results: Array, bias: Array | None) -> None:
         raise UnsupportedError("the bias does not fit")  # NumPy says so
 
 
-def _images(array: Array) -> Layout:
+def _images(array: Array) -> ShapeAndStrides:
     """Return shape and strides with the channels in front, as the library counts axes."""
     n, *space, channels = array.shape
     steps = _steps(array.shape)
     return (n, channels, *space), (steps[0], 1, *steps[1:-1])
 
 
-def _weights(array: Array, groups: int) -> Layout:
+def _weights(array: Array, groups: int) -> ShapeAndStrides:
     """Return the same for weights, with an axis for the groups if there are several."""
     filters, *kernel, channels = array.shape
     steps = _steps(array.shape)

@@ -1,7 +1,7 @@
 """Programs as calls: loops in C, and between them the operations that are no loops.
 
-Everything that depends on shapes, strides and types is worked out once per layout of the arrays.
-Kernels are shared by all programs of the same structure.
+Everything that depends on shapes, strides and types is worked out once for all arrays that lie
+likewise. Kernels are shared by all programs of the same structure.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers import compiler
-from brainstorm.handlers.compiled_layout import Loops
 from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.handlers.program_layouts import ProgramLayouts
+from brainstorm.handlers.program_specializer import ProgramSpecializer
+from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
@@ -45,15 +45,15 @@ def _quietly(function: Any, *operands: Array, **options: Any) -> None:
         function(*operands, **options)
 
 
-class CompiledProgram(ProgramLayouts):
+class CompiledProgram(ProgramSpecializer):
     """Turns a program and arrays into calls; not for several Python threads at a time.
 
     Results are the same bits for the same number of threads.
 
     Args:
-        *given: What `ProgramLayouts` takes.
+        *given: What `ProgramSpecializer` takes.
         operation: Returns the calls for a step that is no loop, as `numpy_calls` does.
-        **options: Of `ProgramLayouts`, by name.
+        **options: Of `ProgramSpecializer`, by name.
     """
 
     def __init__(
@@ -78,25 +78,25 @@ class CompiledProgram(ProgramLayouts):
             NotRenderableError: If an array's element type is none of C's.
         """
         given = [address_of(array) for array in (*inputs, *outputs)]
-        layout = self.layout(inputs, outputs, accumulate, given)
-        addresses = layout.addresses(given)
+        special = self.specialize(inputs, outputs, accumulate, given)
+        addresses = special.addresses(given)
         calls: list[Any] = []
-        for part in layout.parts:
+        for part in special.parts:
             if isinstance(part, Loops):
                 function, pointers = _function(part.loops), part.pointers(addresses)
                 calls.append(
-                    Kernel(function, pointers, part.numbers, layout.buffers, self.program.name)
+                    Kernel(function, pointers, part.numbers, special.buffers, self.program.name)
                 )
             else:
                 for call in self._operation(part.step, *part.views(addresses)):
-                    call.keep = (getattr(call, "keep", ()), layout.buffers)
+                    call.keep = (getattr(call, "keep", ()), special.buffers)
                     calls.append(call)
         return calls
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
         """Return the C text for arrays like these: of one kernel after the other."""
         given = [address_of(array) for array in (*inputs, *outputs)]
-        parts = self.layout(inputs, outputs, (False,) * len(outputs), given).parts
+        parts = self.specialize(inputs, outputs, (False,) * len(outputs), given).parts
         kernels = [part.loops for part in parts if isinstance(part, Loops)]
         return "\n".join(render_kernel(loops, "kernel") for loops in kernels)
 

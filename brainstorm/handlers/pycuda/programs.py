@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.compiled_layout import Loops
-from brainstorm.handlers.program_layouts import ProgramLayouts
+from brainstorm.handlers.program_specializer import ProgramSpecializer
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.indexing import build_step
 from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.handlers.pycuda.rows import Walk, grouped, walks_of
+from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.program import Program
 from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
 from brainstorm.utils import Arrays
@@ -24,7 +24,7 @@ from brainstorm.utils import Arrays
 __all__ = ["DeviceProgram"]
 
 
-class DeviceProgram(ProgramLayouts):
+class DeviceProgram(ProgramSpecializer):
     """Turns a program and arrays into launches.
 
     Args:
@@ -47,15 +47,15 @@ class DeviceProgram(ProgramLayouts):
         """
         read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
         given = [array.address for array in (*inputs, *outputs)]
-        layout = self.layout(read, written, tuple(map(bool, accumulate)), given)
-        addresses = layout.addresses(given)
-        for part in layout.parts:
+        special = self.specialize(read, written, tuple(map(bool, accumulate)), given)
+        addresses = special.addresses(given)
+        for part in special.parts:
             if isinstance(part, Loops):
                 for group in grouped(list(walks_of(part, part.pointers(addresses)))):
-                    build.launches.append(self._launch(group, layout))
+                    build.launches.append(self._launch(group, special))
             else:
                 views = part.views(addresses)
-                build.kept.append(layout.buffers)
+                build.kept.append(special.buffers)
                 arrays = (DeviceArray(self._device, None, view) for view in views)
                 build_step(build, part.step, *arrays)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brainstorm.handlers.compiled_layout import Loops
+from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
 from brainstorm.optree.render_cuda import MOST_SHARED, blocks_of, shares
 
@@ -50,7 +50,7 @@ class Walk(NamedTuple):
 
 
 def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
-    """Yield the loops of a layout's part with their numbers."""
+    """Yield the loops of a program's part with their numbers."""
     numbers, addresses = part.numbers.tolist(), pointers.tolist()
     p = n = 0
     for loop in part.loops:

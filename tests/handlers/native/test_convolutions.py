@@ -7,7 +7,7 @@ import pytest
 
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler, convolutions
-from brainstorm.testing.handler_arguments import Arguments, Call
+from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import native_calls
 
 OPERATIONS = [
@@ -27,7 +27,7 @@ def check(call, arguments, rtol=2e-5):
 def test_random_convolutions(native, name):
     for seed in range(200):
         arguments = Arguments(name, seed, np.float32, example=seed % 4)
-        call = Call(native, arguments)
+        call = Invocation(native, arguments)
         assert native_calls(native, name, call.values) is not None, str(arguments)
         check(call, arguments)
 
@@ -51,7 +51,7 @@ def test_larger_convolutions(native, name, sizes):
             "activation": "leaky_rel",
         }  # exp would turn rounding errors into large ones
         arguments = Arguments(name, 3, np.float32, example, fixed=fixed)
-        call = Call(native, arguments)
+        call = Invocation(native, arguments)
         assert native_calls(native, name, call.values) is not None
         check(call, arguments, 2e-4)
 
@@ -83,7 +83,7 @@ def test_random_convolutions_in_bfloat16(half, name):
     for seed in range(200):
         fixed = {"activation": "linear"}
         arguments = Arguments(name, seed, np.float32, example=seed % 4, fixed=fixed)
-        call = Call(half, arguments)
+        call = Invocation(half, arguments)
         assert native_calls(half, name, call.values) is not None, str(arguments)
         call.run()
         for written, expected in arguments.expected().items():
@@ -104,7 +104,7 @@ def test_convolutions_of_numbers_that_bfloat16_has(half, monkeypatch, name):
             if isinstance(value, np.ndarray):
                 halves = value.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
                 arguments.values[key] = halves.view(np.float32).astype(np.float64)
-        call = Call(half, arguments)
+        call = Invocation(half, arguments)
         calls = native_calls(half, name, call.values)
         names |= {getattr(called.keep[0], "implementation", "") for called in calls}
         for memory in half.lane.workspace.held:
@@ -142,7 +142,7 @@ def test_a_convolution_is_tried_once_before_it_uses_bfloat16(half, monkeypatch):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_without_the_library(without, name):
     arguments = Arguments(name, 1, np.float32)
-    call = Call(without, arguments)
+    call = Invocation(without, arguments)
     assert native_calls(without, name, call.values) is None
     check(call, arguments)
 
@@ -150,7 +150,7 @@ def test_without_the_library(without, name):
 def test_float64_is_done_by_numpy():
     handler = NativeHandler(np.float64, seed=1)
     arguments = Arguments("conv2d_forward_batch", 1)
-    call = Call(handler, arguments)
+    call = Invocation(handler, arguments)
     assert native_calls(handler, "conv2d_forward_batch", call.values) is None
     check(call, arguments, 1e-12)
 
@@ -181,7 +181,7 @@ def test_images_that_are_not_contiguous(native):
 @pytest.mark.parametrize("name", OPERATIONS[:2])
 def test_a_second_call_creates_nothing(native, counted, name):
     for example in range(4):
-        call = Call(native, Arguments(name, 5, np.float32, example, large=True))
+        call = Invocation(native, Arguments(name, 5, np.float32, example, large=True))
         call.run()
         assert "dnnl_primitive" in counted
         held = native.lane.workspace.held
@@ -193,7 +193,7 @@ def test_a_second_call_creates_nothing(native, counted, name):
 
 
 def test_same_bits(native):
-    call = Call(native, Arguments("conv2d_backward_batch", 2, np.float32, large=True))
+    call = Invocation(native, Arguments("conv2d_backward_batch", 2, np.float32, large=True))
     found = []
     for _ in range(5):
         for argument in call.written:

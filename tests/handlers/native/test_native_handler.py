@@ -19,9 +19,9 @@ from brainstorm.handlers import (
     Handler,
     NumpyHandler,
     base_handler,
-    compiled_layout,
     compiler,
     lowering,
+    specialized_program,
 )
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
@@ -29,7 +29,7 @@ from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.handler_arguments import Arguments
-from brainstorm.testing.handler_arguments import Call as Example
+from brainstorm.testing.handler_arguments import Invocation as Example
 from tests.handlers.native.lowered import native_calls
 
 needs_compiler = pytest.mark.skipif(
@@ -465,7 +465,7 @@ def test_without_memory_an_operation_says_so_and_works_later(native, monkeypatch
 def test_without_memory_between_the_stages_of_a_formula(native, monkeypatch):
     x, out = np.ones((4, 5), np.float32), np.zeros((4, 5), np.float32)
     with monkeypatch.context() as patch:
-        patch.setattr(compiled_layout.Layout, "__init__", no_memory)
+        patch.setattr(specialized_program.SpecializedProgram, "__init__", no_memory)
         with pytest.raises(OutOfMemoryError, match=r"^softmax_m: there is no memory .* smaller"):
             native.softmax_m(x, out)
     native.softmax_m(x, out)

@@ -7,7 +7,7 @@ import pytest
 
 from brainstorm.handlers import NumpyHandler, compiler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.testing.handler_arguments import Arguments, Call
+from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import native_calls
 
 OPERATIONS = [
@@ -35,7 +35,7 @@ def test_random_pooling(without, name, dtype):
     handler = NativeHandler(dtype, seed=1)
     for seed in range(200):
         arguments = Arguments(name, seed, dtype, example=seed % 4)
-        call = Call(handler, arguments)
+        call = Invocation(handler, arguments)
         assert native_calls(handler, name, call.values) is not None
         check(call, arguments)
 
@@ -48,7 +48,7 @@ def test_threads(name, threads, images):
     sizes = {"N": images, "H": 41, "W": 37, "C": 50, "window": (3, 3), "stride": (2, 1)}
     sizes["padding"] = 1
     arguments = Arguments(name, 1, np.float32, fixed=sizes, large=True)
-    call = Call(NativeHandler(threads=threads, seed=1), arguments)
+    call = Invocation(NativeHandler(threads=threads, seed=1), arguments)
     (native,) = native_calls(call.handler, name, call.values)
     assert native.numbers[0] == threads
     check(call, arguments)
@@ -102,7 +102,7 @@ def test_without_a_compiler(monkeypatch, tmp_path, name):
     monkeypatch.setattr(kernels, "_function", kernels._function.__wrapped__)
     handler = NativeHandler(seed=1)
     arguments = Arguments(name, 1, np.float32)
-    call = Call(handler, arguments)
+    call = Invocation(handler, arguments)
     assert native_calls(handler, name, call.values) is None
     assert "no C compiler was found" in handler.info()["pooling"]
     check(call, arguments)

@@ -7,7 +7,7 @@ import pytest
 
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.testing.handler_arguments import Arguments, Call
+from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import native_calls
 
 needs_compiler = pytest.mark.skipif(
@@ -22,7 +22,7 @@ def test_random_rows(name, dtype):
     handler = NativeHandler(dtype, seed=1)
     for seed in range(200):
         arguments = Arguments(name, seed, dtype)
-        call = Call(handler, arguments, strided=bool(seed % 2))
+        call = Invocation(handler, arguments, strided=bool(seed % 2))
         assert native_calls(handler, name, call.values) is not None
         call.run()
         np.testing.assert_allclose(call.get("out"), arguments.expected()["out"], 1e-6, 1e-6)

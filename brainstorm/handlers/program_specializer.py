@@ -1,4 +1,4 @@
-"""The layouts of a program: loops and arrays, worked out once for all arrays that lie likewise."""
+"""A program for arrays of many kinds: specialized once for all that lie in memory likewise."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.compiled_layout import Layout, find_overlaps
 from brainstorm.handlers.numpy_memory import aligned_zeros, steps_of
+from brainstorm.handlers.specialized_program import SpecializedProgram, find_overlaps
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree.program import Program
-from brainstorm.optree.stages import schedule
+from brainstorm.optree.stages import split_into_stages
 from brainstorm.utils import Array
 
-__all__ = ["ProgramLayouts"]
+__all__ = ["ProgramSpecializer"]
 
-#: How many layouts a program remembers.
-MOST_LAYOUTS = 32
+#: For how many kinds of arrays a program remembers what is to be done.
+MOST_SPECIALIZED = 32
 
 
-class ProgramLayouts:
+class ProgramSpecializer:
     """Base of executors of a program that are made of compiled loops.
 
     Args:
         program: The program.
         threads: How many threads loops use at most; None: `default_threads`.
-        new: See `Layout`.
-        workspace: See `Layout`; None: layouts have memory of their own.
+        new: See `SpecializedProgram`.
+        workspace: See `SpecializedProgram`; None: all have memory of their own.
 
     Raises:
         NotRenderableError: If the program has an operator without C.
@@ -42,26 +42,26 @@ class ProgramLayouts:
         workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
         self.program, self.threads = program, threads or default_threads()
-        self._schedule, self._memory = schedule(program), (new, workspace)
-        self._layouts: dict[Any, Layout] = {}
+        self._staged, self._memory = split_into_stages(program), (new, workspace)
+        self._known: dict[Any, SpecializedProgram] = {}
 
     @property
     def nbytes(self) -> int:
-        """How much memory the layouts have to themselves."""
-        return sum(layout.nbytes for layout in self._layouts.values())
+        """How much memory the specialized programs have to themselves."""
+        return sum(special.nbytes for special in self._known.values())
 
     def forget(self) -> None:
-        """Forget the layouts, and the memory that they hold."""
-        self._layouts.clear()
+        """Forget the specialized programs, and the memory that they hold."""
+        self._known.clear()
 
-    def layout(
+    def specialize(
         self,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         accumulate: tuple[bool, ...],
         addresses: Sequence[int],
-    ) -> Layout:
-        """Return the layout of NumPy arrays, or of what looks like them.
+    ) -> SpecializedProgram:
+        """Return the program for NumPy arrays, or for what looks like them.
 
         Args:
             inputs: One array per input of the program, of its shape.
@@ -77,12 +77,12 @@ class ProgramLayouts:
         form = tuple([(steps_of(array), array.dtype) for array in arrays])
         overlaps = find_overlaps(arrays, addresses, len(inputs))
         key = (form, accumulate, overlaps)
-        found = self._layouts.get(key)
+        found = self._known.get(key)
         if found is None:
-            if len(self._layouts) >= MOST_LAYOUTS:
-                del self._layouts[next(iter(self._layouts))]
-            found = self._layouts[key] = Layout(
-                self._schedule, inputs, outputs, accumulate, overlaps, self.threads, *self._memory
+            if len(self._known) >= MOST_SPECIALIZED:
+                del self._known[next(iter(self._known))]
+            found = self._known[key] = SpecializedProgram(
+                self._staged, inputs, outputs, accumulate, overlaps, self.threads, *self._memory
             )
         return found
 

@@ -1,4 +1,4 @@
-"""How a schedule meets arrays: loops and operations, and the numbers and addresses they take."""
+"""How a program meets arrays: loops and operations, and the numbers and addresses they take."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from brainstorm.handlers.numpy_memory import (
     array_at,
     overlap,
 )
-from brainstorm.optree.stages import Schedule
+from brainstorm.optree.stages import StagedProgram
 from brainstorm.utils import Array
 
-__all__ = ["Layout", "Loops", "Operation", "find_overlaps"]
+__all__ = ["Loops", "Operation", "SpecializedProgram", "find_overlaps"]
 
 
 def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
@@ -55,7 +55,7 @@ def _span(start: int, array: Array) -> tuple[int, int]:
 
 
 class _Part:
-    """What is done with views of the layout's arrays: each at a distance from an array's beginning.
+    """What is done with views of arrays: each at a distance from an array's beginning.
 
     Args:
         places: The views.
@@ -68,7 +68,7 @@ class _Part:
         self._distances = np.array(distances, np.intp)
 
     def pointers(self, addresses: np.ndarray) -> np.ndarray:
-        """Return the addresses of the views, given those that `Layout.addresses` returns."""
+        """Return the addresses of the views, given what `SpecializedProgram.addresses` returns."""
         return addresses[self._bases] + self._distances
 
 
@@ -101,17 +101,17 @@ class Operation(_Part):
         self._forms = [(p.view.shape, p.view.dtype, p.view.strides) for p in places]
 
     def views(self, addresses: np.ndarray) -> list[np.ndarray]:
-        """Return its operands and its result, given what `Layout.addresses` returns."""
+        """Return its operands and its result, given what `SpecializedProgram.addresses` returns."""
         pointers = self.pointers(addresses).tolist()
         return [array_at(at, *form) for at, form in zip(pointers, self._forms, strict=True)]
 
 
-class Layout:
+class SpecializedProgram:
     """Loops and arguments for all arrays of the same shapes, strides, types and overlaps.
 
     Args:
-        schedule: The stages.
-        inputs: Arrays of the layout.
+        staged: The program.
+        inputs: Arrays like those that it is to run on.
         outputs: Likewise.
         accumulate: For each output, whether to add to it.
         overlaps: Those of the arrays.
@@ -130,7 +130,7 @@ class Layout:
 
     def __init__(
         self,
-        schedule: Schedule,
+        staged: StagedProgram,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         accumulate: Sequence[bool],
@@ -139,7 +139,7 @@ class Layout:
         new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
         workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
-        bound = bind(schedule, inputs, outputs, accumulate, overlaps, threads, new)
+        bound = bind(staged, inputs, outputs, accumulate, overlaps, threads, new)
         self.parts: list[Loops | Operation] = []
         for alone, group in itertools.groupby(bound.stages, lambda s: isinstance(s, Alone)):
             stages: Any = list(group)
