@@ -22,12 +22,15 @@ from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import find_log
-from brainstorm.training.columns import BLOCK, Column
+from brainstorm.training.number_list import NumberList
 from brainstorm.utils import flatten_keys, get_brainstorm_info
 
 __all__ = ["Logs", "Moment"]
 
 FORMAT = "Logs file v1.0"
+
+#: From how many floats or ints on a list becomes a `NumberList`.
+LONG = 4096
 
 
 class Moment(NamedTuple):
@@ -50,7 +53,7 @@ class Logs(dict[str, Any]):
     """Nested dicts whose leaves are lists: one value per time that something was recorded.
 
     ``logs['validation']['Accuracy']`` and ``logs['validation.Accuracy']`` are the same list. Of
-    4096 floats or ints a list becomes a `Column`, which can be read in the same ways.
+    4096 floats or ints a list becomes a `NumberList`, which can be read in the same ways.
 
     Attributes:
         moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; files
@@ -92,13 +95,13 @@ class Logs(dict[str, Any]):
         return Logs(_map_lists(self, lambda values: values[start:stop]))
 
     def get_state(self) -> dict[str, Any]:
-        """Return copies of all lists, as arrays where they have become columns."""
-        return _map_lists(self, lambda v: np.asarray(v) if isinstance(v, Column) else list(v))
+        """Return copies of all lists, as arrays where they are long."""
+        return _map_lists(self, _stored)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Logs:
         """Return logs from what `get_state` returned."""
-        return cls(_map_lists(state, lambda v: Column(v) if isinstance(v, np.ndarray) else list(v)))
+        return cls(_map_lists(state, _restored))
 
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
         """Return the logs as strict JSON (NaN and infinity as null); also write it to `file`."""
@@ -161,11 +164,19 @@ def _append_value(logs: dict[str, Any], name: str, value: Any) -> None:
     values = logs.setdefault(name, [])
     try:
         values.append(value)
-    except (TypeError, OverflowError):  # it does not fit into a column
+    except (TypeError, OverflowError):  # it does not fit into a NumberList
         values = logs[name] = [*values, value]
-    if len(values) == BLOCK and type(values) is list:
+    if len(values) == LONG and type(values) is list:
         with contextlib.suppress(TypeError, OverflowError):
-            logs[name] = Column(values)
+            logs[name] = NumberList(values)
+
+
+def _stored(values: Any) -> Any:
+    return np.asarray(values) if isinstance(values, NumberList) else list(values)
+
+
+def _restored(values: Any) -> Any:
+    return NumberList(values) if isinstance(values, np.ndarray) else list(values)
 
 
 def _map_lists(logs: Mapping[str, Any], function: Any) -> dict[str, Any]:
@@ -178,7 +189,7 @@ def _map_lists(logs: Mapping[str, Any], function: Any) -> dict[str, Any]:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _jsonable(value.tolist())
-    if isinstance(value, (list, tuple, Column)):
+    if isinstance(value, (list, tuple, NumberList)):
         return [_jsonable(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None

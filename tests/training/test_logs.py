@@ -12,7 +12,8 @@ import pytest
 
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.training import Logs
-from brainstorm.training.columns import BLOCK, Column
+from brainstorm.training.logs import LONG
+from brainstorm.training.number_list import NumberList
 
 
 @pytest.fixture
@@ -164,16 +165,16 @@ def test_broken_and_foreign_files(logs, tmp_path):
         Logs.load_hdf5(tmp_path / "nothing")
 
 
-def test_long_logs_become_columns_and_read_the_same(tmp_path):
-    logs, numbers = Logs(), [i / 3 for i in range(2 * BLOCK)]
+def test_long_logs_become_lists_of_numbers_and_read_the_same(tmp_path):
+    logs, numbers = Logs(), [i / 3 for i in range(2 * LONG)]
     for number in numbers:
         logs.append("long", {"numbers": number, "mixed": number, "counts": 1})
     logs.append("long", {"mixed": "text", "counts": 1 << 70})
     logs.append("texts", "a")
-    assert type(logs["long.numbers"]) is Column
+    assert type(logs["long.numbers"]) is NumberList
     assert logs["long"]["numbers"] == numbers
     assert logs["long.mixed"] == [*numbers, "text"]
-    assert logs["long.counts"] == [1] * 2 * BLOCK + [1 << 70]
+    assert logs["long.counts"] == [1] * 2 * LONG + [1 << 70]
     assert type(logs["long.mixed"]) is type(logs["long.counts"]) is list
     again = Logs.from_state(logs.get_state())
     assert again == logs
@@ -192,10 +193,10 @@ def test_long_logs_become_columns_and_read_the_same(tmp_path):
 
 def test_what_is_mixed_from_the_beginning_stays_a_list():
     logs = Logs()
-    for number in range(2 * BLOCK):
+    for number in range(2 * LONG):
         logs.append("a", number if number % 2 else 0.5)
     assert type(logs["a"]) is list
-    assert len(logs["a"]) == 2 * BLOCK
+    assert len(logs["a"]) == 2 * LONG
 
 
 def test_older_minor_versions_are_read_and_newer_major_ones_refused(logs, tmp_path):
