@@ -27,7 +27,7 @@ class Team:
     size: int = 1
 
     def working(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context of a training: an error inside it is one of all processes."""
+        """Return the context of a training: an error inside it ends all processes."""
         return contextlib.nullcontext()
 
     def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:

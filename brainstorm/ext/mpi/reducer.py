@@ -17,8 +17,7 @@ import numpy as np
 from brainstorm.errors import TrainingError
 from brainstorm.ext.mpi.slices import GradientSlices
 from brainstorm.ext.mpi.transports import choose_transport
-from brainstorm.ext.mpi.watch import name_ranks
-from brainstorm.ext.mpi.world import World, agreed
+from brainstorm.ext.mpi.world import World, agreed, name_ranks
 from brainstorm.handlers import Handler
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn

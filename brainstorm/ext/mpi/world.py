@@ -1,8 +1,11 @@
 """The ranks of an MPI job: operations of all of them, which end with an error if one does not come.
 
-All operations are non-blocking ones that are waited for in Python: so a rank that waits can look
-whether the others are still alive, and gives the processor away where there are more ranks than
-cores.
+Launchers end a job when one of its processes is killed. Two cases they do not see. A rank that has
+failed would wait in ``MPI_Finalize`` for the others, which wait for it: it aborts the job instead.
+A rank may hang: so all operations are non-blocking ones that are waited for in Python, with a limit
+of time. Whoever reaches it tells the others that it waits, and who waits too, answers: the ranks
+that are not heard of hang. Between two looks the processor is free for others, as there may be more
+ranks than cores.
 """
 
 from __future__ import annotations
@@ -12,11 +15,7 @@ import contextlib
 import functools
 import itertools
 import os
-import secrets
-import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -25,10 +24,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import BrainstormError, MissingDependencyError, TrainingError
-from brainstorm.ext.mpi.watch import RANK_0_DIED, Hub, Watch
 from brainstorm.optional import has, require
 
-__all__ = ["World", "agreed", "find_world"]
+__all__ = ["World", "agreed", "find_world", "name_ranks"]
 
 #: Variables by which launchers tell a process how many there are.
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -38,6 +36,12 @@ SPINS = 200
 
 #: Seconds between two looks while waiting for long.
 PAUSE = 0.0002
+
+#: Seconds in which a rank that waits answers one that has waited for too long.
+ANSWER_TIME = 5.0
+
+#: The tag of messages that say that a rank waits.
+WAITING = 1
 
 
 class World:
@@ -58,27 +62,10 @@ class World:
         self.comm = (self.mpi.COMM_WORLD if comm is None else comm).Dup()
         self.timeout = timeout
         self.rank, self.size = self.comm.rank, self.comm.size
-        self._operations = 0
-        self._is_waiting = False
+        self._has_failed = False
         self.hosts: list[str] = self.comm.allgather(self.mpi.Get_processor_name())
-        self.watch = self._start_watch()
-        _ignore_news_of_deaths()
         atexit.register(self._leave)
-        self._excepthook, sys.excepthook = sys.excepthook, self._report_uncaught
-
-    def _start_watch(self) -> Watch:
-        if self.rank == 0:
-            is_local = len(set(self.hosts)) == 1
-            secret, host = secrets.token_hex(16), "127.0.0.1" if is_local else ""
-            hub = Hub(self.size, self._where, host, secret)
-            self.comm.bcast((host or socket.getfqdn(), hub.port, secret))
-            self.comm.Barrier()
-            return hub
-        host, port, secret = self.comm.bcast(None)
-        watch = Watch(self.rank, self._where)
-        watch.connect((host, port), secret)
-        self.comm.Barrier()
-        return watch
+        self._excepthook, sys.excepthook = sys.excepthook, self._note_uncaught
 
     # -- operations of all ranks ------------------------------------------------------------------
 
@@ -88,17 +75,14 @@ class World:
 
     def start_sum(self, array: Any) -> Any:
         """Begin to sum; return what `wait` takes."""
-        self._operations += 1
         return self.comm.Iallreduce(self.mpi.IN_PLACE, array, self.mpi.SUM)
 
     def broadcast(self, array: Any) -> None:
         """Let an array on all ranks hold what it holds on rank 0."""
-        self._operations += 1
         self.wait(self.comm.Ibcast(array, 0))
 
     def gather_numbers(self, numbers: np.ndarray) -> np.ndarray:
         """Return the numbers (n,) of all ranks, as (ranks, n)."""
-        self._operations += 1
         result = np.empty((self.size, *numbers.shape), numbers.dtype)
         self.wait(self.comm.Iallgather(numbers, result))
         return result
@@ -109,7 +93,6 @@ class World:
         sizes = self.gather_numbers(np.array([content.size])).ravel()
         starts = np.concatenate([[0], np.cumsum(sizes)])
         result = np.empty(starts[-1], np.uint8)
-        self._operations += 1
         layout = [result, sizes, starts[:-1], self.mpi.BYTE]
         self.wait(self.comm.Iallgatherv([content, self.mpi.BYTE], layout))
         return [
@@ -135,89 +118,77 @@ class World:
         """Wait for the end of an operation.
 
         Raises:
-            TrainingError: Another rank died, failed, or did not come in time.
+            TrainingError: Another rank did not come in time.
         """
         for _ in range(SPINS):
             if request.Test():
                 return
         begin, pause = time.monotonic(), 0.0
-        reported = begin
-        self._is_waiting = True
-        try:
-            while not request.Test():
-                self.check()
-                time.sleep(pause)
-                now = time.monotonic()
-                pause = PAUSE if now - begin > 0.05 else 0.0
-                if now - reported > self.timeout:
-                    reported = now
-                    self.watch.report_waiting(self._operations, self.timeout)
-        finally:
-            self._is_waiting = False
+        while not request.Test():
+            time.sleep(pause)
+            waited = time.monotonic() - begin
+            pause = PAUSE if waited > 0.05 else 0.0
+            if waited > self.timeout or (pause and self.comm.iprobe(tag=WAITING)):
+                self._has_failed = True
+                raise TrainingError(
+                    f"rank {self.rank} of {self.size} ends: {self._find_missing()} within "
+                    f"{self.timeout:g} s. Continue from the last checkpoint (Trainer.resume), with "
+                    f"the same or another number of ranks."
+                )
 
-    def check(self) -> None:
-        """Raise an error if another rank has failed.
-
-        Raises:
-            TrainingError: It names the rank.
-        """
-        if self.watch.failure is not None:
-            raise TrainingError(
-                f"rank {self.rank} of {self.size} ends: {self.watch.failure}. Continue from the "
-                f"last checkpoint (Trainer.resume), with the same or another number of ranks."
-            )
-
-    def _where(self) -> int:
-        return self._operations if self._is_waiting else -1 - self._operations
+    def _find_missing(self) -> str:
+        """Tell the others that this rank waits; return who of them has not come."""
+        missing = {rank for rank in range(self.size) if rank != self.rank}
+        for rank in missing:
+            self.comm.isend(None, rank, WAITING)
+        status, end = self.mpi.Status(), time.monotonic() + ANSWER_TIME
+        while missing and time.monotonic() < end:
+            if self.comm.iprobe(tag=WAITING, status=status):
+                self.comm.recv(source=status.source, tag=WAITING)
+                missing.discard(status.source)
+            else:
+                time.sleep(PAUSE)
+        if missing:
+            return f"{name_ranks(sorted(missing))} did not come"
+        return "an operation of all ranks has not ended"
 
     # -- the end ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Make an error inside a ``with`` block one of all ranks."""
+        """Let an error inside a ``with`` block end the job when this process ends."""
         try:
             yield
         except BaseException as error:
-            self._report(error)
+            self._note(error)
             raise
 
-    def _report(self, error: BaseException) -> None:
-        if self.watch.failure is None and not getattr(error, "is_agreed", False):
-            kind, text = type(error).__name__, str(error).partition("\n")[0]
-            self.watch.report_failure(f"rank {self.rank} has failed: {kind}: {text}")
+    def _note(self, error: BaseException) -> None:
+        self._has_failed |= not getattr(error, "is_agreed", False)
 
-    def _report_uncaught(
+    def _note_uncaught(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        self._report(error)
+        self._note(error)
         self._excepthook(kind, error, trace)
 
     def _leave(self) -> None:
-        """End the process: after a failure without MPI, which would wait for all ranks."""
-        failed = self.watch.failure is not None
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        self.watch.leave()
-        if failed:
-            is_headless = self.watch.failure == RANK_0_DIED
-            if is_headless:
-                time.sleep(1.0)  # until the others, too, have said what they have to say
-            if is_headless or self.rank == 0:
-                self.comm.Abort(1)
-            os._exit(1)
-
-
-def _ignore_news_of_deaths() -> None:
-    """Stay alive when MPICH's launcher tells by a signal that another rank has died."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        if self._has_failed:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            self.comm.Abort(1)
 
 
 def agreed(error: BrainstormError) -> BrainstormError:
     """Return an error that all ranks raise at once, so that nobody has to tell the others."""
     error.is_agreed = True  # type: ignore[attr-defined]
     return error
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """Return what ranks are called in messages."""
+    numbers = ", ".join(map(str, ranks))
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"
 
 
 def find_world(timeout: float = 600.0) -> World | None:

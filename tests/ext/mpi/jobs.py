@@ -302,12 +302,20 @@ def differ(what, *ranks):
     return summary(trainer, trainer.net)["updates"]
 
 
-def fail_before():
-    """Rank 1 fails where rank 0 begins to train."""
-    trainer, _ = make_trainer(1)
+def leave_before(how):
+    """Rank 1 leaves where rank 0 begins to train."""
+    trainer, _ = make_trainer(1, timeout=5.0)
     if RANK:
+        if how == "exits":
+            sys.exit(3)
         raise KeyError("before")
     trainer.train(make_net(), make_data())
+
+
+def wait_for_nothing():
+    """All ranks wait for messages that nobody sends."""
+    world = mpi.World(timeout=1.0)
+    world.wait(world.comm.Irecv(np.empty(1), 1 - RANK, tag=99))
 
 
 def early_stopping(file):

@@ -19,7 +19,7 @@ MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathse
 MISSING = ", ".join(
     [
         *([] if optional.has("mpi4py") else ["no mpi4py"]),
-        *([] if MPIEXEC and Path(f"{MPIEXEC}.gforker").exists() else ["no mpiexec of MPICH"]),
+        *([] if MPIEXEC else ["no mpiexec"]),
     ]
 )
 
@@ -41,7 +41,7 @@ class Job:
     @property
     def errors(self):
         """The message of the error that ended each rank, `None` for those that had none."""
-        return [result and result.get("error") for result in self.results]
+        return [(result or {}).get("error") for result in self.results]
 
     @property
     def values(self):
@@ -49,24 +49,20 @@ class Job:
         return [result["value"] for result in self.results]
 
 
-def run_job(ranks, name, *arguments, survives=False, timeout=60):
+def run_job(ranks, name, *arguments, timeout=60):
     """Run a function of `jobs` on so many ranks.
 
     Args:
         ranks: How many.
         name: The function.
         *arguments: What JSON can hold.
-        survives: Whether the launcher lets the other ranks live when one ends.
         timeout: Seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
         script = f'exec "$0" -m tests.ext.mpi.jobs "$@" > {folder}/$PMI_RANK.txt 2>&1'
-        command = [MPIEXEC, "-launcher", "fork"]
-        if survives:  # MPICH's other launcher asks the others by signals to end
-            command, script = [f"{MPIEXEC}.gforker"], f"trap '' INT QUIT; {script}"
-        command += ["-n", str(ranks), "bash", "-c", script, sys.executable]
+        command = [MPIEXEC, "-launcher", "fork", "-n", str(ranks), "bash", "-c", script]
         done = subprocess.run(
-            [*command, name, folder, json.dumps(arguments)],
+            [*command, sys.executable, name, folder, json.dumps(arguments)],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,

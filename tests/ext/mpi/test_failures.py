@@ -16,37 +16,57 @@ def saved_updates(file):
     return read_run_file(file).state["trainer"]["current_update_nr"]
 
 
-@pytest.mark.parametrize(
-    ("how", "lost", "text"),
-    [
-        ("dies", 1, "rank 1 has died"),
-        ("dies", 0, "rank 0 has died"),
-        ("hangs", 1, "rank 1 did not come within 1 s"),
-        ("stops", 2, "rank 2 did not come within 1 s"),
-        ("fails", 1, "rank 1 has failed: ZeroDivisionError: in a hook"),
-    ],
-)
-def test_every_other_rank_names_the_lost_one(tmp_path, how, lost, text):
+@pytest.mark.parametrize(("how", "lost"), [("hangs", 1), ("stops", 2)])
+def test_a_rank_that_does_not_come_is_named(tmp_path, how, lost):
     file = tmp_path / "run.hdf5"
-    job = run_job(3, "lose", str(file), how, lost, 1.0, survives=how == "dies")
+    job = run_job(3, "lose", str(file), how, lost, 5.0, timeout=120)
     assert job.status != 0
-    for rank, error in enumerate(job.errors):
-        if rank != lost:
-            assert error == f"TrainingError: rank {rank} of 3 ends: {text}. {CONTINUE}"
-    own = "ZeroDivisionError: in a hook" if how == "fails" else None
-    assert job.errors[lost] == own
+    texts = [
+        f"TrainingError: rank {rank} of 3 ends: rank {lost} did not come within 5 s. {CONTINUE}"
+        for rank in range(3)
+        if rank != lost
+    ]
+    assert set(job.errors) - {None} <= set(texts)
+    assert any(job.errors)  # who says it first ends the job
     assert saved_updates(file) == 3
-    if (how, lost) == ("dies", 1):
-        first, second = run_job(2, "go_on", str(file)).values
-        assert first == second
-        assert first["updates"] == 15
-        assert first["logs"]["StopAfterEpoch"] == ["reached max_epochs=5"]
 
 
-def test_a_launcher_may_end_all_ranks_at_once(tmp_path):
-    job = run_job(3, "lose", str(tmp_path / "run.hdf5"), "dies", 1, 1.0)
+@pytest.mark.parametrize(("how", "lost"), [("dies", 0), ("dies", 1), ("fails", 0), ("fails", 1)])
+def test_a_rank_that_dies_or_fails_ends_the_job_at_once(tmp_path, how, lost):
+    file = tmp_path / "run.hdf5"
+    job = run_job(3, "lose", str(file), how, lost, 600.0)
     assert job.status != 0
-    assert saved_updates(tmp_path / "run.hdf5") == 3
+    assert set(job.errors) - {None} == (
+        {"ZeroDivisionError: in a hook"} if how == "fails" else set()
+    )
+    assert saved_updates(file) == 3
+
+
+def test_what_was_saved_before_a_death_goes_on(tmp_path):
+    file = tmp_path / "run.hdf5"
+    run_job(3, "lose", str(file), "dies", 1, 600.0)
+    first, second = run_job(2, "go_on", str(file)).values
+    assert first == second
+    assert first["updates"] == 15
+    assert first["logs"]["StopAfterEpoch"] == ["reached max_epochs=5"]
+
+
+@pytest.mark.parametrize("how", ["raises", "exits"])
+def test_a_rank_that_leaves_before_a_training_ends_the_job(how):
+    job = run_job(2, "leave_before", how)
+    assert job.status != 0
+    if how == "raises":
+        assert job.errors == [None, "KeyError: 'before'"]
+    else:
+        waits = "TrainingError: rank 0 of 2 ends: rank 1 did not come within 5 s."
+        assert job.errors == [f"{waits} {CONTINUE}", None]
+
+
+def test_ranks_that_all_wait_say_so():
+    errors = set(run_job(2, "wait_for_nothing").errors) - {None}
+    text = f"ends: an operation of all ranks has not ended within 1 s. {CONTINUE}"
+    assert errors
+    assert errors <= {f"TrainingError: rank {rank} of 2 {text}" for rank in (0, 1)}
 
 
 def test_ranks_that_diverge_are_named(tmp_path):
@@ -91,11 +111,3 @@ def test_ranks_with_other_data_or_hooks_are_named_at_the_start(what, ranks, foun
 
 def test_files_of_other_names_are_no_difference():
     assert run_job(2, "differ", "files", 1).values == [3, 3]
-
-
-def test_an_uncaught_error_outside_of_a_training_is_told_too():
-    job = run_job(2, "fail_before", timeout=30)
-    assert job.errors == [
-        f"TrainingError: rank 0 of 2 ends: rank 1 has failed: KeyError: 'before'. {CONTINUE}",
-        "KeyError: 'before'",
-    ]
