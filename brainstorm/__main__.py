@@ -20,6 +20,7 @@ import numpy as np
 from brainstorm import tools
 from brainstorm._version import __version__
 from brainstorm.describable import get_description
+from brainstorm.display import Node, Statistics, Tree
 from brainstorm.errors import (
     BrainstormError,
     FileFormatError,
@@ -32,7 +33,6 @@ from brainstorm.ext.safetensors_files import load_safetensors, save_safetensors
 from brainstorm.files import RunFile, read_file, read_network_file, read_run_file
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
-from brainstorm.structure.display import Node, Statistics, Tree
 from brainstorm.structure.summary import network_tree, summarize
 from brainstorm.training import Logs, Trainer
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.display import ShownAsTree, Tree
 from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
@@ -18,7 +19,6 @@ from brainstorm.randomness import Seedable
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.display import ShownAsTree, Tree
 from brainstorm.structure.generators import streams_of
 from brainstorm.structure.summary import network_tree, summarize
 

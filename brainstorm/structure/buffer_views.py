@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from brainstorm.display import Node, ShownAsTree, Statistics, Tree
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError, unknown
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.display import Node, ShownAsTree, Statistics, Tree
 from brainstorm.utils import Array, format_bytes
 
 __all__ = ["BufferView", "Members", "NullBuffer", "Origin", "find_array"]

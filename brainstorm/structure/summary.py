@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from brainstorm.display import Node, Tree
 from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.display import Node, Tree
 
 __all__ = ["network_tree", "summarize"]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import rich.console
 
-from brainstorm.structure import display
-from brainstorm.structure.display import Node, Statistics, Tree
+from brainstorm import display
+from brainstorm.display import Node, Statistics, Tree
 
 
 def leaf(name, path=None, **cells):

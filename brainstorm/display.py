@@ -1,6 +1,6 @@
 """Trees that are shown: as text, as HTML for notebooks, and with rich.
 
-`BufferView.tree` and `network_tree` make them; nothing here knows of buffers or layers. All that is
+Networks, buffers, data iterators and trainers make them; nothing here knows of these. All that is
 shown in HTML is escaped, and there is no script in it.
 """
 
