@@ -95,7 +95,7 @@ class Tree:
         if not self.is_short:
             nodes = tuple(
                 node._replace(note=f"{node.note}  {node.arrays} arrays".strip(), children=())
-                if node.children
+                if node.children and node.arrays
                 else node
                 for node in nodes
             )

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from brainstorm.data_iterators.data_tree import data_tree
+from brainstorm.display import ShownAsTree, Tree
 from brainstorm.errors import DescriptionError, IteratorValidationError, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
@@ -39,7 +41,7 @@ NUMBERS = "biuf"
 T = TypeVar("T")
 
 
-class DataIterator(Seedable):
+class DataIterator(ShownAsTree, Seedable):
     """Base of all data iterators; a subclass overrides ``__call__``.
 
     What depends on more than ``rnd`` overrides `get_state` and `set_state` too. A subclass that can
@@ -74,6 +76,14 @@ class DataIterator(Seedable):
         count = "batches" if self.length is None else f"{self.length} batches"
         data = ", ".join(f"{name} {shape}" for name, shape in self.data_shapes.items())
         return f"{type(self).__name__}: {count} of {data}"
+
+    def tree(self, values: bool = False) -> Tree:
+        """Return the data with their shapes, and the iterator that is wrapped, as a tree.
+
+        Args:
+            values: Whether to look at the values of arrays in memory, too.
+        """
+        return data_tree(self, values)
 
     def __describe__(self) -> dict[str, Any]:
         raise DescriptionError(

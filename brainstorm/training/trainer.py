@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brainstorm.describable import Describable
+from brainstorm.display import ShownAsTree, Tree
 from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
@@ -24,6 +25,7 @@ from brainstorm.training.logs import Logs
 from brainstorm.training.running_hooks import RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
+from brainstorm.training.trainer_tree import trainer_tree
 
 __all__ = ["Trainer"]
 
@@ -37,7 +39,7 @@ STATISTICS = "statistics"
 INTERRUPTED = "interrupted"
 
 
-class Trainer(Describable):
+class Trainer(ShownAsTree, Describable):
     """Train a network step by step until a hook stops it.
 
     Args:
@@ -102,6 +104,14 @@ class Trainer(Describable):
     def __repr__(self) -> str:
         hooks = ", ".join(self.hooks) or "no hooks"
         return f"Trainer({self.stepper!r}): {self.current_epoch_nr} epochs trained; {hooks}"
+
+    def tree(self, values: bool = False) -> Tree:
+        """Return stepper, hooks, logs and network as a tree, which a notebook shows.
+
+        Args:
+            values: Whether to look at the values in the network's memory, too.
+        """
+        return trainer_tree(self, values)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         self._signals = StopSignals()
