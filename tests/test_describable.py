@@ -17,6 +17,8 @@ from brainstorm.describable import (
 )
 from brainstorm.errors import DescriptionError, UnknownTypeError
 from brainstorm.randomness import RandomState
+from brainstorm.structure import UniquelyNamed
+from brainstorm.testing import LayerHarness, build_layer
 
 
 class Animal(Describable):
@@ -307,6 +309,12 @@ def test_a_description_without_end():
         ),
         (ba.Trainer(ba.SgdStepper(0.5)),
          "Trainer(SgdStepper(learning_rate=0.5)): 0 epochs trained; no hooks"),
+        (ba.Trainer(ba.SgdStepper()).team, "Team: rank 0 of 1"),
+        (UniquelyNamed("name"), "UniquelyNamed('name')"),
+        (LayerHarness(build_layer(ba.Lstm(3, name="L"), {"default": ("T", "B", 2)})),
+         "LayerHarness: layer 'L' (Lstm), T=0, B=0"),
+        (ba.Network.from_layer(ba.Input({"default": ("T", "B", 4)}))._buffer_manager,
+         "BufferManager: T=0, B=0, 0 B"),
     ],
 )  # fmt: skip
 def test_objects_print_as_what_they_are(this, text):

@@ -8,6 +8,7 @@ import types
 import pytest
 
 import brainstorm
+from tools import measure
 
 PACKAGES = [
     "brainstorm.backend",
@@ -349,3 +350,7 @@ def test_nothing_public_prints_as_an_address():
         cls.__name__ for cls in classes if isinstance(cls, type) and cls.__repr__ is object.__repr__
     ]
     assert not plain
+
+
+def test_no_public_class_prints_as_an_address():
+    assert measure.find_printing_as_addresses() == []

@@ -9,9 +9,12 @@ import ast
 import importlib
 import inspect
 import operator
+import pkgutil
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
+
+import brainstorm
 
 PACKAGE = Path(__file__).parent.parent / "brainstorm"
 
@@ -50,6 +53,20 @@ def is_documented(path: Path, name: str) -> bool:
     module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     owner = importlib.import_module(module.removesuffix(".__init__"))
     return inspect.getdoc(operator.attrgetter(name)(owner)) is not None
+
+
+def find_printing_as_addresses() -> list[str]:
+    """Return the classes in ``__all__`` of packages whose objects print as an address."""
+    packages = [brainstorm.__name__]
+    packages += [m.name for m in pkgutil.walk_packages([str(PACKAGE)], "brainstorm.") if m.ispkg]
+    return [
+        f"{package}: {name}"
+        for package in packages
+        for name, found in vars(importlib.import_module(package)).items()
+        if name in getattr(importlib.import_module(package), "__all__", ())
+        and inspect.isclass(found)
+        and found.__repr__ is object.__repr__
+    ]
 
 
 def is_annotated(function: Function) -> bool:
@@ -106,6 +123,9 @@ def report(
     show((0, name) for name in undocumented)
     print(f"public signatures without annotations: {len(unannotated)}")
     show((0, name) for name in unannotated)
+    addresses = find_printing_as_addresses()
+    print(f"public names that print as an address: {len(addresses)}")
+    show((0, name) for name in addresses)
 
 
 def show(items: Iterable[tuple[int, str]]) -> None:

@@ -47,6 +47,9 @@ class Autodiff:
         self._leaves = [x for x in postorder([op_tree]) if isinstance(x, Variable)]
         self._last: tuple[tuple[Any, ...], Program] | None = None
 
+    def __repr__(self) -> str:
+        return f"Autodiff({self.op_tree!r})"
+
     def get_grad_op_tree(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the trees of the gradients; zeros for tensors that do not occur.
 

@@ -60,6 +60,9 @@ class DataSet:
         self._filters = read_filters(messages[FILTERS][0]) if FILTERS in messages else []
         self._bytes = math.prod(self.shape) * self._item_size
 
+    def __repr__(self) -> str:
+        return f"DataSet({self.dtype or 'texts'}, {self.shape})"
+
     def read(self) -> Any:
         """Return the array (a number for shape ``()``), or for texts nested lists of them."""
         if self.dtype is not None:

@@ -61,6 +61,9 @@ class Expression:
     dtype: np.dtype[Any]
     operands: tuple[Any, ...]
 
+    def __repr__(self) -> str:
+        return f"<{self.dtype} {self.shape}>"
+
     __add__, __radd__ = _operator_method("add"), _operator_method("add", True)
     __sub__, __rsub__ = _operator_method("sub"), _operator_method("sub", True)
     __mul__, __rmul__ = _operator_method("mul"), _operator_method("mul", True)
@@ -224,7 +227,7 @@ class Variable(Expression):
         )
 
     def __repr__(self) -> str:
-        return self._name or f"<{self._dtype.name} {self._shape}>"
+        return self._name or super().__repr__()
 
 
 class _ShapeOf:

@@ -93,6 +93,10 @@ class BufferManager:
             raise NetworkValidationError("the network is closed, its memory was released.")
         return self._views
 
+    def __repr__(self) -> str:
+        bytes_held = format_bytes(self.size * self.item_size)
+        return f"BufferManager: T={self.time_size}, B={self.batch_size}, {bytes_held}"
+
     @property
     def is_closed(self) -> bool:
         """Whether the memory was released by `close`."""

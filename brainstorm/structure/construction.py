@@ -74,6 +74,9 @@ class UniquelyNamed:
         self.creation_id = next(_creation_ids)
         self.scope = _Scope(self)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def merge_scopes(self, other: UniquelyNamed) -> None:
         """Let both objects, and all that share a name space with either, share one."""
         if self.scope is other.scope:

@@ -115,6 +115,9 @@ class LayerHarness:
         if self.reference is not self:
             self.reference._resize(*sizes)
 
+    def __repr__(self) -> str:
+        return f"LayerHarness: {self.describe()}"
+
     def where(self) -> str:
         """Return the beginning of a message: the property, the layer and the sizes."""
         return f"property {self.checking!r}: {self.describe()}"

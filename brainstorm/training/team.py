@@ -26,6 +26,9 @@ class Team:
     rank: int = 0
     size: int = 1
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: rank {self.rank} of {self.size}"
+
     def working(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context of a training: an error inside it ends all processes."""
         return contextlib.nullcontext()

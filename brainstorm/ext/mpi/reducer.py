@@ -62,6 +62,9 @@ class Reducer:
         self.signal = 0
         self._slices: GradientSlices | None = None
 
+    def __repr__(self) -> str:
+        return f"Reducer: rank {self.world.rank} of {self.world.size}"
+
     def start(self, stepper: Any) -> None:
         """Take over a stepper that has its network; `TrainingStepper.start` calls it."""
         self.stepper = stepper

@@ -67,6 +67,9 @@ class World:
         atexit.register(self._leave)
         self._excepthook, sys.excepthook = sys.excepthook, self._note_uncaught
 
+    def __repr__(self) -> str:
+        return f"World: rank {self.rank} of {self.size}"
+
     # -- operations of all ranks ------------------------------------------------------------------
 
     def sum(self, array: Any) -> None:
