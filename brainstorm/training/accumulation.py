@@ -18,13 +18,13 @@ __all__ = ["GradientAccumulation"]
 
 @formula
 def added(total: Any, g: Any, sequences: Any) -> Any:
-    """The sum so far and the gradients of a batch, which are means over its sequences."""
+    """Return the sum so far plus the gradients of a batch, which are means over its sequences."""
     return total + sequences * g
 
 
 @formula
 def mean(total: Any, share: Any) -> Any:
-    """The gradients of all batches; ``share`` is one over the number of their sequences."""
+    """Return the mean of all gradients; ``share`` is one over the number of sequences."""
     return total * share
 
 
@@ -34,17 +34,17 @@ class GradientAccumulation(Describable):
         stepper = AdamStepper(0.001)
         stepper.accumulation = GradientAccumulation(batches=8)
 
-    Each batch counts with the number of its sequences, so that the gradients are those of the mean
-    loss over all of them. What is not complete at the end of an epoch goes on in the next one.
-    Gradient modifiers and ``max_gradient_norm`` act on the whole; hooks of timescale ``'update'``,
-    schedules and weight modifiers follow it. It takes memory for one more value per parameter.
+    Each batch is weighted by its number of sequences, so the gradients are those of the mean loss
+    over all of them. An incomplete accumulation continues in the next epoch. Gradient modifiers and
+    ``max_gradient_norm`` act on the combined gradients; hooks of timescale ``'update'``, schedules
+    and weight modifiers run once per update. It takes memory for one more value per parameter.
 
     Args:
         batches: How many batches make an update.
 
     Attributes:
-        given: How many batches of the present update were given.
-        sequences: How many sequences were in them.
+        given: How many batches of the present update have been added.
+        sequences: How many sequences they contained.
     """
 
     __undescribed__ = {
@@ -73,11 +73,11 @@ class GradientAccumulation(Describable):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is time for the update."""
+        """Whether all batches of the update have been added."""
         return self.given >= self.batches
 
     def start(self, handler: Any, size: int) -> None:
-        """Take over a handler and the number of parameters; begins anew or as restored."""
+        """Start with a handler and a number of parameters, from zero or from the restored state."""
         self._handler = handler
         self._total = handler.zeros((size,))
         self._numbers = handler.zeros((2,))
@@ -92,10 +92,10 @@ class GradientAccumulation(Describable):
             handler.set_from_numpy(self._total, state["total"])
 
     def weigh(self, sequences: int) -> None:
-        """Let the gradients of a batch count with the number of its sequences when they are added.
+        """Set the number of sequences by which the next gradients are weighted.
 
         Args:
-            sequences: The number.
+            sequences: The number of sequences in the batch.
         """
         numbers = np.array([sequences, 1.0 / max(1, self.sequences + sequences)])
         self._handler.set_from_numpy(self._numbers, numbers)
@@ -106,24 +106,24 @@ class GradientAccumulation(Describable):
         self.sequences += sequences
 
     def add(self, handler: Any, gradients: Array) -> None:
-        """Add the gradients of a batch; an operation of the handler."""
+        """Add the gradients of a batch, by an operation of the handler."""
         handler.compute(added, [self._total, gradients, self._numbers[0:1]], [self._total])
 
     def finish(self, gradients: Array) -> None:
-        """Write the gradients of all batches, and begin anew."""
+        """Write the gradients of all batches, and start again from zero."""
         self._handler.compute(mean, [self._total, self._numbers[1:2]], [gradients])
         self._handler.fill(self._total, 0.0)
         self.given = self.sequences = 0
 
     def get_state(self) -> dict[str, Any]:
-        """Return what was accumulated."""
+        """Return the sum of the gradients and the counts."""
         if self._total is None or self._restored is not None:
             return dict(self._restored or {"given": 0, "sequences": 0})
         total = self._handler.get_numpy_copy(self._total)
         return {"given": self.given, "sequences": self.sequences, "total": total}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned, at the next `start`."""
+        """Restore the state of `get_state` at the next `start`."""
         counts = {name: state[name] for name in ("given", "sequences")}
         check_counts("GradientAccumulation.set_state", **counts)
         self._restored = dict(state)

@@ -23,7 +23,7 @@ __all__ = [
 def rmsprop(
     p: Any, g: Any, square: Any, rate: Any, decay: Any, rest: Any, epsilon: Any
 ) -> list[Any]:
-    """Parameters and mean square; ``rest`` is ``1 - decay``."""
+    """Return the parameters and the mean square; ``rest`` is ``1 - decay``."""
     square = decay * square + rest * fn.square(g)
     return [p - rate * (g / (fn.sqrt(square) + epsilon)), square]
 
@@ -62,10 +62,10 @@ def centered_rmsprop(
     p: Any, g: Any, square: Any, mean: Any, velocity: Any,
     rate: Any, decay: Any, rest: Any, epsilon: Any, momentum: Any,
 ) -> list[Any]:  # fmt: skip
-    """Parameters, mean square, mean and velocity; ``rest`` is ``1 - decay``."""
+    """Return the parameters, mean square, mean and velocity; ``rest`` is ``1 - decay``."""
     square = decay * square + rest * fn.square(g)
     mean = decay * mean + rest * g
-    variance = fn.maximum(square - fn.square(mean), 0.0)  # rounding may leave less than nothing
+    variance = fn.maximum(square - fn.square(mean), 0.0)  # rounding may make it negative
     velocity = momentum * velocity + g / (fn.sqrt(variance) + epsilon)
     return [p - rate * velocity, square, mean, velocity]
 
@@ -75,7 +75,7 @@ class CenteredRMSPropStepper(RMSPropStepper):
 
     ``s = decay * s + (1 - decay) * g²; m = decay * m + (1 - decay) * g;
     v = momentum * v + g / (sqrt(s - m²) + epsilon); p -= learning_rate * v``
-    (Graves, arXiv:1308.0850, eq. 38 to 45; defaults as of `RMSPropStepper`).
+    (Graves, arXiv:1308.0850, eq. 38 to 45; defaults as in `RMSPropStepper`).
     """
 
     is_traceable = True
@@ -100,7 +100,7 @@ class CenteredRMSPropStepper(RMSPropStepper):
 
 @formula
 def adagrad(p: Any, g: Any, squares: Any, rate: Any, epsilon: Any) -> list[Any]:
-    """Parameters and sum of squares."""
+    """Return the parameters and the sum of squares."""
     squares = squares + fn.square(g)
     return [p - rate * (g / (fn.sqrt(squares) + epsilon)), squares]
 
@@ -130,14 +130,14 @@ class AdagradStepper(TrainingStepper):
 def adadelta(
     p: Any, g: Any, square: Any, change_square: Any, rate: Any, decay: Any, rest: Any, epsilon: Any
 ) -> list[Any]:
-    """Parameters and mean squares of gradients and changes; ``rest`` is ``1 - decay``."""
+    """Return the parameters, and the mean squares of gradients and of changes."""
     square = decay * square + rest * fn.square(g)
     change = fn.sqrt((change_square + epsilon) / (square + epsilon)) * g
     return [p - rate * change, square, decay * change_square + rest * fn.square(change)]
 
 
 class AdadeltaStepper(TrainingStepper):
-    """Adadelta: the size of the steps follows from the sizes of gradients and steps so far.
+    """Adadelta: the step size follows from the sizes of the gradients and steps so far.
 
     ``s = decay * s + (1 - decay) * g²; d = g * sqrt(u + epsilon) / sqrt(s + epsilon);
     u = decay * u + (1 - decay) * d²; p -= learning_rate * d``
@@ -164,7 +164,7 @@ def adam(
     p: Any, g: Any, first: Any, second: Any, rate: Any, correction: Any,
     beta1: Any, rest1: Any, beta2: Any, rest2: Any, epsilon: Any,
 ) -> list[Any]:  # fmt: skip
-    """Parameters and both moments; ``rest`` is ``1 - beta``, rate and correction see `scalars`."""
+    """Return the parameters and both moments, given the values of `scalars`, corrected."""
     first = beta1 * first + rest1 * g
     second = beta2 * second + rest2 * fn.square(g)
     change = first / (correction * fn.sqrt(second) + epsilon)
@@ -176,19 +176,19 @@ def adam_correction(
     weight1: Any, weight2: Any, rate: Any, correction: Any,
     beta1: Any, rest1: Any, beta2: Any, rest2: Any, *others: Any,
 ) -> list[Any]:  # fmt: skip
-    """The weights are moments of gradients that are 1: after t updates 1 - beta^t."""
+    """Return the weights, which are 1 - beta^t after t updates, and the corrected numbers."""
     weight1 = beta1 * weight1 + rest1
     weight2 = beta2 * weight2 + rest2
     return [weight1, weight2, rate / weight1, correction / fn.sqrt(weight2)]
 
 
 class AdamStepper(TrainingStepper):
-    """Adam: momentum and root mean square of the gradients, both corrected for their start.
+    """Adam: momentum and root mean square of the gradients, both with bias correction.
 
     ``m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g²;
     p -= learning_rate * m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)`` at step t
-    (Kingma and Ba, arXiv:1412.6980, with its defaults). Steps at which parameters were frozen, or
-    that `LossScaling` has skipped, do not count in t.
+    (Kingma and Ba, arXiv:1412.6980, with its defaults). Steps in which parameters were frozen, or
+    that `LossScaling` skipped, do not count in t.
     """
 
     is_traceable = True
@@ -217,7 +217,7 @@ class AdamStepper(TrainingStepper):
         self.epsilon = epsilon
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of the formulas, before the correction."""
+        """Return the numbers of the formulas, before bias correction."""
         return {
             "rate": self.learning_rate,
             "correction": 1.0,
@@ -234,7 +234,7 @@ def amsgrad(
     p: Any, g: Any, first: Any, second: Any, largest: Any, rate: Any, correction: Any,
     beta1: Any, rest1: Any, beta2: Any, rest2: Any, epsilon: Any,
 ) -> list[Any]:  # fmt: skip
-    """Parameters, both moments and the largest second one, with the numbers of Adam."""
+    """Return the parameters, both moments and the largest second one, like `adam`."""
     first = beta1 * first + rest1 * g
     second = beta2 * second + rest2 * fn.square(g)
     largest = fn.maximum(largest, second)
@@ -246,7 +246,7 @@ class AmsGradStepper(AdamStepper):
     """Adam with the largest mean square so far in place of the present one.
 
     So steps do not grow where large gradients are rare. (Reddi, Kale and Kumar, ICLR 2018; both
-    moments are corrected for their start, as in PyTorch.)
+    moments have bias correction, as in PyTorch.)
     """
 
     is_traceable = True
@@ -256,7 +256,7 @@ class AmsGradStepper(AdamStepper):
 
 @formula
 def adamw(p: Any, g: Any, first: Any, second: Any, *numbers: Any) -> list[Any]:
-    """Adam after the parameters were shrunk by the last number."""
+    """Multiply the parameters by the last number, then do the update of Adam."""
     *numbers_of_adam, keep = numbers
     return adam(keep * p, g, first, second, *numbers_of_adam)
 
@@ -264,8 +264,8 @@ def adamw(p: Any, g: Any, first: Any, second: Any, *numbers: Any) -> list[Any]:
 class AdamWStepper(AdamStepper):
     """Adam with decoupled weight decay: ``p *= 1 - learning_rate * weight_decay`` before Adam.
 
-    The decay reaches all parameters, biases too. (Loshchilov and Hutter, arXiv:1711.05101;
-    the default decay as in PyTorch.)
+    The decay applies to all parameters, including biases. (Loshchilov and Hutter,
+    arXiv:1711.05101; the default decay is that of PyTorch.)
     """
 
     is_traceable = True
@@ -284,5 +284,5 @@ class AdamWStepper(AdamStepper):
         self.weight_decay = weight_decay
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of Adam and the factor of the parameters."""
+        """Return the numbers of Adam, and the factor by which the parameters shrink."""
         return {**super().scalars(), "keep": 1.0 - self.learning_rate * self.weight_decay}

@@ -2,11 +2,11 @@
 
 An update is one formula over the flat ``net.buffer.parameters`` and ``net.buffer.gradients``.
 Numbers that change from step to step (learning rate, bias corrections) lie in memory too: ``run``
-writes them there first, and what follows touches only arrays that stay where they are, so that it
-can be traced once and replayed.
+writes them first; the rest uses only arrays at fixed addresses, so it can be traced once and
+replayed.
 
-A new optimiser declares its numbers and its state, and says what an update is (and that it does
-nothing but operations: `Traceable`)::
+A new optimiser declares its hyperparameters, its state and the formula of an update; if it does
+nothing but handler operations, it is `Traceable`::
 
     @formula
     def signs(parameters, gradients, rate):
@@ -53,17 +53,17 @@ _NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 @formula
 def within_norm(g: Any, limit: Any) -> Any:
-    """The gradients, scaled to a norm of `limit` if theirs is larger.
+    """Return the gradients, scaled to a norm of `limit` if theirs is larger.
 
-    They are divided by the largest before they are squared, which could overflow.
+    They are divided by the largest before they are squared, because squares could overflow.
     """
     largest = fn.maximum(fn.max(fn.absolute(g)), np.finfo(np.float32).tiny.item())
     norm = largest * fn.sqrt(fn.sum(fn.square(g / largest)))
     return g * (limit / fn.maximum(norm, limit))  # exactly g * 1 within the limit
 
 
-#: What a step consists of, beside the update, is said by these attributes; what it is done to
-#: changes from step to step.
+#: Attributes that decide what a step consists of, beside the update; the others hold values that
+#: change from step to step.
 _PARTS = ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer")
 _CHANGING = ("steps", "is_idle")
 
@@ -72,48 +72,49 @@ _HELPERS = {"loss_scaling": LossScaling, "accumulation": GradientAccumulation}
 
 
 class TrainingStepper(Traceable, Describable):
-    """Base of all steppers.
+    """Base class of all steppers.
 
     A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
-    `look_ahead`, where the gradients are wanted at another place). In place of a ``rule`` it can
+    `look_ahead`, if gradients are computed at other parameters). Instead of a ``rule`` it can
     implement `update` with any handler operations.
 
     Attributes:
-        learns: Whether it changes the parameters at all; a class sets its own.
-        hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked, also
-            the one that a hook makes while training.
+        learns: Whether the stepper changes the parameters at all; set by the class.
+        hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked,
+            including those by hooks during training.
         rule: The formula of an update. It takes the parameters, the gradients, the arrays of
-            ``state_names`` and the numbers of `scalars`, in their orders, and gives the new
+            ``state_names`` and the numbers of `scalars`, in their orders, and returns the new
             parameters and the new state.
         state_names: Arrays with one value per parameter that are kept from step to step.
-        correction: The formula that corrects averages for their start at 0. It takes a *weight* for
-            each of ``weight_names``, the sum of what values have counted in an average so far, and
-            the numbers of `scalars`; it gives the new weights, which are kept from update to
-            update, and what ``rule`` takes in place of the numbers called ``corrected_names``.
+        correction: The formula of the bias correction of averages. It takes a *weight* for each of
+            ``weight_names``, the sum of the factors with which values entered an average so far,
+            and the numbers of `scalars`; it returns the new weights, which are kept until the next
+            update, and the values that ``rule`` takes in place of ``corrected_names``.
         weight_names: See ``correction``.
         corrected_names: See ``correction``.
-        scratch_names: The same, but without a meaning between two steps; for `update`.
+        scratch_names: Arrays like those of ``state_names``, but not kept between steps; for
+            `update`.
         max_gradient_norm: If the Euclidean norm of all gradients together is larger, they are
-            scaled to it, after the gradient modifiers (Pascanu et al., arXiv:1211.5063); `None`
-            lets them be.
-        loss_scaling: A `LossScaling`; `None` is none. Set it before the training.
-        accumulation: A `GradientAccumulation`; `None` does an update for every batch. Set it
-            before the training.
-        groups: A list of `ParameterGroup`: parameters with their own learning rate or decay, or
-            that are frozen.
+            scaled to it, after the gradient modifiers (Pascanu et al., arXiv:1211.5063); `None`:
+            no limit.
+        loss_scaling: A `LossScaling`, or `None`. Set it before training.
+        accumulation: A `GradientAccumulation`; `None`: one update per batch. Set it before
+            training.
+        groups: A list of `ParameterGroup`: parameters with a learning rate or decay of their own,
+            or that are frozen.
         reducer: Combines the gradients of several processes. It has ``start(stepper)``, called at
             the end of `start`, and ``reduce(gradients, sequences)``, called before every update
-            with the number of sequences over which the gradients are means. If it says
-            ``is_in_step``, ``begin(sequences)``, ``reduce_in_step(handler)``, which a trace
-            repeats, and ``finish()`` are called instead. Gradient modifiers then act on the
-            gradients of all. `None` is none.
-        is_idle: Whether the batch that the network holds counts for nothing: its sequences are
-            those of other processes.
+            with the number of sequences over which the gradients are means. If its ``is_in_step``
+            is true, ``begin(sequences)``, ``reduce_in_step(handler)``, which a trace repeats, and
+            ``finish()`` are called instead. Gradient modifiers then act on the combined gradients.
+            `None` for a single process.
+        is_idle: Whether the batch in the network does not count: its sequences belong to other
+            processes.
         net: The network; set by `start`.
-        steps: How many updates were begun, those included that `set_state` has told of. Skipped
-            ones and those of frozen parameters count, unlike in the weights of ``correction``.
+        steps: Number of updates begun, including those before `set_state`. Unlike the weights of
+            ``correction``, it counts skipped updates and those of frozen parameters.
         state: The arrays of ``state_names`` on the network's handler; zero after `start`.
-        scratch: The arrays of ``scratch_names``; content arbitrary.
+        scratch: The arrays of ``scratch_names``; their content is arbitrary.
         numbers: The values of `scalars` in memory: one-element arrays on the handler.
         weights: The weights of ``correction``, likewise, for the parameters of this update.
         uncorrected: The numbers before their correction.
@@ -170,7 +171,7 @@ class TrainingStepper(Traceable, Describable):
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _holder: Any = None  # the handler of the state
     _limit: Array = None
-    _before: Array = None  # the parameters while the passes see others; None without `look_ahead`
+    _before: Array = None  # the parameters while `look_ahead` has moved them; None without it
     _traces: Traces = None  # type: ignore[assignment]  # made by start
     _restored: dict[str, Any] | None = None
 
@@ -193,7 +194,7 @@ class TrainingStepper(Traceable, Describable):
                 self._group_parameters(value)
         object.__setattr__(self, name, value)
         if self._traces is not None and (name in _PARTS or self._depends_on(name)):
-            self._traces = Traces()  # a step consists of other operations now
+            self._traces = Traces()  # a step now consists of other operations
 
     def _depends_on(self, name: str) -> bool:
         """Return whether an attribute may decide which operations an update consists of."""
@@ -207,7 +208,7 @@ class TrainingStepper(Traceable, Describable):
 
     @property
     def traces(self) -> Mapping[Hashable, Trace]:
-        """The traces of its steps, by the part of a step, T, B and so on; last used last."""
+        """The traces of its steps, by the part of a step, T, B and so on; last used comes last."""
         return self._traces.kept
 
     @property
@@ -221,9 +222,9 @@ class TrainingStepper(Traceable, Describable):
         return self.net.buffer.gradients
 
     def start(self, net: Any) -> None:
-        """Take over a network: allocate the state, zero or as given to `set_state`.
+        """Attach to a network: allocate the state, zero or as given to `set_state`.
 
-        Must be called again after the network changed its handler.
+        Must be called again after the handler of the network has changed.
 
         Raises:
             TrainingError: The network has no loss or was never initialized; or the state given to
@@ -265,7 +266,7 @@ class TrainingStepper(Traceable, Describable):
     def _group_parameters(
         self, groups: Sequence[ParameterGroup], weights: Mapping[str, Any] | None = None
     ) -> None:
-        if weights is None:  # in the course of a training
+        if weights is None:  # during a training
             weights = self._grouped.get_weights()
         self._grouped = GroupedParameters(self, groups, weights)
         self.numbers = self._grouped.numbers
@@ -275,10 +276,10 @@ class TrainingStepper(Traceable, Describable):
         return [self.parameters, *self.state.values(), self._grouped.memory_of_parts]
 
     def run(self) -> None:
-        """Do one step on the data that the network holds: traced at first, then replayed.
+        """Do one step on the data in the network: traced the first time, then replayed.
 
-        In steady state nothing is allocated. A batch whose passes raise an error does not count:
-        the next one takes its place in the update.
+        After the first steps, nothing is allocated. A batch whose passes raise an error does not
+        count: the next one takes its place in the update.
         """
         begins = not self.is_within_update
         self.steps += begins
@@ -294,7 +295,7 @@ class TrainingStepper(Traceable, Describable):
 
     @property
     def is_within_update(self) -> bool:
-        """Whether the gradients of a batch wait for those of others before an update is done."""
+        """Whether more batches must be added to the gradients before an update."""
         return self.accumulation is not None and self.accumulation.given > 0
 
     def _go_ahead(self) -> None:
@@ -307,7 +308,7 @@ class TrainingStepper(Traceable, Describable):
             self.handler.copy_to(self._before, self.parameters)
 
     def _run(self) -> None:
-        """Do a step; the numbers are where `update` reads them."""
+        """Do a step; the numbers are already where `update` reads them."""
         accumulation, reducer = self.accumulation, self.reducer
         sequences = 0 if self.is_idle else self.net.batch_size
         if self._is_one_trace:
@@ -337,21 +338,21 @@ class TrainingStepper(Traceable, Describable):
 
     @property
     def _takes_one_batch(self) -> bool:
-        """Whether the gradients of an update are those of a backward pass, and of nothing else."""
+        """Whether the gradients of an update come from one backward pass without changes."""
         return self.accumulation is None and self.reducer is None
 
     def refresh(self) -> None:
-        """Write the values of `scalars` to where `update` reads them."""
+        """Write the values of `scalars` to the arrays that `update` reads."""
         self._grouped.refresh(self)
         if self.max_gradient_norm is not None:
             self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))
 
     def do_traced(self, method: str) -> None:
-        """Call one of the methods that make a step, by its trace if there is one."""
+        """Call one of the methods of a step, by its trace if there is one."""
         function = getattr(self, method)
         scaling = self.loss_scaling
         if self._is_replaced or type(scaling) not in (LossScaling, type(None)):
-            function()  # a trace would not repeat what is done beside operations
+            function()  # a trace would repeat handler operations only
             return
         interval = scaling and scaling.growth_interval
         purpose = method, *self._grouped.purpose, interval
@@ -359,24 +360,24 @@ class TrainingStepper(Traceable, Describable):
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether what `run` does by traces may do something else than operations."""
+        """Whether a subclass replaces methods that a trace would skip."""
         if any(name in vars(self) for name in _METHODS):
             return True
         return not self.is_traceable and any(map(self._replaces, _METHODS))
 
     def _replaces(self, method: str) -> bool:
-        """Return whether a method is another one than that of the base class."""
+        """Return whether a method differs from that of the base class."""
         return (
             method in vars(self) or getattr(type(self), method) is not vars(TrainingStepper)[method]
         )
 
     def step(self) -> None:
-        """Do what makes a step where one batch makes an update."""
+        """Do a whole step, if one batch makes an update."""
         self.do_passes()
         self.finish_update()
 
     def do_passes(self) -> None:
-        """Do both passes for a batch, with the parameters where `look_ahead` puts them."""
+        """Do both passes for a batch, with the parameters that `look_ahead` sets."""
         self._go_ahead()
         self.net.forward_pass(training_pass=True)
         self.net.backward_pass(modify=self._takes_one_batch)
@@ -385,10 +386,10 @@ class TrainingStepper(Traceable, Describable):
             self._come_back()
 
     def finish_update(self) -> None:
-        """Do what comes after the passes of the last batch of an update."""
+        """Do everything after the passes of the last batch of an update."""
         scaling, g = self.loss_scaling, self.gradients
         if self.accumulation is not None:
-            self._go_ahead()  # penalties are those of the place where the gradients are from
+            self._go_ahead()  # penalties must be taken where the gradients were
         if self.reducer is not None and self._is_one_trace:
             self.reducer.reduce_in_step(self.handler)
         if not self._takes_one_batch:
@@ -424,13 +425,13 @@ class TrainingStepper(Traceable, Describable):
         return {}
 
     def look_ahead(self) -> None:
-        """Move the parameters to where gradients are wanted; handler operations only.
+        """Move the parameters to where gradients are computed, by handler operations only.
 
-        It is called before the passes of each batch, and undone before `update`.
+        Called before the passes of each batch, and undone before `update`.
         """
 
     def update(self) -> None:
-        """Change the parameters after the passes; handler operations on fixed arrays only."""
+        """Change the parameters after the passes, by handler operations on fixed arrays only."""
         if self.rule is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
         if self.correction is not None:
@@ -445,12 +446,11 @@ class TrainingStepper(Traceable, Describable):
     # -- state ------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return copies of all that the next step depends on.
+        """Return copies of everything that the next step depends on.
 
         Returns:
             ``'steps'``, the hyperparameters, and one NumPy array per name in ``state_names``
-            (these only once `start` was called); and the states of loss
-            scaling and accumulation.
+            (only after `start`); and the states of loss scaling and accumulation.
         """
         values = {name: getattr(self, name) for name in self.hyperparameters}
         values.update((name, part.get_state()) for name, part in self._kept_parts().items())
@@ -461,10 +461,10 @@ class TrainingStepper(Traceable, Describable):
         return {"steps": self.steps, **values, **arrays, **weights}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take hyperparameters from `get_state` at once, the arrays at the next `start`.
+        """Set the hyperparameters from `get_state` at once, and the arrays at the next `start`.
 
         Raises:
-            TrainingError: The names are not those of this stepper, or a number makes no sense.
+            TrainingError: The names are not those of this stepper, or a number is not valid.
         """
         expected = {"steps", *self.hyperparameters}
         state = dict(state)
@@ -485,7 +485,7 @@ class TrainingStepper(Traceable, Describable):
             parts[name].set_state(values)
 
     def _kept_parts(self) -> dict[str, Any]:
-        """Return what has a state of its own."""
+        """Return the parts of the stepper that have a state of their own, by name."""
         parts = {name: getattr(self, name) for name in ("loss_scaling", "accumulation")}
         return {name: part for name, part in parts.items() if part is not None}
 
@@ -504,6 +504,6 @@ class TrainingStepper(Traceable, Describable):
         self.steps = saved.get("steps", 0)
 
 
-#: What `run` does by traces, and what it consists of. A class that replaces any of these is called
-#: in every step, unless it says that it is traceable.
+#: The methods of a step that `run` traces. A class that replaces any of these is called in every
+#: step, unless it is declared traceable.
 _METHODS = ("step", "do_passes", "finish_update")

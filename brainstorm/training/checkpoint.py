@@ -1,8 +1,8 @@
-"""Exact save and resume of a whole run: what a run file holds beside the network's own file.
+"""Exact save and resume of a whole run: the content of a run file besides the network's own file.
 
-The state of a run is that of its trainer (counters, logs, stepper, hooks), of every generator of
-random numbers, and of its `DataProgress`: where the iterators are, and what the present epoch has
-gathered so far. Where several processes train together, each has a part of it (`capture_part`).
+The state of a run is that of its trainer (counters, logs, stepper, hooks), of every random number
+generator, and of its `DataProgress`: the positions of the iterators, and the scores of the present
+epoch so far. If several processes train together, each has a part of it (`capture_part`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ State = dict[str, Any]
 
 
 class DataProgress:
-    """Where a training is in its data, batch by batch.
+    """The position of a training in its data, batch by batch.
 
     Args:
         net: The network.
@@ -47,8 +47,8 @@ class DataProgress:
 
     Attributes:
         in_epoch: Whether an epoch has begun and not ended.
-        given: How many batches of this epoch the network has got.
-        is_idle: Whether the last one only stands for an empty part of a batch.
+        given: How many batches of this epoch the network has received.
+        is_idle: Whether the last batch only stands for an empty part of a batch.
     """
 
     def __init__(self, net: Any, iters: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ class DataProgress:
         self._carried: list[Array | None] = []
         self._begin: State | None = None  # the training iterator's state before the epoch
         self._batches: Iterator[Any] = iter(())
-        self._ahead: list[Any] = []  # the next batch, where someone asked whether there is one
+        self._ahead: list[Any] = []  # the next batch, once `goes_on` has looked for it
         self._iter_states: State = {}
 
     def begin_epoch(self) -> None:
@@ -77,7 +77,7 @@ class DataProgress:
         self.in_epoch, self._has_failed = True, False
 
     def can_go_on_with(self, iterator: Any) -> bool:
-        """Return whether the rest of an epoch can be had from an iterator: it is the same one."""
+        """Return whether the rest of an epoch can come from an iterator: it is the same one."""
         is_same = iterator is self.iters[TRAINING] and self.net.handler is self._handler
         return is_same and self.given > 0 and not self._has_failed
 
@@ -94,13 +94,13 @@ class DataProgress:
 
     def _has_more(self) -> bool:
         if not self._ahead:
-            self._has_failed = True  # unless the next line says something else
+            self._has_failed = True  # unless the next line succeeds
             self._ahead.extend(itertools.islice(self._batches, 1))
             self._has_failed = False
         return bool(self._ahead)
 
     def score(self, scorers: Sequence[Any]) -> None:
-        """Record the losses of the batch that the network has just processed, and its scores."""
+        """Record the losses and scores of the batch that the network has just processed."""
         if scorers:
             gather_losses_and_scores(self.net, scorers, self.scores)
         elif self._late.note():
@@ -124,14 +124,14 @@ class DataProgress:
                 self.net.handler.fill(array, 0.0)
 
     def goes_on(self) -> bool:
-        """Return whether the epoch has a further batch; `get_state` stays at the present one."""
+        """Return whether the epoch has another batch; `get_state` stays at the present one."""
         self._iter_states = _get_iter_states(self.iters)
         return self._has_more()
 
     # -- state ------------------------------------------------------------------------------------
 
     def get_state(self) -> State:
-        """Return the position: between two epochs, or where `goes_on` was asked."""
+        """Return the position: between two epochs, or where `goes_on` was called."""
         if not self.in_epoch:
             return {"iterators": _get_iter_states(self.iters), "epoch": None}
         self.net.leave_batch()
@@ -146,12 +146,12 @@ class DataProgress:
         return {"iterators": self._iter_states, "epoch": epoch}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a position, with iterators made in the same way.
+        """Go to a position, with iterators created in the same way.
 
         Raises:
             TrainingError: An iterator is missing.
             IteratorValidationError: An iterator is of another kind or for other data.
-            FileFormatError: The position is none.
+            FileFormatError: It is not a valid position.
         """
         with intact("the run file", RUN):
             self._set_state(state)
@@ -190,7 +190,7 @@ def _get_iter_states(iters: Mapping[str, Any]) -> State:
 
 
 def capture_part(progress: DataProgress, stepper: Any) -> State:
-    """Return what a run file keeps of each process that trains the network."""
+    """Return the part of a run file that each process contributes."""
     net, accumulation = progress.net, getattr(stepper, "accumulation", None)
     return {
         "accumulation": accumulation and accumulation.get_state(),
@@ -218,7 +218,7 @@ def save_run(
 
     Raises:
         DescriptionError: The trainer or the network cannot be described.
-        TrainingError: A hook's state or the logs hold something that no file can hold.
+        TrainingError: A hook's state or the logs hold a value that files cannot hold.
     """
     whole = combine_parts(parts, net.statistics_paths)
     trainer_state = trainer.get_state()
@@ -239,7 +239,7 @@ def save_run(
 
 
 def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, Any, State]:
-    """Return the trainer and the network of a run file, and what is to be set once data are there.
+    """Return the trainer and the network of a run file, and the state to set once data are given.
 
     Args:
         filename: The file.
@@ -248,8 +248,7 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is truncated, no run file, of a newer version, or its parts do not fit
-            together.
+        FileFormatError: It is truncated, not a run file, of a newer version, or inconsistent.
         UnknownTypeError: It needs a class that has not been imported.
     """
     content, where = read_run_file(filename), repr(os.fspath(filename))
@@ -269,18 +268,18 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
             pending = {name: content.state[name] for name in names}
             return trainer, net, {**pending, "parts": content.state.get("parts", [])}
     finally:
-        global_rnd.__setstate__(kept)  # new objects have drawn their seeds
+        global_rnd.__setstate__(kept)  # new objects have drawn seeds from it
 
 
 def _with_paths(description: Any, change: Callable[[str], str]) -> Any:
-    """Return a description with the paths changed that hooks write to."""
+    """Return a description in which the paths that hooks write to are changed."""
     if isinstance(description, list):
         return [_with_paths(item, change) for item in description]
     if not isinstance(description, dict):
         return description
     changed = {key: _with_paths(item, change) for key, item in description.items()}
     attribute, kind = None, description.get("@type")
-    with contextlib.suppress(UnknownTypeError):  # that will be said where it matters
+    with contextlib.suppress(UnknownTypeError):  # reported when the object is created
         attribute = getattr(find_class(kind), "writes", None) if isinstance(kind, str) else None
     path = description.get(attribute) if attribute is not None else None
     if isinstance(path, str):
@@ -289,13 +288,13 @@ def _with_paths(description: Any, change: Callable[[str], str]) -> Any:
 
 
 def _named_beside(path: str, filename: PathLike) -> str:
-    """Return a path as a run file holds it: only the name, of what lies in its folder."""
+    """Return a path as a run file holds it: only the name, if it lies in the same folder."""
     whole = os.path.abspath(path)
     return os.path.basename(whole) if _stands_beside(whole, os.path.abspath(filename)) else whole
 
 
 def _held(path: str, filename: PathLike) -> StoredPath:
-    """Return a path that a run file names, marked as such."""
+    """Return a path from a run file, marked as such."""
     if os.path.basename(path) == path:
         path = os.path.join(os.path.dirname(os.fspath(filename)), path)
     return (StoredPath if _stands_beside(path, filename) else ForeignPath)(path)
@@ -313,4 +312,4 @@ def _restore(where: str, trainer: Any, net: Any, state: State) -> None:
     net.keep_input_deltas = state["keep_input_deltas"]
     set_generator_states(net, state["generators"], where)
     trainer.set_state(state["trainer"])
-    RandomState(0).__setstate__(state["global_rnd"])  # refuse now what is none
+    RandomState(0).__setstate__(state["global_rnd"])  # raises now if it is invalid

@@ -1,4 +1,4 @@
-"""Hyperparameters: in which ranges the numbers lie that a stepper is set with."""
+"""Hyperparameters: the ranges in which the numbers of a stepper must lie."""
 
 from __future__ import annotations
 

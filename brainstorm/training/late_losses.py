@@ -1,4 +1,4 @@
-"""Losses of many batches, read at once."""
+"""Losses of many batches, read together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from brainstorm.scorers.base import find_loss_mask
 
 __all__ = ["LateLosses"]
 
-#: How many batches are waited for. Reading a value waits for all that a GPU has still to compute,
-#: and nothing more can be prepared for it in that time.
+#: How many batches are collected. Reading a value waits for everything that a GPU has still to
+#: compute, and nothing more can be prepared for it in that time.
 BATCHES = 32
 
 
 @formula
 def counted(mask: Any) -> Any:
-    """How many time steps count."""
+    """Return how many time steps count."""
     return fn.sum(mask != 0, None, False)
 
 
@@ -37,7 +37,7 @@ class LateLosses:
         self._sizes: list[tuple[int, int]] = []
 
     def note(self) -> bool:
-        """Keep the losses of the last forward pass; return whether it is time to read them."""
+        """Keep the losses of the last forward pass; return whether to read them now."""
         net, places = self._net, self._places[len(self._sizes)]
         for name, place in zip(net.loss_layers, places, strict=False):
             net.handler.copy_to(net.buffer[name].outputs.loss, place)
@@ -48,7 +48,7 @@ class LateLosses:
         return len(self._sizes) == BATCHES
 
     def read(self) -> list[tuple[dict[str, float], int, int]]:
-        """Return the losses, steps that count and B of each batch that was not read yet."""
+        """Return the losses, counted steps and B of each batch that was not read yet."""
         if not self._sizes:
             return []
         values = self._net.handler.get_numpy_copy(self._table).tolist()

@@ -1,4 +1,4 @@
-"""Search for a learning rate: a short training in which it grows until the loss does, too."""
+"""Search for a learning rate: a short training in which it grows until the loss grows, too."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from brainstorm.utils import is_number, is_whole
 
 __all__ = ["LearningRateSearch", "find_learning_rate"]
 
-#: How much of the smoothed loss remains with each new one.
+#: The weight of the previous smoothed loss when a new one is averaged in.
 SMOOTHING = 0.9
 
-#: The search ends where the smoothed loss is so many times the lowest.
+#: The search ends where the smoothed loss is this many times the lowest.
 DIVERGENCE = 4.0
 
 
 @dataclass(frozen=True)
 class LearningRateSearch:
-    """What a search has seen.
+    """The result of a search.
 
     Attributes:
         rates: The learning rates, in growing order.
@@ -67,19 +67,19 @@ def find_learning_rate(
         search = find_learning_rate(net, MomentumStepper(momentum=0.9), Minibatches(100, **data))
         stepper.learning_rate = search.suggestion
 
-    The network, the stepper and all random numbers stay as they are; so does the data iterator,
-    if it has ``get_state`` and ``set_state``. (L. N. Smith, arXiv:1506.01186, section 3.3.)
+    The network, the stepper and all random numbers stay unchanged; so does the data iterator, if
+    it has ``get_state`` and ``set_state``. (L. N. Smith, arXiv:1506.01186, section 3.3.)
 
     Args:
         net: The network, initialized.
         stepper: A stepper with a learning rate.
-        training_data_iter: Yields batches; begun anew when they end.
+        training_data_iter: Yields batches; started again when they end.
         lowest: The first learning rate.
         highest: The last one; the search ends earlier where the loss explodes.
-        updates: How many updates there are in between, at equal ratios.
+        updates: Number of updates; the ratio of successive learning rates is constant.
 
     Raises:
-        TrainingError: An argument makes no sense, there is no batch, or the first loss is not
+        TrainingError: An argument is not valid, there is no batch, or the first loss is not
             finite.
     """
     _check(stepper, lowest, highest, updates)

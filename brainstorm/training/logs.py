@@ -1,4 +1,4 @@
-"""Logs: what the hooks recorded, as nested dicts of lists, with dotted paths and three formats."""
+"""Logs: the values that hooks recorded, as nested dicts of lists, with dotted paths."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ LONG = 4096
 
 
 class Moment(NamedTuple):
-    """When something was recorded, and how often it is.
+    """When something was recorded, and how often.
 
     Attributes:
         epoch: Epochs so far.
         update: Updates so far.
         timescale: ``'epoch'`` or ``'update'``.
-        interval: It is recorded every so many of them.
+        interval: Recorded every so many epochs or updates.
     """
 
     epoch: int
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
 
 
 class Logs(dict[str, Any]):
-    """Nested dicts whose leaves are lists: one value per time that something was recorded.
+    """Nested dicts whose leaves are lists: one value per recording.
 
     ``logs['validation']['Accuracy']`` and ``logs['validation.Accuracy']`` are the same list. Of
     4096 floats or ints a list becomes a `NumberList`, which can be read in the same ways.
@@ -71,7 +71,7 @@ class Logs(dict[str, Any]):
         return super().__contains__(path) or (isinstance(path, str) and self.get(path) is not None)
 
     def get(self, path: str, default: Any = None) -> Any:
-        """Return what lies under a name or dotted path, else `default`."""
+        """Return the list or logs under a name or dotted path, else `default`."""
         with contextlib.suppress(UnknownPathError):
             return self[path]
         return default
@@ -79,10 +79,10 @@ class Logs(dict[str, Any]):
     def append(self, name: str, entry: Any) -> None:
         """Append a value to the list `name`; a mapping appends each of its values below `name`.
 
-        `None` and empty mappings are not recorded. NumPy's numbers become Python's.
+        `None` and empty mappings are not recorded. NumPy scalars become Python numbers.
 
         Raises:
-            TrainingError: Under this name lie values where now comes a mapping, or vice versa.
+            TrainingError: The name holds values and gets a mapping, or vice versa.
         """
         _append(self, name, entry, name)
 
@@ -111,7 +111,7 @@ class Logs(dict[str, Any]):
         return text
 
     def to_csv(self, file: str | os.PathLike[str]) -> None:
-        """Write a table: one column per dotted path, one row per entry, gaps at shorter ends."""
+        """Write a table: one column per dotted path, one row per entry; short columns have gaps."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.paths())
@@ -123,7 +123,7 @@ class Logs(dict[str, Any]):
         """Write the logs as nested groups with one data set per list.
 
         Raises:
-            TrainingError: A list holds what no data set can; the message names it.
+            TrainingError: A list holds something that a data set cannot; the message names it.
         """
         with hdf5_file(file, track_order=True) as out:
             out.attrs["info"] = get_brainstorm_info()
@@ -136,7 +136,7 @@ class Logs(dict[str, Any]):
 
         Raises:
             FileNotFoundError: There is no such file.
-            FileFormatError: It is damaged, no logs file, or of a newer version.
+            FileFormatError: It is damaged, not a logs file, or of a newer version.
         """
         return cls(read_file(file, ("Logs file",), _read_group))
 

@@ -1,4 +1,4 @@
-"""Loss scaling: small deltas survive arithmetic of low precision."""
+"""Loss scaling: small deltas survive low-precision arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from brainstorm.utils import Array, is_number, is_whole
 
 __all__ = ["LossScaling"]
 
-#: The scale stays between these: powers of two, by which numbers are multiplied exactly.
+#: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
 SMALLEST, LARGEST = 1.0, 2.0**24
 
 
@@ -27,8 +27,8 @@ class LossScaling(Describable):
         stepper.loss_scaling = LossScaling()
 
     A step whose gradients are not finite changes neither parameters nor the stepper's state, and
-    halves the scale; so many good steps in a row double it. All of it happens in the handler's
-    memory, without looking at a value. Parameters keep the precision of the handler. (Micikevicius
+    halves the scale; `growth_interval` good steps in a row double it. All of this happens in the
+    handler's memory, without reading values. Parameters keep the handler's precision. (Micikevicius
     et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2; defaults as in PyTorch.)
 
     Args:
@@ -62,7 +62,7 @@ class LossScaling(Describable):
         return float(self.get_state()["scale"])
 
     def start(self, handler: Any, arrays: list[Array]) -> Array:
-        """Take over a handler and the arrays that a bad step must not change.
+        """Set the handler and the arrays that a bad step must not change.
 
         Returns:
             The scale in memory, a one-element array.
@@ -77,12 +77,12 @@ class LossScaling(Describable):
         return self._numbers[0:1]
 
     def keep(self, handler: Any, arrays: list[Array]) -> None:
-        """Remember the arrays before an update."""
+        """Copy the arrays before an update."""
         for array, kept in zip(arrays, self._kept, strict=True):
             handler.copy_to(array, kept)
 
     def judge(self, handler: Any, gradients: Array) -> None:
-        """Look whether the step is good."""
+        """Test whether the step is good."""
         handler.compute(are_finite, [gradients], [self._numbers[2:3]])
 
     def finish(self, handler: Any, arrays: list[Array]) -> None:
@@ -93,32 +93,32 @@ class LossScaling(Describable):
         handler.compute(_next_scale(self.growth_interval), [ok, scale, good], [scale, good])
 
     def get_state(self) -> dict[str, Any]:
-        """Return scale and number of good steps since it was changed."""
+        """Return the scale and the number of good steps since it changed."""
         if self._numbers is None or self._restored is not None:
             return dict(self._restored or {"scale": self.initial, "good_steps": 0})
         scale, good, _ = self._handler.get_numpy_copy(self._numbers).tolist()
         return {"scale": scale, "good_steps": int(good)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned, at the next `start`."""
+        """Restore the state of `get_state` at the next `start`."""
         self._restored = {"scale": float(state["scale"]), "good_steps": int(state["good_steps"])}
 
 
 @formula
 def are_finite(g: Any) -> Any:
-    """1 if all elements are finite, else 0."""
+    """Return 1 if all elements are finite, else 0."""
     return fn.min(fn.finite(g))
 
 
 @formula
 def chosen(ok: Any, new: Any, old: Any) -> Any:
-    """The new values if all is well, else the old ones."""
+    """Return the new values if `ok`, else the old ones."""
     return fn.where(ok, new, old)
 
 
 @functools.cache
 def _next_scale(growth_interval: int) -> Formula:
-    """Return the formula of the scale and the number of good steps after a step."""
+    """Return the formula for the scale and the number of good steps after a step."""
 
     @formula
     def next_scale(ok: Any, scale: Any, good: Any) -> list[Any]:

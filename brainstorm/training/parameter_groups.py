@@ -1,7 +1,7 @@
 """Parameter groups: learning rate, decay and freezing of some of the parameters.
 
-A stepper does to each group what a stepper of its own would do: `GroupedParameters` makes one of
-it for each part of the flat arrays, and keeps the numbers of all of them in memory.
+A stepper treats each group as a stepper of its own would: `GroupedParameters` makes one for each
+part of the flat arrays, and keeps the numbers of all of them in memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["GroupedParameters", "ParameterGroup", "checked_groups"]
 
 @formula
 def decayed(g: Any, p: Any, decay: Any) -> Any:
-    """The gradients of the loss and of ``decay / 2`` times the squared parameters."""
+    """Return the gradients of the loss plus ``decay / 2`` times the squared parameters."""
     return g + decay * p
 
 
 class ParameterGroup(Describable):
-    """Parameters that a stepper treats in their own way.
+    """Parameters with their own learning rate or decay, or that are frozen.
 
         stepper = AdamWStepper(0.001, weight_decay=0.01)
         stepper.groups = [
@@ -39,23 +39,23 @@ class ParameterGroup(Describable):
             ParameterGroup("*.bias", weight_decay=0),
         ]
 
-    A parameter belongs to the first group that names it. Attributes may be changed, and
-    ``stepper.groups`` be set anew, while training.
+    A parameter belongs to the first group that names it. Attributes and ``stepper.groups`` may be
+    changed during training.
 
     Args:
-        paths: Parameters by dotted path, ``'Conv1.parameters.W'``, or patterns of it in which
-            ``*`` stands for anything, dots included; the name of a layer stands for all its
-            parameters. One or a list.
-        learning_rate_factor: What the learning rate of the stepper is multiplied with; schedules
-            and hooks that change it reach all groups.
+        paths: Parameters by dotted path, ``'Conv1.parameters.W'``, or patterns in which ``*``
+            stands for anything, including dots; the name of a layer stands for all its parameters.
+            One or a list.
+        learning_rate_factor: Factor of the stepper's learning rate; schedules and hooks that change
+            the learning rate affect all groups.
         weight_decay: For `AdamWStepper` in place of its own. For other steppers ``weight_decay *
             w`` is added to the gradients before the update (and not limited by
-            ``max_gradient_norm``). `None` is what the stepper does without groups.
-        frozen: Whether these parameters and their state stay as they are. Their gradients are set
-            to zero.
-        keep_statistics: Whether layers with a parameter in it keep their running statistics, and
-            use them in training too: a `BatchNorm` that was trained before, with ``frozen`` or
-            without. (In PyTorch ``requires_grad = False`` is the one, ``eval()`` the other.)
+            ``max_gradient_norm``). `None`: as the stepper does without groups.
+        frozen: Whether these parameters and their state stay unchanged. Their gradients are set to
+            zero.
+        keep_statistics: Whether layers with a parameter in the group keep their running statistics,
+            and use them in training too, e.g. a pretrained `BatchNorm`; with ``frozen`` or without.
+            (In PyTorch, ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
     """
 
     __default_values__ = {
@@ -95,11 +95,11 @@ class ParameterGroup(Describable):
         return [self.paths] if isinstance(self.paths, str) else list(self.paths)
 
     def has(self, path: str) -> bool:
-        """Return whether it names the parameter with this path."""
+        """Return whether the group names the parameter with this path."""
         return any(_matches(path, pattern) for pattern in self.patterns)
 
 
-#: Stands for the group of the parameters that are in none; it is the last of all.
+#: Stands for the group of the parameters that are in no group; it is the last.
 _NO_GROUP = ParameterGroup(())
 
 
@@ -111,7 +111,7 @@ def checked_groups(stepper: Any, groups: Sequence[ParameterGroup]) -> list[Param
     """Return groups as a list.
 
     Raises:
-        TrainingError: Something in it is no group, or the stepper cannot do what one says.
+        TrainingError: An element is not a group, or the stepper does not support a setting.
     """
     where = f"{type(stepper).__name__}.groups"
     if not isinstance(groups, Sequence):
@@ -130,22 +130,22 @@ def checked_groups(stepper: Any, groups: Sequence[ParameterGroup]) -> list[Param
 class GroupedParameters:
     """The parameters of a stepper, group by group, and the numbers of each in memory.
 
-    Where the stepper corrects averages for their start (`TrainingStepper.correction`), a parameter
-    that was frozen for a while has made less of its start than the others. So each *part*, the
-    adjacent parameters of one group that have been updated alike, has weights of its own.
+    Where the stepper has a bias correction (`TrainingStepper.correction`), a parameter that was
+    frozen for a while has had fewer updates than the others. So each *part*, i.e. adjacent
+    parameters of one group that have been updated alike, has weights of its own.
 
     Args:
-        stepper: The stepper; it has a network.
+        stepper: The stepper, attached to a network.
         groups: Its groups.
-        weights: What `get_weights` of its groups before has returned.
+        weights: The result of `get_weights` of the previous groups.
 
     Raises:
-        TrainingError: A path of a group fits no parameter.
+        TrainingError: A path of a group matches no parameter.
 
     Attributes:
-        numbers: The values of the stepper's `scalars` for what is in no group, by name: one-element
-            arrays on the handler.
-        memory_of_parts: The weights of each part, and the numbers that are corrected by them.
+        numbers: The values of the stepper's `scalars` for parameters in no group, by name:
+            one-element arrays on the handler.
+        memory_of_parts: The weights of each part, and the numbers corrected by them.
     """
 
     def __init__(
@@ -176,19 +176,19 @@ class GroupedParameters:
             layer for layer in stepper.net.layers.values() if hasattr(layer, "keeps_statistics")
         ]
         self._members: list[tuple[slice, int]] = []
-        self._found_at: Any = None  # the revision of the groups when the members were found
+        self._found_at: Any = None  # the `revision` when the members were found
         self._find_members()
 
     @property
     def revision(self) -> list[Any]:
-        """What changes when something else is to be done with a group."""
+        """A value that changes when a group changes."""
         return [
             (*g.patterns, g.frozen, g.weight_decay is None, g.keep_statistics) for g in self._groups
         ]
 
     @property
     def purpose(self) -> tuple[Any, ...]:
-        """What changes when the operations of an update change."""
+        """A value that changes when the operations of an update change."""
         return (*self.revision, *((rows.start, number) for rows, number in self._find_members()))
 
     def _find_members(self) -> list[tuple[slice, int]]:
@@ -201,7 +201,7 @@ class GroupedParameters:
         return self._members
 
     def get_weights(self) -> dict[str, Array]:
-        """Return the weights of each parameter, in the order in which they lie in memory."""
+        """Return the weights of each parameter, in the order of the flat array."""
         if not self._weight_names:
             return {}
         if self._given_weights is not None or not self._members:
@@ -228,7 +228,7 @@ class GroupedParameters:
         self._handler.set_from_numpy(self.memory_of_parts, each.ravel())
 
     def _keep_statistics(self) -> None:
-        """Say to each layer with running statistics whether it is to keep them."""
+        """Tell each layer with running statistics whether to keep them."""
         kept = {
             path.partition(".")[0]
             for path in self._slices
@@ -238,8 +238,8 @@ class GroupedParameters:
             layer.keeps_statistics = layer.name in kept
 
     def refresh(self, stepper: Any) -> None:
-        """Write the numbers of this step to where `parts` read them."""
-        self._find_members()  # before the passes: they may depend on it
+        """Write the numbers of this step to the arrays that `parts` read."""
+        self._find_members()  # before the passes, which may depend on it
         values: list[float] = []
         for group in self._groups:
             own = stepper
@@ -255,7 +255,7 @@ class GroupedParameters:
             stepper.handler.set_from_numpy(self._memory, np.array(values))
 
     def parts(self, stepper: Any) -> Iterator[Any]:
-        """Return what updates each part of the parameters: the stepper, where all are alike."""
+        """Yield the steppers of all parts; this stepper alone if all parts are treated alike."""
         if not self._slices:
             yield stepper
         for part, (rows, number) in enumerate(self._find_members()):
@@ -299,7 +299,7 @@ class GroupedParameters:
 
 
 def _copy(stepper: Any, **changed: Any) -> Any:
-    """Return a copy of a stepper, with other values of some attributes."""
+    """Return a copy of a stepper with some attributes changed."""
     copied = object.__new__(type(stepper))
     vars(copied).update(vars(stepper), **changed)
     return copied
@@ -311,12 +311,12 @@ def find_members(
     """Return the parts of the flat parameters, each with the index of its group.
 
     Args:
-        groups: The groups; the last one has what no other has.
-        slices: Path of each parameter to its place among all.
-        weights: Values of each parameter that are the same within a part.
+        groups: The groups; the last one has the parameters that are in no other.
+        slices: Path of each parameter to its slice of the flat array.
+        weights: Values of each parameter that must be equal within a part.
 
     Raises:
-        TrainingError: A path of a group fits no parameter.
+        TrainingError: A path of a group matches no parameter.
     """
     for group in groups:
         for pattern in group.patterns:

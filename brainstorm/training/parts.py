@@ -1,8 +1,8 @@
-"""Runs of several processes: the whole that their parts make, and new parts of it.
+"""Runs of several processes: combining the parts of a run, and dividing it again.
 
-Each process has a part of every batch. The sequences of a batch are divided by `own_slice`, in the
-order of the ranks; what is kept of all sequences (states that recurrent layers carry, scores) is
-put together again in this order. So a run can be continued by any number of processes.
+Each process has a part of every batch. `own_slice` divides the sequences of a batch in the order
+of the ranks; data about all sequences (states that recurrent layers carry, scores) are combined
+again in this order. So a run can be continued by any number of processes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ State = dict[str, Any]
 
 
 def own_slice(count: int, rank: int, size: int) -> slice:
-    """Return which of `count` sequences are those of a rank: sizes differ by at most one.
+    """Return the slice of `count` sequences that belongs to a rank; sizes differ by at most one.
 
-    The first ranks have more; where there are fewer sequences than ranks, the last have none.
+    The first ranks have more; if there are fewer sequences than ranks, the last have none.
     """
     each, more = divmod(count, size)
     start = rank * each + min(rank, more)
@@ -31,10 +31,10 @@ def own_slice(count: int, rank: int, size: int) -> slice:
 
 
 def combine_parts(parts: Sequence[State], statistics: Collection[str]) -> State:
-    """Return the part that a single process would have in place of all of them.
+    """Return the part that a single process would have instead of all of these.
 
     Args:
-        parts: What `checkpoint.capture_part` returned in each process.
+        parts: The results of `checkpoint.capture_part` in each process.
         statistics: Paths of persistent buffers that are sums; others are averaged.
     """
     first = parts[0]
@@ -68,14 +68,14 @@ def combine_parts(parts: Sequence[State], statistics: Collection[str]) -> State:
 
 
 def take_part(data: Mapping[str, Any], rank: int, size: int) -> State:
-    """Return where a rank is in its data, in a run that fewer or more processes have written.
+    """Return the position of a rank in its data, for a run written by any number of processes.
 
-    What the epoch has gathered so far goes to rank 0.
+    Rank 0 gets the scores of the epoch so far.
 
     Args:
-        data: What `combine_parts` returned as ``'data'``.
+        data: The value of ``'data'`` in the result of `combine_parts`.
         rank: The rank.
-        size: How many there are.
+        size: The number of ranks.
     """
     epoch = data["epoch"]
     if epoch is None:

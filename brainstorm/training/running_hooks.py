@@ -1,4 +1,4 @@
-"""Running hooks: whose turn it is, where their entries go, and how each learns of the end."""
+"""Running hooks: which hook runs when, where its entries go, and how it is told of the end."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class RunningHooks:
         trainer: Counts epochs and updates, and has a stepper and a team.
         hooks: The hooks, in the order in which they run.
         net: The network.
-        logs: Gets what they return.
+        logs: Receives the values that they return.
 
     Attributes:
-        checkpoints: Those that save the whole run; they fire after all others.
+        checkpoints: The hooks that save the whole run; they run after all others.
     """
 
     def __init__(self, trainer: Any, hooks: Sequence[Hook], net: Any, logs: Logs) -> None:
@@ -42,7 +42,7 @@ class RunningHooks:
 
     @contextmanager
     def started(self, iters: Mapping[str, Any]) -> Iterator[None]:
-        """Start all hooks; at the end of the context each of them learns how that came about."""
+        """Start all hooks; when the context ends, call their exit functions with the reason."""
         trainer = self._trainer
         with ExitStack() as stack:
             for hook in filter(self._runs_here, self._all):
@@ -56,7 +56,7 @@ class RunningHooks:
         return self._trainer.team.rank == 0 or hook.role != "reader"
 
     def _farewell(self, hook: Hook) -> Callable[..., None]:
-        """Return the exit function by which a hook always learns how the training ended."""
+        """Return the exit function that is called however the training ends."""
 
         def leave(
             kind: type[BaseException] | None,
@@ -73,16 +73,16 @@ class RunningHooks:
         return leave
 
     def emit_first(self) -> bool:
-        """Fire what runs before the first update; return whether a hook stopped the training."""
+        """Run the hooks before the first update; return whether one stopped the training."""
         return self.emit("update", is_first=True) or self.emit("epoch", is_first=True)
 
     def emit(self, timescale: str, is_first: bool = False) -> bool:
-        """Fire the hooks whose turn it is; return whether one of them stopped the training.
+        """Run the hooks that are due; return whether one of them stopped the training.
 
         Args:
             timescale: Which hooks.
-            is_first: Whether a training begins; a continued one does so without those hooks that
-                have run at the same counts before, and would do something once more.
+            is_first: Whether a training begins; a continued one skips hooks that have already run
+                at the same counts and would do something twice.
         """
         trainer = self._trainer
         count = trainer.current_epoch_nr if timescale == "epoch" else trainer.current_update_nr
@@ -141,7 +141,7 @@ def _call(hook: Hook, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _leaves(path: str, entry: Any) -> Iterator[tuple[str, Any]]:
-    """Return what an entry holds, by dotted path."""
+    """Yield the values of an entry with their dotted paths."""
     if isinstance(entry, Mapping):
         for key, value in entry.items():
             yield from _leaves(f"{path}.{key}", value)
@@ -161,5 +161,5 @@ def _print_entry(name: str, entry: Any, depth: int = 0) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as it is printed; the logs keep all digits."""
+    """Return a value as printed text; the logs keep all digits."""
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

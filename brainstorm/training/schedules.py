@@ -1,8 +1,8 @@
-"""Schedules: how a number, say the learning rate, changes in the course of training.
+"""Schedules: how a number, such as the learning rate, changes during training.
 
 A schedule is called as ``schedule(epoch_nr, update_nr, timescale, interval, net, stepper, logs)``
-by the hook `ModifyStepperAttribute`, and any function with these arguments is one. Those
-below depend on ``k = nr // interval``, where ``nr`` counts epochs or updates by `timescale`.
+by the hook `ModifyStepperAttribute`; any function with these arguments is a schedule. Those below
+depend on ``k = nr // interval``, where ``nr`` counts epochs or updates, depending on `timescale`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 
 
 class Schedule(Describable):
-    """Base of schedules that depend on nothing but how often they could have changed.
+    """Base class of schedules that depend only on the number of possible changes so far.
 
-    A subclass implements `at`; another `count` lets it depend on something else.
+    A subclass implements `at`; it can depend on something else by overriding `count`.
     """
 
     __argument_error__ = TrainingError
@@ -53,7 +53,7 @@ class Schedule(Describable):
         return self.at(self.count(epoch_nr, update_nr, timescale, interval))
 
     def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
-        """Return how often the value could have changed, for a hook with these counts."""
+        """Return the number of possible changes so far, for a hook with these counts."""
         return (epoch_nr if timescale == "epoch" else update_nr) // interval
 
     def at(self, k: int) -> float:
@@ -75,7 +75,7 @@ class Schedule(Describable):
 
 
 class _Transition(Schedule):
-    """A way from `initial_value` to `final_value`, where it stays after `num_changes`."""
+    """A transition from `initial_value` to `final_value`, where it stays after `num_changes`."""
 
     def __init__(self, initial_value: float, final_value: float, num_changes: int) -> None:
         self.initial_value = self._number("initial_value", initial_value)
@@ -95,7 +95,7 @@ class Linear(_Transition):
     """A straight line: ``initial + (final - initial) * k / num_changes``, then `final_value`."""
 
     def on_the_way(self, k: int) -> float:
-        """Return the value on the line."""
+        """Return the value after `k` changes."""
         return self.initial_value + (self.final_value - self.initial_value) * k / self.num_changes
 
 
@@ -106,25 +106,25 @@ class Cosine(_Transition):
     """
 
     def on_the_way(self, k: int) -> float:
-        """Return the value on the curve."""
+        """Return the value after `k` changes."""
         return _half_wave(self.initial_value, self.final_value, k / self.num_changes)
 
 
 def _half_wave(start: float, end: float, share: float) -> float:
-    """Return the value after a share of half a cosine from `start` to `end`."""
+    """Return the value at a fraction of half a cosine from `start` to `end`."""
     return end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0
 
 
 class CosineRestarts(_Transition):
-    """Half a cosine, as `Cosine`, again and again from the beginning.
+    """Half a cosine, as in `Cosine`, restarted again and again.
 
     (Loshchilov and Hutter, "SGDR", arXiv:1608.03983.)
 
     Args:
-        initial_value: The value at the beginning of each round.
-        final_value: What it approaches at the end.
-        num_changes: The length of the first round.
-        growth: How many times as long as the one before each round is.
+        initial_value: The value at the start of each cycle.
+        final_value: The value approached at the end of each cycle.
+        num_changes: The length of the first cycle.
+        growth: The ratio of the lengths of successive cycles.
     """
 
     __default_values__ = {"growth": 1}
@@ -146,14 +146,14 @@ class CosineRestarts(_Transition):
 
 
 class OneCycle(Schedule):
-    """Half a cosine up to the largest value, and a longer one down to almost nothing.
+    """Half a cosine up to the largest value, and a longer one down to nearly zero.
 
     (Smith and Topin, "Super-Convergence", arXiv:1708.07120; defaults as in PyTorch.)
 
     Args:
         largest_value: The value between the two.
-        num_changes: How many changes lead to the final value.
-        rise: The share of them that leads up.
+        num_changes: Number of changes until the final value.
+        rise: The fraction of them in which the value rises.
         initial_value: The value at k = 0; `None` is ``largest_value / 25``.
         final_value: The value at the end; `None` is ``initial_value / 10000``.
     """
@@ -193,8 +193,8 @@ class Exponential(Schedule):
     Args:
         initial_value: The value at k = 0.
         factor: Positive.
-        minimum: Lower limit; `None` for none.
-        maximum: Upper limit; `None` for none.
+        minimum: Lower limit, or `None`.
+        maximum: Upper limit, or `None`.
     """
 
     __default_values__ = {"minimum": None, "maximum": None}
@@ -210,7 +210,7 @@ class Exponential(Schedule):
         self.factor = self._number("factor", factor)
         if factor <= 0:
             raise self._fail("factor", "a number > 0", factor)
-        # An infinite limit is none: a description, being JSON, cannot hold infinity.
+        # An infinite limit becomes `None`: a description is JSON, which cannot hold infinity.
         self.minimum = None if minimum in (None, -math.inf) else self._number("minimum", minimum)
         self.maximum = None if maximum in (None, math.inf) else self._number("maximum", maximum)
         if None not in (minimum, maximum) and minimum > maximum:  # type: ignore[operator]
@@ -267,10 +267,10 @@ class MultiStep(Schedule):
 
 
 class DecreaseAfterEpoch(Schedule):
-    """Constant for `T` epochs, then falling: ``initial * T / max(epoch_nr + 1, T)``.
+    """Constant for `T` epochs, then decreasing: ``initial * T / max(epoch_nr + 1, T)``.
 
-    As everywhere, ``epoch_nr`` counts the epoch that runs: by updates the value falls one epoch
-    earlier, so that T is to be one more.
+    ``epoch_nr`` counts the current epoch, as everywhere. With timescale ``'update'`` the value
+    therefore falls one epoch earlier; choose a T larger by one.
     """
 
     def __init__(self, initial_value: float, T: float) -> None:
@@ -289,11 +289,11 @@ class DecreaseAfterEpoch(Schedule):
 
 
 class Warmup(Schedule):
-    """A straight line up to the first value of another schedule, and then that schedule.
+    """A straight line up to the first value of another schedule, followed by that schedule.
 
     Args:
-        num_changes: How many changes lead from `initial_value` to the first value of `then`;
-            `then` counts from there.
+        num_changes: Number of changes from `initial_value` to the first value of `then`; `then`
+            counts from there.
         then: A number, or a schedule (any callable with its arguments).
         initial_value: The value at k = 0.
     """
@@ -336,20 +336,20 @@ class Warmup(Schedule):
 
 
 class ReduceOnPlateau(Schedule):
-    """Multiplied by a factor whenever a log has not become better for some time.
+    """Multiplies a value by a factor whenever a log has not improved for some time.
 
-    What it returns follows from the log alone, so a resumed training goes on with the same value.
-    Give the hook that calls it the timescale of the log, and an interval of 1.
+    The value follows from the log alone, so a resumed training continues with the same value.
+    Give the hook that calls it the timescale of the log and an interval of 1.
 
     Args:
         log_name: Dotted path of the log, e.g. ``'validation.total_loss'``.
-        initial_value: The value at the beginning.
+        initial_value: The value at the start.
         factor: Between 0 and 1.
-        patience: Reduce when more than this many values in a row are no better than the best one.
-        threshold: By which share of the best value another one must be better to count.
-        cooldown: How many values after a reduction do not count as bad ones.
+        patience: Reduce when more than this many values in a row are no better than the best.
+        threshold: The fraction of the best value by which another must be better to count.
+        cooldown: How many values after a reduction are not counted as bad.
         minimum: Lower limit.
-        criterion: ``'min'`` or ``'max'``: which values are better; `None` is what the name says.
+        criterion: ``'min'`` or ``'max'``: which values are better; `None`: as the name implies.
     """
 
     __default_values__ = {"threshold": 1e-4, "cooldown": 0, "minimum": 0.0, "criterion": None}
@@ -388,7 +388,7 @@ class ReduceOnPlateau(Schedule):
         stepper: Any = None,
         logs: Any = None,
     ) -> float:
-        """Return the value after what the log holds by now.
+        """Return the value for the current content of the log.
 
         Raises:
             UnknownPathError: There is no such log after an epoch.
@@ -398,7 +398,7 @@ class ReduceOnPlateau(Schedule):
         except UnknownPathError:
             if epoch_nr > 1:
                 raise
-            return self.initial_value  # what is logged at the end of epochs is not there yet
+            return self.initial_value  # logs of the end of epochs are still empty
 
     def after(self, values: Sequence[float]) -> float:
         """Return the value after these values of the log."""

@@ -1,4 +1,4 @@
-"""Signals: the first SIGINT or SIGTERM ends a training in good order."""
+"""Signals: the first SIGINT or SIGTERM ends a training in an orderly way."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["StopSignals"]
 class StopSignals:
     """Listen to SIGINT (Ctrl-C) and SIGTERM inside a ``with`` block.
 
-    Whoever listened before does so again afterwards. The first signal only sets `received`. A
-    SIGINT after it raises KeyboardInterrupt at once. Only the main thread can listen; elsewhere,
+    Earlier signal handlers are restored afterwards. The first signal only sets `received`; a SIGINT
+    after it raises KeyboardInterrupt at once. Only the main thread can listen; in other threads,
     and for signals that the process ignores, nothing changes.
 
     Attributes:
-        received: The name of the first signal, `None` before.
+        received: The name of the first signal; `None` before it.
     """
 
     def __init__(self) -> None:

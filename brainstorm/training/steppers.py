@@ -46,7 +46,7 @@ class ForwardStepper(TrainingStepper):
 
 @formula
 def descended(p: Any, g: Any, rate: Any) -> Any:
-    """The parameters after a step down the gradient."""
+    """Return the parameters after a step down the gradient."""
     return p - rate * g
 
 
@@ -67,7 +67,7 @@ class SgdStepper(TrainingStepper):
 
 @formula
 def with_momentum(p: Any, g: Any, velocity: Any, rate: Any, momentum: Any) -> list[Any]:
-    """The parameters after a step with a changed velocity, and this."""
+    """Return the parameters after a step with the new velocity, and this velocity."""
     velocity = momentum * velocity - rate * g
     return [p + velocity, velocity]
 
@@ -77,7 +77,7 @@ class MomentumStepper(TrainingStepper):
 
     Args:
         learning_rate: Step size.
-        momentum: How much of the last velocity remains, in [0, 1).
+        momentum: Fraction of the previous velocity that remains, in [0, 1).
         scale_learning_rate: Whether ``rate`` is ``learning_rate * (1 - momentum)``, so that the
             momentum does not change the size of the steps, or ``learning_rate`` itself.
     """
@@ -105,12 +105,12 @@ class MomentumStepper(TrainingStepper):
 
 @formula
 def led(p: Any, velocity: Any, momentum: Any) -> Any:
-    """The parameters where the velocity leads."""
+    """Return the parameters moved along the velocity."""
     return p + momentum * velocity
 
 
 class NesterovStepper(MomentumStepper):
-    """Nesterov's accelerated gradient: the gradients are taken where the momentum leads.
+    """Nesterov's accelerated gradient: gradients are computed where the momentum leads.
 
     ``v = momentum * v - rate * g; p += v``, with g at ``p + momentum * v``; hooks see p. The
     arguments are those of `MomentumStepper`. (Sutskever et al., ICML 2013.)
@@ -119,6 +119,6 @@ class NesterovStepper(MomentumStepper):
     is_traceable = True
 
     def look_ahead(self) -> None:
-        """Go where the velocity leads."""
+        """Move the parameters along the velocity."""
         inputs = [self.parameters, self.state["velocity"], self.numbers["momentum"]]
         self.handler.compute(led, inputs, [self.parameters])

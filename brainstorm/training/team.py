@@ -1,4 +1,4 @@
-"""Teams: the processes that train one network together. A trainer's own team is it alone."""
+"""Teams: the processes that train one network together; by default a trainer's team is one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 class Team:
-    """A process that trains alone; the base of teams of several.
+    """A process that trains alone; base class of teams of several processes.
 
-    In a team every process runs the same script, and has a part of each batch. Hooks that write
-    logs or change the training run in all of them; what those of rank 0 return is logged. Hooks
-    that only read (savers, stoppers, pictures) run in rank 0.
+    In a team every process runs the same script and has a part of each batch. Hooks that write
+    logs or change the training run in all processes; the values that they return in rank 0 are
+    logged. Hooks that only read (savers, stoppers, pictures) run in rank 0.
 
     Attributes:
         rank: The number of this process.
-        size: How many there are.
+        size: The number of processes.
     """
 
     rank: int = 0
@@ -34,29 +34,29 @@ class Team:
         return contextlib.nullcontext()
 
     def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:
-        """Return iterators over this process's part of each batch.
+        """Return iterators over the part of each batch that this process has.
 
         Args:
-            iters: Iterators over whole batches, by name; the same ones in all processes.
-            hooks: The hooks that will run, in their order; the same ones, too.
+            iters: Iterators over whole batches, by name; the same in all processes.
+            hooks: The hooks that will run, in order; the same in all processes.
         """
         return dict(iters)
 
     def own_part(self, pending: dict[str, Any], stepper: Any) -> dict[str, Any]:
-        """Return what this process continues with, of what `load_run` has read.
+        """Return the part of a run, as read by `load_run`, with which this process continues.
 
         Args:
-            pending: What it has read.
-            stepper: It continues with its part, too.
+            pending: The state that `load_run` has read.
+            stepper: Gets its part of the state, too.
         """
         return pending
 
     def start(self, net: Any, part: Mapping[str, Any] | None) -> None:
-        """Make the networks of all processes alike, but for what they draw.
+        """Make the networks of all processes equal, except for their random numbers.
 
         Args:
             net: The network.
-            part: What `own_part` returned, where a run is continued.
+            part: The result of `own_part` if a run is continued.
         """
 
     def step(self, stepper: Any, is_idle: bool, signal: str | None) -> None:
@@ -64,17 +64,17 @@ class Team:
 
         Args:
             stepper: The stepper.
-            is_idle: Whether the batch stands for none: this process's part is empty.
+            is_idle: Whether the part of this process is empty, and the batch only a stand-in.
             signal: The signal that this process has received.
         """
         stepper.run()
 
     def agreed_signal(self, signal: str | None) -> str | None:
-        """Return the signal that ends the training of all, given the own one."""
+        """Return the signal that ends the training in all processes, given that of this one."""
         return signal
 
     def merge_statistics(self, net: Any) -> None:
-        """Let the statistics of this process's network be those of all processes."""
+        """Merge the statistics of the networks of all processes, and set them in this one."""
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, in the order of their ranks."""

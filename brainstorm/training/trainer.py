@@ -1,7 +1,7 @@
 """The trainer: the loop over epochs and batches, and nothing else.
 
-What a step does is the stepper's business; everything that happens beside it is a hook's. How hooks
-are run is in `running_hooks`, and what a saved run consists of in `checkpoint`.
+The stepper defines a step; everything else is done by hooks. How hooks are run is in
+`running_hooks`, the content of a saved run in `checkpoint`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["Trainer"]
 #: The name in the logs of the averages over the training batches of each epoch.
 ROLLING = "rolling_training"
 
-#: The name in the logs of what statistics layers accumulated over each epoch.
+#: The name in the logs of the values that statistics layers accumulated over each epoch.
 STATISTICS = "statistics"
 
-#: The name in the logs of the reason why a training ended that no hook has stopped.
+#: The name in the logs of the reason why a training ended without being stopped by a hook.
 INTERRUPTED = "interrupted"
 
 
@@ -43,23 +43,23 @@ class Trainer(ShownAsTree, Describable):
     """Train a network step by step until a hook stops it.
 
     Args:
-        stepper: What one step does; see `brainstorm.training.steppers`.
-        verbose: Whether to print what is logged. Hooks that do not say otherwise follow. The
-            logger ``logging.getLogger("brainstorm")`` gets all of it in any case, as INFO.
+        stepper: Does the steps; see `brainstorm.training.steppers`.
+        verbose: Whether to print what is logged; the default for hooks. The logger
+            ``logging.getLogger("brainstorm")`` gets all of it in any case, at level INFO.
 
     Raises:
-        TrainingError: It is no stepper.
+        TrainingError: `stepper` is not a stepper.
 
     Attributes:
         hooks: The hooks by name, in the order in which they were added.
         train_scorers: Scorers for the training batches; results in ``logs['rolling_training']``.
-        current_epoch_nr: Epochs so far, over all calls of `train`; the current one counts.
+        current_epoch_nr: Epochs so far, over all calls of `train`, including the current one.
         current_update_nr: Updates so far: batches, unless the stepper accumulates several for one.
-        logs: What was recorded: averages over the batches of each epoch under
-            ``'rolling_training'``, statistics layers under ``'statistics'``, and what the hooks
-            return under their names.
+        logs: The recorded values: averages over the batches of each epoch under
+            ``'rolling_training'``, statistics layers under ``'statistics'``, and the values that
+            hooks return under the names of the hooks.
         results: What the last `evaluate` recorded.
-        net: The network of the last `train`, or the one that `resume` has read.
+        net: The network of the last `train`, or of the run that `resume` read.
         team: The processes that train together; see `brainstorm.ext.mpi`.
     """
 
@@ -97,7 +97,7 @@ class Trainer(ShownAsTree, Describable):
         self.team = Team()
         self._progress: DataProgress | None = None  # while training
         self._parts: list[dict[str, Any]] | None = None  # while saving, of all processes
-        self._pending: dict[str, Any] | None = None  # what `train` has to restore
+        self._pending: dict[str, Any] | None = None  # the state for `train` to restore
         self._unfinished: DataProgress | None = None  # in an epoch that was interrupted
         self._signals = StopSignals()
 
@@ -123,7 +123,7 @@ class Trainer(ShownAsTree, Describable):
         """Add a hook.
 
         Raises:
-            TrainingError: It is no hook, or its name is taken.
+            TrainingError: It is not a hook, or its name is taken.
         """
         if not isinstance(hook, Hook):
             raise TrainingError(
@@ -143,38 +143,38 @@ class Trainer(ShownAsTree, Describable):
         self.hooks[hook.__name__] = hook
 
     def ordered_hooks(self) -> list[Hook]:
-        """Return the hooks in the order in which they run: by role, then as they were added."""
+        """Return the hooks in the order in which they run: by role, then in the order added."""
         return sorted(self.hooks.values(), key=lambda h: (ROLES.index(h.role), h.priority))
 
     # -- training ---------------------------------------------------------------------------------
 
     def train(self, net: Any, training_data_iter: Any, **named_data_iters: Any) -> None:
-        """Train until a hook stops; without a stopping hook that is never.
+        """Train until a hook stops; without such a hook the training never ends.
 
         All hooks run once before the first update. A later call with the same network continues:
-        counts, logs and the stepper's state go on, a pending accumulation too, and only those hooks
-        run before its first update that log nothing. An epoch that an error or a signal has
-        interrupted is finished first, or begun again where the data iterator is another one. What
-        `resume` has read continues exactly where it was saved. What was taken from a network is of
-        no use for another one: then the stepper and all hooks begin without a state, and only
-        counts and logs go on. A new stepper begins without a state, too.
+        counts, logs, the stepper's state and a pending accumulation go on, and only hooks that log
+        nothing run before its first update. An epoch that was interrupted by an error or a signal
+        is finished first, or started again if the data iterator is another one. A run read by
+        `resume` continues exactly where it was saved. With another network, the stepper and all
+        hooks start without state, and only counts and logs go on. A new stepper starts without
+        state, too.
 
-        The first SIGINT (Ctrl-C) or SIGTERM ends the training after the present update, without
-        what belongs to the end of an epoch; `SaveCheckpoint` hooks save the run, and
-        ``logs['interrupted']`` says why. A SIGINT after that is a KeyboardInterrupt at once.
+        The first SIGINT (Ctrl-C) or SIGTERM ends the training after the current update and skips
+        the rest of the epoch; `SaveCheckpoint` hooks save the run, and ``logs['interrupted']``
+        gives the reason. Another SIGINT raises KeyboardInterrupt at once.
 
-        Other threads may predict with the network meanwhile: they wait while it computes with a
-        batch, hooks after the update included, and are served before the next one.
+        Meanwhile other threads may predict with the network: they wait while it computes a batch,
+        including the hooks after the update, and are served before the next batch.
 
         Args:
             net: The network.
             training_data_iter: Yields the batches of an epoch.
-            **named_data_iters: Further data, for the hooks that name it.
+            **named_data_iters: Further data, for the hooks that refer to it by name.
 
         Raises:
-            TrainingError: The data does not fit the network's inputs, or there is none; or after
-                `resume`: it is another network, or data are missing.
-            IteratorValidationError: After `resume`: an iterator is of another kind or other data.
+            TrainingError: The data does not fit the network's inputs, or there is none; or, after
+                `resume`, it is another network, or data are missing.
+            IteratorValidationError: After `resume`, an iterator is of another kind or other data.
         """
         with self.team.working():
             check_data_names(net, training_data_iter)
@@ -210,29 +210,29 @@ class Trainer(ShownAsTree, Describable):
         finally:
             self._unfinished = progress if progress.in_epoch else None
             self._progress = self._parts = None
-            if self._pending is not None:  # nothing was done yet: the next call needs it again
+            if self._pending is not None:  # nothing was done yet: restore it in the next call
                 self.stepper.set_state(self.stepper.get_state())
 
     def _take_over(self, net: Any) -> None:
-        """Let hooks begin anew where their state is that of another network."""
+        """Reset hooks whose state belongs to another network."""
         if self.net not in (None, net):
             for hook in self.hooks.values():
                 hook.begin_anew(self.logs)
         self.net = net
 
     def _begin_progress(self, net: Any, iters: dict[str, Any]) -> DataProgress:
-        """Return the place in the data from which a training goes on."""
+        """Return the position in the data at which a training starts or continues."""
         old, self._unfinished = self._unfinished, None
         if old is None or old.net is not net or self._pending is not None:
             return DataProgress(net, iters)
         if old.can_go_on_with(iters["training_data_iter"]):
             old.iters = iters
             return old
-        self.current_epoch_nr -= 1  # it is begun again
+        self.current_epoch_nr -= 1  # it starts again
         return DataProgress(net, iters)
 
     def _run_epoch(self, progress: DataProgress, hooks: RunningHooks) -> bool:
-        """Run an epoch, or the rest of it; return whether the training ends."""
+        """Run an epoch or the rest of it; return whether the training ends."""
         net, stop = progress.net, False
         if not progress.in_epoch:
             self.current_epoch_nr += 1
@@ -272,14 +272,14 @@ class Trainer(ShownAsTree, Describable):
         return self._save_due(hooks, progress) or stop
 
     def evaluate(self, net: Any, **named_data_iters: Any) -> Logs:
-        """Let the hooks that write logs run once, whatever their intervals.
+        """Run the hooks that write logs once, whatever their intervals.
 
         Args:
             net: The network.
-            **named_data_iters: The data for the hooks that name it.
+            **named_data_iters: The data for the hooks that refer to it by name.
 
         Returns:
-            What they logged; also kept in ``results``.
+            The values that they logged; also kept in ``results``.
         """
         self.results = Logs()
         writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
@@ -290,14 +290,14 @@ class Trainer(ShownAsTree, Describable):
         return self.results
 
     def _save_due(self, hooks: RunningHooks, progress: DataProgress) -> bool:
-        """Let the run be saved where it is time; return whether a signal ends the training."""
+        """Save the run if it is due; return whether a signal ends the training."""
         signal = self.team.agreed_signal(self._signals.received)
         ended = {"epoch": not progress.in_epoch, "update": not self.stepper.is_within_update}
         counts = {"epoch": self.current_epoch_nr, "update": self.current_update_nr}
         counts = {timescale: count for timescale, count in counts.items() if ended[timescale]}
         due = [h for h in hooks.checkpoints if signal or self.team.share(h.is_due(counts))]
         if due and progress.in_epoch and not progress.goes_on():
-            return False  # what belongs to the end of the epoch comes first
+            return False  # the end of the epoch comes first
         if due:
             self._parts = self.team.gather(capture_part(progress, self.stepper))
         for hook in due:
@@ -309,29 +309,29 @@ class Trainer(ShownAsTree, Describable):
 
     @property
     def batch_losses(self) -> list[float]:
-        """The total loss of each batch of the epoch that runs, or that has ended just now."""
+        """The total loss of each batch of the current epoch, or of the one that just ended."""
         if self._progress is None:
             return []
         pairs = self._progress.scores.get("total_loss", ())
         return [value / max(weight, 1) for weight, value in pairs]
 
     def restart_sequences(self) -> None:
-        """Let recurrent layers begin anew where the next batch goes on with long sequences."""
+        """Reset the state of recurrent layers where the next batch continues long sequences."""
         if self._progress is not None:
             self._progress.restart_sequences()
 
     # -- state ------------------------------------------------------------------------------------
 
     def save_run(self, filename: PathLike, copies: Iterable[PathLike] = ()) -> None:
-        """Write a run file for `resume`; `SaveCheckpoint` does so, at moments when it is exact.
+        """Write a run file for `resume`; a `SaveCheckpoint` does so when the state is exact.
 
         Args:
             filename: The file.
-            copies: Other files in its folder that get the same content, before it does.
+            copies: Other files in its folder that get the same content first.
 
         Raises:
-            TrainingError: No training is going on, or it is one of several processes and another
-                hook calls; or the state of a hook or the logs hold something that no file can hold.
+            TrainingError: No training is running; several processes train, and the caller is not a
+                `SaveCheckpoint`; or the state of a hook or the logs cannot be stored in a file.
             DescriptionError: A hook, the stepper, a scorer or the network cannot be described.
         """
         if self._progress is None:
@@ -356,19 +356,19 @@ class Trainer(ShownAsTree, Describable):
             trainer = Trainer.resume("run.hdf5")
             trainer.train(trainer.net, make_training_data(), validation=make_validation_data())
 
-        goes on exactly where the file was written, given iterators that are made as in the run.
+        continues exactly where the file was written, if the iterators are created as in the run.
 
-        Hooks that write go on with that in the folder of the file. Where one has written elsewhere,
-        `train` refuses to unless the script names the place:
+        Hooks that write files continue with those in the folder of the run file. If a hook wrote
+        elsewhere, `train` raises an error unless the script sets the path:
         ``trainer.hooks["SaveNetwork"].filename = "/elsewhere/net.hdf5"``.
 
         Args:
             filename: The file of a `SaveCheckpoint`.
-            handler: Use this handler, of the same kind, instead of the one that the file names.
+            handler: Use this handler, of the same kind, instead of the one named in the file.
 
         Raises:
             FileNotFoundError: There is no such file.
-            FileFormatError: The file is truncated, foreign, or of a newer version.
+            FileFormatError: The file is truncated, not a run file, or of a newer version.
             UnknownTypeError: It needs a class that has not been imported.
         """
         trainer, net, pending = load_run(filename, cls, handler)
@@ -376,7 +376,7 @@ class Trainer(ShownAsTree, Describable):
         return trainer
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a continuation needs beside the network and the data.
+        """Return everything that a continuation needs besides the network and the data.
 
         Returns:
             Nested dicts of numbers, texts, lists, NumPy arrays and `None`.
@@ -390,11 +390,11 @@ class Trainer(ShownAsTree, Describable):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned; hooks that are unknown here are passed over."""
+        """Restore the state of `get_state`; hooks that do not exist here are ignored."""
         counts = {name: state[name] for name in ("current_epoch_nr", "current_update_nr")}
         check_counts("Trainer.set_state", **counts)
         self.current_epoch_nr, self.current_update_nr = counts.values()
-        self.logs, self.net = Logs.from_state(state["logs"]), None  # whose it is, will be seen
+        self.logs, self.net = Logs.from_state(state["logs"]), None  # `train` will set the network
         self.stepper.set_state(state["stepper"])
         for name, hook_state in state["hooks"].items():
             if name in self.hooks:
@@ -402,7 +402,7 @@ class Trainer(ShownAsTree, Describable):
 
 
 def check_data_names(net: Any, training_data_iter: Any) -> None:
-    """Check that an iterator yields exactly what the network's inputs are called.
+    """Check that an iterator yields data for exactly the network's inputs.
 
     Raises:
         TrainingError: Names are missing or too many.
