@@ -168,7 +168,7 @@ class LogPlotter(Saver):
 
 
 def _find_notebook() -> Any:
-    """Return what shows pictures in the notebook that this runs in; `None` elsewhere."""
+    """Return the module `IPython.display` in a notebook; `None` elsewhere."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return importlib.import_module("IPython.display") if hasattr(shell, "kernel") else None
 
