@@ -1,4 +1,4 @@
-"""Data iterators: batches of named arrays, and wrappers that change them on the way."""
+"""Data iterators: batches of named arrays, and wrappers that transform them."""
 
 from brainstorm.data_iterators.augmentation import (
     AddGaussianNoise,

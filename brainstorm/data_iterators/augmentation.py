@@ -1,6 +1,6 @@
-"""Iterators that change the data of another one at random, or pad them.
+"""Wrappers that pad the data of an iterator, or change them at random.
 
-They never write to the arrays that they get, so nothing accumulates from epoch to epoch.
+They never write to the arrays that they receive, so nothing accumulates from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = [
 class AddGaussianNoise(Wrapper):
     """Add normally distributed noise to every element.
 
-    Integer data become float32, other types stay.
+    Integer data become float32; other types are kept.
 
     Args:
         iter: The iterator to wrap.
         std_dict: Data name to standard deviation.
-        mean_dict: Data name to mean, for names in `std_dict`; 0 where not given.
+        mean_dict: Data name to mean, for names in `std_dict`; default 0.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class AddSaltNPepper(Wrapper):
 
     Args:
         iter: The iterator to wrap.
-        prob_dict: Data name to the probability of an element to be changed.
+        prob_dict: Data name to the probability that an element is changed.
         ratio_dict: Data name to the fraction of salt among the changed elements, for names in
-            `prob_dict`; 0.5 where not given.
+            `prob_dict`; default 0.5.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class Flip(Wrapper):
 
     Args:
         iter: The iterator to wrap.
-        prob_dict: Data name to the probability of a sequence to be mirrored; ``{'default': 0.5}``
-            if not given. The data are (T, B, rows, columns, channels).
+        prob_dict: Data name to the probability that a sequence is mirrored; default
+            ``{'default': 0.5}``. The data are (T, B, rows, columns, channels).
     """
 
     def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float] | None = None) -> None:
@@ -124,12 +124,11 @@ class Pad(Wrapper):
         iter: The iterator to wrap.
         size_dict: Data name to the width of the border in pixels, on all four sides. The data
             are (T, B, rows, columns, channels).
-        value_dict: Data name to the value of the border, for names in `size_dict`; 0 where not
-            given.
+        value_dict: Data name to the value of the border, for names in `size_dict`; default 0.
 
     Raises:
-        IteratorValidationError: The data or arguments are unfit; while iterating, if integer data
-            cannot have the value.
+        IteratorValidationError: Data or arguments are not valid; while iterating, if integer data
+            cannot hold the value.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class Pad(Wrapper):
 
 
 class RandomCrop(Wrapper):
-    """Cut a part out of each image, at a random place; all time steps of a sequence together.
+    """Cut a random part out of each image, the same for all time steps of a sequence.
 
     Args:
         iter: The iterator to wrap.
@@ -192,7 +191,7 @@ class Rotate90(Wrapper):
 
     Args:
         iter: The iterator to wrap.
-        prob_dict: Data name to the probability of a sequence to be turned; the three angles are
+        prob_dict: Data name to the probability that a sequence is turned; the three angles are
             equally probable. The data are (T, B, rows, columns, channels) with as many rows as
             columns.
     """
@@ -222,7 +221,7 @@ class Rotate90(Wrapper):
 
 
 class Cutout(Wrapper):
-    """Cover a square in each image, at a random place; all time steps of a sequence together.
+    """Cover a random square in each image, the same for all time steps of a sequence.
 
     The centre of the square is any pixel, so that a part of it may lie outside of the image
     (DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout",
@@ -232,11 +231,10 @@ class Cutout(Wrapper):
         iter: The iterator to wrap.
         size_dict: Data name to the side of the square in pixels. The data are
             (T, B, rows, columns, channels).
-        value_dict: Data name to the value in the square, for names in `size_dict`; 0 where not
-            given.
+        value_dict: Data name to the value in the square, for names in `size_dict`; default 0.
 
     Raises:
-        IteratorValidationError: As for `Pad`.
+        IteratorValidationError: As in `Pad`.
     """
 
     def __init__(
@@ -264,23 +262,23 @@ class Cutout(Wrapper):
 
 
 class MixUp(Wrapper):
-    """Replace each sequence by a mixture with another one of its batch, targets alike.
+    """Replace each sequence, including its targets, by a mixture with another one of its batch.
 
     x becomes p x + (1 - p) x', and y becomes p y + (1 - p) y', where (x', y') is drawn from the
     batch and p, for each sequence, from a beta distribution with both parameters `alpha` (Zhang et
-    al., "mixup: Beyond Empirical Risk Minimization", 2018). Data that are no floats become float32.
+    al., "mixup: Beyond Empirical Risk Minimization", 2018). Other data than floats become float32.
 
-    Class numbers cannot be mixed: `OneHot` first makes vectors of them, and the loss must be one
-    for probabilities as targets.
+    Class numbers cannot be mixed: convert them to vectors with `OneHot` first, and use a loss that
+    takes probabilities as targets.
 
     Args:
         iter: The iterator to wrap.
-        names: The names of all data that are mixed, targets among them.
-        alpha: The larger, the more even are the mixtures; 0.001 to 1000.
+        names: The names of all data to mix, including the targets.
+        alpha: Larger values give more even mixtures; 0.001 to 1000.
 
     Raises:
-        IteratorValidationError: While iterating, if the data of a name are class numbers: whole
-            numbers in arrays of integers (T, B, 1).
+        IteratorValidationError: While iterating, if some of the data are class numbers: integer
+            arrays (T, B, 1).
     """
 
     def __init__(
@@ -296,7 +294,7 @@ class MixUp(Wrapper):
         self.alpha = alpha
 
     def transform_batch(self, batch: Batch) -> Batch:
-        """Return the mixtures, of all names with the same partners and parts."""
+        """Return the mixtures, with the same partners and proportions for all names."""
         batch_size = next(iter(batch.values())).shape[1]
         partners = self.rnd.permutation(batch_size)
         parts = self.rnd.beta(self.alpha, self.alpha, batch_size)
@@ -316,23 +314,23 @@ class MixUp(Wrapper):
 
 
 def float_dtype(array: Array) -> np.dtype[Any]:
-    """Return the dtype of data that become float: their own if it is one, else float32."""
+    """Return the dtype of data as floats: their own if it is a float type, else float32."""
     return array.dtype if array.dtype.kind == "f" else np.dtype(np.float32)
 
 
 def _check_sizes(wrapper: Pad | Cutout, smallest: int) -> None:
-    """Refuse sizes below the smallest, other data than images, and values without a size."""
+    """Check that all data are images, that sizes are large enough, and that values have a size."""
     wrapper._check_names(wrapper.value_dict, wrapper.size_dict)
     wrapper._check_images()
     for name, size in wrapper.size_dict.items():
         wrapper._check_int("size", size, smallest, name)
     for name, value in wrapper.value_dict.items():
-        if not isinstance(value, (bool, np.bool_)):  # which masks have
+        if not isinstance(value, (bool, np.bool_)):  # as in masks
             wrapper._check_number(name, "value", value)
 
 
 def _cast_value(wrapper: Pad | Cutout, name: str, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return the value for data of a type; refuse one that they would hold as another number."""
+    """Return the value as an element of a dtype; raise an error if it would change."""
     value = wrapper.value_dict.get(name, 0)
     with np.errstate(invalid="ignore"):
         cast = np.asarray(value).astype(dtype)

@@ -1,11 +1,11 @@
-"""The bases of data iterators: of those that hold data, and of those that wrap another one.
+"""The bases of data iterators: `DataIterator`, and `Wrapper`, which transforms another one's data.
 
-A training can be continued in the middle of an epoch: `DataIterator.get_state` tells where the
-random numbers are, and `DataIterator.resume_epoch` begins behind the batches that were given.
+A training can be continued in the middle of an epoch: `DataIterator.get_state` returns the state of
+the random numbers, and `DataIterator.resume_epoch` skips the batches that were already given.
 
 Every array is (T, B, features...): time steps, sequences of the batch, features. Images are
-(T, B, rows, columns, channels); data that are no sequences have T = 1. Data of which there is one
-row for each sequence (its class) may lack the time axis; an iterator is told which they are.
+(T, B, rows, columns, channels); data without time steps use T = 1. Data with one row per sequence
+(e.g. its class) may lack the time axis, if the iterator is told so (`per_sequence`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 Batch = dict[str, Array]
 
-#: Kinds of dtypes that are numbers.
+#: Kinds of dtypes that are supported.
 NUMBERS = "biuf"
 
 T = TypeVar("T")
@@ -44,16 +44,16 @@ T = TypeVar("T")
 class DataIterator(ShownAsTree, Seedable):
     """Base of all data iterators; a subclass overrides ``__call__``.
 
-    What depends on more than ``rnd`` overrides `get_state` and `set_state` too. A subclass that can
-    leave out batches without making them overrides `resume_epoch`.
+    If its batches depend on more than ``rnd``, it overrides `get_state` and `set_state` too. If it
+    can skip batches without creating them, it overrides `resume_epoch`.
 
     Args:
         data_shapes: Data name to feature shape, i.e. without T and B.
-        length: Number of batches in one epoch; `None` if it is not known.
+        length: Number of batches in one epoch; `None` if unknown.
 
     Attributes:
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
-        gives_sequences: Whether T is time, and not the number of rows; a class sets its own.
+        gives_sequences: Whether T is time, and not the number of rows; set by the class.
         per_sequence: Names of the data that are (B, features...).
     """
 
@@ -63,7 +63,7 @@ class DataIterator(ShownAsTree, Seedable):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # An inherited way to leave out batches does not know of a new way to make them.
+        # An inherited `resume_epoch` may not fit a new `__call__`.
         if "__call__" in vars(cls) and "resume_epoch" not in vars(cls):
             cls.resume_epoch = DataIterator.resume_epoch  # type: ignore[method-assign]
 
@@ -95,23 +95,23 @@ class DataIterator(ShownAsTree, Seedable):
         """Yield the batches of one epoch.
 
         Args:
-            handler: The handler that the data are for. The iterators of this package yield NumPy
-                arrays whatever it is; the network copies them into its memory.
+            handler: The handler that will receive the data. The iterators of this package ignore it
+                and yield NumPy arrays, which the network copies into its memory.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
-        """Return the batches of an epoch, but for the first `given` ones.
+        """Return the batches of an epoch except the first `given` ones.
 
-        Whatever is drawn once for the whole epoch, before its first batch, is drawn before this
-        returns; so afterwards the state of later batches can be set by `set_state`.
+        Random numbers for the whole epoch, drawn before its first batch, are drawn before this
+        returns, so the state of later batches can then be set by `set_state`.
 
         Args:
-            given: How many batches to leave out. This implementation makes and drops them.
+            given: How many batches to skip. This implementation creates and drops them.
             handler: See ``__call__``.
 
         Raises:
-            IteratorValidationError: There are fewer.
+            IteratorValidationError: The epoch has fewer batches.
         """
         batches = iter(self(handler))
         dropped = sum(1 for _ in itertools.islice(batches, given))
@@ -123,7 +123,7 @@ class DataIterator(ShownAsTree, Seedable):
         return batches
 
     def batch_axis(self, name: str) -> int:
-        """Return along which axis of the data called `name` their sequences lie."""
+        """Return the axis of the sequences in the data called `name`."""
         return 0 if name in self.per_sequence else 1
 
     def feature_shape(self, name: str, array: Any) -> tuple[int, ...]:
@@ -131,26 +131,26 @@ class DataIterator(ShownAsTree, Seedable):
         return tuple(array.shape[self.batch_axis(name) + 1 :])
 
     def _set_per_sequence(self, names: str | Collection[str], choices: Collection[str]) -> None:
-        """Take the names of the data that are (B, features...), of those that there are."""
+        """Set the names of the data that are (B, features...), after checking them."""
         self.per_sequence = self._chosen("per_sequence", names, choices)
 
     def _chosen(
         self, what: str, names: str | Collection[str], choices: Collection[str]
     ) -> frozenset[str]:
-        """Return the names of some data, of those that there are."""
+        """Return names of data as a set, after checking them."""
         chosen = frozenset([names] if isinstance(names, str) else names)
         for name in sorted(chosen - set(choices)):
             raise self._fail(f"{what}: {unknown('data name', name, choices)}")
         return chosen
 
     def gather(self, value: T) -> list[T]:
-        """Return what all have who iterate over a part of each batch: here, the value alone."""
+        """Return the values of all processes that share each batch: here, of this one alone."""
         return [value]
 
     # -- state ------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the random numbers are, and what shows that it is the same iterator."""
+        """Return the state of the random numbers, and what identifies the iterator."""
         return {
             "type": type(self).__name__,
             "epoch": self._describe_epoch(),
@@ -158,10 +158,10 @@ class DataIterator(ShownAsTree, Seedable):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to where `get_state` was called, in an iterator made in the same way.
+        """Go to where `get_state` was called, in an iterator created in the same way.
 
         Raises:
-            IteratorValidationError: The state is that of another kind, or of other data.
+            IteratorValidationError: The state belongs to an iterator of another kind or other data.
         """
         if state["type"] != type(self).__name__:
             raise self._fail(f"expected a {state['type']}, as in the run that is continued")
@@ -175,7 +175,7 @@ class DataIterator(ShownAsTree, Seedable):
         self.rnd.__setstate__(state["rnd"])
 
     def _describe_epoch(self) -> dict[str, Any]:
-        """Return what a position in an epoch depends on: numbers and texts by name."""
+        """Return the values that define an epoch, numbers and texts by name."""
         return {"length": self.length}
 
     def _check_int(self, what: str, value: Any, low: int = 1, name: str | None = None) -> None:
@@ -188,18 +188,18 @@ class DataIterator(ShownAsTree, Seedable):
 
 
 class Wrapper(DataIterator):
-    """Base of iterators that change some of the data of another one.
+    """Base class of iterators that change some of the data of another one.
 
     The wrapped iterator's arrays are never written to: a subclass returns new ones from
-    `transform`, for each name in `settings`. It sees all data as (T, B, features...): those of
+    `transform`, for each name in `settings`. It gets all data as (T, B, features...); data of
     whole sequences have T = 1.
 
     Args:
         iter: The iterator to wrap.
-        settings: Data name to what `transform` is to do with it.
+        settings: Data name to an argument for `transform`.
 
     Raises:
-        IteratorValidationError: `iter` is no iterator, or has no data of such a name.
+        IteratorValidationError: `iter` is not an iterator, or has no data of such a name.
     """
 
     def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
@@ -214,15 +214,15 @@ class Wrapper(DataIterator):
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         """Return the batches of the wrapped iterator, changed."""
-        return Wrapper.resume_epoch(self, 0, handler)  # not what a subclass makes of it
+        return Wrapper.resume_epoch(self, 0, handler)  # even if a subclass overrides it
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
-        """Return the batches behind the first `given` ones, which are not changed for nothing."""
+        """Return the batches after the first `given` ones, which are not transformed."""
         return self._change(self.iter.resume_epoch(given, handler))
 
     def _change(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
-            changed = copy.copy(batch)  # a batch may be more than a dict
+            changed = copy.copy(batch)  # it may be a subclass of dict
             alone = self.per_sequence
             seen = {name: array[None] if name in alone else array for name, array in batch.items()}
             for name, array in self.transform_batch(seen).items():
@@ -230,15 +230,15 @@ class Wrapper(DataIterator):
             yield changed
 
     def transform_batch(self, batch: Batch) -> Batch:
-        """Return what becomes of a batch: the arrays that change, by name."""
+        """Return the changed arrays of a batch, by name."""
         return {name: self.transform(name, batch[name]) for name in self.settings}
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return what becomes of the `array` called `name`, without writing to it."""
+        """Return the changed `array` called `name`, without writing to it."""
         raise NotImplementedError(f"{type(self).__name__} does not define transform")
 
     def gather(self, value: T) -> list[T]:
-        """Return what the wrapped iterator gathers."""
+        """Return the values that the wrapped iterator gathers."""
         return self.iter.gather(value)
 
     def get_state(self) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class Wrapper(DataIterator):
         self.iter.set_state(state["iter"])
 
     def _describe_epoch(self) -> dict[str, Any]:
-        return {}  # as the wrapped iterator says
+        return {}  # the wrapped iterator has it
 
     def _check_names(self, given: Mapping[str, Any], choices: Mapping[str, Any]) -> None:
         if not isinstance(given, Mapping):
@@ -292,23 +292,23 @@ class Wrapper(DataIterator):
                 )
 
 
-#: Numbers above become infinite where a handler computes in float32.
+#: Larger numbers become infinite where a handler computes in float32.
 LARGEST = np.float64(np.finfo(np.float32).max)
 
 
 def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the (T, B) that all arrays have in common; T is 1 if none has a time axis.
+    """Return the (T, B) of all arrays; T is 1 if none has a time axis.
 
     Raises:
-        IteratorValidationError: There are none, or one is no numeric array (T, B, features...), or
-            (B, features...) where `owner` was told so, or is empty, or differs from the first in T
-            or B, or is in memory and holds a number that is not finite.
+        IteratorValidationError: There are no arrays, or one is not a numeric array
+            (T, B, features...), or (B, features...) if in ``per_sequence``, or is empty, or differs
+            from the first in T or B, or is in memory and holds a number that is not finite.
     """
     if not named_data:
         raise owner._fail("expected at least one named array, e.g. default=x, got none")
     for name, array in named_data.items():
         _check_array(owner, name, array)
-    first = max(named_data, key=owner.batch_axis)  # one with a time axis, if there is one
+    first = max(named_data, key=owner.batch_axis)  # one with a time axis, if possible
     axis = owner.batch_axis(first)
     sizes = tuple(map(int, named_data[first].shape[: axis + 1]))
     for name, array in named_data.items():
@@ -326,7 +326,7 @@ def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int,
 
 
 def is_in_memory(array: Any) -> bool:
-    """Return whether an array can be looked at without reading a file."""
+    """Return whether an array can be checked without reading a file."""
     return isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
 
 
@@ -337,15 +337,15 @@ def check_finite(
     numbers: np.ndarray | None = None,
     start: int = 0,
 ) -> None:
-    """Refuse NaN, infinity, and what becomes that in float32.
+    """Raise an error for NaN, infinity, and numbers that become infinite in float32.
 
     One of them spreads to all parameters in a single update.
 
     Args:
         owner: The iterator.
         name: Name of the data.
-        array: Numbers (T, B, features...), or (B, features...) if `owner` was told so.
-        numbers: The numbers (B,) of the sequences; `None` counts them.
+        array: Numbers (T, B, features...), or (B, features...) if in ``per_sequence``.
+        numbers: The numbers (B,) of the sequences; `None`: 0, 1, ...
         start: The number of the first time step.
 
     Raises:
@@ -367,7 +367,7 @@ def check_finite(
 def find_non_finite(array: np.ndarray) -> tuple[str, int, int] | None:
     """Return the first number that is not finite in float32, its time step and its sequence.
 
-    Needs no second array of that size unless there is one.
+    Allocates a second array of that size only if there is such a number.
     """
     with np.errstate(invalid="ignore"):
         if array.size == 0 or (array.min() >= -LARGEST and array.max() <= LARGEST):

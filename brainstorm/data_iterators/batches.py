@@ -24,19 +24,19 @@ __all__ = ["Minibatches", "Online", "PlannedBatches", "Undivided"]
 
 
 class Undivided(DataIterator):
-    """All data in one batch, the very same one in every epoch.
+    """All data in one batch, the same one in every epoch.
 
     Args:
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
         **named_data: Arrays (T, B, features...) with the same T and B. They are not copied, and
-            are handed out read-only; HDF5 data sets are read once.
+            are yielded as read-only; HDF5 data sets are read once.
 
     Attributes:
         data: The batch.
-        total_size: Number of elements in all arrays together.
+        total_size: Number of elements of all arrays.
 
     Raises:
-        IteratorValidationError: The arrays are unfit or do not fit together, or a number is not
+        IteratorValidationError: The arrays are not valid or do not fit together, or a number is not
             finite.
     """
 
@@ -59,21 +59,21 @@ class Undivided(DataIterator):
 
 
 class PlannedBatches(DataIterator):
-    """Base of iterators over numbered sequences, whose epochs are drawn before their first batch.
+    """Base class of iterators over numbered sequences that draw an epoch before its first batch.
 
-    A subclass makes the batches in `_get_batch`, and may order them in `_draw_epoch`.
+    A subclass creates the batches in `_get_batch`, and may order them in `_draw_epoch`.
 
     Args:
         data_shapes: Data name to feature shape.
         sample_size: Number of sequences.
-        batch_size: Number of sequences in a batch; the last one has what is left.
+        batch_size: Number of sequences in a batch; the last one has the remaining ones.
         shuffle: True, False, ``'batches'``, or weights; see `Minibatches`.
-        drop_last: Whether what is left is left out.
+        drop_last: Whether an incomplete last batch is left out.
 
     Attributes:
-        weights: The probability with which a draw takes each sequence, where weights were given.
-        own: From the indices of a batch's sequences to those that are made here; it may return
-            none. Whatever depends on the whole batch (how many time steps it has) does so still.
+        weights: The probability of each sequence in a draw, if weights were given.
+        own: Maps the indices of a batch's sequences to those to create here, perhaps none. Values
+            that depend on the whole batch (e.g. its number of time steps) are not affected.
     """
 
     length: int
@@ -109,7 +109,7 @@ class PlannedBatches(DataIterator):
             )
 
     def _check_weights(self, weights: Any, count: int) -> np.ndarray:
-        """Return the probabilities that belong to weights."""
+        """Return weights as probabilities."""
         values = np.asarray(weights)
         fits = values.shape == (count,) and values.dtype.kind in "biuf"
         if not fits or not np.isfinite(values).all() or (values < 0).any() or not values.any():
@@ -117,22 +117,22 @@ class PlannedBatches(DataIterator):
                 f"shuffle: expected {count} weights >= 0 (one for each sequence), got "
                 f"{shown(weights)}"
             )
-        shares = values / values.max()  # whose sum cannot overflow
+        shares = values / values.max()  # so that the sum cannot overflow
         return shares / shares.sum(dtype=float)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
-        """Return the batches of one epoch; their arrays are new ones."""
-        return PlannedBatches.resume_epoch(self, 0, handler)  # not what a subclass makes of it
+        """Return the batches of one epoch; their arrays are new."""
+        return PlannedBatches.resume_epoch(self, 0, handler)  # even if a subclass overrides it
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
-        """Return the batches behind the first `given` ones, whose data are not read."""
+        """Return the batches after the first `given` ones, whose data are not read."""
         epoch = self._draw_epoch()
         if self.drop_last:
             epoch = [indices for indices in epoch if len(indices) == self.batch_size]
         return self._make_batches(epoch, given)
 
     def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
-        """Return the batches of these sequences, but for the first `given` ones."""
+        """Return the batches of these sequences except the first `given` ones."""
         return map(self._get_batch, epoch[given:])
 
     def _get_batch(self, indices: np.ndarray) -> Batch:
@@ -150,7 +150,7 @@ class PlannedBatches(DataIterator):
         return self._shuffle(batches) if self.shuffle == "batches" else batches
 
     def _draw_order(self) -> np.ndarray:
-        """Return the sequences of a new epoch, which are as many as there are."""
+        """Return the sequences of a new epoch in their order, as many as there are."""
         if self.weights is not None:
             return self.rnd.choice(self.sample_size, self.sample_size, p=self.weights)
         order = np.arange(self.sample_size)
@@ -167,7 +167,7 @@ class PlannedBatches(DataIterator):
 
 
 class Minibatches(PlannedBatches):
-    """Batches of sequences; the last one is smaller where the number of sequences asks for it.
+    """Batches of sequences; the last one is smaller if the sequences do not divide evenly.
 
     Data sets of h5py and memory-mapped arrays are read batch by batch; see `Hdf5Minibatches` for a
     faster way to shuffle a file that is larger than memory.
@@ -177,10 +177,10 @@ class Minibatches(PlannedBatches):
         shuffle: True draws the sequences in a new order in every epoch; ``'batches'`` keeps
             neighbouring sequences together and shuffles only the order of the batches (faster for
             data on disk); False keeps the order. An array of B weights draws B sequences in every
-            epoch, each with a probability in proportion to its weight; so some come repeatedly.
-        cut_according_to: Cuts the time steps of each batch to its longest sequence. The name of a
-            mask (T, B, 1), where a sequence ends at its last non-zero; or a list of B lengths; or
-            `None` for no cut. The default has no effect if there are no data called ``mask``.
+            epoch, each with a probability in proportion to its weight, so some occur repeatedly.
+        cut_according_to: Cuts each batch to the time steps of its longest sequence. The name of a
+            mask (T, B, 1), in which a sequence ends at its last non-zero; or a list of B lengths;
+            or `None` for no cut. The default has no effect without data called ``mask``.
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
         drop_last: Whether a smaller last batch is left out.
         **named_data: Arrays (T, B, features...) with the same T and B.
@@ -188,12 +188,12 @@ class Minibatches(PlannedBatches):
     Attributes:
         sample_size: Number of sequences.
         time_size: Number of time steps, before any cut.
-        seq_lens: Their lengths, or `None` where nothing is cut.
+        seq_lens: Their lengths; `None` if nothing is cut.
 
     Raises:
-        IteratorValidationError: The arrays or arguments are unfit or do not fit together, or a
-            number is not finite; of data on disk that is found while iterating.
-        FileFormatError: While iterating: a file that is mapped was written to.
+        IteratorValidationError: The arrays or arguments are not valid or do not fit together, or a
+            number is not finite (found while iterating, for data on disk).
+        FileFormatError: While iterating, if a mapped file was changed.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Minibatches(PlannedBatches):
         self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]
         mapped = [a for a in named_data.values() if isinstance(a, np.memmap) and a.mode == "r"]
         self._files = [MappedFile(name) for name in {a.filename for a in mapped} if name]
-        # asarray makes plain arrays of memory-mapped ones, without reading them
+        # asarray turns memory-mapped arrays into plain ones, without reading them
         self.data = {
             name: np.asarray(array) if isinstance(array, np.ndarray) else array
             for name, array in named_data.items()
@@ -239,12 +239,12 @@ class Minibatches(PlannedBatches):
             name: _take(array, (steps,)[: self.batch_axis(name)], indices)
             for name, array in self.data.items()
         }
-        for name in self._on_disk:  # the others were checked at once
+        for name in self._on_disk:  # the others were checked before
             check_finite(self, name, batch[name], indices, steps.start)
         return batch
 
     def _count_steps(self, indices: np.ndarray) -> int:
-        """Return how many time steps a batch of these sequences has."""
+        """Return the number of time steps of a batch of these sequences."""
         if self.seq_lens is None:
             return self.time_size
         return max(1, int(self.seq_lens[indices].max()))
@@ -267,7 +267,7 @@ class Online(Minibatches):
     """Batches of a single sequence.
 
     Args:
-        shuffle: Whether every epoch has a new order; or weights, see `Minibatches`.
+        shuffle: Whether every epoch has a new order; or weights, as in `Minibatches`.
         cut_according_to: See `Minibatches`.
         per_sequence: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
@@ -291,12 +291,12 @@ def _read_only(array: Any) -> np.ndarray:
 
 
 def _take(array: Any, steps: tuple[slice, ...], indices: np.ndarray) -> np.ndarray:
-    """Return a copy of ``array[*steps, indices]``; not only of NumPy arrays."""
+    """Return a copy of ``array[*steps, indices]``, also for other arrays than NumPy's."""
     if isinstance(array, np.ndarray):
         return np.take(array[steps], indices, axis=len(steps))
     if len(indices) == 0:
         return array[(*steps, slice(0))]
-    # h5py wants increasing indices, and reads a slice much faster than a list
+    # h5py requires increasing indices, and reads a slice much faster than a list
     wanted, places = np.unique(indices, return_inverse=True)
     contiguous = wanted[-1] - wanted[0] + 1 == len(wanted)
     block = array[(*steps, slice(wanted[0], wanted[-1] + 1) if contiguous else wanted)]
@@ -310,10 +310,10 @@ def _are_lengths(value: Any, count: int, limit: int) -> bool:
 
 
 def find_mask(owner: DataIterator, name: str, choices: Collection[str]) -> str | None:
-    """Return the data name after which sequences are cut; `None` if ``'mask'`` is not there.
+    """Return the name of the mask that cuts sequences; `None` if there is no ``'mask'``.
 
     Raises:
-        IteratorValidationError: There are no data of another name, or they have no time axis.
+        IteratorValidationError: There are no data of another given name, or without time axis.
     """
     choices = [choice for choice in choices if choice not in owner.per_sequence]
     if name in choices:
@@ -324,6 +324,6 @@ def find_mask(owner: DataIterator, name: str, choices: Collection[str]) -> str |
 
 
 def lengths_from_mask(mask: Any) -> np.ndarray:
-    """Return where the last non-zero of each sequence is in a mask (T, B, ...), as lengths (B,)."""
+    """Return the lengths (B,) of sequences: up to the last non-zero of a mask (T, B, ...)."""
     on = np.any(np.asarray(mask[...]) != 0, axis=tuple(range(2, len(mask.shape))))
     return np.where(on.any(axis=0), len(on) - on[::-1].argmax(axis=0), 0)

@@ -15,16 +15,16 @@ from brainstorm.utils import Array, as_array
 __all__ = ["BucketedMinibatches"]
 
 
-#: The masks that are made here: over T, and over S where there is such data.
+#: The masks that are created here: over T, and over S if there are such data.
 MASKS = {"T": "mask", "S": "mask_s"}
 
 
 class BucketedMinibatches(PlannedBatches):
     """Batches of sequences of different lengths, similar ones together, with a mask.
 
-    Sequences are padded with zeros to the longest one of their batch. The data called ``mask``
-    (T, B, 1) are True within a sequence and False behind its end. Where there are pairs of
-    sequences, each with a length of its own, ``mask_s`` (S, B, 1) is that of the others.
+    Sequences are padded with zeros to the longest of their batch. The data called ``mask``
+    (T, B, 1) are True within a sequence and False after its end. For pairs of sequences with
+    lengths of their own, ``mask_s`` (S, B, 1) is the mask of the second ones.
 
     Args:
         batch_size: Number of sequences in a batch.
@@ -32,21 +32,21 @@ class BucketedMinibatches(PlannedBatches):
             then S) within each `pool`, and draws the order of the batches; ``'batches'`` draws only
             the latter; False keeps the order of the sequences, and so mixes lengths. Weights draw
             sequences, see `Minibatches`.
-        pool: For how many batches sequences are sorted together. A larger pool means less padding,
-            and more often the same sequences together.
+        pool: Number of batches whose sequences are sorted together. A larger pool means less
+            padding, but the same sequences are more often together.
         per_sequence: Names of the data that have no time steps: one array (features...), or one
             number, for each sequence. Batches have them as (B, features...).
         over_s: Names of the data that are the second sequences of pairs, (S, features...).
-        drop_last: Whether a batch with what is left is left out.
+        drop_last: Whether an incomplete last batch is left out.
         **named_data: Lists with one array (T, features...) per sequence. All arrays of a sequence
             have the same T (or S), and all of a name the same features and dtype.
 
     Attributes:
         seq_lens: The lengths of the sequences.
-        lengths: The same under 'T', and those of the second sequences under 'S'.
+        lengths: The same as ``lengths['T']``, and those of the second sequences as ``['S']``.
 
     Raises:
-        IteratorValidationError: The arrays or arguments are unfit or do not fit together.
+        IteratorValidationError: The arrays or arguments are not valid or do not fit together.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class BucketedMinibatches(PlannedBatches):
         return array.shape[self.batch_axis(name) :]
 
     def _check_sequences(self) -> dict[str, np.ndarray]:
-        """Return the lengths of the sequences, which all names of a time have in common."""
+        """Return the lengths of the sequences, which must be equal for all names."""
         if not self.data:
             raise self._fail("expected at least one list of arrays, e.g. default=[x, y], got none")
         if not self.data.keys() - self.per_sequence - self.over_s:
@@ -114,7 +114,7 @@ class BucketedMinibatches(PlannedBatches):
         return {time: np.array([row[time][0] for row in rows]) for time in rows[0]}
 
     def _check_sequence(self, number: int) -> dict[str, tuple[int, str]]:
-        """Return the lengths of a sequence, and the names of the data that they are those of."""
+        """Return the lengths of a sequence, each with the name of data that have it."""
         lengths: dict[str, tuple[int, str]] = {}
         for name, arrays in self.data.items():
             array, features = arrays[number], self._features(name, arrays[0])

@@ -1,4 +1,4 @@
-"""Data files: arrays for the iterators in HDF5, read without trusting the file."""
+"""Data files: arrays for the iterators in HDF5 files, which may be untrusted."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def load_data(filename: PathLike, group: str = "") -> dict[str, np.ndarray]:
 
         training = Minibatches(100, **load_data("MNIST.hdf5", "normalized_full/training"))
 
-    What lies in the file in one piece is mapped, read-only: parts are read when they are used.
-    Arrays in chunks (compressed ones) are read now.
+    Contiguous data sets are memory-mapped, read-only: parts are read when they are used.
+    Chunked (e.g. compressed) ones are read now.
 
     Args:
         filename: The file.
-        group: Path of the group, with slashes; empty for the root. Groups in it are left out.
+        group: Path of the group, with slashes; empty for the root. Subgroups are ignored.
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is no HDF5 file or damaged, it uses what `brainstorm.hdf5` refuses, or
-            there is no such group.
+        FileFormatError: It is damaged or not an HDF5 file, it uses features that `brainstorm.hdf5`
+            does not support, or there is no such group.
     """
     with opened(filename, "data file") as stream:
         found = open_hdf5(stream)
@@ -50,20 +50,20 @@ def load_data(filename: PathLike, group: str = "") -> dict[str, np.ndarray]:
 
 
 def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
-    """Write arrays to an HDF5 file, which appears whole or not at all.
+    """Write arrays to an HDF5 file; the file is replaced atomically.
 
         save_data("MNIST.hdf5", {"training": {"default": images, "targets": classes}})
 
-    The arrays of sequences (T above 1) are written in chunks of whole sequences, as
-    `Hdf5Minibatches` reads them; others in one piece, which `load_data` can map.
+    Arrays of sequences (T above 1) are written in chunks of whole sequences, as `Hdf5Minibatches`
+    reads them; others contiguously, so that `load_data` can map them.
 
     Args:
         filename: The file.
-        data: Names to arrays, or to dictionaries of the same kind: they become groups.
+        data: Names to arrays, or to dictionaries of the same kind, which become groups.
 
     Raises:
-        OSError: The file cannot be written; what was there before is still there.
-        ValidationError: Something is neither numbers nor bytes; the file is not touched then.
+        OSError: The file cannot be written; its previous content is kept.
+        ValidationError: A value is neither numbers nor bytes; the file is not changed.
     """
     with atomic_file(filename) as temporary, h5py.File(temporary, "w", locking=False) as file:
         _write_group(file, data)
@@ -84,7 +84,7 @@ def _write_group(group: Any, data: Mapping[str, Any]) -> None:
 
 
 def _get_chunks(array: np.ndarray) -> tuple[int, ...] | None:
-    """Return chunks of whole sequences of about `CHUNK_BYTES`, or `None` for one piece."""
+    """Return chunks of whole sequences of about `CHUNK_BYTES`, or `None` for contiguous data."""
     if array.ndim < 3 or len(array) == 1 or array.size == 0:
         return None
     sequences = max(1, CHUNK_BYTES * array.shape[1] // array.nbytes)

@@ -17,7 +17,7 @@ class MultiHot(Wrapper):
 
     Args:
         iter: The iterator to wrap.
-        vocab_size_dict: Data name to the number of classes, which count from 0.
+        vocab_size_dict: Data name to the number of classes, which are numbered from 0.
 
     Raises:
         IteratorValidationError: The data are not of that shape; while iterating, if a value is not
@@ -39,7 +39,7 @@ class MultiHot(Wrapper):
     def transform(self, name: str, array: Array) -> Array:
         """Return a boolean array that is True at the classes."""
         size = self.vocab_size_dict[name]
-        with np.errstate(invalid="ignore"):  # what fits no int is found below
+        with np.errstate(invalid="ignore"):  # values that fit no int are found below
             classes = array.astype(np.intp)
         wrong = (classes != array) | (classes < 0) | (classes >= size)
         if wrong.any():
@@ -56,10 +56,10 @@ class OneHot(MultiHot):
 
     Args:
         iter: The iterator to wrap.
-        vocab_size_dict: Data name to the number of classes, which count from 0.
+        vocab_size_dict: Data name to the number of classes, which are numbered from 0.
 
     Raises:
-        IteratorValidationError: As for `MultiHot`.
+        IteratorValidationError: As in `MultiHot`.
     """
 
     def _check_features(self, name: str, shape: tuple[int, ...]) -> None:

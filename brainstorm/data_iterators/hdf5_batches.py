@@ -27,26 +27,26 @@ Out = TypeVar("Out")
 
 
 class Hdf5Minibatches(PlannedBatches):
-    """Batches of sequences that are read from an HDF5 file while the epoch goes on.
+    """Batches of sequences that are read from an HDF5 file during the epoch.
 
-    A window of some batches is in memory, and a thread reads the next one meanwhile: so there are
-    never more than ``2 * window`` batches, and those given out. The thread ends with the epoch.
+    A window of several batches is in memory while a thread reads the next one: so there are never
+    more than ``2 * window`` batches, and those already yielded. The thread ends with the epoch.
 
-    The file is read by h5py, which a damaged file can crash: it is for files that you trust. It is
-    opened for each epoch, and must stay as it is while there is the iterator.
+    The file is read by h5py, which a damaged file can crash; do not use untrusted files. It is
+    opened for each epoch, and must not change as long as the iterator is used.
 
     Args:
         filename: The file.
         batch_size: Number of sequences in a batch.
-        shuffle: True draws a new order of the file's chunks in every epoch (where a data set has
-            none: of parts of `batch_size` sequences), and mixes the sequences within a window;
-            ``'batches'`` shuffles only the order of the batches; False keeps the order. Weights
-            draw sequences, see `Minibatches`; each is read by itself.
+        shuffle: True draws a new order of the file's chunks in every epoch (of parts of
+            `batch_size` sequences if a data set has no chunks), and mixes the sequences within a
+            window; ``'batches'`` shuffles only the order of the batches; False keeps the order.
+            Weights draw sequences, see `Minibatches`; each is read separately.
         cut_according_to: The name of a mask (T, B, 1), which cuts each batch after the last
-            non-zero of its longest sequence; `None` for no cut. The default has no effect if there
-            are no data called ``mask``.
+            non-zero of its longest sequence; `None` for no cut. The default has no effect without
+            data called ``mask``.
         window: Number of batches that are read, and mixed, together. A chunk with more sequences is
-            read again for each window that it is a part of.
+            read again for each window that contains a part of it.
         check_finite: Whether numbers that are not finite are an error.
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
         drop_last: Whether a smaller last batch is left out.
@@ -60,9 +60,9 @@ class Hdf5Minibatches(PlannedBatches):
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is no HDF5 file, or there is no such data set; while iterating, if the
-            file cannot be read, is another one by now, or holds a number that is not finite.
-        IteratorValidationError: The data sets or arguments are unfit or do not fit together.
+        FileFormatError: It is not an HDF5 file, or there is no such data set; while iterating, if
+            the file cannot be read, has changed, or holds a number that is not finite.
+        IteratorValidationError: The data sets or arguments are not valid or do not fit together.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class Hdf5Minibatches(PlannedBatches):
         }
 
     def _steps(self, name: str) -> tuple[int, ...]:
-        """Return the shape in front of the sequences."""
+        """Return the shape before the axis of sequences."""
         return (self.time_size,)[: self.batch_axis(name)]
 
     def _read(self, data: Mapping[str, Any], task: tuple[list[np.ndarray], Batch]) -> Window:
-        """Read the sequences of a window into a buffer; in the thread."""
+        """Read the sequences of a window into a buffer; runs in the thread."""
         batches, buffer = task
         indices = np.sort(np.concatenate(batches))
         time_sizes = [self.time_size] * len(batches)
@@ -168,7 +168,7 @@ class Hdf5Minibatches(PlannedBatches):
         return Window(list(zip(batches, time_sizes, strict=True)), indices, buffer)
 
     def _read_data(self, name: str, array: Any, indices: np.ndarray, buffer: np.ndarray) -> None:
-        """Read sequences, whose indices increase, to the first places of a buffer."""
+        """Read sequences, with increasing indices, to the start of a buffer."""
         steps = (slice(None),) * self.batch_axis(name)
         ends = [*(np.flatnonzero(np.diff(indices) != 1) + 1), len(indices)]
         for start, end in zip([0, *ends], ends, strict=False):
@@ -227,9 +227,9 @@ class Window(NamedTuple):
     """Sequences that were read together.
 
     Attributes:
-        batches: The indices of the sequences of each batch, and how many time steps it has.
-        indices: All of them, increasing: the place in the buffer to the index.
-        buffer: The data, which may have further places.
+        batches: The indices of the sequences of each batch, and its number of time steps.
+        indices: All indices, increasing: those of the sequences in the buffer.
+        buffer: The data; it may be longer.
     """
 
     batches: list[tuple[np.ndarray, int]]
@@ -238,10 +238,10 @@ class Window(NamedTuple):
 
 
 def read_ahead(read: Callable[[In], Out], tasks: Iterable[In]) -> Iterator[Out]:
-    """Yield what `read` gives for each task, while a thread is one task ahead.
+    """Yield the results of `read` for each task, while a thread is one task ahead.
 
-    So there are never more than two results that the consumer is not done with. The thread ends
-    with this generator, however it ends; what `read` raises is raised here.
+    So at most two results are in use. The thread ends with this generator, however it ends;
+    errors of `read` are raised here.
     """
     pending: Future[Out] | None = None
     with ThreadPoolExecutor(1, "brainstorm-read-ahead") as thread:

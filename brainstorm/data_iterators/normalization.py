@@ -23,7 +23,7 @@ class Normalize(Wrapper):
         statistics = channel_statistics(training, "default")
         training, validation = Normalize(training, statistics), Normalize(validation, statistics)
 
-    Data that are no floats become float32.
+    Other data than floats become float32.
 
     Args:
         iter: The iterator to wrap.
@@ -56,26 +56,26 @@ class Normalize(Wrapper):
         """Return the normalized array."""
         dtype = float_dtype(array)
         mean, std = self._arrays[name]
-        precise = np.result_type(array, dtype)  # large integers differ by less than float32 sees
+        precise = np.result_type(array, dtype)  # float32 is too coarse for large integers
         normalized = array - mean.astype(precise)
         normalized /= std.astype(precise)
         return normalized.astype(dtype, copy=False)
 
 
 def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = None) -> Statistics:
-    """Compute what `Normalize` needs, in one pass over the training data.
+    """Compute the statistics for `Normalize`, in one pass over the training data.
 
     The result is plain data: it can be written as JSON, which keeps every bit.
 
     Args:
-        iter: Gives the training data.
+        iter: Yields the training data.
         *names: The data names.
-        mask_name: The name of a mask (T, B, 1): only steps count where it is not 0. Data
-            (B, features...) count whole.
+        mask_name: The name of a mask (T, B, 1): only steps where it is not 0 count. Of data
+            (B, features...) all count.
 
     Returns:
         Data name to (means, standard deviations): for each element of the last axis over all
-        others. The deviation of a channel that is constant is given as 1, so that it becomes 0.
+        others. A constant channel gets the deviation 1, so that it becomes 0.
         Sums are in float64 and over differences from the mean (Chan et al., "Updating
         Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
 
@@ -114,11 +114,11 @@ def _get_rows(batch: Batch, name: str, mask_name: str | None) -> np.ndarray:
 
 
 def _add(sums: tuple[int, Any, Any], rows: np.ndarray) -> tuple[int, Any, Any]:
-    """Return count, mean and sum of squared differences from it, with further values."""
+    """Return count, mean and sum of squared differences from it, including further values."""
     if not len(rows):
         return sums
     count, mean, squares = sums
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is found at the end
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are found at the end
         its_mean = rows.mean(axis=0)
         delta, total = its_mean - mean, count + len(rows)
         squares = squares + ((rows - its_mean) ** 2).sum(axis=0)

@@ -12,7 +12,7 @@ from brainstorm.utils import Array
 
 __all__ = ["Chunk", "SequenceChunks"]
 
-#: Name of the data that say of which sequences a part is the last.
+#: Name of the data that mark the sequences that end in a part.
 ENDS = "ends"
 
 
@@ -21,7 +21,7 @@ class Chunk(dict[str, Array]):
 
     Args:
         data: Data name to array.
-        continues: Whether the sequences go on from the batch before; else they begin here.
+        continues: Whether the sequences continue those of the previous batch.
     """
 
     def __init__(self, data: dict[str, Array], continues: bool) -> None:
@@ -33,28 +33,28 @@ class SequenceChunks(Minibatches):
     """Batches of sequences, cut into consecutive parts of `chunk_length` time steps.
 
     A network that runs over them (in `Trainer.train`, `tools.evaluate` or `tools.run_network`)
-    takes the state of its recurrent layers from each part to the next, and starts from zeros where
-    sequences begin. Gradients end at the borders: truncated back-propagation through time.
+    carries the state of its recurrent layers from each part to the next, and starts from zeros
+    where sequences begin. Gradients end at the borders: truncated back-propagation through time.
 
-    What belongs to whole sequences (`per_sequence`) is given with every part. Then there are data
-    called ``ends`` (B, 1), too: True for the sequences whose last step is in this part. A loss that
-    is multiplied by it (`Mask`), and a scorer that has it as its mask, count each sequence once,
-    where all of it is known.
+    Data of whole sequences (`per_sequence`) are part of every batch. Then there are also data
+    called ``ends`` (B, 1): True for the sequences whose last step is in this part. A loss that is
+    multiplied by it (`Mask`), and a scorer with it as its mask, count each sequence once, when all
+    of it has been seen.
 
     Args:
         chunk_length: Number of time steps in a part; the last part may be shorter.
         batch_size: See `Minibatches`, as for the other arguments.
         shuffle: Whether and how the sequences are shuffled; their parts stay in order.
-        cut_according_to: See `Minibatches`. The lengths of sequences are taken from it.
+        cut_according_to: See `Minibatches`; it gives the lengths of the sequences.
         per_sequence: See `Minibatches`.
         drop_last: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
     Attributes:
-        length: Number of parts in one epoch, or a little more where batches are cut.
+        length: Number of parts in one epoch; an upper limit if batches are cut.
 
     Raises:
-        IteratorValidationError: The arrays or arguments are unfit or do not fit together.
+        IteratorValidationError: The arrays or arguments are not valid or do not fit together.
     """
 
     gives_sequences = True
@@ -92,7 +92,7 @@ class SequenceChunks(Minibatches):
         return {**super()._describe_epoch(), "chunk_length": self.chunk_length}
 
     def _plan(self, epoch: list[np.ndarray]) -> Iterator[tuple[np.ndarray, slice]]:
-        """Yield the parts of one batch after those of the other."""
+        """Yield the parts of each batch, one batch after the other."""
         for indices in epoch:
             steps = self._count_steps(indices)
             for start in range(0, steps, self.chunk_length):

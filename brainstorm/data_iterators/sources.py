@@ -21,20 +21,20 @@ __all__ = ["DatasetMinibatches", "IterableBatches"]
 
 
 class IterableBatches(DataIterator):
-    """Batches that an object of the user's gives.
+    """Batches from an iterable of the user.
 
-    A run can be resumed exactly if they are the same ones in every process, and depend on nothing
-    but their epoch.
+    A run can be resumed exactly if the batches are the same in every process, and depend only on
+    the epoch.
 
     Args:
-        batches: What can be iterated once per epoch and gives dictionaries: data name to numbers
-            (T, B, features...), as NumPy arrays or what `numpy.asarray` makes one of. Or a function
-            without arguments that returns such an iterable, e.g. a generator function.
+        batches: An iterable, to be iterated once per epoch, of dictionaries: data name to numbers
+            (T, B, features...), as NumPy arrays or anything that `numpy.asarray` converts. Or a
+            function without arguments that returns such an iterable, e.g. a generator function.
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
 
     Raises:
-        IteratorValidationError: It can be iterated only once, or gives something else, or (while
-            iterating) not the names and features of the first batch.
+        IteratorValidationError: It can be iterated only once, or yields something else, or (while
+            iterating) a batch differs from the first one in its names or features.
     """
 
     def __init__(self, batches: Any, *, per_sequence: Collection[str] = ()) -> None:
@@ -73,24 +73,24 @@ class IterableBatches(DataIterator):
 
 
 class DatasetMinibatches(PlannedBatches):
-    """Batches of the items of a data set as in PyTorch: it has a length, and items by number.
+    """Batches of the items of a PyTorch-like data set, which has a length and items by number.
 
-    A run can be resumed exactly if an item is always the same.
+    A run can be resumed exactly if items never change.
 
     Args:
-        dataset: ``dataset[i]`` for i from 0 to ``len(dataset) - 1`` is a sequence of what `names`
-            say, or a dictionary, of numbers (features...). A single number is one feature. They are
-            NumPy arrays, or what `numpy.asarray` makes one of; images are (rows, columns,
-            channels). Batches have T = 1; for sequences there is `BucketedMinibatches`.
+        dataset: ``dataset[i]`` for i from 0 to ``len(dataset) - 1`` is a dictionary, or a sequence
+            in the order of `names`, of numbers (features...). A single number is one feature. They
+            are NumPy arrays, or anything that `numpy.asarray` converts; images are (rows, columns,
+            channels). Batches have T = 1; for sequences use `BucketedMinibatches`.
         batch_size: Number of items in a batch.
         shuffle: True, False, ``'batches'``, or weights; see `Minibatches`.
-        names: The data names of what an item consists of, if it is no dictionary.
-        per_sequence: Names of the data that batches have without T = 1, as (B, features...).
+        names: The data names of the parts of an item, if items are not dictionaries.
+        per_sequence: Names of the data that batches hold without T = 1, as (B, features...).
         drop_last: Whether a smaller last batch is left out.
 
     Raises:
-        IteratorValidationError: The first item is no such thing, or (while iterating) one differs
-            from it in its parts or their shapes, or holds what is no finite number.
+        IteratorValidationError: The first item is not valid, or (while iterating) an item differs
+            from it in its parts or shapes, or holds a number that is not finite.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Files that iterators read while somebody else may write to them."""
+"""Files that iterators read while other programs might write to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["MappedFile", "WatchedFile"]
 
 
 class WatchedFile:
-    """A file that has to stay as it is.
+    """A file that must not change.
 
     Args:
         filename: The file.
@@ -26,13 +26,13 @@ class WatchedFile:
         self._version = self._get_version()
 
     def _get_version(self) -> tuple[int, ...]:
-        """Return what is another number when the file has changed: its identity comes first."""
+        """Return numbers that differ if the file has changed, beginning with its identity."""
         found = os.stat(self.filename)
         check_regular(self.filename, found)
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def check(self) -> None:
-        """Check that it is the file that it was.
+        """Check that the file has not changed.
 
         Raises:
             FileFormatError: It was changed, replaced or removed.
@@ -55,9 +55,9 @@ class WatchedFile:
 
 
 class MappedFile(WatchedFile):
-    """A file that is mapped to memory: under its name there may be another one by now.
+    """A memory-mapped file; by now another one may have its name.
 
-    Reading behind the end of a file that was shortened would end the interpreter.
+    Reading beyond the end of a file that was shortened would crash the interpreter.
     """
 
     def _find_change(self) -> str:

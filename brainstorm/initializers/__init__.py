@@ -1,9 +1,9 @@
-"""Initializers: objects that make the first values of a parameter from its shape.
+"""Initializers: objects that create the initial values of a parameter from its shape.
 
-An initializer is called with a shape and returns a NumPy array of that shape; a shape that it
-cannot serve raises `InitializationError`, which lets the ``fallback`` step in. Where a parameter
-is initialized, a number (for every element) or a nested list or array (of exactly the right shape)
-may stand for an initializer.
+An initializer is called with a shape and returns a NumPy array of that shape; if it does not
+support the shape it raises `InitializationError`, and the ``fallback`` is used. In place of an
+initializer, a number (for every element) or a nested list or array (of exactly the right shape)
+can be given.
 
 Shapes are those of the layers: ``W (out, in)`` or ``(filters, rows, columns, channels)``.
 """

@@ -1,4 +1,4 @@
-"""The base of initializers, and everything that may stand for one."""
+"""The base of initializers, and the values that can be given in place of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class Initializer(Seedable):
-    """Base of all initializers; a subclass overrides ``__call__`` and draws from ``self.rnd``."""
+    """Base class of initializers; a subclass overrides ``__call__`` and draws from ``self.rnd``."""
 
     def __call__(self, shape: Shape) -> Array:
         """Return new values.
@@ -29,7 +29,7 @@ class Initializer(Seedable):
             A NumPy array of that shape.
 
         Raises:
-            InitializationError: The initializer cannot serve this shape.
+            InitializationError: The initializer does not support this shape.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
 
@@ -43,7 +43,7 @@ class Initializer(Seedable):
 
     @classmethod
     def _assert_atleast2d(cls, shape: Shape) -> None:
-        """Raise an `InitializationError` for a vector; initializers of 2015 call it so."""
+        """Raise an `InitializationError` for a vector; named as in initializers of 2015."""
         fits = len(shape) >= 2 and 0 not in shape
         cls._check(fits, "a shape with at least 2 dimensions, none of size 0", shape)
 
@@ -56,10 +56,10 @@ class Initializer(Seedable):
 
 
 def as_initializer(value: Any) -> Initializer:
-    """Return the initializer that `value` stands for: itself, or constant values.
+    """Return an initializer for `value`: itself, or constant values.
 
     Raises:
-        UnknownTypeError: `value` is no initializer, number, list or array.
+        UnknownTypeError: `value` is not an initializer, number, list or array.
     """
     if isinstance(value, Initializer):
         return value
@@ -77,17 +77,17 @@ def evaluate_initializer(
     fallback: Any = None,
     seed: int | Callable[[], int] | None = None,
 ) -> Array:
-    """Return the values that `initializer` makes for a parameter.
+    """Return initial values for a parameter.
 
     Args:
-        initializer: An initializer or what `as_initializer` takes for one.
+        initializer: An initializer, or another value that `as_initializer` accepts.
         shape: Shape of the parameter.
-        fallback: Used instead where `initializer` cannot serve the shape.
-        seed: Reseeds the initializer first, where a function returns it if it draws; `None`
-            continues its own random numbers.
+        fallback: Used instead if `initializer` does not support the shape.
+        seed: Reseeds the initializer first; a function that returns a seed is called only if the
+            initializer draws. `None` continues its own random numbers.
 
     Raises:
-        InitializationError: Neither can serve the shape, or the result has another shape.
+        InitializationError: Neither supports the shape, or the result has another shape.
     """
     try:
         return _evaluate(as_initializer(initializer), tuple(shape), seed)

@@ -1,4 +1,4 @@
-"""Initializers that are made of other initializers."""
+"""Initializers that consist of other initializers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LstmOptInit(Initializer):
 
 
 class _Sparse(Initializer):
-    """Values of another initializer, all but a fixed number of them per line set to zero."""
+    """Values of another initializer, except that all but a fixed number per line are zero."""
 
     _axis: int
 
@@ -89,7 +89,7 @@ class SparseInputs(_Sparse):
     """Connect every input to a fixed number of units: that many non-zeros per column.
 
     Args:
-        sub_initializer: Makes the values; an initializer, number, list or array.
+        sub_initializer: Creates the values; an initializer, number, list or array.
         connections: Elements kept in each column; the shape needs at least as many rows.
     """
 
@@ -100,7 +100,7 @@ class SparseOutputs(_Sparse):
     """Connect every unit to a fixed number of inputs: that many non-zeros per row.
 
     Args:
-        sub_initializer: Makes the values; an initializer, number, list or array.
+        sub_initializer: Creates the values; an initializer, number, list or array.
         connections: Elements kept in each row; the shape needs at least as many columns.
     """
 

@@ -24,7 +24,7 @@ _FAN_IN_OUT_SCALES = {
     "sigmoid": 4 * math.sqrt(6),
     "linear": 1.0,
 }
-#: Close to rectified linear units, and initialized as they are.
+#: Similar to rectified linear units, and initialized like them.
 _LIKE_REL = (
     *("relu", "el", "elu", "leaky_rel", "leaky_relu"),
     *("gelu", "silu", "swish", "mish", "hard_swish"),

@@ -1,4 +1,4 @@
-"""Initializers of matrices with a structure, most of them for recurrent connections."""
+"""Initializers of structured matrices, mostly for recurrent connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EchoState(Initializer):
         self.spectral_radius = spectral_radius
 
     def __call__(self, shape: Shape) -> Array:
-        """Return a matrix of the spectral radius."""
+        """Return a matrix with the spectral radius."""
         self._check_square(shape)
         values = self.rnd.uniform(-0.5, 0.5, shape)
         radius = np.abs(np.linalg.eigvals(values)).max(initial=0)
@@ -45,7 +45,7 @@ class Identity(Initializer):
     Args:
         scale: Value on the diagonal.
         std: Standard deviation of the noise on every element.
-        enforce_square: Whether a matrix that is not square is refused.
+        enforce_square: Whether a matrix that is not square raises an error.
     """
 
     def __init__(self, scale: float = 1.0, std: float = 0.01, enforce_square: bool = True) -> None:
@@ -67,8 +67,8 @@ class Identity(Initializer):
 class Orthogonal(Initializer):
     """A random matrix whose rows or columns, whichever are fewer, are orthonormal.
 
-    It is uniform: any rotation of it is as probable. Of more than two dimensions, as the weights of
-    convolutions have, all but the first are taken as one. Sources: Saxe et al., "Exact solutions to
+    It is uniformly distributed among all of them. More than two dimensions, as in the weights of
+    convolutions, are flattened to two, keeping the first. Sources: Saxe et al., "Exact solutions to
     the nonlinear dynamics of learning in deep linear neural networks", 2014; Mezzadri, "How to
     Generate Random Matrices from the Classical Compact Groups", 2007 (the signs).
 

@@ -1,11 +1,11 @@
-"""What a scorer is, and how losses and scores are gathered from batch to batch.
+"""The base of scorers, and how losses and scores are gathered from batch to batch.
 
 A scorer sums a measure over the rows of one batch; `Scorer.aggregate` divides the sums of all
-batches by their total weight, so that the batch size does not change the result. Where the measure
-is no mean over rows, a scorer keeps what it needs of each batch.
+batches by their total weight, so that the batch size does not change the result. If the measure
+is not a mean over rows, a scorer keeps other numbers of each batch.
 
-Rows where a mask is 0 are left out before a scorer sees them, and it sees no NaN: where there is
-one in the others, no score can be told, and so it is NaN.
+Rows where a mask is 0 are left out before a scorer gets them. NaN in the other rows makes the score
+NaN; predictions that are NaN are replaced by 0 before a scorer gets them.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ __all__ = [
     "merge_scores",
 ]
 
-#: A weight, and a value with this weight; or whatever numbers a scorer keeps.
+#: A weight, and a value with this weight; or other numbers that a scorer keeps.
 Weighted = tuple[float, ...]
 
-#: The name of the total loss over the number of time steps that count.
+#: The name of the total loss divided by the number of time steps that count.
 PER_STEP = "total_loss_per_step"
 
 
 class Scorer(Describable):
-    """Base of all scorers; a subclass overrides ``__call__``.
+    """Base class of all scorers; a subclass overrides ``__call__``.
 
     Args:
-        out_name: Path of the predictions, e.g. ``'Output.outputs.predictions'``; empty takes what
-            the evaluation or the network says.
+        out_name: Path of the predictions, e.g. ``'Output.outputs.predictions'``; if empty, that of
+            the evaluation or of the network.
         targets_name: Name of the Input's output with the targets.
-        mask_name: Name of the Input's output with the mask ('T', 'B', 1), or ('B', 1) where
+        mask_name: Name of the Input's output with the mask ('T', 'B', 1), or ('B', 1) if
             predictions and targets are those of whole sequences; empty for none.
         name: Name in logs; the class name if not given.
 
     Attributes:
-        criterion: ``'max'`` where more is better, ``'min'`` where less is: what hooks that look for
-            the best go by unless they are told. A class sets its own; `None` says nothing.
+        criterion: ``'max'`` if more is better, ``'min'`` if less is: the default of hooks that look
+            for the best value. Set by the class; `None` for no default.
     """
 
     criterion: str | None = None
@@ -76,8 +76,8 @@ class Scorer(Describable):
             mask: Weight (rows, 1) of each row.
 
         Returns:
-            A number; or an array of numbers, always as many in a row, of which `aggregate` gets all
-            rows of all batches.
+            A number; or an array of numbers, always with as many columns, of which `aggregate` gets
+            all rows of all batches.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
 
@@ -85,9 +85,7 @@ class Scorer(Describable):
     def aggregate(errors: Iterable[Weighted]) -> float:
         """Return the sum of the values over the sum of the weights of (weight, value) pairs.
 
-        A scorer that returns arrays overrides it.
-
-        It is not a number where nothing has any weight.
+        A scorer that returns arrays overrides it. It is NaN if all weights are 0.
         """
         weights, values = np.array(list(errors), dtype=float).reshape(-1, 2).sum(axis=0)
         return float(values / weights) if weights else float("nan")
@@ -96,7 +94,7 @@ class Scorer(Describable):
         """Check that targets have the shape of the predictions.
 
         Raises:
-            ValidationError: They have not.
+            ValidationError: They differ.
         """
         if true_labels.shape != predicted.shape:
             raise ValidationError(
@@ -105,10 +103,10 @@ class Scorer(Describable):
             )
 
     def is_yes(self, true_labels: Array) -> Array:
-        """Return which targets say yes.
+        """Return which binary targets are positive.
 
         Raises:
-            ValidationError: Some are neither 1 for yes, nor 0 or -1 for no.
+            ValidationError: Some are neither 1, nor 0 or -1.
         """
         if not (known := np.isin(true_labels, (-1, 0, 1))).all():
             raise ValidationError(
@@ -125,7 +123,7 @@ def check_scorers(scorers: Any) -> list[Scorer]:
     """Return scorers as a list.
 
     Raises:
-        ValidationError: They are no list, or something in it is no scorer.
+        ValidationError: They are not a list, or an element is not a scorer.
     """
     if isinstance(scorers, Scorer) or not isinstance(scorers, Iterable):
         raise ValidationError(f"expected a list of scorers such as [Accuracy()], got {scorers!r}.")
@@ -153,8 +151,8 @@ def gather_losses_and_scores(
         net: A network after a forward pass.
         scorers: Measures to compute.
         scores: Gets one (weight, weighted sum) pair for each loss and scorer. The weight is the
-            number of sequences for losses, and of rows or the sum of the mask for scorers. Of a
-            scorer that returns an array it gets the rows of this.
+            number of sequences for losses, and of rows or the sum of the mask for scorers. If a
+            scorer returns an array, its rows are added instead.
         out_name: Path of the predictions, for scorers without one.
         targets_name: Name of the targets, for scorers that leave it at ``'targets'``.
         mask_name: Name of the mask, for scorers without one.
@@ -186,7 +184,7 @@ def add_losses(
     steps: int,
     sequences: int,
 ) -> None:
-    """Append the losses of a batch of so many sequences, with so many time steps that count."""
+    """Append the losses of a batch, with its number of sequences and of time steps that count."""
     for name, loss in losses.items():
         scores.setdefault(name, []).append((sequences, sequences * loss))
     if losses:
@@ -194,7 +192,7 @@ def add_losses(
 
 
 def find_loss_mask(net: Any) -> str | None:
-    """Return the name of the data (T, B, 1) that mask what goes into the losses, if they do."""
+    """Return the name of the data (T, B, 1) that mask the inputs of the losses, if any do."""
     losses = [net.layers[name] for name in net.loss_layers]
     sources = [net.layers[c.start_layer] for loss in losses for c in loss.incoming]
     names = {
@@ -210,7 +208,7 @@ def find_loss_mask(net: Any) -> str | None:
 def merge_scores(
     parts: Iterable[Mapping[str, Sequence[Weighted]]],
 ) -> dict[str, list[Weighted]]:
-    """Return what `gather_losses_and_scores` has collected in several processes as of one."""
+    """Return the results of `gather_losses_and_scores` in several processes, combined."""
     merged: dict[str, list[Weighted]] = OrderedDict()
     for part in parts:
         for name, pairs in part.items():
@@ -223,12 +221,12 @@ def aggregate_losses_and_scores(
 ) -> OrderedDict[str, float]:
     """Return the mean of each loss and score that `gather_losses_and_scores` has collected.
 
-    Losses are sums over time, so that those of parts of sequences depend on how long the parts are.
-    Where there are sequences, ``total_loss_per_step`` does not, nor on how they are padded where a
-    mask of the Input leads into the layer before the Loss: then it is over the steps within it.
+    Losses are sums over time, so those of parts of sequences depend on the lengths of the parts.
+    If T > 1, ``total_loss_per_step`` does not; nor does it depend on padding, if a mask of the
+    Input leads into the layer before the Loss: then it is the mean over the unmasked steps.
 
     Raises:
-        ValidationError: It was not called: there was no batch.
+        ValidationError: There was no batch.
     """
     losses = net.get_loss_values()
     if not scores and (losses or scorers):
@@ -238,7 +236,7 @@ def aggregate_losses_and_scores(
         )
     results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in losses)
     weights = [sum(n for n, _ in scores.get(name, ())) for name in (PER_STEP, "total_loss")]
-    if weights[0] != weights[1]:  # there is more than one time step
+    if weights[0] != weights[1]:  # more than one time step
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
         rows = list(scores[scorer.__name__])
@@ -263,7 +261,7 @@ def _score(
     weight = len(true_labels) if mask is None else float(mask.sum(dtype=float))
     if mask is not None:
         counts = mask[:, 0] != 0
-        counts[:1] |= not counts.any()  # scorers need not know how to score nothing
+        counts[:1] |= not counts.any()  # so that scorers get at least one row
         true_labels, predicted, mask = true_labels[counts], predicted[counts], mask[counts]
     unknown_values = np.isnan(predicted)
     is_unknown = unknown_values.any() or np.isnan(true_labels).any()

@@ -18,14 +18,14 @@ def _masked_sum(values: Array, mask: Array | None) -> float:
 class Accuracy(Scorer):
     """Fraction of rows whose predicted class is the true one.
 
-    The class is the index of the largest value in a row, or the value itself where a row has
-    just one: probabilities are refused then, see `Hamming`.
+    The class is the index of the largest value in a row, or the value itself if a row has just
+    one; that must not be a probability (see `Hamming`).
     """
 
     criterion = "max"
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
-        """Return the number (or, with a mask, the total weight) of rows that are right."""
+        """Return the number (or, with a mask, the total weight) of correct rows."""
         if true_labels.shape[1] > 1:
             self.check_columns(true_labels, predicted)
         elif predicted.shape[1] == 1 and (predicted != np.floor(predicted)).any():
@@ -42,7 +42,7 @@ def _classes(values: Array) -> Array:
 
 
 class Hamming(Scorer):
-    """Fraction of binary targets that are predicted right.
+    """Fraction of binary targets that are predicted correctly.
 
     Args:
         threshold: Predictions of at least this count as 1.
@@ -66,7 +66,7 @@ class Hamming(Scorer):
         self.threshold = threshold
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
-        """Return the sum over the rows of the fraction of features that are right."""
+        """Return the sum over the rows of the fraction of correct features."""
         self.check_columns(true_labels, predicted)
         right = (predicted >= self.threshold) == self.is_yes(true_labels)
         return _masked_sum(right, mask) / predicted.shape[1]
@@ -80,5 +80,5 @@ class MeanSquaredError(Scorer):
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
         """Return 0.5 times the sum of the squared differences."""
         self.check_columns(true_labels, predicted)
-        errors = np.subtract(predicted, true_labels, dtype=float)  # unsigned ones would wrap around
+        errors = np.subtract(predicted, true_labels, dtype=float)  # unsigned would wrap around
         return 0.5 * _masked_sum(errors**2, mask)

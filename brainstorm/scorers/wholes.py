@@ -1,6 +1,6 @@
-"""Scorers that are no means over the rows: they keep counts, moments, or all predictions.
+"""Scorers that are not means over the rows: they keep counts, moments, or all predictions.
 
-All of them agree with scikit-learn's, of whose options they have the defaults.
+All of them agree with those of scikit-learn with default options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["AreaUnderCurve", "FScore", "Precision", "RSquared", "Recall"]
 
 
 class _OfClasses(Scorer):
-    """Base of scores of classes: how many were right, out of some other number of them."""
+    """Base class of scores of classes: the number of true positives, divided by another number."""
 
     criterion = "max"
 
@@ -36,7 +36,7 @@ class _OfClasses(Scorer):
         )
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
-        """Return how often each class was right, was predicted, and was there.
+        """Return, for each class, the weights of true positives, predictions and targets.
 
         Raises:
             ValidationError: Targets do not fit the predictions, or there is no such class.
@@ -58,7 +58,7 @@ class _OfClasses(Scorer):
         return np.array(counts, dtype=float)[:, columns].ravel()
 
     def _numbered(self, true_labels: Array, classes: int, weight: Array) -> Array:
-        """Return of which class each row is (rows, classes); of two, -1 is the first one too."""
+        """Return the class of each row as (rows, classes); of two classes, -1 is the first one."""
         is_no = (true_labels == -1) & (classes == 2)
         there = np.where(is_no, 0, true_labels) == np.arange(classes)
         strange = ~there.any(axis=1, keepdims=True) & (weight != 0)
@@ -70,16 +70,16 @@ class _OfClasses(Scorer):
         return there
 
     def out_of(self, found: Array, there: Array) -> Array:
-        """Return what the right ones are compared with, for each class.
+        """Return the denominator of the score for each class.
 
         Args:
-            found: How many were predicted.
-            there: How many there are.
+            found: Number of predictions of the class.
+            there: Number of targets of the class.
         """
         raise NotImplementedError
 
     def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
-        """Return the score, given these counts of all batches; 0 where it would be 0 / 0."""
+        """Return the score, given the counts of all batches; 0 in place of 0 / 0."""
         right, found, there = np.sum([*errors] or np.zeros((1, 3)), axis=0).reshape(3, -1)
         of = self.out_of(found, there)
         scores = np.divide(right, of, out=np.zeros_like(right), where=of > 0)
@@ -88,29 +88,29 @@ class _OfClasses(Scorer):
 
 
 class Precision(_OfClasses):
-    """How many of those that were predicted to be of a class are.
+    """The fraction of predictions of a class that are correct.
 
     Targets are class numbers, and predictions have a column for each class, of which the largest
-    counts. Or each column is a yes-or-no question of its own, and so is each column of the targets,
-    1 for yes and 0 or -1 for no. Of a single column, and of two classes, the score is that of yes.
+    counts. Or each column is a binary question, and targets have the same columns: 1 for yes, 0 or
+    -1 for no. For a single column, and for two classes, the score is that of yes.
 
     Args:
-        of_class: The number of the class, or column, whose score is wanted; `None` is the mean of
-            all that are there or were predicted; of two classes it is the second.
+        of_class: The number of the class, or column, to score; `None`: the mean of all classes that
+            occur in targets or predictions, or the second of two classes.
         threshold: Predictions of at least this are a yes.
         **names: See `Scorer`.
     """
 
     def out_of(self, found: Array, there: Array) -> Array:
-        """Return how many were predicted."""
+        """Return the number of predictions."""
         return found
 
 
 class Recall(_OfClasses):
-    """How many of those that are of a class were predicted to be; arguments as of `Precision`."""
+    """The fraction of targets of a class that were predicted; arguments as in `Precision`."""
 
     def out_of(self, found: Array, there: Array) -> Array:
-        """Return how many there are."""
+        """Return the number of targets."""
         return there
 
 
@@ -139,16 +139,16 @@ class FScore(_OfClasses):
         self.beta = beta
 
     def out_of(self, found: Array, there: Array) -> Array:
-        """Return their weighted mean."""
+        """Return the weighted mean of both."""
         return (self.beta**2 * there + found) / (1 + self.beta**2)
 
 
 class AreaUnderCurve(Scorer):
-    """The area under the curve of true over false positives: how well yes and no are told apart.
+    """The area under the ROC curve: how well the predictions separate yes and no.
 
-    That is the probability that of two rows, one of each kind, the yes has the larger prediction;
-    equal ones count one half. Predictions have one column, or two, of which the second says yes. Of
-    two numbers in the targets the larger one is yes. All of them are kept until the end.
+    That is the probability that of two rows, one yes and one no, the yes has the larger prediction;
+    ties count one half. Predictions have one column, or two, of which the second is that of yes.
+    The larger of the two numbers in the targets is yes. All rows are kept until the end.
     """
 
     criterion = "max"
@@ -165,10 +165,10 @@ class AreaUnderCurve(Scorer):
         return np.concatenate([weight, predicted[:, -1:], true_labels], axis=1, dtype=float)
 
     def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
-        """Return the area; it is not a number where all rows are of one kind.
+        """Return the area; NaN if all targets are equal.
 
         Raises:
-            ValidationError: There are more than two kinds.
+            ValidationError: The targets have more than two values.
         """
         weights, predicted, targets = np.array(list(errors), dtype=float).reshape(-1, 3).T
         kinds = np.unique(targets[~np.isnan(targets)])
@@ -190,13 +190,13 @@ class AreaUnderCurve(Scorer):
 class RSquared(Scorer):
     """The coefficient of determination: 1 minus squared error over variance; a mean over columns.
 
-    Where a column of the targets is constant it is 1 for exact predictions, else 0.
+    If a column of the targets is constant it is 1 for exact predictions, else 0.
     """
 
     criterion = "max"
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
-        """Return weight and number of rows; of each column mean, squared deviations and errors."""
+        """Return weight and number of rows; mean, squared deviations and errors of each column."""
         self.check_columns(true_labels, predicted)
         true_labels, predicted = true_labels.astype(float), predicted.astype(float)
         weight = np.ones((len(predicted), 1)) if mask is None else mask.astype(float)
@@ -205,7 +205,7 @@ class RSquared(Scorer):
         return np.concatenate([[weight.sum(), len(weight)], mean, *squares])
 
     def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
-        """Return the coefficient, given these moments of all batches; NaN for a single row."""
+        """Return the coefficient, given the moments of all batches; NaN for a single row."""
         rows = np.array([row for row in errors if row[0]], dtype=float)
         if not len(rows) or rows[:, 1].sum() < 2:
             return float("nan")
@@ -219,6 +219,6 @@ class RSquared(Scorer):
 
 
 def _mean(values: Array, weights: Array) -> Array:
-    """Return the weighted mean of each column; of a constant one exactly that constant."""
+    """Return the weighted mean of each column; for a constant column exactly that constant."""
     origin, total = values[:1], weights.sum()
     return (origin + (weights * (values - origin)).sum(axis=0) / (total or 1))[0]
