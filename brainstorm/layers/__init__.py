@@ -1,6 +1,6 @@
-"""Layers: for each a function that adds it to an architecture, and the class that computes it.
+"""Layers: for each, a function that adds it to an architecture, and the class that computes it.
 
-`Layer` is the base class for layers of your own, `ExpressionLayer` for those that are a formula;
+`Layer` is the base class for your own layers, `ExpressionLayer` for those that are a formula;
 see `brainstorm.testing.check_layer`.
 """
 

@@ -1,4 +1,4 @@
-"""Layers that end in an activation function, in the memory of their output where that will do."""
+"""Layers that end in an activation function, in place where possible."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["ActivatedLayer"]
 
 
 class ActivatedLayer(Layer):
-    """Base of layers whose output ``default`` is an activation of something linear in the inputs.
+    """Base of layers whose output ``default`` is an activation of a linear function of the inputs.
 
     The linear part is computed into `before_activation`. That is the output itself, unless the
-    derivative of the activation needs its input: then it is the internal ``Ha``. An operation that
-    applies `fused_activation` leaves the rest to `activate_kept_input`.
+    derivative of the activation needs its input: then it is the internal ``Ha``. If an operation
+    applies `fused_activation`, `activate_kept_input` does the rest.
     """
 
     def set_activation(self, name: str, output: BufferStructure) -> Structures:
-        """Take the activation, and return the internals that it needs for an output."""
+        """Set the activation, and return the internals that it needs for an output."""
         self.activation = name
         self.keeps_input = name in Handler.activations_needing_inputs
         self.fused_activation = "linear" if self.keeps_input else name
@@ -29,7 +29,7 @@ class ActivatedLayer(Layer):
         return {"Ha": BufferStructure(*output.shape)} if self.keeps_input else {}
 
     def before_activation(self, buffers: BufferView) -> Array:
-        """Return the array for what the activation is applied to."""
+        """Return the array that the activation is applied to."""
         return buffers.internals.Ha if self.keeps_input else buffers.outputs.default
 
     def activate(self, buffers: BufferView) -> None:
@@ -45,7 +45,7 @@ class ActivatedLayer(Layer):
             self.handler.act_func[self.activation](buffers.internals.Ha, buffers.outputs.default)
 
     def differentiate(self, buffers: BufferView) -> None:
-        """Turn the output deltas into those before the activation."""
+        """Turn the output deltas into deltas before the activation."""
         y, dy = buffers.outputs.default, buffers.output_deltas.default
         Ha = buffers.internals.Ha if self.keeps_input else None
         self.handler.inplace_act_func_deriv[self.activation](y, dy, Ha)

@@ -1,4 +1,4 @@
-"""What attention layers share: queries look at the keys of a memory, and take its values."""
+"""Common parts of attention layers: queries attend to the keys and values of a memory."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from brainstorm.utils import (
 
 __all__ = ["AttentionLayer"]
 
-#: Queries of a causal layer that are treated together (measured).
+#: Queries of a causal layer that are processed together (measured).
 BLOCK = 256
-#: Those of any layer where weights are not kept.
+#: The same for any layer that does not keep weights.
 SMALL_BLOCK = 32
 
 
 @formula
 def rotated(x: Any, y: Any, sine: Any, cosine: Any) -> Any:
-    """Points, turned by angles."""
+    """Return points, rotated by angles."""
     return [x * cosine - y * sine, y * cosine + x * sine]
 
 
 @formula
 def rotated_back(x: Any, y: Any, sine: Any, cosine: Any) -> Any:
-    """Points, turned by angles the other way around: the derivative of `rotated`."""
+    """Return points, rotated by the opposite angles: the derivative of `rotated`."""
     return [x * cosine + y * sine, y * cosine - x * sine]
 
 
 class AttentionLayer(Layer):
-    """Base of attention layers; no delta for the mask. A subclass says what the memory is."""
+    """Base of attention layers, which have no delta for the mask. A subclass defines the memory."""
 
     optional_inputs = ("mask",)
     expected_kwargs = {
@@ -54,9 +54,9 @@ class AttentionLayer(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients", "internals")
 
-    #: The input that keys and values are made of.
+    #: The input from which keys and values are computed.
     memory = "default"
-    #: Whether weights are not kept: both passes compute them, for one block after the other.
+    #: Whether weights are not kept: both passes compute them, block by block.
     is_blockwise = False
 
     def setup(
@@ -66,7 +66,7 @@ class AttentionLayer(Layer):
         features = in_shapes[self.memory].feature_size
         size = queries if kwargs.get("size") is None else kwargs["size"]
         self.causal, self.rotary = kwargs.get("causal", False), kwargs.get("rotary", False)
-        #: The time of the memory: 'S' where it has a length of its own.
+        #: The time axis of the memory: 'S' if it has a length of its own.
         self.memory_time = in_shapes[self.memory].time
         self._check_size(size, heads)
         self._check_times(in_shapes)
@@ -129,7 +129,7 @@ class AttentionLayer(Layer):
     # -- both passes ----------------------------------------------------------------------------
 
     def _sources(self, inputs: BufferView) -> dict[str, Array]:
-        """Return what queries, keys and values are made of, or their deltas."""
+        """Return the inputs of queries, keys and values, or their deltas."""
         memory = inputs[self.memory]
         return {"q": inputs.default, "k": memory, "v": memory}
 
@@ -139,7 +139,7 @@ class AttentionLayer(Layer):
         self.handler.affine_mm(x, W, bias, y, "linear")
 
     def _project_inputs(self, buffers: BufferView, kinds: str = "qkv") -> None:
-        """Compute queries, keys and values; positions have their angles."""
+        """Compute queries, keys and values, with rotary positions if wanted."""
         internals, sources = buffers.internals, self._sources(buffers.inputs)
         for kind in kinds:
             self._project(buffers, kind, sources[kind], internals[kind.upper()])
@@ -176,7 +176,7 @@ class AttentionLayer(Layer):
     def _find_weights(
         self, internals: BufferView, mask: Array | None, start: int, stop: int, seen: int
     ) -> Array:
-        """Return the weights of a block of queries, after computing them."""
+        """Compute and return the weights of a block of queries."""
         Q, K = _by_head(internals.Q), _by_head(internals.K)
         weights = self._block(internals, "P", start, stop, seen)
         self.handler.batched_dot_mm(Q[start:stop], K[:seen], weights, transb=True)
@@ -185,7 +185,7 @@ class AttentionLayer(Layer):
         return weights
 
     def _block(self, internals: BufferView, name: str, start: int, stop: int, seen: int) -> Array:
-        """Return where the weights of a block of queries are, or their deltas."""
+        """Return the array for the weights of a block of queries, or for their deltas."""
         if not self.is_blockwise:
             return _by_head(internals[name])[start:stop, :, :seen]
         memory = internals[name.replace("P", "block")]
@@ -193,9 +193,9 @@ class AttentionLayer(Layer):
         return memory.reshape((product(memory.shape),))[: product(shape)].reshape(shape)
 
     def _blocks(self, queries: int, keys: int) -> list[tuple[int, int, int]]:
-        """Return the queries that are treated together, from and to, and how many keys they see.
+        """Return the blocks of queries as (start, stop, number of keys that they attend to).
 
-        In a causal layer no query of a block attends to keys behind it, which are left out.
+        In a causal layer the keys after the last query of a block are left out.
         """
         size = SMALL_BLOCK if self.is_blockwise else BLOCK if self.causal else queries
         ends = [(start, min(start + size, queries)) for start in range(0, queries, size)]
@@ -228,7 +228,7 @@ class AttentionLayer(Layer):
             _h.batched_dot_mm(deltas, K[:seen], dQ[start:stop])
             if self.is_blockwise:
                 self._add_product(internals, deltas, Q[start:stop], dK[:seen])
-        for start, _, seen in () if self.is_blockwise else blocks:  # of keys: no earlier query sees
+        for start, _, seen in () if self.is_blockwise else blocks:  # not seen by earlier queries
             P, dP, part = _by_head(internals.P), _by_head(internals.dP), slice(start, seen)
             _h.batched_dot_mm(P[start:, :, part], dA[start:], dV[part], transa=True)
             _h.batched_dot_mm(dP[start:, :, part], Q[start:], dK[part], transa=True)
@@ -239,7 +239,7 @@ class AttentionLayer(Layer):
     def _find_deltas(
         self, buffers: BufferView, start: int, stop: int, seen: int
     ) -> tuple[Array, Array]:
-        """Return the weights of a block of queries and, after computing them, their deltas."""
+        """Compute and return the weights of a block of queries, and their deltas."""
         internals = buffers.internals
         V, dA = _by_head(internals.V), _by_head(internals.dA)
         weights = self._block(internals, "P", start, stop, seen)
@@ -252,7 +252,7 @@ class AttentionLayer(Layer):
         return weights, deltas
 
     def _add_product(self, internals: BufferView, a: Array, b: Array, out: Array) -> None:
-        """Add what a block of queries contributes to the deltas of the keys or values it sees."""
+        """Add the contribution of a block of queries to the deltas of its keys or values."""
         found = _by_head(internals["product"])[: out.shape[0]]
         self.handler.batched_dot_mm(a, b, found, transa=True)
         self.handler.add_tt(found, out, out)
@@ -310,7 +310,7 @@ class AttentionLayer(Layer):
     def _project_step(self, buffers: BufferView, past: BufferView) -> None:
         """Compute the query of a step, and add its key and value to those of all steps."""
         _h, internals, step = self.handler, buffers.internals, past.position[0:1]
-        is_apart = self.memory_time == "S"  # then all keys are there
+        is_apart = self.memory_time == "S"  # then all keys exist already
         for name in ("angles", *["key_angles"] * (not is_apart)) if self.rotary else ():
             _h.take_rows_mv(past[name][:, 0], past.position, flatten_time(internals[name]))
         if is_apart:
@@ -319,7 +319,7 @@ class AttentionLayer(Layer):
         self._project_inputs(buffers)
         masked = self._keys(buffers) is not None
         now = {"K": internals.K, "V": internals.V, "keep": internals.keep if masked else past.one}
-        for name, row in now.items():  # their rows of this step were zero
+        for name, row in now.items():  # the rows of this step were zero
             flat = flatten_features(past[name], 1)
             _h.add_rows_mv(row.reshape((1, flat.shape[1])), step, flat)
 
@@ -331,7 +331,7 @@ def _by_head(array: Array) -> Array:
 
 
 def _pairs(array: Array) -> list[Array]:
-    """Return (..., n) as two arrays (..., n / 2): the first and the second of each two."""
+    """Return (..., n) as two arrays (..., n / 2): the even and the odd features."""
     *scaling, size = array.shape
     pairs = array.reshape((*scaling, size // 2, 2))
     return [pairs[(*(slice(None),) * (len(scaling) + 1), i)] for i in range(2)]

@@ -1,4 +1,4 @@
-"""The same numbers in blocks of pixels or in channels."""
+"""Conversion between blocks of pixels and channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brainstorm.utils import flatten_time
 
 __all__ = ["BlockLayer", "to_channels", "to_pixels"]
 
-#: Option to the places of (row in a block, column in a block, channel) among the channels.
+#: Option to the order of (row in a block, column in a block, channel) in the channel axis.
 _ORDERS = {"CRD": (4, 5, 3), "DCR": (3, 4, 5)}
 
 
@@ -61,7 +61,7 @@ class BlockLayer(Layer):
     can_overwrite = ("input_deltas",)
     needs_in_backward = ()
 
-    #: Formulas, by size and order of the blocks, of the output and of the delta of the input.
+    #: Formulas, by size and order of the blocks, of the output and of the input delta.
     formulas: tuple[Callable[[int, str], Formula], Callable[[int, str], Formula]]
 
     def _formula(self, place: int) -> Formula:

@@ -17,7 +17,7 @@ def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:
     """Check that the input `port` has one of the accepted shapes.
 
     Raises:
-        LayerValidationError: It has another one; the message names the layers it comes from.
+        LayerValidationError: Its shape is another; the message names the layers it comes from.
     """
     if layer.in_shapes[port].shape not in accepted:
         shapes = dict.fromkeys(format_shape(shape) for shape in accepted)
@@ -32,7 +32,7 @@ def require_class_indices(
     Raises:
         LayerValidationError: Some are not; the message names the first, and ends in `remedy`.
     """
-    with np.errstate(invalid="ignore"):  # NaN compares as wrong, which is what is wanted
+    with np.errstate(invalid="ignore"):  # NaN compares as false, so it is found
         right = (array >= 0) & (array < classes) & (array == np.floor(array))
     expected = f"class indices, whole numbers in [0, {classes})"
     _require(layer, port, array, right, expected, remedy)
@@ -68,17 +68,17 @@ def window_output_size(
     dilation: Sequence[int] | None = None,
     axes: str = "HW",
 ) -> tuple[int, ...]:
-    """Return how many windows fit into the input image, along each axis.
+    """Return the number of windows that fit into the input image, along each axis.
 
-    Each is ``(size + padding before and after - extent) // stride + 1`` where a window has the
-    extent ``dilation * (kernel - 1) + 1``.
+    It is ``(size + padding before and after - extent) // stride + 1`` for windows of the extent
+    ``dilation * (kernel - 1) + 1``.
 
     Args:
-        layer: Its input ``default`` has the shape ('T', 'B', *axes, C).
+        layer: A layer whose input ``default`` has the shape ('T', 'B', *axes, C).
         kernel_size: Size of the window on each axis, e.g. rows and columns.
-        stride: From one window to the next.
+        stride: Step between windows.
         padding: Cells added before and after, for each axis.
-        dilation: From one cell of a window to the next; `None`: 1 everywhere.
+        dilation: Step between cells of a window; `None`: 1 everywhere.
         axes: One letter per axis, for messages.
 
     Raises:
@@ -107,9 +107,9 @@ def up_to_last_cell(
     stride: Sequence[int],
     padding: Sequence[tuple[int, int]],
 ) -> tuple[tuple[int, int], ...]:
-    """Return the padding with which every cell that a window can begin at or before is in one.
+    """Return the padding with which the number of windows is rounded up, not down.
 
-    The number of windows is rounded up, not down; but none begins behind the last cell.
+    But no window begins after the last cell.
     """
     found = []
     for size, kernel, step, (before, after) in zip(

@@ -1,4 +1,4 @@
-"""What losses against class indices have in common: SoftmaxCE and HingeLoss."""
+"""Common parts of losses against class indices: SoftmaxCE and HingeLoss."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ClassLossLayer(Layer):
     """Base of losses of K numbers against one class index; no delta for the targets.
 
     Attributes:
-        classes: The numbers from 0 to K - 1 on the handler: compared with class indices, they
-            make the one-hot vectors in formulas.
+        classes: The numbers from 0 to K - 1 on the handler: formulas compare them with class
+            indices to make one-hot vectors.
     """
 
     expected_inputs = {

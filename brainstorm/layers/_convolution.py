@@ -1,4 +1,4 @@
-"""What the convolutions over one, two and three axes have in common."""
+"""Common parts of the convolutions over one, two and three axes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConvolutionLayer(ActivatedLayer):
 
     Attributes:
         axes: One letter for each axis that the filters move along.
-        default_activation: For architectures that do not name one.
+        default_activation: For architectures without this option.
     """
 
     accepts_null_deltas = True
@@ -66,7 +66,7 @@ class ConvolutionLayer(ActivatedLayer):
         return self.handler.conv2d_forward_batch, self.handler.conv2d_backward_batch
 
     def _lift(self, array: Array) -> Array:
-        """Return images or filters with as many axes as the operations want."""
+        """Return images or filters with as many axes as the operations require."""
         return array
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:

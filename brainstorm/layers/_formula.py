@@ -1,4 +1,4 @@
-"""Layers that are formulas: the outputs follow from one, the deltas from its derivative."""
+"""Layers that are formulas: the deltas follow from the derivative."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FormulaLayer(Layer):
     def formula(self) -> Formula:
         """Return the formula from the inputs to the outputs, in the order of the buffers.
 
-        It must be the same object as long as the options are the same: it keeps its programs.
+        It must be the same object whenever the options are the same, because it caches programs.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define formula")
 
@@ -53,15 +53,15 @@ class FormulaLayer(Layer):
 
 @functools.cache
 def derived(value: Formula, roots: tuple[int, ...], wanted: tuple[int, ...]) -> Formula:
-    """Return the formula of the gradients of another one.
+    """Return the formula of the gradients of another formula.
 
     Args:
-        value: Of any number of operands and values.
-        roots: Places of the values that count.
-        wanted: Places of the operands whose gradients are computed.
+        value: Any formula.
+        roots: Indices of the values that count.
+        wanted: Indices of the operands whose gradients are computed.
 
     Returns:
-        From all operands and the deltas of the roots to the gradients.
+        A formula of all operands and the deltas of the roots.
     """
 
     @formula
@@ -76,11 +76,11 @@ def derived(value: Formula, roots: tuple[int, ...], wanted: tuple[int, ...]) -> 
 
 
 def in_shape(tree: Any, shape: Shape) -> Any:
-    """Return the tree with its elements in another shape, if it is another."""
+    """Return the tree reshaped, if its shape differs."""
     return tree if tree.shape == shape else fn.reshape(tree, shape)
 
 
 def summed_features(tree: Any, scaling_dims: int = 2) -> Any:
-    """Return the sum over all axes behind the first ones, e.g. as (T, B, 1)."""
+    """Return the sum over all axes after the first ones, e.g. as (T, B, 1)."""
     total = fn.sum(tree, tuple(range(scaling_dims, tree.ndim)))
     return in_shape(total, (*tree.shape[:scaling_dims], 1))

@@ -1,4 +1,4 @@
-"""Formulas as text: parsed, and never executed as Python, because files of strangers hold them.
+"""Formulas as text: parsed, but never executed as Python, because files may be untrusted.
 
     formula = FormulaText("tanh(scale * x + shift) * gate")
     formula.names                        # ('scale', 'x', 'shift', 'gate')
@@ -23,13 +23,13 @@ from brainstorm.optree import functions as fn
 
 __all__ = ["FUNCTIONS", "FormulaText"]
 
-#: How long a formula may be, and how deeply nested.
+#: The maximum length of a formula, and depth of nesting.
 MOST_CHARACTERS, MOST_LEVELS = 2000, 100
 
-#: How many characters of it a message shows.
+#: How many of its characters a message shows.
 SHOWN = 80
 
-#: What formulas can call: all but the functions that take lists, or shapes with T and B in them.
+#: The functions for formulas: all but those that take lists, or shapes including T and B.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     name: getattr(fn, name)
     for name in fn.__all__
@@ -57,21 +57,21 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 _FOREIGN = re.compile(r"[^\w\s.,+\-*/%@&|~<>=!()]", re.ASCII)
 
-#: From the values of the names to the tree of a part of the formula.
+#: A part of a formula as a function from the values of the names to a tree.
 Part: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
 
 class FormulaText:
-    """A formula over names; calling it with one operand per name builds the tree.
+    """A formula over names; calling it with one operand per name returns the tree.
 
     Args:
         text: The formula.
 
     Attributes:
-        names: Its free names, in the order in which they occur first.
+        names: Its names except functions, in the order of their first occurrence.
 
     Raises:
-        ValidationError: The text is no formula; the message says at which character and why.
+        ValidationError: The text is not a formula; the message says at which character and why.
     """
 
     def __init__(self, text: str) -> None:
@@ -181,5 +181,5 @@ class FormulaText:
 
 
 def _start(text: str) -> str:
-    """Return a text for a message, quoted, and cut if it is long."""
+    """Return a text for a message: quoted, and shortened if it is long."""
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")

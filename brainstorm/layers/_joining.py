@@ -1,4 +1,4 @@
-"""What element-wise layers with any number of inputs have in common."""
+"""Common parts of element-wise layers with any number of inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class JoiningLayer(Layer):
 
     @classmethod
     def inputs_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, StructureTemplate]:
-        """Return as many inputs as the option asks for."""
+        """Return as many inputs as the option says."""
         count = kwargs.get("num_inputs", 2)
         return {f"inputs_{i}": StructureTemplate("T", "B", "...") for i in range(1, count + 1)}
 

@@ -1,4 +1,4 @@
-"""What layers that normalize the features of one time step of one sequence have in common."""
+"""Common parts of layers that normalize the features of each time step."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from brainstorm.utils import Array, product
 
 __all__ = ["FeatureNormLayer", "Mean", "uncorrelated"]
 
-#: From a tree to that of its mean over some axes; it broadcasts with the tree.
+#: Maps a tree to its mean over some axes, which broadcasts with the tree.
 Mean: TypeAlias = Callable[[Any], Any]
 
 
 def uncorrelated(error: Any, x_hat: Any, mean: Mean, centers: bool) -> Any:
-    """Return the tree of the delta of x times sigma, where `error` is that of x_hat.
+    """Return the tree of the delta of x times sigma, where `error` is the delta of x_hat.
 
-    It is what remains of the error without its mean and its part in the direction of x_hat, which
-    change nothing. What `gradients` derives needs a further pass instead, for the sum over the
-    centered x: 0 but for its rounding errors. (Ioffe and Szegedy, arXiv:1502.03167, section 3.)
+    It is the error without its mean and its component along x_hat, to which the output is
+    invariant. `gradients` would need a further pass for the sum over the centered x, which is 0
+    except for rounding errors. (Ioffe and Szegedy, arXiv:1502.03167, section 3.)
 
     Args:
         error: Any tree.
-        x_hat: What is normalized, of its shape.
-        mean: Builds the average over all that has the same sigma.
+        x_hat: The normalized values, of its shape.
+        mean: Builds the average over all elements with the same sigma.
         centers: Whether x was centered.
     """
     rest = error - x_hat * mean(error * x_hat)
@@ -77,8 +77,8 @@ class FeatureNormLayer(Layer):
 
     Attributes:
         centers: Whether the mean is subtracted, and beta added.
-        mean: Builds the mean over all that has the same sigma, from a tree of the shape that
-            `split` gives to the input.
+        mean: Builds the mean over all elements with the same sigma, for trees of the shape that
+            `split` gives the input.
     """
 
     expected_kwargs = {"epsilon": number(0, low_open=True)}
@@ -121,7 +121,7 @@ class FeatureNormLayer(Layer):
 
 
 def _merged(array: Array, first: int) -> Array:
-    """Return the array with all axes from `first` on in one."""
+    """Return the array with all axes from `first` on merged into one."""
     shape = array.shape
     if len(shape) == first + 1:
         return array

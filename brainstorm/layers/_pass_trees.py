@@ -1,8 +1,8 @@
-"""What a layer computes that is a formula: the trees of its passes, derived for given sizes.
+"""The trees of both passes of a layer that is a formula, derived for given sizes.
 
-A formula says what happens to one time step of one sequence, on arrays (T, B, features...). From
-its trees follow the outputs, the values that are worth storing for the backward pass, and the
-deltas and gradients, which refer to variables alone: inputs, parameters, stored values.
+A formula describes one time step of one sequence, on arrays (T, B, features...). From its trees
+follow the outputs, the values that are worth storing for the backward pass, and the deltas and
+gradients, which depend on variables only: inputs, parameters, stored values.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class PassTrees:
 
     Attributes:
         operands: The inputs and the parameters.
-        values: The outputs, and the internals: values that the backward pass does not compute
-            again. They refer to `operands`.
-        stored: What the deltas and gradients refer to.
+        values: The outputs and the internals, i.e. values that the backward pass does not
+            recompute, as trees over `operands`.
+        stored: The stored values as variables, which the deltas and gradients refer to.
         gradients: The input deltas and the gradients.
     """
 
@@ -56,15 +56,15 @@ def derive_pass_trees(
     """Return the trees of both passes.
 
     Args:
-        formula: From the operands to the tree of output ``default``, or to those of all outputs,
+        formula: Maps the operands to the tree of output ``default``, or to those of all outputs,
             by name.
         operands: The inputs, of shapes (T, B, features...), and the parameters.
         undifferentiated: Paths of inputs and parameters without derivatives, and of outputs whose
-            deltas play no role.
+            deltas are ignored.
 
     Raises:
-        ValidationError: Shapes do not fit, there is no derivative, or the formula does something
-            else than to treat every time step of every sequence alone.
+        ValidationError: Shapes do not fit, there is no derivative, or the formula mixes time steps
+            or sequences.
     """
     outputs, per_step = _outputs_of(formula, operands)
     used = {p.replace("outputs", "output_deltas"): p for p in outputs if p not in undifferentiated}
@@ -96,7 +96,7 @@ def derive_pass_trees(
 
 
 def _outputs_of(formula: Callable[..., Any], operands: Leaves) -> tuple[Trees, set[int]]:
-    """Return the trees of the outputs, and the ids of all that has a value per time step."""
+    """Return the trees of the outputs, and the ids of all nodes with a value per time step."""
     found = formula(*operands.values())
     found = found if isinstance(found, Mapping) else {"default": found}
     for name, tree in found.items():
@@ -124,7 +124,7 @@ def _gradient_path(path: str) -> str:
 
 
 def _with_equal_nodes_merged(trees: Sequence[Expression]) -> list[Any]:
-    """Return the trees with one node for equal computations, so that it is stored once."""
+    """Return the trees with equal computations merged into one node, to be stored once."""
     known: dict[Hashable, OpTreeNode] = {}
 
     def replace(node: Expression, operands: tuple[Any, ...]) -> Any:
@@ -139,7 +139,7 @@ def _with_equal_nodes_merged(trees: Sequence[Expression]) -> list[Any]:
 def _nodes_per_step(
     operands: Leaves, trees: Sequence[Expression], size: tuple[int, ...]
 ) -> set[int]:
-    """Return the ids of all that depends on inputs, which must have T and B in front."""
+    """Return the ids of all nodes that depend on inputs; these must begin with T and B."""
     found = {id(v) for path, v in operands.items() if path.startswith("inputs.")}
     for node in postorder(trees):
         if not any(id(x) in found for x in node.operands):

@@ -1,4 +1,4 @@
-"""What penalties on the size of numbers have in common: L1Decay and L2Decay."""
+"""Common parts of penalties on the size of numbers: L1Decay and L2Decay."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["PenaltyLayer"]
 
 @functools.cache
 def summed(penalty: Callable[[Any], Any], scaling_dims: int) -> Formula:
-    """Return the formula of the sum of all penalties behind the first axes."""
+    """Return the formula of the sum of all penalties over all but the first axes."""
     return formula(lambda x: summed_features(penalty(x), scaling_dims))
 
 
 class PenaltyLayer(FormulaLayer):
-    """Base of penalties: `loss` is a sum over the features of something per element.
+    """Base of penalties: `loss` is the sum of a penalty per element over the features.
 
     The input may be time sized, batch sized or constant (such as ``'..parameters.W'``).
     """

@@ -1,4 +1,4 @@
-"""What poolings have in common: windows of images become their maximum or their average."""
+"""Common parts of poolings: windows of images become their maximum or average."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PoolingLayer", "Windows"]
 
 
 class Windows(NamedTuple):
-    """How windows slide over images: for rows and columns, as the operations want it."""
+    """How windows slide over images: for rows and columns, as the operations expect it."""
 
     size: Any
     stride: Any
@@ -23,12 +23,12 @@ class Windows(NamedTuple):
 
 
 class PoolingLayer(Layer):
-    """Base of poolings; where buffers are no images, a subclass says how to see them as such.
+    """Base of poolings; if buffers are not images, a subclass defines how to view them as such.
 
     Attributes:
         axes: One letter for each axis that is pooled.
-        kernel_size: Size of a window on each axis; set in `setup`, like the others.
-        stride: From one window to the next.
+        kernel_size: Size of a window on each axis; set in `setup`, like the other options.
+        stride: Step between windows.
         padding: Cells added before and after.
         type: 'max' or 'avg'.
     """
@@ -57,7 +57,7 @@ class PoolingLayer(Layer):
         return {"default": output}, {}, self.set_type(kwargs, argmax=output)
 
     def set_type(self, kwargs: dict[str, Any], **argmax: BufferStructure) -> Structures:
-        """Take the option ``type``, and return those of the internals that it needs."""
+        """Set the option ``type``, and return the internals that it requires."""
         self.type = kwargs.get("type", "max")
         return argmax if self.type == "max" else {}
 
@@ -88,7 +88,7 @@ class PoolingLayer(Layer):
         self.unpool(self.windows, x, y, *map(self.results, buffers.internals), dx, dy, add)
 
     def pool(self, windows: Windows, x: Array, y: Array, *argmax: Array) -> None:
-        """Pool images; for the maximum write where it was, too."""
+        """Pool images; for the maximum, also write its positions."""
         arguments = x, windows.size, y, windows.padding, windows.stride
         if self.type == "max":
             self.handler.maxpool2d_forward_batch(*arguments, *argmax)
@@ -96,7 +96,7 @@ class PoolingLayer(Layer):
             self.handler.avgpool2d_forward_batch(*arguments)
 
     def unpool(self, windows: Windows, x: Array, y: Array, *deltas: Any) -> None:
-        """Write the deltas of images, from argmax if there is one, dx, dy, and whether to add."""
+        """Write the deltas of images, given argmax (for 'max'), dx, dy, and whether to add."""
         arguments = x, windows.size, y, windows.padding, windows.stride
         if self.type == "max":
             self.handler.maxpool2d_backward_batch(*arguments, *deltas)

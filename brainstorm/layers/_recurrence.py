@@ -1,4 +1,4 @@
-"""What recurrent layers share: one time step as a formula, and the walk through time."""
+"""Common parts of recurrent layers: a formula for one time step, and the loop over time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["RecurrentLayer", "rows_before"]
 class RecurrentLayer(Layer):
     """Base of recurrent layers, with an optional input ``mask`` ('T', 'B', 1).
 
-    Where the mask is 0, outputs and cells stay what they were at t - 1, and their deltas are handed
-    on to t - 1. A subclass names its buffers and writes `cell`; everything else is derived.
+    Where the mask is 0, outputs and cells keep their values of t - 1, and their deltas are passed
+    to t - 1. A subclass names its buffers and writes `cell`; everything else is derived.
     """
 
     expected_inputs = {
@@ -42,17 +42,17 @@ class RecurrentLayer(Layer):
     peepholes: tuple[str, ...] = ()
     recurrent_weights: tuple[str, ...]
     biases: tuple[str, ...]
-    #: Internals that `cell` returns; those that the products are added to (in memory side by side);
-    #: those of which it takes the row before.
+    #: Internals that `cell` returns; those to which the products are added (adjacent in memory);
+    #: those whose previous row it takes.
     states: tuple[str, ...]
     gates: tuple[str, ...]
     memory: tuple[str, ...] = ()
-    #: Internals for the deltas of the first nodes that `cell` returns; those of all gates and
-    #: memory must be among them, called d...
+    #: Internals for the deltas of the first nodes that `cell` returns, including those of all gates
+    #: and memory, called d...
     deltas: tuple[str, ...]
     #: Context rows of these internals; memory needs one.
     internal_context = 1
-    #: Whether an output depends on the one before in other ways than by the recurrent weights.
+    #: Whether an output depends on the previous one other than by the recurrent weights.
     carries = False
 
     @staticmethod
@@ -61,11 +61,11 @@ class RecurrentLayer(Layer):
 
         Args:
             act: The activation, a function of trees.
-            *arguments: One per gate: the sum of its products; the output before; one per memory:
-                its row before; the peepholes and biases.
+            *arguments: One per gate: the sum of its products; the previous output; one per memory:
+                its previous row; the peepholes and biases.
 
         Returns:
-            Nodes, one per state and then the output. None may be an argument.
+            Nodes, one per state and then the output. None of them may be an argument.
         """
         raise NotImplementedError
 
@@ -97,19 +97,19 @@ class RecurrentLayer(Layer):
 
     @property
     def holds(self) -> bool:
-        """Whether there is anything that can hold the state."""
+        """Whether anything can hold the state."""
         return "mask" in self.in_shapes
 
     def active(self, buffers: BufferView) -> list[Array]:
-        """Return what is 0 where the state is held, if anything can hold it."""
+        """Return arrays that are 0 where the state is held, if anything can hold it."""
         return [buffers.inputs.mask] if self.holds else []
 
     def from_input(self, gates: Array) -> Array:
-        """Return the part of all gates (T, B, ...), or of their deltas, that inputs reach."""
+        """Return the gates (T, B, ...), or their deltas, that depend directly on inputs."""
         return gates
 
     def from_state(self, gates: Array) -> Array:
-        """Return the part of all gates (T, B, ...), or of their deltas, that outputs reach."""
+        """Return the gates (T, B, ...), or their deltas, that depend on previous outputs."""
         return gates
 
     # -- formulas ---------------------------------------------------------------------------------
@@ -119,16 +119,16 @@ class RecurrentLayer(Layer):
     def _formulas(cls, name: str, holds: bool) -> tuple[Formula, Formula]:
         """Return the formulas of a time step, and of its deltas.
 
-        With ' for the row before, *active* if the state is held, *carry* if there is one::
+        With ' for the previous row, *active* if the state is held, *carry* if there is one::
 
             step(*gates, *active, y', *memory', *fixed) -> (*states, y)
             deltas(dy, *dmemory, *states, y, *active, y', *memory', *fixed, *carry)
                 -> (*deltas, *dmemory', *carry)
         """
         act = activation(name)
-        # Times 1 the result is a node of its own also where the activation is the identity.
+        # Multiplied by 1, the result is a new node even if the activation is the identity.
         cell = functools.partial(cls.cell, lambda x: act(1 * x))
-        # Where in what the cell returns the output and the memory are.
+        # The positions of the output and the memory in the result of the cell.
         places = [len(cls.states), *map(cls.states.index, cls.memory)]
 
         @formula
@@ -178,7 +178,7 @@ class RecurrentLayer(Layer):
             product(y[t - 1], gates[t])
             _h.compute(step, [*_rows(now, t), *_rows(before, t - 1), *fixed], _rows(results, t))
 
-        forward(0)  # the row before the first one is that of the context, the last of all
+        forward(0)  # the row before the first one is the context: the last row
         _h.loop(range(1, steps), forward)
 
     # -- backward -------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class RecurrentLayer(Layer):
         total(flatten_time(dgates), 0, _joint(buffers.gradients, self.biases))
 
     def _backward_steps(self, buffers: BufferView, dgates: Array) -> None:
-        """Compute all deltas of one time step after the other, from the last to the first."""
+        """Compute all deltas, one time step after the other, from the last to the first."""
         _h, p, b, steps = self.handler, buffers.parameters, buffers.internals, dgates.shape[0]
         y, dy = buffers.outputs.default, buffers.output_deltas.default
         product = _h.repeated_dot_add(_joint(p, self.recurrent_weights))
@@ -222,12 +222,12 @@ class RecurrentLayer(Layer):
             product(dgates[t], dy[t - 1])
 
         _h.loop(range(steps - 1, 0, -1), hand_on)
-        backward(0)  # the row before the first one is that of the context, the last of all
+        backward(0)  # the row before the first one is the context: the last row
 
     def _add_products(
         self, gradients: BufferView, weights: tuple[str, ...], pairs: Sequence[tuple[Array, Array]]
     ) -> None:
-        """Write the sum of all products of deltas, transposed, with what was multiplied."""
+        """Write the sum of all products of deltas, transposed, with their operands."""
         overwrite = overwrites_all(self, gradients, *weights)
         for deltas, factor in pairs:
             dot = self.handler.dot_mm if overwrite else self.handler.dot_add_mm
@@ -252,14 +252,14 @@ def _rows(arrays: Sequence[Array], t: int) -> list[Array]:
 
 
 def rows_before(state: Array, steps: int) -> Iterator[tuple[slice, Array]]:
-    """Yield steps, and the state before each of them; before step 0 that is row -1."""
+    """Yield steps, and the state before each of them, which before step 0 is row -1."""
     yield slice(0, 1), state[steps : steps + 1]
     if steps > 1:
         yield slice(1, steps), state[0 : steps - 1]
 
 
 def _split(values: Sequence[Any], *counts: int) -> Iterator[Sequence[Any]]:
-    """Yield so many of the values at a time, and last the rest."""
+    """Yield slices of the given lengths, and then the rest."""
     for count in counts:
         yield values[:count]
         values = values[count:]

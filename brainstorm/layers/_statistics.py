@@ -1,4 +1,4 @@
-"""What layers share that count how many predictions are right."""
+"""Common parts of layers that count correct predictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def counted(predict: Callable[[Any], Any]) -> Formula:
     """Return the formula of the numbers of hits and of cases.
 
     Args:
-        predict: From the tree of the input to that of what is compared with the targets.
+        predict: Maps the tree of the input to that of the predictions, which are compared with the
+            targets.
     """
 
     @formula
@@ -39,10 +40,10 @@ def counted(predict: Callable[[Any], Any]) -> Formula:
 
 
 class CountingLayer(Layer):
-    """Base of layers that count hits and compare them with the number of all cases.
+    """Base of layers that count hits as a fraction of all cases.
 
-    A subclass implements `target_shape` and `predict`. With an input ``mask`` only the cases count
-    where it is not 0. The sums lie in persistent internals, so no pass reads anything back.
+    A subclass implements `target_shape` and `predict`. With an input ``mask`` only cases where it
+    is not 0 count. The sums lie in persistent internals, so passes do not read values back.
     """
 
     expected_inputs = {

@@ -1,4 +1,4 @@
-"""What a layer makes of the times of its inputs: T, S in the place of T, or none."""
+"""The time axes of a layer's inputs: T, S in place of T, or none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 Structures = Mapping[str, BufferStructure]
 Templates = Mapping[str, StructureTemplate]
 
-#: What to do about inputs without T.
+#: Remedies for inputs without T.
 LOOKS_AT_TIME = (
     " It looks at the steps of sequences, and here there are none. Connect it before TimePooling, "
     "which makes one vector of them, or take a layer that does not look at time."
@@ -36,13 +36,13 @@ _NOT_ALL = (
 
 
 def gets_source(expected: Templates, given: Structures) -> bool:
-    """Return whether the first input that is expected to have T has S."""
+    """Return whether the first input that should have T has S."""
     ports = [p for p, s in expected.items() if p in given and s.scaling_shape == ("T", "B")]
     return bool(ports) and given[ports[0]].time == "S"
 
 
 def gets_no_time(expected: Templates, given: Structures) -> bool:
-    """Return whether all inputs lack the T that all of them are expected to have."""
+    """Return whether all inputs lack T that should have it."""
     ports = [port for port in given if port in expected]
     return bool(ports) and all(
         expected[port].scales_with_time and given[port].buffer_type == BATCH for port in ports
@@ -50,7 +50,7 @@ def gets_no_time(expected: Templates, given: Structures) -> bool:
 
 
 def remedy_for(template: StructureTemplate, given: BufferStructure) -> str:
-    """Return what to do about an input that does not match, if its time is the reason."""
+    """Return the remedy for an input that does not match, if time is the reason."""
     if not template.scales_with_time:
         return ""
     if not given.scales_with_time:
@@ -59,12 +59,12 @@ def remedy_for(template: StructureTemplate, given: BufferStructure) -> str:
 
 
 def exchanged(structures: Structures) -> OrderedDict[str, BufferStructure]:
-    """Return the structures with S for T and T for S."""
+    """Return the structures with T and S exchanged."""
     return OrderedDict((name, s.with_times_exchanged()) for name, s in structures.items())
 
 
 def couples_time(inputs: Structures, outputs: Structures, internals: Structures) -> bool:
-    """Return whether what a layer declares beside `Layer.time_coupled` says that it is."""
+    """Return whether the declarations other than `Layer.time_coupled` imply it."""
     inner = (*outputs.values(), *internals.values())
     return any(structure.context_size or structure.is_square for structure in inner) or (
         any(structure.scales_with_time for structure in inputs.values())
@@ -73,7 +73,7 @@ def couples_time(inputs: Structures, outputs: Structures, internals: Structures)
 
 
 def couples_by_context(outputs: Structures, internals: Structures) -> bool:
-    """Return whether the context holds all that a step has from those before."""
+    """Return whether all dependence on earlier steps goes through the context."""
     inner = (*outputs.values(), *internals.values())
     has_context = any(structure.context_size for structure in inner)
     return has_context and not any(structure.is_square for structure in inner)

@@ -1,4 +1,4 @@
-"""Writing deltas and gradients: overwriting where this is the first writer, adding elsewhere."""
+"""Writing deltas and gradients: the first writer overwrites, later ones add."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["compute_into", "overwrites_all", "write"]
 def compute_into(
     layer: Layer, formula: Formula, inputs: Sequence[Array], outputs: Mapping[str, Array]
 ) -> None:
-    """Compute a formula into deltas and gradients, given by the paths that `layer` knows."""
+    """Compute a formula into deltas and gradients, given by their paths in `layer`."""
     accumulate = [not layer.overwrites(path) for path in outputs]
     layer.handler.compute(formula, inputs, list(outputs.values()), accumulate)
 
 
 def write(layer: Layer, path: str, value: Array, out: Array) -> None:
-    """Write `value` into the delta or gradient `out`, which `layer` knows as `path`."""
+    """Write `value` into the delta or gradient `out`, whose path in `layer` is `path`."""
     if layer.overwrites(path):
         layer.handler.copy_to(value, out)
     else:
@@ -31,7 +31,7 @@ def write(layer: Layer, path: str, value: Array, out: Array) -> None:
 def overwrites_all(layer: Layer, gradients: BufferView, *names: str) -> bool:
     """Return whether an operation that writes these gradients together must overwrite them.
 
-    Where only some are to be overwritten (a penalty has added to the others already), those are
+    If only some are to be overwritten (a penalty has already added to the others), those are
     cleared, and the operation must add.
     """
     overwritten = [name for name in names if layer.overwrites(f"gradients.{name}")]

@@ -23,7 +23,7 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ..., K), targets ('T', 'B', ..., 1) class indices,
-        mask ('T', 'B', 1), optional: only cases count where it is not 0
+        mask ('T', 'B', 1), optional: only cases where it is not 0 count
     Outputs: none        Parameters: none
     Internals: total_hits, total_cases (1,)
     """
@@ -31,7 +31,7 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
 
 
 def largest(x: Any) -> Any:
-    """Return the tree of the class with the largest element."""
+    """Return the tree of the index of the largest element."""
     return fn.argmax(x, -1)
 
 

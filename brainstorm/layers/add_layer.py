@@ -31,13 +31,13 @@ def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
 
 @formula
 def total(*terms: Any) -> Any:
-    """The output."""
+    """Return the output."""
     return functools.reduce(operator.add, terms)
 
 
 @functools.cache
 def passed_on(count: int) -> Formula:
-    """Return the formula of the deltas of so many inputs."""
+    """Return the formula of the deltas of `count` inputs."""
     return formula(lambda dy: [dy] * count)
 
 

@@ -1,4 +1,4 @@
-"""Argmax: which of the features is the largest."""
+"""Argmax: the index of the largest feature."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Argmax", "ArgmaxLayerImpl"]
 
 
 def Argmax(name: str | None = None) -> ConstructionWrapper:
-    """Add a layer that gives the index of the largest element on the last dimension.
+    """Add a layer that computes the index of the largest element on the last dimension.
 
-    outputs.default[..., 0] = argmax_k inputs.default[..., k], the first of equal ones, as a float.
-    It has no derivative: no deltas come out of it.
+    outputs.default[..., 0] = argmax_k inputs.default[..., k] as a float, the first one for ties.
+    It has no derivative, so it propagates no deltas.
 
     Args:
         name: Layer name; made unique within the network.

@@ -1,8 +1,8 @@
-"""The base of all layers: what a layer declares, and what it can ask.
+"""The base of all layers: their declarations, and the methods for use in passes.
 
-A layer is a class whose name ends in ``LayerImpl``. It declares its inputs and options, tells in
-`setup` the shapes of its outputs, parameters and internals, and computes in `forward_pass` and
-`backward_pass`, on memory that it does not own, with the operations of ``self.handler``.
+A layer is a class whose name ends in ``LayerImpl``. It declares its inputs and options, returns
+the shapes of its outputs, parameters and internals from `setup`, and computes in `forward_pass` and
+`backward_pass`, on memory that the network allocates, with the operations of ``self.handler``.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Layer(Traceable):
 
     Args:
         name: Name of the layer in its network.
-        in_shapes: Input name to the structure of what is connected to it.
+        in_shapes: Input name to the structure of the connected buffer.
         incoming_connections: The `Connection` tuples that end here.
         outgoing_connections: The `Connection` tuples that start here.
         rnd: Source of the layer's random numbers; a branch of the network's seed tree, or a
-            function that makes it when it is needed.
-        shared_structures: Parameter to the structure of what it is shared with, for those that
-            belong to a layer made before this one.
+            function that returns it.
+        shared_structures: Parameter to the structure of the one it is shared with, for those that
+            belong to a layer created before this one.
         **kwargs: The options.
 
     Raises:
@@ -67,31 +67,31 @@ class Layer(Traceable):
     expected_inputs: Mapping[str, StructureTemplate] = {
         "default": StructureTemplate("T", "B", "...")
     }
-    #: Inputs that may be left unconnected; then `in_shapes` and ``buffers.inputs`` lack them.
+    #: Inputs that may be left unconnected; `in_shapes` and ``buffers.inputs`` then lack them.
     optional_inputs: Collection[str] = ()
     #: Names of the options; as a mapping, each with its constraint.
     expected_kwargs: Collection[str] | Mapping[str, Constraint] = frozenset()
 
-    #: Inputs whose deltas, parameters whose gradients, and outputs whose deltas play no role.
+    #: Inputs without deltas, parameters without gradients, and outputs whose deltas are ignored.
     computes_no_input_deltas_for: Iterable[str] = ()
     computes_no_gradients_for: Iterable[str] = ()
     takes_no_output_deltas_from: Iterable[str] = ()
 
-    #: Whether `backward_pass` asks `needs_delta` and leaves out what nobody needs.
+    #: Whether `backward_pass` calls `needs_delta` and skips deltas that are not needed.
     accepts_null_deltas: bool = False
-    #: Which of 'input_deltas', 'gradients' `backward_pass` overwrites where `overwrites` says so;
-    #: with 'internals' it overwrites the deltas of all internals, whoever wrote to them before.
+    #: Which of 'input_deltas', 'gradients' `backward_pass` overwrites if `overwrites` says so; with
+    #: 'internals' it overwrites the deltas of all internals, even if they were written before.
     can_overwrite: Collection[str] = ()
-    #: Which buffers of the forward pass `backward_pass` reads; may be narrowed in `setup`.
+    #: Buffers of the forward pass that `backward_pass` reads; may be narrowed in `setup`.
     needs_in_backward: Collection[str] = ("inputs", "outputs", "internals")
-    #: Whether output ``default`` is the memory of input ``default``; may be set in `setup`.
+    #: Whether output ``default`` shares the memory of input ``default``; may be set in `setup`.
     is_inplace: bool = False
-    #: Whether a training pass computes something else than another pass.
+    #: Whether the forward pass differs between training and other passes.
     depends_on_mode: bool = False
-    #: Whether the output of one time step depends on its place or on the inputs of others. It is
-    #: set where other declarations say so: a context, an internal that grows with T squared, an
-    #: output ('B', ...) of inputs ('T', 'B', ...). A layer of which it is not true takes inputs
-    #: ('B', ...) as well: its passes see sequences of one step; see `lifted`.
+    #: Whether the output of a time step depends on its position or on the inputs of others. It is
+    #: also set if other declarations imply it: a context, an internal that grows with T squared, an
+    #: output ('B', ...) of inputs ('T', 'B', ...). All other layers accept inputs ('B', ...) as
+    #: well: their passes get sequences of one step; see `lifted`.
     time_coupled: bool = False
     #: Whether its output ``loss`` is part of the sum that is minimized.
     has_loss: bool = False
@@ -125,7 +125,7 @@ class Layer(Traceable):
         else:
             self.rnd = RandomState() if rnd is None else rnd
         self.handler: Handler = None  # type: ignore[assignment]  # given by set_handler
-        #: Parameter to ``'Layer.parameter'`` of the layer that owns it; set by the network.
+        #: Parameter to ``'Layer.parameter'`` that it is shared with; set by the network.
         self.shared_parameters: Mapping[str, str] = {}
         self.shared_structures = dict(shared_structures or {})
         self._unneeded_deltas: frozenset[str] = frozenset()
@@ -133,11 +133,11 @@ class Layer(Traceable):
 
         self._check_kwargs()
         self.expected_inputs = self.inputs_for(self.kwargs)
-        #: Whether its inputs are ('B', ...) where it expects ('T', 'B', ...).
+        #: Whether its inputs are ('B', ...) in place of ('T', 'B', ...).
         self.is_per_sequence = gets_no_time(self.expected_inputs, given)
         if self.is_per_sequence:
             self.in_shapes = OrderedDict((p, s.with_time()) for p, s in given.items())
-        #: Whether T and S are exchanged where it is set up: what it knows as T is S.
+        #: Whether T and S are exchanged during `setup`: T there is S in the network.
         self.is_over_source = gets_source(self.expected_inputs, given)
         if self.is_over_source:
             self.in_shapes = exchanged(given)
@@ -147,7 +147,7 @@ class Layer(Traceable):
         self._check_connections()
 
     def _set_up(self) -> None:
-        """Take the structures from `setup`, and from them whether the layer looks at time."""
+        """Set the structures from `setup`, and derive whether the layer couples time steps."""
         self._check_in_shapes()
         structures = self.setup(self.kwargs, self.in_shapes)
         self._check_structures(structures)
@@ -155,7 +155,7 @@ class Layer(Traceable):
         shapes = self.in_shapes, self.out_shapes, self.internal_shapes
         if self.is_over_source:
             self.in_shapes, self.out_shapes, self.internal_shapes = map(exchanged, shapes)
-        #: Whether the class or `setup` says it, and not only what else is declared.
+        #: Whether the class or `setup` sets it, not only other declarations.
         self._says_coupled = self.time_coupled
         self.time_coupled = self.time_coupled or couples_time(*shapes)
 
@@ -171,7 +171,7 @@ class Layer(Traceable):
 
     @classmethod
     def inputs_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, StructureTemplate]:
-        """Return `expected_inputs` for these options; override it where they decide the inputs."""
+        """Return `expected_inputs` for these options; override it if they determine the inputs."""
         return cls.expected_inputs
 
     def setup(
@@ -190,23 +190,23 @@ class Layer(Traceable):
         raise NotImplementedError(f"{type(self).__name__} does not define forward_pass")
 
     def backward_pass(self, buffers: BufferView) -> None:
-        """Add to the input deltas and the gradients what follows from the output deltas.
+        """Add to the input deltas and the gradients, given the output deltas.
 
-        Output deltas may be destroyed. Where `overwrites` says so, overwrite instead of adding.
+        Output deltas may be destroyed. If `overwrites` says so, overwrite instead of adding.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define backward_pass")
 
     def save_memory(self) -> None:
-        """Declare fewer internals, where the backward pass can compute what is in them again.
+        """Declare fewer internals, if the backward pass can recompute their content.
 
-        The network asks for it, before memory is planned, if it is built with ``'compact'``.
+        Called before memory is planned, if the network is built with ``'compact'``.
         """
 
     def remembered(self, steps: int) -> Structures:
-        """Return what `forward_step` needs of all steps before, name to structure.
+        """Return the state that `forward_step` keeps of all earlier steps, name to structure.
 
         Args:
-            steps: How many steps there will be at most.
+            steps: The maximum number of steps.
 
         Raises:
             LayerValidationError: The layer does not compute step by step, or not so many.
@@ -217,46 +217,46 @@ class Layer(Traceable):
         return {}
 
     def remember(self, buffers: BufferView, past: BufferView) -> None:
-        """Note in `past` what the first steps of a sequence, a forward pass, have left in memory.
+        """Write the state after the first steps of a sequence, a forward pass, to `past`.
 
         Args:
             buffers: As for `forward_pass`.
-            past: ``position`` (B, 1), which holds the number of steps before these; and what is
-                `remembered`, zeros at first, with T for all steps that there will be.
+            past: ``position`` (B, 1), the number of steps before these; and the arrays that
+                `remembered` declares, initially zero, with T for the maximum number of steps.
         """
 
     def forward_step(self, buffers: BufferView, past: BufferView) -> None:
-        """Compute the outputs for one more step (T = 1), not for training; see `remember`.
+        """Compute the outputs for one more step (T = 1), not in training; see `remember`.
 
-        The context is that of the step before. What else depends on earlier steps is in `past`.
+        The context is that of the previous step. Other state of earlier steps is in `past`.
         """
         self.forward_pass(buffers, training_pass=False)
 
     def set_handler(self, handler: Handler) -> None:
-        """Take the handler that all computations are to use from now on."""
+        """Set the handler for all further computations."""
         self.handler = handler
 
     def dump_statistics(self, buffers: BufferView, storage: MutableMapping[str, float]) -> None:
-        """Write what was accumulated since the last reset into `storage`, name to number."""
+        """Write the statistics since the last reset into `storage`, name to number."""
 
     def reset_statistics(self, buffers: BufferView) -> None:
-        """Begin to accumulate anew."""
+        """Reset the accumulated statistics."""
 
     def shutdown(self) -> None:
-        """Release what the layer holds beside its buffers; may be called more than once."""
+        """Release resources other than buffers; may be called more than once."""
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Look at data (on the host) that is about to be fed straight into an input."""
+        """Check data (on the host) that will be fed directly into an input."""
 
     @functools.cached_property
     def rnd(self) -> RandomState:
         """The layer's random numbers."""
         return self._make_rnd()
 
-    # -- to ask in a pass -----------------------------------------------------------------------
+    # -- for use in a pass ----------------------------------------------------------------------
 
     def needs_delta(self, input_name: str = "default") -> bool:
-        """Return whether anybody needs the delta of this input."""
+        """Return whether the delta of this input is needed."""
         return input_name not in self._unneeded_deltas
 
     def overwrites(self, path: str) -> bool:
@@ -264,20 +264,20 @@ class Layer(Traceable):
         return path in self._overwritten
 
     def dot_op(self, path: str) -> Callable[..., None]:
-        """Return the matrix product that overwrites or adds, as `path` needs it."""
+        """Return the matrix product that overwrites or adds, as `overwrites` says for `path`."""
         return self.handler.dot_mm if path in self._overwritten else self.handler.dot_add_mm
 
     def sum_op(self, path: str) -> Callable[..., None]:
-        """Return the sum that overwrites or adds, as `path` needs it."""
+        """Return the sum that overwrites or adds, as `overwrites` says for `path`."""
         return self.handler.sum_t if path in self._overwritten else self.handler.sum_add_t
 
     # -- for the network ------------------------------------------------------------------------
 
     def lifted(self, buffers: BufferView) -> BufferView:
-        """Return the views as the passes take them.
+        """Return the views for the passes.
 
-        They are those of the network, but for a layer whose inputs are ('B', ...) where it expects
-        ('T', 'B', ...): its passes see one time step.
+        They are those of the network, except if the inputs are ('B', ...) in place of
+        ('T', 'B', ...): then they have one time step.
         """
         if not self.is_per_sequence:
             return buffers
@@ -290,7 +290,7 @@ class Layer(Traceable):
     def set_write_modes(
         self, unneeded_deltas: Iterable[str] = (), overwritten: Iterable[str] = ()
     ) -> None:
-        """Say which input deltas nobody needs, and of which buffers this is the first writer."""
+        """Set which input deltas are not needed, and which buffers this layer writes first."""
         self._unneeded_deltas = frozenset(unneeded_deltas)
         self._overwritten = frozenset(overwritten)
 
@@ -305,7 +305,7 @@ class Layer(Traceable):
         return type(self).__name__.removesuffix(IMPLEMENTATION_SUFFIX)
 
     def get_shape(self, path: str) -> BufferStructure:
-        """Return the structure behind a path such as ``'outputs.default'``.
+        """Return the structure of a path such as ``'outputs.default'``.
 
         Raises:
             LayerValidationError: The category or the name does not exist.
@@ -326,20 +326,20 @@ class Layer(Traceable):
     def fail(
         self, what: str, port: str | None = None, option: str | None = None
     ) -> LayerValidationError:
-        """Return the error that says `what` is wrong with this layer (or an input or option)."""
+        """Return an error about this layer (or one of its inputs or options)."""
         place = "" if port is None else f", input {port!r}"
         place += "" if option is None else f", option {option!r}"
         return LayerValidationError(f"layer {self.name!r} ({self.type_name}){place}: {what}")
 
     def looks_ahead(self, why: str) -> LayerValidationError:
-        """Return the error that says `why` the layer does not compute step by step."""
+        """Return the error that the layer does not compute step by step, and `why`."""
         return self.fail(
             f"expected a layer that computes step by step. {why} Recurrent layers in one direction "
             f"and causal attention look at earlier steps alone."
         )
 
     def misfit(self, port: str, expected: str, remedy: str = "") -> LayerValidationError:
-        """Return the error that says which shape an input should have, has, and from where."""
+        """Return the error with the expected and the actual shape of an input, and its source."""
         sources = sorted(
             repr(get_normalized_path(f"{c.start_layer}.outputs", c.output_name))
             for c in self.incoming
@@ -347,7 +347,7 @@ class Layer(Traceable):
         )
         origin = f" from {', '.join(sources)}" if sources else ""
         what = f"expected {expected}, got {format_shape(self.in_shapes[port].shape)}"
-        if self.is_per_sequence:  # what the user has connected has no T
+        if self.is_per_sequence:  # the connected buffer has no T
             what = what.replace("(T, B", "(B")
         if self.is_over_source:
             what = re.sub(r"\((T|S), B", lambda m: f"({'ST'['TS'.index(m[1])]}, B", what)
@@ -424,7 +424,7 @@ class Layer(Traceable):
     # -- inputs without time --------------------------------------------------------------------
 
     def _take_sequences(self, given: OrderedDict[str, BufferStructure]) -> None:
-        """Drop T from the structures, after `setup` has seen them with it."""
+        """Remove T from the structures, after `setup` has received them with it."""
         if self.time_coupled:
             self.is_per_sequence, self.in_shapes = False, given
             port = next(iter(given))
@@ -437,7 +437,7 @@ class Layer(Traceable):
             for category, structures in groups.items()
         }
         deltas = {"input_deltas": names["inputs"], "output_deltas": names["outputs"]}
-        #: Category to the names of the buffers that the passes see with a time axis.
+        #: Category to the names of the buffers that get a time axis in the passes.
         self._with_time: Mapping[str, Collection[str]] = {**names, **deltas}
         self.in_shapes, self.out_shapes, self.internal_shapes = (
             OrderedDict((name, structure.without_time()) for name, structure in structures.items())

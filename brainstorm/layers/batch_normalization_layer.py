@@ -29,24 +29,24 @@ def BatchNorm(
     """Add batch normalization (Ioffe & Szegedy 2015) over everything but the last dimension C.
 
     y = gamma * (x - mean) / sqrt(var + epsilon) + beta. In training, mean and var are those of the
-    batch, and the running ones follow: ``running <- decay * running + (1 - decay) * batch``.
-    Otherwise the running ones are used, and in training too where a group of the stepper says
-    so (`ParameterGroup`, ``keep_statistics``): then they stay. Both variances are biased (divided
-    by m, not m - 1). A training pass with a single value per channel is refused, also where a mask
-    that is data leaves no more.
+    batch, and the running ones are updated: ``running <- decay * running + (1 - decay) * batch``.
+    Otherwise the running ones are used, also in training if a group of the stepper says so
+    (`ParameterGroup`, ``keep_statistics``), without an update. Both variances are biased (divided
+    by m, not m - 1). A training pass with a single value per channel is an error, also if only one
+    is left by a mask that is data.
 
     Args:
         name: Layer name; made unique within the network.
-        decay: How much of the running statistics each training pass keeps, in [0, 1].
+        decay: Fraction of the running statistics that each training pass keeps, in [0, 1].
         epsilon: Added to the variance, > 0.
 
     Inputs: default ('T', 'B', ..., C); optional mask ('T', 'B', 1): the statistics of the batch are
-        those of the time steps where it is not 0; all of them are normalized
+        those of the time steps where it is not 0; all steps are normalized
     Outputs: default, of the same shape
     Parameters: gamma (C,), beta (C,)
     Internals: running_mean (C,) from 0 and running_var (C,) from 1, both saved with the network;
         sigma_b (C,) = sqrt(var + epsilon), centered = x - mean and x_hat = centered / sigma_b of
-        the input's shape; share (1,) = 1 / m, or 0 outside training and where the mask is 0
+        the input's shape; share (1,) = 1 / m, or 0 outside training and if the mask is all 0
     """
     return ConstructionWrapper.create(BatchNormLayerImpl, name=name, decay=decay, epsilon=epsilon)
 
@@ -69,8 +69,8 @@ def batch_norm(decay: float, epsilon: float) -> Formula:
 def moments(x: Any, share: Any, mask: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Return x without its mean, the mean and the variance of each channel, given 1 / m."""
     mean = _mean_over_channels(share, mask)
-    # Around a first mean: moments around 0 would cancel where the mean is large, those around one
-    # of the values where this is an outlier. (Chan, Golub and LeVeque, The American Statistician
+    # Centered on a first mean: moments around 0 would cancel if the mean is large, those around
+    # one of the values if it is an outlier. (Chan, Golub and LeVeque, The American Statistician
     # 37, 1983.)
     origin = mean(x)
     shifted = x - origin
@@ -80,14 +80,14 @@ def moments(x: Any, share: Any, mask: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 
 def follow(running: Sequence[Any], found: Sequence[Any], is_any: Any, decay: float) -> list[Any]:
-    """Return the running statistics behind a batch, where there `is_any` case."""
+    """Return the running statistics after a batch, changed only if it has any cases."""
     step = is_any * (1 - decay)
     return [old + step * (new - old) for old, new in zip(running, found, strict=True)]
 
 
 @functools.cache
 def share_of_cases(values_per_case: int) -> Formula:
-    """Return the formula of 1 / m, given a mask; 0 where this leaves none."""
+    """Return the formula of 1 / m, given a mask; 0 if no cases are left."""
 
     @formula
     def share(mask: Any) -> Any:
@@ -99,7 +99,7 @@ def share_of_cases(values_per_case: int) -> Formula:
 
 @functools.cache
 def batch_norm_outside_training(epsilon: float) -> Formula:
-    """Return the formula of output and internals by the running statistics."""
+    """Return the formula of output and internals with the running statistics."""
     return formula(lambda x, gamma, beta, mean, var: scaled(x - mean, var + epsilon, gamma, beta))
 
 
@@ -112,7 +112,7 @@ def scaled(centered: Any, square: Any, gamma: Any, beta: Any) -> list[Any]:
 
 @formula
 def batch_norm_gradients(dy: Any, x_hat: Any) -> list[Any]:
-    """The gradients of gamma and beta."""
+    """Return the gradients of gamma and beta."""
     total = _mean_over_channels(1)
     return [total(dy * x_hat), total(dy)]
 
@@ -121,44 +121,44 @@ def batch_norm_gradients(dy: Any, x_hat: Any) -> list[Any]:
 def batch_norm_deltas(
     dy: Any, x_hat: Any, sigma: Any, gamma: Any, share: Any, *mask: Any
 ) -> list[Any]:
-    """The gradients of gamma and beta, and from the same sums the delta of the input."""
+    """Return the gradients of gamma and beta, and from the same sums the delta of the input."""
     total = _mean_over_channels(share)
 
     def owed(tree: Any) -> Any:
-        return counted(total(tree), dy, mask)  # to statistics that some cases are no part of
+        return counted(total(tree), dy, mask)  # the batch statistics exclude masked cases
 
     error = uncorrelated(dy, x_hat, owed, centers=True)
     return [*batch_norm_gradients(dy, x_hat), error * (gamma / sigma)]
 
 
 def _mean_over_channels(share: Any, mask: Sequence[Any] = ()) -> Mean:
-    """Return what builds the mean for each channel, (C,), given 1 / m."""
+    """Return a function that builds the mean of each channel, (C,), given 1 / m."""
     return lambda tree: (
         fn.sum(counted(tree, tree, mask), tuple(range(tree.ndim - 1)), keepdims=False) * share
     )
 
 
 def counted(tree: Any, x: Any, mask: Sequence[Any]) -> Any:
-    """Return the tree, 0 where there is a mask (T, B, 1) for x and it is 0."""
+    """Return the tree, or 0 where the mask (T, B, 1) for x, if any, is 0."""
     for m in mask:
         tree = fn.where(in_shape(m, (*m.shape[:2], *(1,) * (x.ndim - 2))) != 0, tree, 0)
     return tree
 
 
 class BatchNormLayerImpl(Layer):
-    """Implements `BatchNorm`; statistics that are not of the batch have no derivative.
+    """Implements `BatchNorm`; statistics that are not those of the batch have no derivative.
 
     Attributes:
-        keeps_statistics: Whether training passes use the running statistics, and leave them as they
-            are; set by the stepper.
-        synchronizer: Does the passes of a training instead, with ``forward(layer, buffers)`` and
-            ``backward(layer, buffers)``, where the batch is one of several processes.
+        keeps_statistics: Whether training passes use the running statistics and do not change them;
+            set by the stepper.
+        synchronizer: Replaces the training passes by ``forward(layer, buffers)`` and
+            ``backward(layer, buffers)``, if the batch is divided among several processes.
     """
 
     is_traceable = True
     keeps_statistics: bool = False
     synchronizer: Any = None
-    _counted: int = 0  # time steps that the mask counts, where it is data
+    _counted: int = 0  # time steps where the mask is not 0, if it is data
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
     expected_inputs = {
@@ -213,7 +213,7 @@ class BatchNormLayerImpl(Layer):
             self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        if input_name == "mask":  # here, since a pass reads nothing back
+        if input_name == "mask":  # here, because passes do not read values back
             self._counted = int(np.count_nonzero(array))
 
     def mask(self, buffers: BufferView) -> list[Array]:
@@ -221,7 +221,7 @@ class BatchNormLayerImpl(Layer):
         return [buffers.inputs.mask] if "mask" in self.in_shapes else []
 
     def check_cases(self, count: int) -> None:
-        """Check that there is a variance, unless the pass is only measured.
+        """Check that there is a variance, unless the pass only measures time.
 
         Raises:
             LayerValidationError: The batch has a single value per channel.
@@ -237,8 +237,8 @@ class BatchNormLayerImpl(Layer):
         )
 
     def _write_share(self, buffers: BufferView, follows: bool) -> None:
-        # In memory, since a constant would become part of a kernel, for every T and B anew. 0 makes
-        # what the backward pass owes to the statistics of the batch vanish.
+        # In memory, because a constant would be compiled into kernels for every T and B. With 0,
+        # the terms of the backward pass for the statistics of the batch vanish.
         x, share = buffers.inputs.default, buffers.internals.share
         channels, mask = x.shape[-1], self.mask(buffers)
         if follows and mask:

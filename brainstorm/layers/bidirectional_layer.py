@@ -22,20 +22,20 @@ def BidirectionalWrapper(
 
         Input(...) >> BidirectionalWrapper(Lstm, 100) >> FullyConnected(10)
 
-    stands for these layers:
+    is equivalent to these layers:
 
         x >> <name>_forward >> 'inputs_1' - <name>
         x >> <name>_reversed >> <name>_backward >> <name>_restored >> 'inputs_2' - <name>
 
     Args:
-        layer_function: Makes the layer, e.g. `Lstm`.
+        layer_function: Creates the layer, e.g. `Lstm`.
         *args: For `layer_function`.
-        name: Name of the merging layer and start of the others'; ``'Bidirectional'`` if `None`.
+        name: Name of the merging layer and prefix of the others; ``'Bidirectional'`` if `None`.
         **kwargs: For `layer_function`.
 
-    Inputs: default; optional mask ('T', 'B', 1), if the layer takes one: zeros fill up sequences of
-        different length at their end, and each is reversed within its own length
-    Outputs: default, the forward layer's output beside the backward layer's
+    Inputs: default; optional mask ('T', 'B', 1), if the layer has one: sequences of different
+        lengths are padded at their ends, and each is reversed within its own length
+    Outputs: default, the outputs of the forward and the backward layer, concatenated
     """
     name = name or "Bidirectional"
     forward = layer_function(*args, name=f"{name}_forward", **kwargs)

@@ -1,4 +1,4 @@
-"""BinaryAccuracy: how often a number is on the right side of a threshold."""
+"""BinaryAccuracy: the fraction of numbers on the correct side of a threshold."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["BinaryAccuracy", "BinaryAccuracyLayerImpl"]
 def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> ConstructionWrapper:
     """Add a statistics layer: the fraction of elements with (default > threshold) == targets.
 
-    Accumulates and reports as `Accuracy` does.
+    Accumulates and reports like `Accuracy`.
 
     Args:
-        threshold: What an element must exceed to count as 1.
+        threshold: Elements above it count as 1.
         name: Layer name; made unique within the network.
 
     Inputs: default and targets ('T', 'B', ...) of equal shape, targets 0 or 1,
-        mask ('T', 'B', 1), optional: only cases count where it is not 0
+        mask ('T', 'B', 1), optional: only cases where it is not 0 count
     Outputs: none        Parameters: none
     Internals: total_hits, total_cases (1,)
     """
@@ -33,7 +33,7 @@ def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> Construct
 
 @functools.cache
 def exceeding(threshold: float) -> Callable[[Any], Any]:
-    """Return what builds the tree of ones above the threshold, and zeros."""
+    """Return a function that builds a tree of ones above the threshold, else zeros."""
     return lambda x: x > threshold
 
 

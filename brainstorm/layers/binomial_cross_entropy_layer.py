@@ -1,4 +1,4 @@
-"""Binomial cross-entropy: the loss of several yes-or-no decisions, given their probabilities."""
+"""Binomial cross-entropy: the loss of several binary decisions, given their probabilities."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def BinomialCrossEntropy(name: str | None = None) -> ConstructionWrapper:
 
     outputs.default = -sum(t ln clip(y) + (1 - t) ln clip(1 - y)) for inputs y and t, clipped to
     [1e-6, 1]; the deltas are dy * (y - t) / clip(y - y**2, 1e-6, 1). Wire the output to a `Loss`.
-    A feature costs at most 13.8, however wrong it is. `SigmoidCE` is the same without a limit, and
-    exact, where the probabilities come from a sigmoid.
+    A feature costs at most 13.8. If the probabilities come from a sigmoid, `SigmoidCE` is the same
+    without this limit, and exact.
 
     Args:
         name: Layer name; made unique within the network.
@@ -39,14 +39,14 @@ def BinomialCrossEntropy(name: str | None = None) -> ConstructionWrapper:
 
 @formula
 def binomial_ce(y: Any, t: Any) -> Any:
-    """The loss."""
+    """Return the loss."""
     of_one, of_zero = (fn.log(fn.clip(p, 1e-6, 1.0)) for p in (y, 1 - y))
     return summed_features(-(t * of_one + (1 - t) * of_zero))
 
 
 @formula
 def binomial_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
-    """The delta without the clips of the loss: they would make it 0 for hopeless predictions."""
+    """Return the delta, without the clipping, which would make it 0 for very wrong predictions."""
     dloss = in_shape(dloss, (*y.shape[:2], *(1 for _ in y.shape[2:])))
     return dloss * (y - t) / fn.clip(y - fn.square(y), 1e-6, 1.0)
 

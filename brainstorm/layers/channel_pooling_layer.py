@@ -20,7 +20,7 @@ def ChannelPooling(
     """Add pooling over groups of consecutive channels, the last dimension.
 
     ``y[..., g]`` = maximum or mean of ``x[..., g*group_size : (g + 1)*group_size]``. With 'max'
-    behind a linear layer this is maxout (Goodfellow et al. 2013).
+    after a linear layer this is maxout (Goodfellow et al. 2013).
 
     Args:
         group_size: Channels per group; divides C.
@@ -29,7 +29,7 @@ def ChannelPooling(
 
     Inputs: default ('T', 'B', ..., C)       Outputs: default ('T', 'B', ..., C // group_size)
     Parameters: none
-    Internals: argmax, for 'max' alone, of the output's shape: channel of the first maximum
+    Internals: argmax, only for 'max', of the output's shape: channel of the first maximum
     """
     return ConstructionWrapper.create(
         ChannelPoolingLayerImpl, name=name, group_size=group_size, type=type

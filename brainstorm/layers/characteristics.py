@@ -1,4 +1,4 @@
-"""What a layer is: the facts that networks and exporters ask of any layer."""
+"""Characteristics of layers: facts that networks and exporters need to know of any layer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class Characteristics:
     """Facts about a layer, declared on its class or derived from other declarations.
 
     Attributes:
-        is_source: It has no inputs.
+        is_source: The layer has no inputs.
         is_sink: It has no outputs.
         has_parameters: It has parameters (its own or shared ones).
         has_activation: It has an option ``activation``.
-        has_loss: Its output is a loss that is minimized.
+        has_loss: Its output is a loss to be minimized.
         has_stats: It accumulates statistics; see `Layer.dump_statistics`.
-        is_inplace: Its output is the memory of its input.
-        can_backprop: Some input delta or gradient comes out of its backward pass.
-        depends_on_mode: A training pass computes something else than another pass.
-        time_coupled: Outside training, the output of a time step depends on its place or on others.
-        needs_in_backward: What of the forward pass the backward pass reads.
+        is_inplace: Its output shares the memory of its input.
+        can_backprop: Its backward pass computes an input delta or a gradient.
+        depends_on_mode: The forward pass differs between training and other passes.
+        time_coupled: Outside training, the output of a step depends on its position or on others.
+        needs_in_backward: Buffers of the forward pass that the backward pass reads.
         computes_no_input_deltas_for: Inputs that get no delta.
         computes_no_gradients_for: Parameters that get no gradient.
         takes_no_output_deltas_from: Outputs whose deltas are ignored.
@@ -70,7 +70,7 @@ class Characteristics:
 
     @property
     def flags(self) -> list[str]:
-        """The names of all that is true, without ``is_`` and ``has_``."""
+        """The names of all characteristics that are true, without ``is_`` and ``has_``."""
         return [
             field.name.removeprefix("is_").removeprefix("has_")
             for field in fields(self)

@@ -23,9 +23,9 @@ def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> C
     Inputs: default ('T', 'B', ...), n features; optional mask ('T', 'B', 1), where 0 holds y_(t-1)
     Outputs: default ('T', 'B', size), context 1
     Parameters: W (size, n), R (size, size), bias (size,); timing (size,), positive and without a
-        gradient: the number of steps from one computation of a unit to the next
-    Internals: as `Recurrent` has with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is
-        0 where units hold their state
+        gradient: the number of steps between computations of a unit
+    Internals: those of `Recurrent` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which
+        is 0 where units hold their state
     """
     return ConstructionWrapper.create(
         ClockworkLayerImpl, name=name, size=size, activation=activation

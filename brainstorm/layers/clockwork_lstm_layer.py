@@ -25,8 +25,8 @@ def ClockworkLstm(
     Inputs: default ('T', 'B', ...), n features; optional mask ('T', 'B', 1), where 0 holds c', y'
     Outputs: default ('T', 'B', size), context 1
     Parameters: those of `Lstm`; timing (size,), positive and without a gradient: the number of
-        steps from one computation of a unit to the next
-    Internals: as `Lstm` has with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is 0
+        steps between computations of a unit
+    Internals: those of `Lstm` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is 0
         where units hold their state
     """
     return ConstructionWrapper.create(

@@ -1,8 +1,8 @@
-"""Constraints on layer options: declared on the class, checked when a layer is made.
+"""Constraints on layer options: declared on the class, checked when a layer is created.
 
     expected_kwargs = {"size": integer(minimum=1), "activation": activation()}
 
-Each constraint knows how to say what it expects; the error text is generated from that.
+Each constraint has a text about accepted values, from which the error messages are generated.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 
 class Constraint:
-    """A test of an option's value and the words for it.
+    """A test of an option's value, and its description.
 
     Args:
-        expected: What is accepted, as it is written after "expected"; a function returns it.
+        expected: The accepted values, as text after "expected"; or a function that returns it.
         accepts: Returns whether a value is accepted.
         is_required: Whether the option must be given.
     """
@@ -54,7 +54,7 @@ class Constraint:
 
     @property
     def expected(self) -> str:
-        """What is accepted."""
+        """The accepted values, as text."""
         return self._expected if isinstance(self._expected, str) else self._expected()
 
     def or_none(self) -> Constraint:
@@ -73,12 +73,12 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_among(value: Any, choices: Container[Any]) -> bool:
-    """Return whether it is one of the choices; arrays, which compare by element, are none."""
+    """Return whether it equals a choice; false for arrays, which compare by element."""
     return isinstance(value, Hashable) and value in choices
 
 
 def on_each_axis(value: Any, count: int) -> tuple[Any, ...]:
-    """Return the numbers for so many axes, of which an option may give one for all."""
+    """Return the numbers for `count` axes, for an option that may be one number for all."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
 
 
@@ -88,7 +88,7 @@ def _are_ints(value: Any, count: int, minimum: int) -> bool:
 
 
 def any_value() -> Constraint:
-    """Anything; the layer's ``setup`` looks at it."""
+    """Anything; the layer's ``setup`` checks it."""
     return Constraint("any value", lambda value: True)
 
 
@@ -104,7 +104,7 @@ def number(
     low_open: bool = False,
     high_open: bool = False,
 ) -> Constraint:
-    """A finite number in an interval, whose ends belong to it unless they are open."""
+    """A finite number in an interval, whose ends are included unless they are open."""
     below = f"{'(' if low_open or low is None else '['}{'-inf' if low is None else low}"
     above = f"{'inf' if high is None else high}{')' if high_open or high is None else ']'}"
     interval = "" if low is None and high is None else f" in {below}, {above}"
@@ -114,7 +114,7 @@ def number(
             return False
         try:
             value = float(v)
-        except OverflowError:  # an int of hundreds of digits
+        except OverflowError:  # an int with hundreds of digits
             return False
         above_low = low is None or (value > low if low_open else value >= low)
         below_high = high is None or (value < high if high_open else value <= high)
@@ -151,7 +151,7 @@ def triple(minimum: int) -> Constraint:
 
 
 def margin(axes: int) -> Constraint:
-    """Cells around images with so many axes: an int for all sides, or what each axis has."""
+    """Cells around images with `axes` axes: an int for all sides, or one entry for each axis."""
     if axes == 1:
         expected = "an int >= 0 or two of them (before, after)"
         return Constraint(expected, lambda v: _are_ints(v, 2, 0))
@@ -170,7 +170,7 @@ def padded_sides(value: Any, axes: int) -> tuple[tuple[int, int], ...]:
 
 
 def activation() -> Constraint:
-    """The name of an activation function, built-in or registered before a layer is made."""
+    """The name of an activation function, built-in or registered before the layer is created."""
     return Constraint(
         lambda: one_of(*Handler.activations).expected, lambda v: _is_among(v, Handler.activations)
     )

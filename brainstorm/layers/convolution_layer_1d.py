@@ -25,7 +25,7 @@ def Convolution1D(
     dilation: int = 1,
     groups: int = 1,
 ) -> ConstructionWrapper:
-    """Add a one-dimensional convolution: act(cross-correlation with W (no flip) + bias).
+    """Add a one-dimensional convolution: act(cross-correlation with W (not flipped) + bias).
 
     It moves along L, the first of two feature dimensions, not along time.
     Output length: ``(L + paddings - dilation*(kernel_size - 1) - 1) // stride + 1``.
@@ -33,17 +33,17 @@ def Convolution1D(
     Args:
         num_filters: Number of output channels.
         kernel_size: Length of a filter.
-        stride: Positions between two applications.
+        stride: Positions between successive applications.
         padding: Zeros added on both ends, or two numbers: before and after.
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
-        dilation: Positions between two cells of a filter.
-        groups: Input channels and filters are cut into this many groups of consecutive ones; a
-            filter sees the channels of its group alone. It divides both C and num_filters.
+        dilation: Positions between neighbouring cells of a filter.
+        groups: Number of groups of consecutive channels and filters; a filter sees only the
+            channels of its group. It divides both C and num_filters.
 
     Inputs: default ('T', 'B', L, C)         Outputs: default ('T', 'B', length, num_filters)
     Parameters: W (num_filters, kernel_size, C // groups), bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
+    Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
     return ConstructionWrapper.create(
         Convolution1DLayerImpl,

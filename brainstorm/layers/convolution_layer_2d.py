@@ -22,25 +22,25 @@ def Convolution2D(
     dilation: int | tuple[int, int] = (1, 1),
     groups: int = 1,
 ) -> ConstructionWrapper:
-    """Add a two-dimensional convolution: act(cross-correlation with W (no flip) + bias).
+    """Add a two-dimensional convolution: act(cross-correlation with W (not flipped) + bias).
 
     Output rows and columns: ``(size + paddings - dilation*(kernel - 1) - 1) // stride + 1``.
 
     Args:
         num_filters: Number of output channels.
         kernel_size: Rows and columns of a filter; one number for both, as for stride and dilation.
-        stride: Rows and columns between two applications.
+        stride: Rows and columns between successive applications.
         padding: Zeros added on all sides; or for each axis one number, or two as in
             ``((top, bottom), (left, right))``.
-        activation: One of `Handler.activations` (missing in an architecture dict: 'tanh').
+        activation: One of `Handler.activations` ('tanh' if missing in an architecture dict).
         name: Layer name; made unique within the network.
-        dilation: Rows and columns between two cells of a filter.
-        groups: Input channels and filters are cut into this many groups of consecutive ones; a
-            filter sees the channels of its group alone. It divides both C and num_filters.
+        dilation: Rows and columns between neighbouring cells of a filter.
+        groups: Number of groups of consecutive channels and filters; a filter sees only the
+            channels of its group. It divides both C and num_filters.
 
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, num_filters)
     Parameters: W (num_filters, kernel rows, kernel cols, C // groups), bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
+    Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
     return ConstructionWrapper.create(
         Convolution2DLayerImpl,

@@ -24,7 +24,7 @@ def Convolution3D(
     dilation: int | tuple[int, int, int] = (1, 1, 1),
     groups: int = 1,
 ) -> ConstructionWrapper:
-    """Add a three-dimensional convolution: act(cross-correlation with W (no flip) + bias).
+    """Add a three-dimensional convolution: act(cross-correlation with W (not flipped) + bias).
 
     Output sizes: ``(size + paddings - dilation*(kernel - 1) - 1) // stride + 1``.
 
@@ -32,19 +32,19 @@ def Convolution3D(
         num_filters: Number of output channels.
         kernel_size: Depth, rows and columns of a filter; one number for all, as for stride and
             dilation.
-        stride: Depth, rows and columns between two applications.
+        stride: Depth, rows and columns between successive applications.
         padding: Zeros added on all sides; or for each axis one number, or two as in
             ``((front, back), (top, bottom), (left, right))``.
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
-        dilation: Depth, rows and columns between two cells of a filter.
-        groups: Input channels and filters are cut into this many groups of consecutive ones; a
-            filter sees the channels of its group alone. It divides both C and num_filters.
+        dilation: Depth, rows and columns between neighbouring cells of a filter.
+        groups: Number of groups of consecutive channels and filters; a filter sees only the
+            channels of its group. It divides both C and num_filters.
 
     Inputs: default ('T', 'B', D, H, W, C)
     Outputs: default ('T', 'B', depth, rows, cols, num_filters)
     Parameters: W (num_filters, kernel depth, rows, cols, C // groups), bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
+    Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
     return ConstructionWrapper.create(
         Convolution3DLayerImpl,

@@ -1,4 +1,4 @@
-"""Transposed convolution: learned filters that make images larger."""
+"""Transposed convolution: learned filters that enlarge images."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def ConvolutionTranspose2D(
     activation: str = RECTIFIED,
     name: str | None = None,
 ) -> ConstructionWrapper:
-    """Add a transposed convolution ("deconvolution"; Zeiler et al. 2010), then act.
+    """Add a transposed convolution ("deconvolution"; Zeiler et al. 2010) with an activation.
 
-    The transpose of the linear map that `Convolution2D` computes with the same options and the
-    same W: ``y[p*s + i - top, q*s + j - left, f] += x[p, q, c] * W[c, i, j, f]`` for all
-    p, q, i, j, c, with the padding at the top and on the left; plus the bias.
+    It is the transpose of the linear map that `Convolution2D` computes with the same options and
+    the same W, plus the bias: ``y[p*s + i - top, q*s + j - left, f] += x[p, q, c] * W[c, i, j, f]``
+    for all p, q, i, j, c, with the padding at the top and on the left.
     Output rows and columns: ``(size - 1) * stride - paddings + kernel + output_padding``.
 
     Args:
@@ -39,16 +39,16 @@ def ConvolutionTranspose2D(
         stride: Rows and columns of the output between two cells of the input.
         padding: Rows and columns cut off on all sides; or for each axis one number, or two as in
             ``((top, bottom), (left, right))``.
-        output_padding: Rows and columns added at the bottom and on the right: of the output sizes
-            from which a convolution with this stride comes to the input's size, the smallest plus
-            this. Less than the stride.
+        output_padding: Rows and columns added at the bottom and on the right, less than the stride:
+            several output sizes have the input's size after a convolution with this stride; this is
+            added to the smallest.
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, num_filters)
-    Parameters: W (C, kernel rows, kernel cols, num_filters), the shape of the `Convolution2D` that
-        goes the other way; bias (num_filters,)
-    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
+    Parameters: W (C, kernel rows, kernel cols, num_filters), the shape of that of a `Convolution2D`
+        in the other direction; bias (num_filters,)
+    Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
     return ConstructionWrapper.create(
         ConvolutionTranspose2DLayerImpl,
@@ -63,7 +63,7 @@ def ConvolutionTranspose2D(
 
 
 class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
-    """Implements `ConvolutionTranspose2D`; forward and backward of a convolution, swapped."""
+    """Implements `ConvolutionTranspose2D` as a convolution with forward and backward swapped."""
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}

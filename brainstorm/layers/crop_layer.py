@@ -1,4 +1,4 @@
-"""Cropping of images: a part of fixed size at a fixed place."""
+"""Cropping of images: a part of fixed size at a fixed position."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def Crop(
 ) -> ConstructionWrapper:
     """Add a layer that cuts out a part of each image.
 
-    ``y[p, q] = x[top + p, left + q]``. For random parts as augmentation use a data iterator.
+    ``y[p, q] = x[top + p, left + q]``. For random crops as augmentation use `RandomCrop`.
 
     Args:
         size: Rows and columns of the part; one number for both, as for the offset.
-        offset: Its top row and left column; `None`: the centre (an odd rest: one more row or
+        offset: Its top row and left column; `None`: centred (with an odd remainder, one more row or
             column is cut off at the bottom and on the right).
         name: Layer name; made unique within the network.
 

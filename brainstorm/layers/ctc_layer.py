@@ -20,17 +20,17 @@ def CTC(name: str | None = None) -> ConstructionWrapper:
     """Add a softmax with the connectionist temporal classification loss (Graves et al. 2006).
 
     loss = -ln p(labels), where p sums over all paths through the classes that give the labels
-    once repetitions and then blanks (class 0) are taken out. Wire `loss` to a `Loss`.
+    when repetitions and then blanks (class 0) are removed. Wire `loss` to a `Loss`.
 
-    The labels of a sequence stand at its first steps and are numbered from 1; zeros fill the rest.
-    There must be at least as many steps as labels, and one more wherever a label follows its like;
-    where a mask leaves too few, the loss is infinite and has no gradient.
+    The labels of a sequence, numbered from 1, are in its first steps; zeros fill the rest. There
+    must be at least as many steps as labels, plus one for each label equal to the previous one;
+    if a mask leaves too few, the loss is infinite and has no gradient.
 
     Args:
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', K), labels ('T', 'B', 1): whole numbers in [0, K); optional mask
-        ('T', 'B', 1), 0 at the steps that do not count
+        ('T', 'B', 1), 0 at steps that do not count
     Outputs: predictions ('T', 'B', K): the softmax, loss ('B', 1)
     Parameters: none
     Internals: derivative ('T', 'B', K) of the loss, dsteps ('T', 'B', 1)
@@ -39,7 +39,7 @@ def CTC(name: str | None = None) -> ConstructionWrapper:
 
 
 class CTCLayerImpl(Layer):
-    """Implements `CTC`; no delta for labels and mask, none from the predictions."""
+    """Implements `CTC`; no delta for labels and mask, and none from the predictions."""
 
     is_traceable = True
     expected_inputs = {
@@ -66,7 +66,7 @@ class CTCLayerImpl(Layer):
         return outputs, {}, internals
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that labels are in range, stand at the first steps, and are not too many.
+        """Check that labels are in range, come first, and are not too many.
 
         Raises:
             LayerValidationError: They are not; the message names the first.

@@ -1,4 +1,4 @@
-"""Scaling of deltas: changes what the layers below learn from those above."""
+"""Scaling of deltas in the backward pass."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ __all__ = ["DeltasScaling", "DeltasScalingLayerImpl"]
 
 
 def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper:
-    """Add a layer that copies its input, and scales the deltas on their way back: factor * dy.
+    """Add a layer that copies its input, and scales the deltas in the backward pass: factor * dy.
 
-    A negative factor makes the layers below increase the loss above: the gradient reversal of
+    A negative factor makes the layers before it increase the loss after it: the gradient reversal
+    of Ganin and Lempitsky (2015), for adversarial branches.
     Ganin and Lempitsky (2015), for adversarial branches.
 
     Args:
-        factor: Of the deltas.
+        factor: Factor of the deltas.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
@@ -30,7 +31,7 @@ def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper
 
 
 class DeltasScalingLayerImpl(Layer):
-    """Implements `DeltasScaling`; on purpose its deltas are not the derivatives of its output."""
+    """Implements `DeltasScaling`; on purpose, deltas are not the derivative of the output."""
 
     is_traceable = True
     expected_kwargs = {"factor": number().required()}

@@ -1,4 +1,4 @@
-"""Channels become blocks of pixels."""
+"""Rearranging channels into blocks of pixels."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["DepthToSpace", "DepthToSpaceLayerImpl"]
 
 
 def DepthToSpace(block: int, order: str = "CRD", name: str | None = None) -> ConstructionWrapper:
-    """Add a layer that makes blocks of r by r pixels of r * r channels each (Shi et al. 2016).
+    """Add a layer that turns r * r channels each into blocks of r by r pixels (Shi et al. 2016).
 
-    ``y[p*r + i, q*r + j, c] = x[p, q, (c*r + i)*r + j]``, as PyTorch's PixelShuffle; in the order
+    ``y[p*r + i, q*r + j, c] = x[p, q, (c*r + i)*r + j]``, as in PyTorch's PixelShuffle; with order
     'DCR' it is ``x[p, q, (i*r + j)*C + c]`` for C channels of the output, as in TensorFlow.
-    `SpaceToDepth` is its inverse.
+    `SpaceToDepth` is the inverse.
 
     Args:
         block: Rows and columns of a block, r.
-        order: 'CRD' or 'DCR' (the names are ONNX's): what stands first among the channels.
+        order: 'CRD' or 'DCR' (as in ONNX): the order of the axes within the channels.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', H, W, r*r*C)  Outputs: default ('T', 'B', H*r, W*r, C)

@@ -1,4 +1,4 @@
-"""Dropout: during training, leaves out random units."""
+"""Dropout: random units are set to zero during training."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def Dropout(
     inplace: bool = False,
     shared_over_time: bool = False,
 ) -> ConstructionWrapper:
-    """Add dropout (Srivastava et al. 2014), scaled so that the expectation stays the same.
+    """Add dropout (Srivastava et al. 2014), scaled so that the expectation is unchanged.
 
     Training: mask ~ Bernoulli(1 - drop_prob), y = x * mask / (1 - drop_prob). Otherwise: y = x.
 
     Args:
         drop_prob: Probability of an element being set to zero, in [0, 1).
         name: Layer name; made unique within the network.
-        inplace: Whether the output overwrites the memory of the input; refused where anything
-            else needs the input.
-        shared_over_time: Whether all steps of a sequence leave out the same units, as between
+        inplace: Whether the output overwrites the memory of the input; an error if the input is
+            needed elsewhere.
+        shared_over_time: Whether the same units are dropped in all steps of a sequence, as between
             recurrent layers (Gal and Ghahramani 2016).
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
@@ -47,7 +47,7 @@ def Dropout(
 
 @functools.cache
 def dropped(keep_prob: float) -> Formula:
-    """Return the formula of the output, which is that of the deltas too."""
+    """Return the formula of the output, which is also that of the deltas."""
     return formula(lambda x, mask: x * mask * (1.0 / keep_prob))
 
 

@@ -1,4 +1,4 @@
-"""Elementwise layer: an activation function on its own."""
+"""Elementwise layer: only an activation function."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def Elementwise(
     Args:
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
-        inplace: Whether the output overwrites the memory of the input; refused where anything
-            else needs the input.
+        inplace: Whether the output overwrites the memory of the input; an error if the input is
+            needed elsewhere.
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none

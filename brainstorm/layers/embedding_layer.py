@@ -19,18 +19,18 @@ __all__ = ["Embedding", "EmbeddingLayerImpl", "LookupTable"]
 
 
 def Embedding(vocabulary_size: int, size: int, name: str | None = None) -> ConstructionWrapper:
-    """Add a table that is looked up: ``y = W[x]``.
+    """Add a lookup table: ``y = W[x]``.
 
-    The same as a fully connected layer without bias after `OneHot`, but without its products. The
-    gradient of a row is the sum over all places where it was looked up.
+    Equivalent to a fully connected layer without bias after `OneHot`, but without the product. The
+    gradient of a row is the sum over all its lookups.
 
     Args:
         vocabulary_size: Number of classes.
-        size: Number of values for each.
+        size: Number of values per class.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', n): whole numbers in [0, vocabulary_size)
-    Outputs: default ('T', 'B', n, size), or ('T', 'B', size) where n is 1
+    Outputs: default ('T', 'B', n, size), or ('T', 'B', size) if n is 1
     Parameters: W (vocabulary_size, size)    Internals: none
     """
     return ConstructionWrapper.create(
@@ -38,7 +38,7 @@ def Embedding(vocabulary_size: int, size: int, name: str | None = None) -> Const
     )
 
 
-#: Neon's name for it.
+#: The name in neon.
 LookupTable = Embedding
 
 

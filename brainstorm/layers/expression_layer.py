@@ -1,4 +1,4 @@
-"""Layers that are a formula and nothing else: both passes are derived from it."""
+"""Layers that are only a formula: both passes are derived from it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from brainstorm.utils import Array
 
 __all__ = ["Expression", "ExpressionLayer", "ExpressionLayerImpl"]
 
-#: T and B for which the trees are built to see what depends on them.
+#: T and B for which the trees are built, to find what depends on them.
 SIZES = ((5, 3), (7, 2), (1, 1))
 
-#: Programs that a layer keeps for each pass: one per T, B and type.
+#: Number of programs that a layer keeps for each pass: one per T, B and type.
 MOST_PROGRAMS = 256
 
 #: One size or several; see `Expression`.
@@ -39,28 +39,28 @@ def Expression(
 ) -> ConstructionWrapper:
     """Add a layer that computes a formula: ``Expression("tanh(x) * sig(gate)")``.
 
-    The formula is text, so that a saved network needs no code beside it: numbers, names,
+    The formula is text, so that a saved network needs no code: numbers, names,
     ``+ - * / // % ** @ & | ~``, comparisons, and calls of the functions in
-    `brainstorm.optree.functions`, with options as keywords. Names that are no parameters are
+    `brainstorm.optree.functions`, with options as keywords. Names that are not parameters are
     inputs; ``x`` is the input default. The backward pass is derived. For formulas in Python see
     `ExpressionLayer`.
 
-    Features broadcast as in NumPy: inputs with fewer feature dimensions than others get some of
-    length 1 in front, parameters lack T and B. Functions with an axis see (T, B, features...) and
-    take feature axes only, e.g. ``x / sqrt(mean(x * x, axis=-1) + 0.1)``.
+    Features broadcast as in NumPy: inputs with fewer feature dimensions than others are extended
+    by dimensions of size 1 in front; parameters lack T and B. Functions with an axis get
+    (T, B, features...) and accept feature axes only, e.g. ``x / sqrt(mean(x * x, axis=-1) + 0.1)``.
 
     Args:
         formula: The formula.
-        parameters: Name to shape. A size is a number, or ``'F'`` for the one that x has in that
-            dimension, counted from the last; ``'...'`` are as many of these as x has. So
+        parameters: Name to shape. A size is a number, or ``'F'`` for the size of x in the same
+            dimension, counted from the last; ``'...'`` stands for all further dimensions of x. So
             ``('...',)`` is one number per feature, ``('F',)`` one per channel. In a formula
-            without x its first input counts.
+            without x its first input is used.
         name: Layer name; made unique within the network.
 
     Inputs: one per name in the formula, ('T', 'B', ...)
-    Outputs: default ('T', 'B', ...), of the shape that the formula has
+    Outputs: default ('T', 'B', ...), with the shape of the formula
     Parameters: as given
-    Internals: values that are costly to compute again, e.g. tanh_1, sig_2
+    Internals: values that are costly to recompute, e.g. tanh_1, sig_2
     """
     parameters = {} if parameters is None else parameters
     return ConstructionWrapper.create(
@@ -79,7 +79,7 @@ class ExpressionLayer(Layer):
 
     The arguments of `formula` are parameters and inputs, with x for the input ``default``. They
     are op-trees; see `brainstorm.optree.functions`. Options are in ``self.kwargs``. Shapes are
-    those described with `Expression`.
+    described in `Expression`.
     """
 
     is_traceable = True
@@ -91,7 +91,7 @@ class ExpressionLayer(Layer):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A formula is looked at before the passes, which are those of this class.
+        # The formula is analysed before the passes, which are those of this class.
         passes = {"forward_pass", "backward_pass"}
         cls.is_traceable |= all(getattr(cls, p) is getattr(ExpressionLayer, p) for p in passes)
 
@@ -101,16 +101,16 @@ class ExpressionLayer(Layer):
         """Return the tree of output ``default``, or those of all outputs, by name.
 
         Args:
-            *operands: An op-tree for each argument; give them names.
+            *operands: One op-tree per argument; replace them by named arguments.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define formula")
 
     @classmethod
     def parameters_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, ParameterShape]:
-        """Return `parameters` for these options; override it where they decide them."""
+        """Return `parameters` for these options; override it if the options determine them."""
         return cls.parameters
 
-    # -- what follows from it -------------------------------------------------------------------
+    # -- derived from it ------------------------------------------------------------------------
 
     @classmethod
     def operands_for(cls, kwargs: Mapping[str, Any]) -> Sequence[str]:
@@ -125,7 +125,7 @@ class ExpressionLayer(Layer):
 
     @classmethod
     def _paths_for(cls, kwargs: Mapping[str, Any]) -> list[str]:
-        """Return for each argument of the formula which buffer it is."""
+        """Return the path of the buffer for each argument of the formula."""
         parameters = cls.parameters_for(kwargs)
         return [
             f"parameters.{name}" if name in parameters else f"inputs.{_PORTS.get(name, name)}"
@@ -176,7 +176,7 @@ class ExpressionLayer(Layer):
         self._run(program, buffers, tuple(self._names), self._writes, [False] * len(self._writes))
 
     def backward_pass(self, buffers: BufferView) -> None:
-        # In this order, because two inputs from one source have one delta.
+        # In this order, because two inputs from one source share a delta.
         ports = [p for p in self.in_shapes if p not in self.computes_no_input_deltas_for]
         names = [n for n in self.parameter_shapes if n not in self.computes_no_gradients_for]
         wanted = (
@@ -202,7 +202,7 @@ class ExpressionLayer(Layer):
         self.handler.run_program(program, read, written, accumulate)
 
     def _array(self, buffers: BufferView, path: str) -> Array:
-        """Return a buffer, inputs and their deltas with the feature axes that broadcasting adds."""
+        """Return a buffer; inputs and their deltas with the feature axes that broadcasting adds."""
         array = buffers[path]
         features = self._features.get(path.replace("input_deltas", "inputs"), ())
         shape = (*array.shape[:2], *features)
@@ -314,7 +314,7 @@ class ExpressionLayerImpl(ExpressionLayer):
         return _parsed(self.kwargs["formula"])(*operands)
 
 
-#: The name in a formula of an input that has another name outside.
+#: The name in a formula of an input with another name outside.
 _PORTS = {"x": "default"}
 
 _parsed = functools.lru_cache(MOST_PROGRAMS)(FormulaText)
@@ -325,6 +325,6 @@ def _is_zero(tree: Any) -> bool:
 
 
 def _part_of(category: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what belongs to one category of buffers, by name."""
+    """Return the entries that belong to one category of buffers, by name."""
     paths = [path for path in found if path.startswith(f"{category}.")]
     return {path.partition(".")[2]: found[path] for path in paths}

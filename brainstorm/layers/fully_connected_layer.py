@@ -1,4 +1,4 @@
-"""Fully connected layer: every output unit sees every input feature."""
+"""Fully connected layer: every output unit depends on every input feature."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def FullyConnected(
 
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *size)
     Parameters: W (out, n), bias (out,)
-    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
+    Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
     return ConstructionWrapper.create(
         FullyConnectedLayerImpl, name=name, size=size, activation=activation

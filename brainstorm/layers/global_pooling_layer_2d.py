@@ -23,7 +23,7 @@ def GlobalPooling2D(type: str = "max", name: str | None = None) -> ConstructionW
 
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', C)
     Parameters: none
-    Internals: argmax ('T', 'B', 1, 1, C), for 'max' alone, as in `Pooling2D`
+    Internals: argmax ('T', 'B', 1, 1, C), only for 'max', as in `Pooling2D`
     """
     return ConstructionWrapper.create(GlobalPooling2DLayerImpl, name=name, type=type)
 

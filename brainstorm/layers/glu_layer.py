@@ -1,4 +1,4 @@
-"""Gated linear units: one half of the features opens and closes gates for the other half."""
+"""Gated linear units: one half of the features gates the other half."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["GLU", "GLULayerImpl", "SwiGLU"]
 def GLU(activation: str = "sigmoid", name: str | None = None) -> ConstructionWrapper:
     """Add gated linear units (Dauphin et al. 2017): ``y = a * act(b)``, with the halves a, b of x.
 
-    They halve the last dimension: give the layer in front of them twice the size.
+    The last dimension is halved, so the layer before needs twice the size.
 
     Args:
-        activation: Of the gates; one of `Handler.activations`.
+        activation: Activation of the gates; one of `Handler.activations`.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ..., 2n)      Outputs: default ('T', 'B', ..., n)
@@ -89,7 +89,7 @@ def _formulas(name: str) -> tuple[Formula, Formula]:
 
     @formula
     def gated(a: Any, b: Any) -> tuple[Any, Any]:
-        gate = act(1 * b)  # a node of its own also where the activation is the identity
+        gate = act(1 * b)  # a new node even if the activation is the identity
         return gate, a * gate
 
     @formula

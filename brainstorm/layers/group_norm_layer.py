@@ -19,7 +19,7 @@ __all__ = ["GroupNorm", "GroupNormLayerImpl"]
 def GroupNorm(
     num_groups: int, epsilon: float = 1e-5, name: str | None = None
 ) -> ConstructionWrapper:
-    """Add group normalization (Wu & He 2018), for each time step of each sequence on its own.
+    """Add group normalization (Wu & He 2018), for each time step of each sequence separately.
 
     ``y = gamma * (x - mean) / sqrt(var + epsilon) + beta``, with mean and biased variance over one
     group of consecutive channels and all positions of the image. ``num_groups=1`` normalizes all
@@ -42,7 +42,7 @@ def GroupNorm(
 
 @functools.cache
 def over_group(groups: int) -> Mean:
-    """Return what builds the mean over a group of channels and all positions, from (T, B, S, C)."""
+    """Return a function that builds the mean over a group and all positions, from (T, B, S, C)."""
 
     def mean(tree: Any) -> Any:
         positions, channels = tree.shape[2:]

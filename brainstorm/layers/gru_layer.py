@@ -15,9 +15,9 @@ __all__ = ["Gru", "GruLayerImpl"]
 
 
 def Gru(size: int, activation: str = "tanh", name: str | None = None) -> ConstructionWrapper:
-    """Add gated recurrent units (Cho et al. 2014), the reset gate acting on the recurrent product.
+    """Add gated recurrent units (Cho et al. 2014); the reset gate acts on the recurrent product.
 
-    With y' for the output at t - 1, which is zero before the first step unless there is a context:
+    With y' for the output at t - 1, which is zero before the first step unless a context is given:
 
         R = sigmoid(Wr x + Rr y' + br)      H = act(Wh x + bh + R * (Rh y' + bRh))
         Z = sigmoid(Wz x + Rz y' + bz)      y = (1 - Z) * H + Z * y'
@@ -26,7 +26,7 @@ def Gru(size: int, activation: str = "tanh", name: str | None = None) -> Constru
 
     Args:
         size: Number of units.
-        activation: Of the candidate H; one of `Handler.activations`.
+        activation: Activation of the candidate H; one of `Handler.activations`.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...), n features; optional mask ('T', 'B', 1), where 0 holds y'
@@ -46,7 +46,7 @@ class GruLayerImpl(RecurrentLayer):
     recurrent_weights = ("Rh", "Rr", "Rz")
     biases = ("bRh", "br", "bz", "bh")
     states = ("Qa", "Ra", "Za", "Ha", "Rb", "Zb", "Hb")
-    # The first three get a product with y', the last three one with x: both are slices.
+    # The first three have a product with y', the last three one with x: both are slices.
     gates = ("Qa", "Ra", "Za", "Ha")
     deltas = ("dQa", "dRa", "dZa", "dHa")
     internal_context = 0

@@ -1,4 +1,4 @@
-"""Highway layer: a learned gate between a transformation and what came in."""
+"""Highway layer: a learned gate between a transformation and its input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def Highway(name: str | None = None) -> ConstructionWrapper:
 
 @formula
 def highway(H: Any, T: Any, x: Any) -> Any:
-    """The output."""
+    """Return the output."""
     return x + T * (H - x)
 
 

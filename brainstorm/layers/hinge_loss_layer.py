@@ -52,7 +52,7 @@ def hinge_loss(margin: float) -> Formula:
 
 @formula
 def hinge_loss_deltas(winner: Any, targets: Any, classes: Any, dloss: Any) -> Any:
-    """The delta for one winner; the derivative of a maximum would have all of equal size win."""
+    """Return the delta for one winner; the derivative of max would let all equal ones win."""
     return ((classes == winner) - (classes == targets)) * dloss
 
 

@@ -18,14 +18,14 @@ __all__ = ["HuberLoss", "HuberLossLayerImpl"]
 
 
 def HuberLoss(delta: float = 1.0, name: str | None = None) -> ConstructionWrapper:
-    """Add a Huber loss against targets: a regression that a few wild targets do not lead astray.
+    """Add a Huber loss against targets: a regression loss that is robust to outliers.
 
     With e = |x - targets|: predictions = x and loss = 0.5 * e**2 where e <= delta, else
     delta * (e - 0.5 * delta), per element. Wire `loss` to a `Loss`. Source: Huber, "Robust
     Estimation of a Location Parameter", Annals of Mathematical Statistics 35, 1964.
 
     Args:
-        delta: The error from which on the loss is a straight line.
+        delta: The error above which the loss is linear.
         name: Layer name; made unique within the network.
 
     Inputs: default and targets, both ('T', 'B', ...) of one shape

@@ -16,12 +16,12 @@ __all__ = ["Input", "InputLayerImpl"]
 
 
 def Input(out_shapes: Mapping[str, tuple[Any, ...]]) -> ConstructionWrapper:
-    """Add the input layer, which every network has exactly once and which is called ``Input``.
+    """Add the input layer, called ``Input``; every network has exactly one.
 
     Args:
         out_shapes: Name of each data item to its shape, e.g.
-            ``{'default': ('T', 'B', 28, 28, 1), 'targets': ('T', 'B', 1)}``. In the place of T
-            there may be S, the length of second sequences, or nothing.
+            ``{'default': ('T', 'B', 28, 28, 1), 'targets': ('T', 'B', 1)}``. In place of T there
+            may be S, the length of second sequences, or nothing.
 
     Inputs: none                             Outputs: one per entry of `out_shapes`
     Parameters: none                         Internals: none

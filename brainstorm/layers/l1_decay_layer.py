@@ -1,4 +1,4 @@
-"""L1 decay: a penalty that makes numbers zero, such as activations or weights."""
+"""L1 decay: a penalty that drives numbers, such as activations or weights, to zero."""
 
 from __future__ import annotations
 

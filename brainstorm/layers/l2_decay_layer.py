@@ -1,4 +1,4 @@
-"""L2 decay: a penalty that makes numbers small, such as activations or weights."""
+"""L2 decay: a penalty that keeps numbers, such as activations or weights, small."""
 
 from __future__ import annotations
 

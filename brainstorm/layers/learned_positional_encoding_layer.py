@@ -19,7 +19,7 @@ def LearnedPositionalEncoding(max_length: int, name: str | None = None) -> Const
     """Add a learned vector for each time step: ``y[t, b] = x[t, b] + W[t]``.
 
     Args:
-        max_length: The largest T.
+        max_length: The maximum T.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', n)            Outputs: default ('T', 'B', n)

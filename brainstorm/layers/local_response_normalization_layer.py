@@ -1,4 +1,4 @@
-"""Local response normalization: channels of high activity damp their neighbours."""
+"""Local response normalization: channels are inhibited by their neighbours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def LocalResponseNormalization(
         size: Number of neighbouring channels.
         alpha: Strength, >= 0; divided by `size` as in PyTorch, neon and Caffe.
         beta: Exponent.
-        k: What silent neighbours give, > 0.
+        k: The scale if all neighbours are 0, > 0.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ..., C)       Outputs: default, of the same shape
@@ -74,8 +74,8 @@ def _formulas(
 
     @formula
     def deltas(x: Any, scale: Any, factor: Any, dy: Any) -> Any:
-        # In closed form, which needs no further power. Summed over the channels that have this
-        # one as a neighbour.
+        # In closed form, which needs no further power. It is summed over the channels that have
+        # this one as a neighbour.
         shares = summed_neighbours(dy * x * factor / scale, behind, before)
         return dy * factor - (2.0 * beta * strength) * x * shares
 

@@ -1,4 +1,4 @@
-"""Loss layer: sums up what the network is to make small."""
+"""Loss layer: sums up the loss to be minimized."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from brainstorm.utils import Array
 
 __all__ = ["Loss", "LossLayerImpl"]
 
-#: Formulas that are kept: one per factor, and per shape of deltas where there is a loss scale.
+#: Number of formulas kept: one per factor, and per shape of deltas if there is a loss scale.
 MOST_FORMULAS = 256
 
 
 def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrapper:
-    """Add a loss: where the backward pass starts.
+    """Add a loss, where the backward pass starts.
 
-    outputs.loss = importance * sum(inputs.default) / B: per sequence, that is summed over time
-    and divided by the batch size alone. B counts as 1 for an input of constant size.
+    outputs.loss = importance * sum(inputs.default) / B, i.e. summed over time and divided by the
+    batch size only. B counts as 1 for an input of constant size.
 
     Args:
         importance: Factor of this loss within the total loss of the network.
@@ -37,7 +37,7 @@ def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrappe
 
 
 class LossLayerImpl(Layer):
-    """Implements `Loss`; its own output delta plays no role (it stands for 1)."""
+    """Implements `Loss`; the delta of its output is ignored (it is 1)."""
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("...")}
@@ -48,7 +48,7 @@ class LossLayerImpl(Layer):
     needs_in_backward = ()
     can_overwrite = ("input_deltas",)
 
-    #: What the deltas are multiplied with, in memory; set by ``Network.loss_scale``.
+    #: Factor of the deltas, in memory; set by ``Network.loss_scale``.
     loss_scale: Array = None
 
     def setup(

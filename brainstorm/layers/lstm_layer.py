@@ -18,7 +18,7 @@ __all__ = ["Lstm", "LstmLayerImpl"]
 def Lstm(size: int, activation: str = "tanh", name: str | None = None) -> ConstructionWrapper:
     """Add an LSTM layer with peepholes (Gers et al. 2002; notation of Greff et al. 2015).
 
-    With ' for the state at t - 1, which is zero before the first step unless there is a context:
+    With ' for the state at t - 1, which is zero before the first step unless a context is given:
 
         Z = act(Wz x + Rz y' + bz)                c = I * Z + F * c'
         I = sigmoid(Wi x + Ri y' + pi * c' + bi)  O = sigmoid(Wo x + Ro y' + po * c + bo)
@@ -26,7 +26,7 @@ def Lstm(size: int, activation: str = "tanh", name: str | None = None) -> Constr
 
     Args:
         size: Number of cells.
-        activation: Of block input and cell output; one of `Handler.activations`.
+        activation: Activation of block input and cell output; one of `Handler.activations`.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...), n features; optional mask ('T', 'B', 1), where 0 holds c', y'
@@ -77,7 +77,7 @@ class LstmLayerImpl(RecurrentLayer):
 
 @formula
 def _peephole_gradients(pi: Any, pf: Any, po: Any, c: Any, do: Any, *parts: Any) -> list[Any]:
-    """The parts are c', di and df of the first step, and those of all others."""
+    """Return the gradients; the parts are c', di and df of the first step, and of all others."""
     roots, seeds = [po * c], [do]
     for before, di, df in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         roots += [pi * before, pf * before]

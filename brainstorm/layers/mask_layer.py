@@ -1,4 +1,4 @@
-"""Mask layer: switches off parts of its input, such as steps after the end of a sequence."""
+"""Mask layer: sets parts of its input to zero, such as steps after the end of a sequence."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Mask", "MaskLayerImpl"]
 def Mask(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that multiplies its input by a mask: ``y = x * mask``, broadcast.
 
-    Where the mask is 0 so is y, whatever x is: NaN and infinity too.
+    Where the mask is 0, y is 0, even if x is NaN or infinite.
 
     Args:
         name: Layer name; made unique within the network.
 
-    Inputs: default ('T', 'B', ...), mask ('T', 'B', ...) whose features are (1,), or those of
-        default with the last dimension 1, or those of default
+    Inputs: default ('T', 'B', ...), mask ('T', 'B', ...) whose features are (1,), those of default
+        with 1 as the last dimension, or those of default
     Outputs: default, of the same shape as the input
     Parameters: none                         Internals: none
     """
@@ -33,7 +33,7 @@ def Mask(name: str | None = None) -> ConstructionWrapper:
 
 @formula
 def masked(x: Any, mask: Any) -> Any:
-    """The output; a mask with one feature is repeated for all."""
+    """Return the output; a mask with one feature is repeated for all."""
     mask = in_shape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
     return fn.where(mask, x * mask, 0.0)
 

@@ -19,7 +19,7 @@ def Merge(name: str | None = None) -> ConstructionWrapper:
     Args:
         name: Layer name; made unique within the network.
 
-    Inputs: inputs_1 and inputs_2, of any shape, equal but for the last dimension
+    Inputs: inputs_1 and inputs_2, of any shape, equal except for the last dimension
     Outputs: default, last dimension = the sum of the inputs' last dimensions
     Parameters: none                         Internals: none
     """

@@ -1,4 +1,4 @@
-"""Multi-head attention: every step of a sequence looks at the steps of another one."""
+"""Multi-head attention: every step of a sequence attends to the steps of another one."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ def MultiHeadAttention(
 ) -> ConstructionWrapper:
     """Add scaled dot-product attention to a memory with several heads (Vaswani et al. 2017).
 
-    The formulas are those of `MultiHeadSelfAttention`, but keys and values come from the memory m:
+    The formulas are those of `MultiHeadSelfAttention`, except that keys and values come from the
+    memory m: Q, K, V = x Wq^T + bq, m Wk^T + bk, m Wv^T + bv.
     Q, K, V = x Wq^T + bq, m Wk^T + bk, m Wv^T + bv.
 
     Args:
         num_heads: Number of heads.
         size: Number of output features, a multiple of `num_heads`; `None`: that of the input.
-        causal: Whether a step looks only at the same and at earlier steps of the memory, which has
-            to have the same T.
-        rotary: Whether positions are rotary; size / num_heads has to be even.
+        causal: Whether a step attends only to the same and to earlier steps of the memory, which
+            must have the same T.
+        rotary: Whether positions are rotary; size / num_heads must be even.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...), n features; memory ('S', 'B', ...) or ('T', 'B', ...), k
-        features; optional mask ('S', 'B', 1) or ('T', 'B', 1): nobody looks at steps of the memory
-        where it is 0
+        features; optional mask ('S', 'B', 1) or ('T', 'B', 1): steps of the memory where it is 0
+        are not attended to
     Outputs: default ('T', 'B', size)
     Parameters: Wq (size, n), Wk Wv (size, k), Wo (size, size), bq bk bv bo (size,)
-    Internals: as of `MultiHeadSelfAttention`, with the time of the memory for keys and values
+    Internals: as in `MultiHeadSelfAttention`, with the time of the memory for keys and values
     """
     return ConstructionWrapper.create(
         MultiHeadAttentionLayerImpl,

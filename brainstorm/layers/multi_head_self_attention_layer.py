@@ -1,4 +1,4 @@
-"""Multi-head self-attention: every step of a sequence looks at every other one."""
+"""Multi-head self-attention: every step of a sequence attends to every other one."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def MultiHeadSelfAttention(
 
         P = softmax(Q K^T / sqrt(d)), A = P V, y = A Wo^T + bo
 
-    for each sequence and head; the softmax is over the steps whose keys are looked at. (Q is kept
-    with the factor 1 / sqrt(d).)
+    for each sequence and head; the softmax is over the steps attended to. (Q is stored with the
+    factor 1 / sqrt(d).)
 
     With rotary positions (RoFormer, Su et al. 2021) features 2i and 2i + 1 of each head of Q and
-    K at step t are turned by the angle t / 10000 ** (2i / d), so that their product depends on how
-    far two steps are apart.
+    K at step t are rotated by the angle t / 10000 ** (2i / d), so that their product depends on
+    the distance of two steps.
 
     Args:
         num_heads: Number of heads.
         size: Number of output features, a multiple of `num_heads`; `None`: that of the input.
-        causal: Whether a step looks only at itself and at earlier steps.
-        rotary: Whether positions are rotary; d has to be even.
+        causal: Whether a step attends only to itself and to earlier steps.
+        rotary: Whether positions are rotary; d must be even.
         name: Layer name; made unique within the network.
 
-    Inputs: default ('T', 'B', ...), n features; optional mask ('T', 'B', 1): nobody looks at steps
-        where it is 0
+    Inputs: default ('T', 'B', ...), n features; optional mask ('T', 'B', 1): steps where it is 0
+        are not attended to
     Outputs: default ('T', 'B', size)
     Parameters: Wq Wk Wv (size, n), Wo (size, size), bq bk bv bo (size,)
     Internals: Q K V A ('T', 'B', num_heads, d), P ('T', 'B', num_heads, 'T') and their deltas; with

@@ -30,7 +30,7 @@ def Multiply(num_inputs: int = 2, name: str | None = None) -> ConstructionWrappe
 
 @formula
 def product(*factors: Any) -> Any:
-    """The output."""
+    """Return the output."""
     return functools.reduce(operator.mul, factors)
 
 

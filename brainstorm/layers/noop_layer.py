@@ -16,7 +16,7 @@ __all__ = ["NoOp", "NoOpLayerImpl"]
 def NoOp(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that copies its input: ``outputs.default = inputs.default``.
 
-    Useful to give a joined input a name of its own.
+    Useful to give several joined outputs one name.
 
     Args:
         name: Layer name; made unique within the network.

@@ -1,4 +1,4 @@
-"""Padding of images, volumes and sequences of features: cells of one value around them."""
+"""Padding of images, volumes and sequences of features with cells of one value."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Padding", "PaddingLayerImpl"]
 
 
 def Padding(padding: Margin, value: float = 0.0, name: str | None = None) -> ConstructionWrapper:
-    """Add a layer that puts cells around images; `Crop` takes them away.
+    """Add a layer that adds cells around images; `Crop` removes them.
 
-    It works on all feature dimensions but the last, the channels: L, (H, W) or (D, H, W).
+    It applies to all feature dimensions but the last, the channels: L, (H, W) or (D, H, W).
 
     Args:
         padding: Cells added on all sides; or for each axis one number, or two, as in
-            ``((top, bottom), (left, right))``. With one axis, (before, after) are its two.
-        value: What they hold.
+            ``((top, bottom), (left, right))``. A pair for a single axis is (before, after).
+        value: The value of the cells.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ..., C)       Outputs: default ('T', 'B', ..., C), larger
@@ -70,7 +70,7 @@ class PaddingLayerImpl(Layer):
             write(self, "input_deltas.default", dy, flatten_time(buffers.input_deltas.default))
 
     def _inner(self, array: Array) -> Array:
-        """Return the part of an output that is the input."""
+        """Return the part of an output that holds the input."""
         flat = flatten_time(array)
         sizes = zip(self.sides, flat.shape[1:-1], strict=True)
         inner = (slice(before, size - after) for (before, after), size in sizes)

@@ -27,14 +27,14 @@ def Pooling1D(
     Args:
         kernel_size: Length of a window.
         type: 'max' or 'avg'.
-        stride: Positions between two windows.
+        stride: Positions between successive windows.
         padding: Cells added on both ends, or two numbers: before and after.
         name: Layer name; made unique within the network.
         ceil_mode: As in `Pooling2D`.
 
     Inputs: default ('T', 'B', L, C)         Outputs: default ('T', 'B', length, C)
     Parameters: none
-    Internals: argmax, for 'max' alone, as in `Pooling2D`: ``position*C + c``
+    Internals: argmax, only for 'max', as in `Pooling2D`: ``position*C + c``
     """
     return ConstructionWrapper.create(
         Pooling1DLayerImpl,

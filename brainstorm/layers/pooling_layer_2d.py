@@ -19,23 +19,23 @@ def Pooling2D(
     name: str | None = None,
     ceil_mode: bool = False,
 ) -> ConstructionWrapper:
-    """Add a pooling layer. Cells of the padding are ignored: neither maximum nor counted.
+    """Add a pooling layer. Cells of the padding are neither maximum nor counted.
 
     Output rows and columns: ``(size + paddings - kernel) // stride + 1``.
 
     Args:
         kernel_size: Rows and columns of a window; one number for both, as for the stride.
         type: 'max' or 'avg'.
-        stride: Rows and columns between two windows.
+        stride: Rows and columns between successive windows.
         padding: Cells added on all sides; or for each axis one number, or two as in
             ``((top, bottom), (left, right))``.
         name: Layer name; made unique within the network.
-        ceil_mode: Whether the number of windows is rounded up: the last ones then hang over the
-            bottom and the right, but none begins behind the last cell.
+        ceil_mode: Whether the number of windows is rounded up: the last ones may extend beyond the
+            bottom and the right, but no window begins after the last cell.
 
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, C)
     Parameters: none
-    Internals: argmax, for 'max' alone, of the output's shape: flat index ``(row*W + col)*C + c``
+    Internals: argmax, only for 'max', of the output's shape: flat index ``(row*W + col)*C + c``
         of the first maximum as a float, -1 for an empty window (whose output is 0)
     """
     return ConstructionWrapper.create(

@@ -24,15 +24,15 @@ def Pooling3D(
     name: str | None = None,
     ceil_mode: bool = False,
 ) -> ConstructionWrapper:
-    """Add a pooling layer. Cells of the padding are ignored: neither maximum nor counted.
+    """Add a pooling layer. Cells of the padding are neither maximum nor counted.
 
-    First the planes (H, W) are pooled, then what came out along the depth.
+    First the planes (H, W) are pooled, then the results along the depth.
     Output sizes: ``(size + paddings - kernel) // stride + 1``.
 
     Args:
         kernel_size: Depth, rows and columns of a window; one number for all, as for the stride.
         type: 'max' or 'avg'.
-        stride: Depth, rows and columns between two windows.
+        stride: Depth, rows and columns between successive windows.
         padding: Cells added on all sides; or for each axis one number, or two as in
             ``((front, back), (top, bottom), (left, right))``.
         name: Layer name; made unique within the network.
@@ -41,8 +41,8 @@ def Pooling3D(
     Inputs: default ('T', 'B', D, H, W, C)
     Outputs: default ('T', 'B', depth, rows, cols, C)
     Parameters: none
-    Internals: planes ('T', 'B', D, rows, cols, C), the pooled planes, and their deltas dplanes; for
-        'max' alone plane_argmax, as in `Pooling2D` for each plane, and argmax, of the output's
+    Internals: planes ('T', 'B', D, rows, cols, C), the pooled planes, and their deltas dplanes;
+        only for 'max', plane_argmax, as in `Pooling2D` for each plane, and argmax, of the output's
         shape: likewise for images of D rows and rows*cols columns
     """
     return ConstructionWrapper.create(
@@ -57,7 +57,7 @@ def Pooling3D(
 
 
 class Pooling3DLayerImpl(PoolingLayer):
-    """Implements `Pooling3D` by two poolings of images."""
+    """Implements `Pooling3D` by pooling images twice."""
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F", "F")}
@@ -114,7 +114,7 @@ class Pooling3DLayerImpl(PoolingLayer):
 
 
 def _planes(array: Array) -> Array:
-    """Return volumes as images: their planes (images, rows, cols, C)."""
+    """Return volumes as images of their planes, (images, rows, cols, C)."""
     flat = flatten_time(array)
     return flat.reshape((flat.shape[0] * flat.shape[1], *flat.shape[2:]))
 

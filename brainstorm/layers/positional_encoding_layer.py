@@ -1,4 +1,4 @@
-"""Positional encoding: tells layers that know no order at which step a vector stands."""
+"""Positional encoding: adds the time step to vectors, for layers that ignore order."""
 
 from __future__ import annotations
 

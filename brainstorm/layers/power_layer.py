@@ -18,12 +18,12 @@ __all__ = ["Power", "PowerLayerImpl"]
 def Power(
     scale: float = 1.0, shift: float = 0.0, power: float = 1.0, name: str | None = None
 ) -> ConstructionWrapper:
-    """Add a power of every element: ``y = (scale * x + shift) ** power`` (the layer of Mocha).
+    """Add a power of every element: ``y = (scale * x + shift) ** power`` (a layer of Mocha).
 
     Args:
         scale: Factor.
         shift: Summand.
-        power: Exponent; a whole number wherever ``scale * x + shift`` can be negative.
+        power: Exponent; a whole number if ``scale * x + shift`` can be negative.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape

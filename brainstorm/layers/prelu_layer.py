@@ -16,11 +16,11 @@ __all__ = ["PReLU", "PReLULayerImpl"]
 def PReLU(shared: bool = False, name: str | None = None) -> ConstructionWrapper:
     """Add a rectifier with learned slopes (He et al. 2015): y = max(x, 0) + slope * min(x, 0).
 
-    A usual value to initialize `slope` with is 0.25; weight decay would make it a plain rectifier.
+    `slope` is usually initialized with 0.25; weight decay would make it a plain rectifier.
 
     Args:
-        shared: Whether there is one slope for all, and not one for each channel (each element of
-            the last dimension).
+        shared: Whether there is one slope for all channels, and not one for each channel (each
+            element of the last dimension).
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape

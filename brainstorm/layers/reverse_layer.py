@@ -1,4 +1,4 @@
-"""Reverse layer: turns time around."""
+"""Reverse layer: reverses time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def Reverse(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that reverses sequences in time: ``y_t = x_(T - 1 - t)``.
 
     With a mask, each sequence is reversed within its own length (one more than the last t at which
-    its mask is not 0), and what comes after that stays where it is.
+    its mask is not 0), and all later steps stay in place.
 
     Args:
         name: Layer name; made unique within the network.

@@ -1,4 +1,4 @@
-"""Sigmoid and cross-entropy: the loss of several independent yes-or-no decisions."""
+"""Sigmoid and cross-entropy: the loss of several independent binary decisions."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def SigmoidCE(name: str | None = None) -> ConstructionWrapper:
 
 @formula
 def sigmoid_ce(x: Any, t: Any) -> list[Any]:
-    """Predictions and loss."""
+    """Return predictions and loss."""
     return [fn.sig(x), fn.maximum(x, 0) - t * x + fn.log1p(fn.exp(-fn.absolute(x)))]
 
 
 @formula
 def sigmoid_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
-    """The delta."""
+    """Return the delta."""
     return (y - t) * dloss
 
 

@@ -1,4 +1,4 @@
-"""Slice layer: some consecutive features, or rows, or channels, of its input."""
+"""Slice layer: some consecutive features, rows or channels of its input."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def Slice(start: int, stop: int, axis: int = -1, name: str | None = None) -> Con
     """Add a layer that keeps the indices ``start <= i < stop`` of one feature dimension.
 
     Args:
-        start: First index that is kept, >= 0.
-        stop: First index behind those that are kept.
-        axis: The feature dimension, without T and B; negative: counted from the last.
+        start: First index to keep, >= 0.
+        stop: First index after those to keep.
+        axis: The feature dimension, without T and B; negative: counted from the end.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...)
-    Outputs: default, of the same shape but for `axis`, where it is ``stop - start``
+    Outputs: default, of the same shape except for `axis`, where it is ``stop - start``
     Parameters: none                         Internals: none
     """
     return ConstructionWrapper.create(SliceLayerImpl, name=name, start=start, stop=stop, axis=axis)
 
 
 class SliceLayerImpl(Layer):
-    """Implements `Slice`: columns of the matrix whose rows are what lies behind the axis."""
+    """Implements `Slice`: columns of a matrix whose rows consist of the axis and all after it."""
 
     is_traceable = True
     expected_kwargs = {

@@ -28,7 +28,7 @@ def SoftmaxCE(
 ) -> ConstructionWrapper:
     """Add a softmax over the last dimension with the cross-entropy against class indices.
 
-    predictions = softmax(x) and loss = -ln(softmax(x)[target]), computed from x: it is exact where
+    predictions = softmax(x) and loss = -ln(softmax(x)[target]), computed from x, so it is exact if
     the prediction is rounded to 0. Wire `loss` to a `Loss`.
 
     With weights w and smoothing s, loss = -sum over k of w[k] * ((1 - s) * (k == target) + s / K) *
@@ -37,7 +37,7 @@ def SoftmaxCE(
     Args:
         name: Layer name; made unique within the network.
         class_weights: One number >= 0 for each class; `None`: 1 for all.
-        label_smoothing: What part of each target is spread over all classes, in [0, 1].
+        label_smoothing: Fraction of each target that is spread over all classes, in [0, 1].
 
     Inputs: default ('T', 'B', ..., K), targets ('T', 'B', ..., 1): whole numbers in [0, K)
     Outputs: predictions ('T', 'B', ..., K), loss ('T', 'B', ..., 1)
@@ -50,19 +50,19 @@ def SoftmaxCE(
 
 @formula
 def softmax_ce(x: Any, targets: Any, classes: Any) -> list[Any]:
-    """Predictions and loss."""
+    """Return predictions and loss."""
     return [fn.softmax(x), -fn.sum(fn.where(classes == targets, fn.log_softmax(x), 0.0), -1)]
 
 
 @formula
 def softmax_ce_deltas(p: Any, targets: Any, classes: Any, dloss: Any) -> Any:
-    """The delta."""
+    """Return the delta."""
     return (p - (classes == targets)) * dloss
 
 
 @functools.cache
 def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
-    """Return the formulas of both passes with weights of the classes, as the last operand."""
+    """Return the formulas of both passes with class weights, the last operand."""
 
     def shares(targets: Any, classes: Any, weights: Any) -> Any:
         even = smoothing / classes.size
@@ -71,7 +71,7 @@ def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
     @formula
     def values(x: Any, targets: Any, classes: Any, weights: Any) -> list[Any]:
         share, logs = shares(targets, classes, weights), fn.log_softmax(x)
-        terms = fn.where(share, share * logs, 0.0)  # a score of minus infinity may have no share
+        terms = fn.where(share, share * logs, 0.0)  # avoids 0 * -inf
         return [fn.softmax(x), -fn.sum(terms, -1)]
 
     @formula

@@ -1,4 +1,4 @@
-"""Blocks of pixels become channels."""
+"""Rearranging blocks of pixels into channels."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["SpaceToDepth", "SpaceToDepthLayerImpl"]
 
 
 def SpaceToDepth(block: int, order: str = "CRD", name: str | None = None) -> ConstructionWrapper:
-    """Add a layer that makes channels of blocks of r by r pixels: the inverse of `DepthToSpace`.
+    """Add a layer that turns blocks of r by r pixels into channels: the inverse of `DepthToSpace`.
 
-    ``y[p, q, (c*r + i)*r + j] = x[p*r + i, q*r + j, c]``, as PyTorch's PixelUnshuffle; in the order
-    'DCR' it is ``y[p, q, (i*r + j)*C + c]``, as in TensorFlow and ONNX.
+    ``y[p, q, (c*r + i)*r + j] = x[p*r + i, q*r + j, c]``, as in PyTorch's PixelUnshuffle; with
+    order 'DCR' it is ``y[p, q, (i*r + j)*C + c]``, as in TensorFlow and ONNX.
 
     Args:
         block: Rows and columns of a block, r.
-        order: 'CRD' or 'DCR': what stands first among the channels.
+        order: 'CRD' or 'DCR': the order of the axes within the channels.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', H*r, W*r, C)  Outputs: default ('T', 'B', H, W, r*r*C)

@@ -19,7 +19,7 @@ __all__ = ["Split", "SplitLayerImpl"]
 def Split(sizes: tuple[int, ...], name: str | None = None) -> ConstructionWrapper:
     """Add a layer that cuts its input on the last dimension (features, or channels of images).
 
-    To send all of an output to several layers, connect it to each: that needs no layer.
+    To send a whole output to several layers, connect it to each: that needs no layer.
 
     Args:
         sizes: Size of each part; their sum is the size of the last dimension.

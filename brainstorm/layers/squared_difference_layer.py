@@ -1,4 +1,4 @@
-"""Squared difference of two inputs, both of which can be learned."""
+"""Squared difference of two inputs, both of which get deltas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def SquaredDifference(name: str | None = None) -> ConstructionWrapper:
 
 @formula
 def squared_difference(a: Any, b: Any) -> Any:
-    """The output."""
+    """Return the output."""
     return fn.square(a - b)
 
 

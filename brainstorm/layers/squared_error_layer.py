@@ -32,7 +32,7 @@ def SquaredError(name: str | None = None) -> ConstructionWrapper:
 
 @formula
 def squared_error(x: Any, t: Any) -> list[Any]:
-    """Predictions and loss."""
+    """Return predictions and loss."""
     return [x, 0.5 * fn.square(x - t)]
 
 

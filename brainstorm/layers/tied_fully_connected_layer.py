@@ -1,4 +1,4 @@
-"""Tied fully connected layer: the weights of another one, the other way round."""
+"""Tied fully connected layer: the transposed weights of another one."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def TiedFullyConnected(
     """Add a fully connected layer with the transposed weights of another one, for autoencoders.
 
     outputs.default = act(inputs.default @ W + bias), where W belongs to `tied_to` and n, the number
-    of flattened input features, is its size. The gradients of both add up.
+    of flattened input features, is its size. The gradients of both layers add up.
 
     Args:
         tied_to: The `FullyConnected` layer.
         activation: One of `Handler.activations`.
         name: Layer name; made unique within the network.
-        size: Feature shape of the output; `None`: as many features as go into `tied_to`, which then
-            must come before this layer.
+        size: Feature shape of the output; `None`: as many features as the input of `tied_to`, which
+            must then come before this layer.
 
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *size)
     Parameters: W (n, out), that of `tied_to`; bias (out,), its own
-    Internals: Ha, what an activation is applied to whose derivative needs it, as gelu's
+    Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
 
     Raises:
         NetworkValidationError: `tied_to` is something else, such as the name of a layer.

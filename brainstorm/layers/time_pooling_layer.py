@@ -1,4 +1,4 @@
-"""Pooling over time: sequences become one vector each."""
+"""Pooling over time: each sequence becomes one vector."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ __all__ = ["TimePooling", "TimePoolingLayerImpl"]
 def TimePooling(type: str = "last", name: str | None = None) -> ConstructionWrapper:
     """Add pooling over time: each sequence becomes its last step, or the mean, maximum or sum.
 
-    With a mask only the steps count where it is not 0; where none does, the output is 0. Without
-    one all steps count.
+    With a mask only steps where it is not 0 count; if there are none, the output is 0.
 
-    In the parts of a longer sequence (see `SequenceChunks`) everything from its beginning on
-    counts; gradients reach the steps of the present part.
+    In the parts of a longer sequence (see `SequenceChunks`) all steps from its beginning count;
+    gradients reach the steps of the present part.
 
     Args:
-        type: 'last', 'avg', 'max' or 'sum'. Several steps that are the maximum get the whole
-            gradient each.
+        type: 'last', 'avg', 'max' or 'sum'. If several steps are the maximum, each gets the whole
+            gradient.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...), optional mask ('T', 'B', 1)
     Outputs: default ('B', ...)
     Parameters: none
     Internals: state ('T', 'B', ...) and, for 'avg' and 'max', counted ('T', 'B', 1): in their last
-        row the last step, sum or maximum, and how many steps count, from the beginning of the
-        sequence on; 'last' without a mask has none
+        row the last step, sum or maximum, and the number of steps that count, since the beginning
+        of the sequence; 'last' without a mask has none
     """
     return ConstructionWrapper.create(TimePoolingLayerImpl, name=name, type=type)
 
@@ -48,7 +47,7 @@ def TimePooling(type: str = "last", name: str | None = None) -> ConstructionWrap
 def pooled(kind: str, is_masked: bool) -> Formula:
     """Return the formula of the output and of the internals.
 
-    From the input, the mask if there is one, and what the internals were before.
+    Its operands are the input, the mask if there is one, and the previous internals.
     """
 
     @formula
@@ -82,8 +81,8 @@ def pooled(kind: str, is_masked: bool) -> Formula:
 def pooled_deltas(kind: str, is_masked: bool) -> Formula:
     """Return the formula of the input deltas.
 
-    From the input, the mask if there is one, for 'avg' the count and for 'max' the output, and the
-    output deltas.
+    Its operands are the input, the mask if there is one, the count for 'avg', the output for 'max',
+    and the output deltas.
     """
 
     @formula
@@ -101,12 +100,12 @@ def pooled_deltas(kind: str, is_masked: bool) -> Formula:
     return deltas
 
 
-#: What stands in the place of the steps that do not count.
+#: The values in place of steps that do not count.
 _LEAST = {"last": 0.0, "avg": 0.0, "sum": 0.0, "max": -math.inf}
 
 
 def _split(x: Any, others: Any, is_masked: bool) -> list[Any]:
-    """Return where steps count (`None`: everywhere), as a tree like x, and the other operands."""
+    """Return which steps count (`None`: all), as a tree like x, and the other operands."""
     if not is_masked:
         return [None, *others]
     mask, *rest = others
@@ -114,7 +113,7 @@ def _split(x: Any, others: Any, is_masked: bool) -> list[Any]:
 
 
 def _last(counts: Any) -> Any:
-    """Return the tree that is true at the last step that counts, if one does."""
+    """Return the tree that is true at the last step that counts, if any."""
     steps = counts.shape[0]
     from_end = fn.argmax(fn.where(counts[::-1], 1.0, 0.0), 0)
     return fn.where(counts, fn.onehot(steps - 1 - from_end, 0, steps), 0) != 0
@@ -150,7 +149,7 @@ class TimePoolingLayerImpl(Layer):
         return {"default": BufferStructure(*shape[1:])}, {}, internals
 
     def remembered(self, steps: int) -> Structures:
-        return {}  # the internals have a context where earlier steps count
+        return {}  # if earlier steps count, the internals have a context
 
     def _inputs(self, buffers: BufferView) -> list[Array]:
         return [buffers.inputs.default, *([buffers.inputs.mask] if self.is_masked else [])]

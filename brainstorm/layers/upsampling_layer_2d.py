@@ -21,9 +21,9 @@ from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Upsampling2D", "Upsampling2DLayerImpl"]
 
-#: Terms of a sum that are nodes of their own in its formula.
+#: Maximum number of terms of a sum that are separate nodes in the formula.
 MOST_TERMS = 8
-#: Rows, or columns, of an output: there is a table for them.
+#: Maximum number of rows, or columns, of an output, because they have a table.
 MOST_CELLS = 2**20
 
 
@@ -33,19 +33,18 @@ def Upsampling2D(
     size: int | tuple[int, int] | None = None,
     name: str | None = None,
 ) -> ConstructionWrapper:
-    """Add a layer that makes images larger (or of any size), without parameters.
+    """Add a layer that resizes images, without parameters.
 
-    On each axis the output i lies at the place s of an input of n cells, of which it gets m:
+    On each axis with n input cells and m output cells, output i corresponds to input position s:
 
     * 'nearest': ``s = floor(i * n / m)``;
-    * 'bilinear': ``s = max((i + 0.5) * n / m - 0.5, 0)``; the two cells around count the more the
-      nearer they are.
+    * 'bilinear': ``s = max((i + 0.5) * n / m - 0.5, 0)``, interpolated between two cells.
 
     These are PyTorch's `interpolate` (with ``align_corners=False``) and ONNX's Resize ('asymmetric'
     with 'floor'; 'half_pixel' with 'linear').
 
     Args:
-        scale: How many times as many rows and columns; one number for both.
+        scale: Factor of the numbers of rows and columns; one number for both.
         type: 'nearest' or 'bilinear'.
         size: Rows and columns of the output, instead of a scale.
         name: Layer name; made unique within the network.
@@ -61,7 +60,7 @@ def Upsampling2D(
 class Upsampling2DLayerImpl(Layer):
     """Implements `Upsampling2D`: on each axis an output is a weighted sum of few inputs.
 
-    So is a delta of the inputs one of those of the outputs, with the transposed weights.
+    Likewise, an input delta is a weighted sum of output deltas, with the transposed weights.
     """
 
     is_traceable = True
@@ -120,9 +119,9 @@ class Upsampling2DLayerImpl(Layer):
 
 @formula
 def resampled(x: Any, *tables: Any) -> Any:
-    """Images of another size.
+    """Return resized images.
 
-    From images, and for each of their axes (outputs, terms) indices of inputs, and their weights.
+    The operands are images, and for each axis input indices (outputs, terms) and their weights.
     """
     for axis, (indices, weights) in enumerate(zip(tables[::2], tables[1::2], strict=True), 1):
         count = indices.shape[1]
@@ -135,13 +134,13 @@ def resampled(x: Any, *tables: Any) -> Any:
 
 
 def _terms(x: Any, indices: Any, weights: Any, axis: int) -> Any:
-    """Return cells times their weights; what weighs nothing is 0, whatever the cell holds."""
+    """Return cells times their weights; where the weight is 0, the result is 0 for any cell."""
     weights = fn.reshape(weights, (*weights.shape, *(1,) * (x.ndim - axis - 1)))
     return fn.where(weights, weights * fn.take(x, indices, axis), 0)
 
 
 def _nearest(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each of m cells, which of n cells count for it, and how much: (m, terms)."""
+    """Return, for each of m cells, the indices of the n cells to sum, and weights: (m, terms)."""
     return (np.arange(m) * n // m)[:, None], np.ones((m, 1))
 
 
@@ -154,7 +153,7 @@ def _linear(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _transposed(indices: np.ndarray, weights: np.ndarray, n: int) -> np.ndarray:
-    """Return both for each of the n cells: for which it counts; what is left over has weight 0."""
+    """Return the transposed tables, for each of the n cells; unused entries have weight 0."""
     cells, order = indices.ravel(), np.argsort(indices, axis=None, kind="stable")
     counts = np.bincount(cells, minlength=n)
     term = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
