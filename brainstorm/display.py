@@ -1,4 +1,4 @@
-"""Trees that are shown: as text, as HTML for notebooks, and with rich.
+"""Trees for display: as text, as HTML for notebooks, and with rich.
 
 Networks, buffers, data iterators and trainers make them; nothing here knows of these. All that is
 shown in HTML is escaped, and there is no script in it.
@@ -16,7 +16,7 @@ from brainstorm.optional import require
 
 __all__ = ["Node", "ShownAsTree", "Statistics", "Tree"]
 
-#: The columns that arrays have; the statistics have headings.
+#: The columns of arrays; those of the statistics have headings.
 COLUMNS = ("template", "array", "bytes", "min", "mean", "max", "NaN", "Inf", "note")
 STATISTICS = COLUMNS[3:8]
 TO_THE_RIGHT = COLUMNS[2:8]
@@ -24,12 +24,12 @@ TO_THE_RIGHT = COLUMNS[2:8]
 #: A view with more arrays than this is shown with its groups folded.
 MOST_ARRAYS = 100
 
-#: A tree in HTML with at most so many arrays is unfolded.
+#: A tree in HTML with at most this many arrays is unfolded.
 UNFOLDED_ARRAYS = 24
 
 
 class Statistics(NamedTuple):
-    """What the values of an array are like: those that are finite, and how many are not."""
+    """Statistics of an array: of the finite values, and the number of others."""
 
     minimum: float
     mean: float
@@ -39,9 +39,9 @@ class Statistics(NamedTuple):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Statistics:
-        """Return the statistics of an array; without any finite value the first three are NaN."""
+        """Return the statistics of an array; without finite values the first three are NaN."""
         nans = infinities = 0
-        with np.errstate(all="ignore"):  # what was never written can be anything
+        with np.errstate(all="ignore"):  # memory that was never written may hold any value
             if not np.isfinite(values).all():
                 nans = int(np.isnan(values).sum())
                 infinities = int(np.isinf(values).sum())
@@ -52,13 +52,13 @@ class Statistics(NamedTuple):
             return cls(float(values.min()), float(mean), float(values.max()), nans, infinities)
 
     def as_cells(self) -> dict[str, str]:
-        """Return them as texts, by column."""
+        """Return them as text, by column."""
         numbers = (f"{value:.4g}" for value in self[:3])
         return dict(zip(STATISTICS, (*numbers, str(self.nans), str(self.infinities)), strict=True))
 
 
 class Node(NamedTuple):
-    """A line of a tree: an array with its cells, or a group with a note and what is in it."""
+    """A line of a tree: an array with its cells, or a group with a note and children."""
 
     name: str
     path: str
@@ -68,16 +68,16 @@ class Node(NamedTuple):
 
     @property
     def arrays(self) -> int:
-        """How many arrays there are from here on."""
+        """Number of arrays in this node."""
         return sum(child.arrays for child in self.children) + bool(self.cells)
 
 
 class Tree:
-    """Something with named parts, to be printed or to be shown by a notebook.
+    """An object with named parts, which can be printed or shown in a notebook.
 
     Args:
-        nodes: What is at the top.
-        title: Stands above them.
+        nodes: The nodes at the top.
+        title: The line above them.
     """
 
     def __init__(self, nodes: Iterable[Node], title: str = "") -> None:
@@ -86,11 +86,11 @@ class Tree:
 
     @property
     def is_short(self) -> bool:
-        """Whether it is shown without folding its groups."""
+        """Whether it is shown with all groups unfolded."""
         return self._count() <= MOST_ARRAYS
 
     def folded(self) -> Tree:
-        """Return a tree that is short enough for a screen, whatever the size of the network."""
+        """Return a tree short enough for a screen, for networks of any size."""
         nodes = self.nodes
         if not self.is_short:
             nodes = tuple(
@@ -129,7 +129,7 @@ class Tree:
     # -- HTML -----------------------------------------------------------------------------------
 
     def _repr_html_(self) -> str:
-        """Return nested ``<details>``, with the path of each part where the mouse rests."""
+        """Return nested ``<details>``, with the path of each part as its tooltip."""
         title = f"<div>{escape(self.title)}</div>" if self.title else ""
         content = _html(self.nodes, self._count() <= UNFOLDED_ARRAYS)
         return f'<div style="font-family:monospace">{title}{content}</div>'
@@ -137,7 +137,7 @@ class Tree:
     # -- rich -----------------------------------------------------------------------------------
 
     def __rich__(self) -> Any:
-        """Return a tree of rich. Only rich asks for it."""
+        """Return a tree of rich; only called by rich."""
         text = require("rich.text", "rich").Text
         top = require("rich.tree", "rich").Tree(text(self.title), hide_root=not self.title)
         _add_to(top, self.nodes, text)
@@ -156,14 +156,14 @@ def _used_columns(rows: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _widths(columns: Iterable[str], rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """Return how wide each column is."""
+    """Return the width of each column."""
     whole = [cells for cells in rows if len(cells) > 1]
     widths = {c: max((len(cells.get(c, "")) for cells in whole), default=0) for c in columns}
     return {c: max(w, len(c) if c in STATISTICS else 0) for c, w in widths.items()}
 
 
 def _join(columns: Iterable[str], widths: Mapping[str, int], cells: Mapping[str, str]) -> str:
-    if len(cells) == 1:  # it stands for all columns
+    if len(cells) == 1:  # one cell spans all columns
         return f"  {next(iter(cells.values()))}"
     sides = {column: ">" if column in TO_THE_RIGHT else "<" for column in columns}
     texts = (f"  {cells.get(c, ''):{side}{widths[c]}}" for c, side in sides.items())
@@ -217,13 +217,13 @@ def _add_to(branch: Any, nodes: Sequence[Node], text: Any) -> None:
 
 
 class ShownAsTree:
-    """Base of what a terminal, a notebook and rich show as its tree, folded where that is long.
+    """Base of objects that are shown as a tree in terminals, notebooks and rich, folded if long.
 
-    A notebook shows the values, too, where there are not too many arrays.
+    Notebooks also show statistics of the values if there are not too many arrays.
     """
 
     def tree(self, values: bool = False) -> Tree:
-        """Return the tree, with statistics of the values if they are asked for."""
+        """Return the tree, with statistics of the values if `values` is true."""
         raise NotImplementedError(f"{type(self).__name__} does not define tree")
 
     def __repr__(self) -> str:

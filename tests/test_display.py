@@ -67,8 +67,8 @@ def test_statistics_have_headings():
 
 
 def test_what_has_one_text_follows_its_name():
-    tree = Tree([leaf("a"), Node("long_name", "x", {"array": "null (nobody needs it)"})])
-    assert repr(tree).split("\n")[1] == "long_name  null (nobody needs it)"
+    tree = Tree([leaf("a"), Node("long_name", "x", {"array": "not allocated"})])
+    assert repr(tree).split("\n")[1] == "long_name  not allocated"
 
 
 def test_long_trees_are_folded():

@@ -1,4 +1,4 @@
-"""Network files of 2015 (v1.0): where each parameter lies in them, and what BatchNorm kept."""
+"""Network files of 2015 (v1.0): the positions of parameters, and BatchNorm's statistics."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def arrays_of_2015(
 ) -> dict[str, np.ndarray]:
     """Return the parameters and running statistics in the flat parameters of a file of 2015.
 
-    There layers lie in the order of their names. `BatchNorm` has two parameters more, ``mu`` and
-    ``sigma``: the mean, negated, and an average of ``sqrt(variance + epsilon)``.
+    Its layers are sorted by name. `BatchNorm` has two more parameters, ``mu`` and ``sigma``: the
+    mean, negated, and an average of ``sqrt(variance + epsilon)``.
 
     Args:
         layers: The layers of the network.
@@ -27,10 +27,10 @@ def arrays_of_2015(
         filename: The file, for the message.
 
     Returns:
-        Path of each to its values.
+        Dotted path to values.
 
     Raises:
-        FileFormatError: They are not as many as the layers have.
+        FileFormatError: Their number is not that of the layers.
     """
     wanted = list(_places(layers))
     expected = sum(product(shape) for _, _, shape in wanted)
@@ -55,7 +55,7 @@ def arrays_of_2015(
 
 
 def _places(layers: Mapping[str, Any]) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
-    """Yield layer, parameter and shape, in their order in a file."""
+    """Yield layer, parameter and shape, in the order of the file."""
     for _, layer in sorted(layers.items(), key=lambda item: f"{item[0]}."):
         for name, structure in layer.parameter_shapes.items():
             yield layer, name, structure.feature_shape

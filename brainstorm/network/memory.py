@@ -1,4 +1,4 @@
-"""What a network is made of: its layers, their handler, and the memory that can be looked into."""
+"""The layers, the handler and the buffers of a network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_handler(handler: Any) -> None:
     """Check that something is a handler.
 
     Raises:
-        NetworkValidationError: It is none.
+        NetworkValidationError: It is not a handler.
     """
     if not isinstance(handler, Handler):
         raise NetworkValidationError(f"expected a handler such as NumpyHandler(), got {handler!r}.")
@@ -51,14 +51,14 @@ class NetworkMemory(ShownAsTree, Seedable):
         self._buffer_manager = buffer_manager
 
     def set_handler(self, handler: Handler) -> None:
-        """Compute with `handler` from now on.
+        """Set the handler for all further computations.
 
-        Parameters and running statistics are kept, and layers go on with their random numbers where
-        the streams of both handlers are of one kind.
+        Parameters and running statistics are kept. Layers continue their random numbers if the
+        random streams of both handlers are of one kind.
 
         Raises:
-            NetworkValidationError: It is no handler.
-            OutOfMemoryError: It has no memory for the present T and B; nothing is changed then.
+            NetworkValidationError: It is not a handler.
+            OutOfMemoryError: There is no memory for the present T and B; nothing is changed.
         """
         check_handler(handler)
         with self._buffer_manager.turn:
@@ -78,15 +78,15 @@ class NetworkMemory(ShownAsTree, Seedable):
         return self._buffer_manager.handler
 
     def alone(self) -> AbstractContextManager[None]:
-        """Let other threads that compute with this network wait until a ``with`` block ends.
+        """Make other threads that compute with this network wait until a ``with`` block ends.
 
             with net.alone():
                 net.provide_external_data(batch)
                 net.forward_pass()
                 values = net.get("Output.outputs.predictions")
 
-        Every method that computes does so by itself; this is for several that belong together,
-        since another thread's `predict` replaces the batch. It may be entered inside of itself.
+        Every method that computes does so by itself; use this for several that belong together,
+        because another thread's `predict` replaces the batch. It can be nested.
         """
         return self._buffer_manager.turn
 
@@ -113,7 +113,7 @@ class NetworkMemory(ShownAsTree, Seedable):
 
     @property
     def source_size(self) -> int:
-        """Present second sequence length S; 1 where there is none."""
+        """Present second sequence length S; 1 if there is none."""
         return self._buffer_manager.source_size
 
     @property
@@ -123,7 +123,7 @@ class NetworkMemory(ShownAsTree, Seedable):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the data that `provide_external_data` takes."""
+        """Names of the inputs for `provide_external_data`."""
         return tuple(self.layers[INPUT].out_shapes)
 
     @property
@@ -139,9 +139,9 @@ class NetworkMemory(ShownAsTree, Seedable):
                 recurrent layers have T + 1 rows; the last is the state before the first step.
 
         Raises:
-            UnknownPathError: The path leads nowhere, or to a group of buffers.
-            NullBufferError: It is a delta that nobody needs.
-            ReusedBufferError: Its memory is shared, and the last pass has used it again.
+            UnknownPathError: The path does not exist, or is a group of buffers.
+            NullBufferError: It is a delta that is not needed, and so not allocated.
+            ReusedBufferError: Its memory is shared, and the last pass has reused it.
         """
         with self._buffer_manager.turn:
             return self.handler.get_numpy_copy(self._buffer_manager.read(path))
@@ -153,8 +153,8 @@ class NetworkMemory(ShownAsTree, Seedable):
     def get_rows(self, path: str) -> np.ndarray:
         """Return a copy of inputs, outputs or internals as (rows, features).
 
-        There is a row for each step of each sequence, or for each sequence where there is no time;
-        the context of recurrent layers is left out.
+        There is a row for each step of each sequence, or for each sequence if there is no time
+        axis; the context of recurrent layers is left out.
         """
         layer, _, port = path.partition(".")
         array, structure = self.get(path), self.layers[layer].get_shape(port)
@@ -167,13 +167,13 @@ class NetworkMemory(ShownAsTree, Seedable):
         sys.stdout.write(f"Network of {len(self.layers)} layers\n{summarize(self.layers)}\n")
 
     def tree(self, values: bool = False) -> Tree:
-        """Return the tree of all layers, to be printed or to be shown by a notebook.
+        """Return a tree of all layers, which can be printed or shown in a notebook.
 
-        Each layer has its options, where its inputs come from, its outputs, parameters and
-        internals. ``repr(net)`` is this, folded where it is long.
+        Each layer has its options, the sources of its inputs, its outputs, parameters and
+        internals. ``repr(net)`` is this tree, folded if it is long.
 
         Args:
-            values: Whether to look at the values, too; see `BufferView.tree`.
+            values: Whether to show statistics of the values; see `BufferView.tree`.
         """
         buffer = None if self._buffer_manager.is_closed else self.buffer
         return network_tree(self.layers, buffer, values)

@@ -1,7 +1,7 @@
-"""Network: what users build, train, look into, predict with and save.
+"""Network: what users build, train, inspect, predict with and save.
 
-What it inherits is in the order of its life: `NetworkMemory` (layers, handler, buffers),
-`NetworkParameters` (initialization and modifiers), `NetworkPasses` (forward and backward).
+Its base classes: `NetworkMemory` (layers, handler, buffers), `NetworkParameters` (initialization
+and modifiers), `NetworkPasses` (forward and backward).
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from brainstorm.utils import Array, as_array, copy_containers
 
 __all__ = ["Network"]
 
-#: Values that do not grow with T and B (parameters, gradients, statistics, what is derived from
-#: them) to those in the network's file, and how many more a layer may need.
+#: Maximum ratio of constant-size values (parameters, gradients, statistics, derived ones) to those
+#: in the network's file, and how many more a layer may need.
 MOST_TIMES_HELD, MOST_BESIDE_HELD = 4, 2**22
 
 
 class Network(NetworkPasses, Describable):
-    """A trainable network whose whole memory can be looked into.
+    """A trainable network whose memory can be inspected.
 
-    Usually made with `from_layer` or `from_architecture`.
+    Usually created with `from_layer` or `from_architecture`.
 
     Args:
         layers: Name to layer, in topological order.
         buffer_manager: Owns the memory.
-        architecture: The dictionary that the layers were made from.
+        architecture: The dictionary that the layers were created from.
         seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
-        handler: Computes everything; `None` takes the buffer manager's.
+        handler: Computes everything; `None`: that of the buffer manager.
 
     Attributes:
         layers: Name to layer, in topological order.
         buffer: The tree of all buffers: ``net.buffer.Lstm.internals.Fb``.
         loss_layers: Names of the Loss layers.
-        output_name: Dotted path of the output that scorers and `predict` look at.
+        output_name: Dotted path of the output for scorers and `predict`.
         initializers: Description of the last call of `initialize`.
-        weight_modifiers: Layer to parameter to the modifiers applied after each update.
+        weight_modifiers: Layer to parameter to the modifiers to apply after each update.
         gradient_modifiers: The same for gradients, applied after each backward pass.
     """
 
@@ -91,7 +91,7 @@ class Network(NetworkPasses, Describable):
         handler: Handler | None = None,
         memory: str = "inspectable",
     ) -> Network:
-        """Build the network of everything that is connected with `some_layer`."""
+        """Build the network of all layers that are connected with `some_layer`."""
         return cls.from_architecture(generate_architecture(some_layer), seed, handler, memory)
 
     @classmethod
@@ -107,12 +107,12 @@ class Network(NetworkPasses, Describable):
         Args:
             architecture: See `brainstorm.structure.architecture`. It is copied.
             seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
-            handler: Computes everything; `None` takes the default handler.
-            memory: ``'inspectable'`` keeps everything, ``'compact'`` uses memory again as soon as
-                neither pass needs what is in it; all results are the same.
+            handler: Computes everything; `None`: the default handler.
+            memory: ``'inspectable'`` keeps everything, ``'compact'`` reuses memory as soon as
+                neither pass needs its content; all results are the same.
 
         Raises:
-            NetworkValidationError: Names, types or connections are not in order.
+            NetworkValidationError: Names, types or connections are not valid.
             LayerValidationError: Options or shapes do not fit a layer.
             UnknownTypeError: A layer type does not exist.
         """
@@ -127,7 +127,7 @@ class Network(NetworkPasses, Describable):
         memory: str,
         held: int | None = None,
     ) -> Network:
-        """Build a network; if a file holds `held` values for it, only one of about that size."""
+        """Build a network; if a file has `held` values for it, its size must be similar."""
         handler = get_default_handler() if handler is None else handler
         check_handler(handler)
         seed = RandomState(seed).get_seed()
@@ -158,17 +158,17 @@ class Network(NetworkPasses, Describable):
         Args:
             data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
                 from input names to arrays. Other inputs (targets) are set to zero.
-            output_name: Dotted path such as ``'Output.outputs.predictions'``; `None` takes
+            output_name: Dotted path such as ``'Output.outputs.predictions'``; `None`:
                 ``net.output_name``, or the only output called ``predictions``.
-            batch_size: Number of sequences computed at once; bounds the memory.
+            batch_size: Number of sequences computed at once; limits the memory.
 
         Returns:
             Array (T, N, features...).
 
         Raises:
-            UnknownPathError: None of the names is an input's, or no layer is called so.
+            UnknownPathError: None of the names is an input, or there is no such layer.
             LayerValidationError: The layer has no such output.
-            NetworkValidationError: Several outputs could be meant, the data does not fit, or an
+            NetworkValidationError: The output is ambiguous, the data does not fit, or an
                 output of constant size (a loss) would take several batches.
             MissingDataError: A mask that the output depends on is missing.
         """
@@ -213,26 +213,26 @@ class Network(NetworkPasses, Describable):
     def save_as_hdf5(self, filename: PathLike, comment: str = "") -> None:
         """Write the description, all parameters and running statistics to an HDF5 file.
 
-        The file appears whole under its name or not at all.
+        The file is replaced atomically.
         """
         write_network_file(filename, self.get_file_content(comment))
 
     def get_file_content(self, comment: str = "") -> NetworkFile:
-        """Return copies of all that `save_as_hdf5` writes."""
+        """Return copies of everything that `save_as_hdf5` writes."""
         with self._buffer_manager.turn:
             persistent = {path: self.get(path) for path in self.persistent_paths}
             return NetworkFile(self.__describe__(), self.get("parameters"), persistent, comment)
 
     @classmethod
     def from_hdf5(cls, filename: PathLike, handler: Handler | None = None) -> Network:
-        """Return the network in a file of `save_as_hdf5`, that of 2015 too, or in a run file.
+        """Return the network from a file of `save_as_hdf5` (also of 2015), or from a run file.
 
         Args:
             filename: The file.
-            handler: Use this handler instead of the one that the file names.
+            handler: Use this handler instead of the one named in the file.
 
         Raises:
-            FileFormatError: The file is truncated, foreign, or of a newer version.
+            FileFormatError: The file is truncated, of another kind, or of a newer version.
             UnknownTypeError: It needs a class that has not been imported.
         """
         return cls.from_file_content(read_network_file(filename), filename, handler)
@@ -267,15 +267,15 @@ class Network(NetworkPasses, Describable):
         return net
 
     def copy(self) -> Network:
-        """Return an independent network that is the same in everything.
+        """Return an independent copy of the network.
 
         Its parameters, running statistics, modifiers and the states of all random numbers are
-        copies; it computes with a handler of the same kind.
+        copies; it has a handler of the same kind.
         """
         return copy.deepcopy(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle as through a file, and with the states of all random numbers."""
+        """Copy and pickle as through a file, including the states of all random numbers."""
         states = get_generator_states(self)
         return (
             _copy_network,

@@ -1,4 +1,4 @@
-"""The parameters of a network: initialization, modifiers; and the statistics of its layers."""
+"""The parameters of a network: initialization and modifiers; and the statistics of layers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NetworkParameters(NetworkMemory):
 
     @property
     def _parameter_names(self) -> dict[str, tuple[str, ...]]:
-        """Layer to the names of the parameters that it owns."""
+        """Layer to the names of its own parameters."""
         return {
             name: tuple(p for p in layer.parameter_shapes if p not in layer.shared_parameters)
             for name, layer in self.layers.items()
@@ -44,7 +44,7 @@ class NetworkParameters(NetworkMemory):
 
     @property
     def parameter_slices(self) -> dict[str, slice]:
-        """Path of each parameter to its place in the flat parameters, and in the gradients."""
+        """Path of each parameter to its slice of the flat parameters, and of the gradients."""
         layout = self._buffer_manager.layout
         return {
             f"{layer}.parameters.{name}": slice(*layout[layer]["parameters"][name]["@slice"])
@@ -64,12 +64,12 @@ class NetworkParameters(NetworkMemory):
             default_or_init_dict: One value for all parameters, or a dict from layer names or
                 patterns (``*``) to a value or a dict from parameter names or patterns to values.
                 ``default`` and ``fallback`` are allowed on both levels.
-            seed: Makes this call repeatable; `None` takes the network's seed tree.
+            seed: Makes this call repeatable; `None`: the network's seed tree.
             **kwargs: The same as entries of the dict.
 
         Raises:
-            NetworkValidationError: A pattern matches nothing, or a parameter got no value, or two
-                of which none is more specific; see `brainstorm.references`.
+            NetworkValidationError: A pattern matches nothing, or a parameter has no value, or two
+                equally specific ones; see `brainstorm.references`.
             InitializationError: A value does not fit a shape and there is no fallback.
             OutOfMemoryError: There is no memory for the values.
         """
@@ -98,17 +98,17 @@ class NetworkParameters(NetworkMemory):
         self.initializers = description
 
     def set_weight_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:
-        """Set what is applied to parameters after each update; replaces what was set before.
+        """Set the modifiers to apply to parameters after each update; replaces earlier ones.
 
         Takes the same forms as `initialize`, with a modifier or a list of them as values. An
-        empty call clears.
+        empty call removes all modifiers.
         """
         self.weight_modifiers = self._resolve_modifiers(
             default_or_mod_dict, kwargs, check_weight_modifier
         )
 
     def set_gradient_modifiers(self, default_or_mod_dict: Any = None, **kwargs: Any) -> None:
-        """Set what is applied to gradients after each backward pass; see `set_weight_modifiers`."""
+        """Set the modifiers to apply to gradients after each backward pass, in the same way."""
         self.gradient_modifiers = self._resolve_modifiers(
             default_or_mod_dict, kwargs, check_gradient_modifier
         )
@@ -123,7 +123,7 @@ class NetworkParameters(NetworkMemory):
         return modifiers
 
     def start_weight_modifiers(self) -> None:
-        """Let the weight modifiers see the parameters before the first update of a training."""
+        """Pass the parameters to the weight modifiers before the first update of a training."""
         for layer, parameter, modifier in each_modifier(self.weight_modifiers):
             modifier.start(self.handler, self.buffer[layer].parameters[parameter])
 
@@ -153,10 +153,10 @@ class NetworkParameters(NetworkMemory):
     def dump_statistics(
         self, storage: MutableMapping[str, float] | None = None, show: bool = False
     ) -> MutableMapping[str, float]:
-        """Return what statistics layers accumulated since the last reset, by layer name.
+        """Return the statistics that layers accumulated since the last reset, by layer name.
 
         Args:
-            storage: Takes the values; `None` makes a new dict.
+            storage: Receives the values; `None` creates a dict.
             show: Whether to print them too.
         """
         found: dict[str, float] = {}
@@ -169,13 +169,13 @@ class NetworkParameters(NetworkMemory):
         return storage
 
     def reset_statistics(self) -> None:
-        """Let statistics layers begin anew; the trainer does so in every epoch."""
+        """Reset the statistics of layers; the trainer does so in every epoch."""
         for name in self._statistics_layers():
             self.layers[name].reset_statistics(self.buffer[name])
 
     @contextlib.contextmanager
     def separate_statistics(self) -> Iterator[None]:
-        """Begin anew for the time of a ``with`` block (an evaluation), then go on as before."""
+        """Use separate statistics in a ``with`` block (an evaluation), then restore them."""
         kept = {path: self.get(path) for path in self.statistics_paths}
         self.reset_statistics()
         try:
@@ -186,12 +186,12 @@ class NetworkParameters(NetworkMemory):
 
     @property
     def persistent_paths(self) -> list[str]:
-        """Paths of the buffers that are saved with the network beside the parameters."""
+        """Paths of the buffers that are saved with the network in addition to the parameters."""
         return self._buffer_manager.persistent_paths
 
     @property
     def statistics_paths(self) -> list[str]:
-        """Those of them in which statistics layers sum over batches."""
+        """Those of them that are sums of statistics layers over batches."""
         layers = self._statistics_layers()
         return [path for path in self.persistent_paths if path.partition(".")[0] in layers]
 

@@ -1,4 +1,4 @@
-"""The passes of a network: data, forward, backward, losses, and what recurrent layers carry on."""
+"""The passes of a network: data, forward, backward, losses, and the context of recurrent layers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NetworkPasses(NetworkParameters):
 
     @property
     def keep_input_deltas(self) -> bool:
-        """Whether the deltas of the Input layer are computed too. Setting it plans memory anew."""
+        """Whether the deltas of the Input layer are computed too. Setting it reallocates memory."""
         return self._keep_input_deltas
 
     @keep_input_deltas.setter
@@ -55,9 +55,9 @@ class NetworkPasses(NetworkParameters):
 
     @property
     def loss_scale(self) -> Array | None:
-        """What deltas are multiplied with on their way: a one-element array, or `None` for 1.
+        """The factor of all deltas: a one-element array, or `None` for 1.
 
-        The gradients of a backward pass are divided by it at its end, before the modifiers.
+        At the end of a backward pass the gradients are divided by it, before the modifiers.
         """
         return self._passes.loss_scale
 
@@ -71,16 +71,16 @@ class NetworkPasses(NetworkParameters):
         """Copy a batch into the outputs of the Input layer, after a resize to its T and B.
 
         Args:
-            data: Name to array (T, B, features...), as the Input's ``out_shapes`` say. Arrays that
-                are not the handler's own go through NumPy and are cast to its dtype; unknown names
-                are ignored.
-            all_inputs: Whether every input must be given; the others keep what they hold as long
-                as T, B and S stay the same.
+            data: Name to array (T, B, features...), as in the Input's ``out_shapes``. Arrays of
+                other kinds than the handler's are converted by NumPy and cast to its dtype; unknown
+                names are ignored.
+            all_inputs: Whether every input must be given; if not, the others keep their content if
+                T, B and S stay the same.
 
         Raises:
             MissingDataError: An input is missing.
             NetworkValidationError: A shape or dtype does not fit, or T, B or S differ.
-            LayerValidationError: A layer cannot work with the values (class out of range).
+            LayerValidationError: Values are not valid for a layer (e.g. class out of range).
             OutOfMemoryError: There is no memory for these sizes.
         """
         with self._buffer_manager.turn:
@@ -89,7 +89,7 @@ class NetworkPasses(NetworkParameters):
             self._provide(data, *check_external_data(data, shapes, all_inputs, (T, B, S)))
 
     def _provide(self, data: Data, *sizes: int) -> None:
-        """Provide data of which `check_external_data` has said that T, B and S are these."""
+        """Provide data whose T, B and S `check_external_data` has returned."""
         inp, handler = self.layers[INPUT], self.handler
         arrays = {name: data[name] for name in inp.out_shapes if name in data}
         for name, array in arrays.items():
@@ -110,12 +110,12 @@ class NetworkPasses(NetworkParameters):
     def forward_pass(
         self, training_pass: bool = False, context: Sequence[Array] | None = None
     ) -> None:
-        """Compute the outputs of all layers from the data that was provided.
+        """Compute the outputs of all layers from the provided data.
 
         Args:
             training_pass: Whether layers act as in training (dropout, batch statistics).
-            context: What `get_context` returned after the preceding part of the sequences;
-                `None` starts from zeros (or as `carry_context` says).
+            context: The result of `get_context` after the preceding part of the sequences;
+                `None`: start from zeros (or as `carry_context` has set).
         """
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)
@@ -126,14 +126,14 @@ class NetworkPasses(NetworkParameters):
         context: Sequence[Array | None] | None = None,
         past: Mapping[str, BufferView] | None = None,
     ) -> None:
-        """Run some layers forward, not for training; see `Passes.forward`."""
+        """Run some layers forward, not in training mode; see `Passes.forward`."""
         with self._buffer_manager.turn:
             self._passes.forward(names, False, context, past)
 
     def backward_pass(self, accumulate: bool = False, modify: bool = True) -> None:
-        """Compute all gradients (and the deltas on the way) of the sum of all losses.
+        """Compute all gradients (and deltas) of the sum of all losses.
 
-        The last forward pass should have been one with ``training_pass=True``.
+        The last forward pass should have had ``training_pass=True``.
 
         Args:
             accumulate: Whether to add to the gradients instead of overwriting them.
@@ -146,32 +146,32 @@ class NetworkPasses(NetworkParameters):
 
     @property
     def finished_gradients(self) -> list[tuple[str, list[tuple[int, int]]]]:
-        """What of the flat gradients, as (start, stop), is finished with which layer.
+        """The parts of the flat gradients, as (start, stop), that are final after each layer.
 
-        In the order of the layers in a backward pass; the last may be ``''``, the end of it.
+        In the order of the backward pass; the last layer may be ``''``, the end of the pass.
         """
         return self._passes.finished_gradients
 
     def follow_backward_pass(
         self, functions: Mapping[str, Callable[[], None]], are_queued: bool = False
     ) -> None:
-        """Let functions be called in every backward pass, each when a layer is through.
+        """Set functions to call in every backward pass, each after a layer.
 
         Args:
-            functions: Name of a layer of `finished_gradients` to a function; they replace those
-                that were given before.
+            functions: Name of a layer of `finished_gradients` to a function; they replace all
+                earlier ones.
             are_queued: Whether they only put work into the handler's stream; see `Handler.call`.
         """
         self._passes.followers = {name: (f, are_queued) for name, f in functions.items()}
 
     def do_traced(self, traces: Traces, function: Callable[[], None], purpose: Any = None) -> None:
-        """Do something with this network, by replaying what it came down to before; see `Traces`.
+        """Do something with this network, by replaying its calls if it was traced; see `Traces`.
 
-        Other threads that compute with this network wait meanwhile.
+        Meanwhile other threads that compute with this network wait.
         """
         with self._buffer_manager.turn:
             if any(name in vars(self) or getattr(type(self), name) is not m for name, m in _PASSES):
-                function()  # a trace would not repeat what a user's pass does beside operations
+                function()  # a trace would repeat only the handler operations of a user's pass
             else:
                 traces.run(self._buffer_manager, self._what_passes_depend_on, function, purpose)
 
@@ -184,11 +184,12 @@ class NetworkPasses(NetworkParameters):
         return passes, passes.revision, layers, modifiers
 
     def plan(self, training_pass: bool = True) -> Trace:
-        """Return the calls that both passes come down to for the present T and B; none is done.
+        """Return the calls of both passes for the present T and B, without executing them.
 
-        Only a `DebugHandler` does them: it looks at what each operation has written.
+        Only a `DebugHandler` executes them, because it checks the results of operations.
 
-        ``print(net.plan().report())`` shows each with its time, which does the passes a few times.
+        ``print(net.plan().report())`` shows each with its time, after running the passes a few
+        times.
 
         Args:
             training_pass: Whether layers act as in training; else only the forward pass.
@@ -204,11 +205,11 @@ class NetworkPasses(NetworkParameters):
     def memory(self, T: int, B: int, S: int | None = None) -> MemoryReport:
         """Return the exact bytes per layer and kind for T, B and S; nothing is allocated.
 
-        What `NativeHandler` takes beside the buffers is counted, too.
+        The memory of `NativeHandler` besides the buffers is included.
 
         Raises:
-            NetworkValidationError: One of them is no int >= 0; S is missing, or given where nothing
-                grows with it.
+            NetworkValidationError: One of them is not an int >= 0; S is missing, or given although
+                nothing grows with it.
         """
         manager, names = self._buffer_manager, list(self.layers)
         scratch = self._measure_scratch(T, self._check_sizes(S, T=T, B=B), B)
@@ -219,14 +220,14 @@ class NetworkPasses(NetworkParameters):
 
         Raises:
             NetworkValidationError: No buffer grows with the batch size, T is less than 1, `bytes`
-                is no number, or S is missing, or given where nothing grows with it.
+                is not a number, or S is missing, or given although nothing grows with it.
         """
         manager, source = self._buffer_manager, self._check_sizes(S, T=T)
         scratch = partial(self._measure_scratch, T, source)
         return find_largest_batch(manager.hubs, T, bytes, manager.item_size, scratch, source)
 
     def _check_sizes(self, S: int | None, **sizes: int) -> int:
-        """Check sizes, and return S if it has to be given; else 1."""
+        """Check sizes, and return S if it is required; else 1."""
         has_source = self._buffer_manager.has_source
         if S is not None and not has_source:
             raise NetworkValidationError(
@@ -241,7 +242,7 @@ class NetworkPasses(NetworkParameters):
         return sizes.get("S", 1)
 
     def _measure_scratch(self, T: int, S: int, B: int) -> int:
-        """Return the bytes that both passes take beside the buffers, as far as they are traced."""
+        """Return the bytes that traced parts of both passes take in addition to the buffers."""
         manager, handler = self._buffer_manager, self.handler
         if handler.reserve((0,)) is None or not T * S * B:
             return 0
@@ -258,14 +259,14 @@ class NetworkPasses(NetworkParameters):
         """Return the losses of the last forward pass.
 
         Returns:
-            ``total_loss``, preceded by one entry per Loss layer where there are several.
+            ``total_loss``, preceded by one entry per Loss layer if there are several.
         """
         return self.name_losses(
             [float(self.get(f"{name}.outputs.loss").item()) for name in self.loss_layers]
         )
 
     def name_losses(self, values: Sequence[float]) -> OrderedDict[str, float]:
-        """Return the values of the Loss layers as `get_loss_values` does."""
+        """Return the values of the Loss layers in the form of `get_loss_values`."""
         losses = OrderedDict(zip(self.loss_layers, values, strict=True))
         total = sum(values, 0.0)
         if len(losses) == 1:
@@ -277,41 +278,41 @@ class NetworkPasses(NetworkParameters):
         """Return the state of all recurrent layers after the last step, for `forward_pass`.
 
         Args:
-            out: A context of this network that is no longer needed: its memory is used again.
+            out: A context of this network that is no longer needed: its memory is reused.
         """
         with self._buffer_manager.turn:
             return self._buffer_manager.get_context(out)
 
     def carry_context(self, state: list[Array | None], continues: bool) -> None:
-        """Make the batch that was provided a part of longer sequences, until the next one comes.
+        """Make the present batch a part of longer sequences, until the next batch is provided.
 
             state = []
             for number, part in enumerate(parts_of_some_sequences):
                 net.provide_external_data(part)
                 net.carry_context(state, continues=number > 0)
-                net.forward_pass(training_pass=True)  # starts where the part before has ended
+                net.forward_pass(training_pass=True)  # starts where the previous part ended
 
-        This is what `tools.run_network` and the Trainer do with the batches of `SequenceChunks`.
+        `tools.run_network` and the Trainer do this with the batches of `SequenceChunks`.
 
         Args:
-            state: Belongs to these sequences. Once the batch is replaced, it holds the state of all
+            state: A list for these sequences. Once the batch is replaced, it holds the state of all
                 recurrent layers after its last step.
-            continues: Whether forward passes start from `state` as it is now, or from zeros.
+            continues: Whether forward passes start from the present `state`, or from zeros.
 
         Raises:
-            NetworkValidationError: `state` is no list, or it has to be continued and is empty, or
+            NetworkValidationError: `state` is not a list, or is empty although it is continued, or
                 belongs to another network or batch size.
         """
         with self._buffer_manager.turn:
             self._buffer_manager.carry_context(state, continues)
 
     def leave_batch(self) -> None:
-        """Bring the list given to `carry_context` up to date; no pass may follow on this batch."""
+        """Update the list given to `carry_context`; no pass may follow on this batch."""
         with self._buffer_manager.turn:
             self._buffer_manager.leave_batch()
 
 
-#: The passes that traces repeat.
+#: The methods that traces repeat.
 _PASSES = [
     (name, getattr(NetworkPasses, name))
     for name in ("forward_pass", "backward_pass", "apply_gradient_modifiers")

@@ -1,4 +1,4 @@
-"""Predicting step by step: each pass computes one time step more, from what is kept of the others.
+"""Predicting step by step: each pass computes one time step, from the state of earlier ones.
 
 The state of recurrent layers is carried on as between the parts of sequences. Layers that look at
 all steps before, such as causal attention, keep what they need of them: see `Layer.remembered`.
@@ -28,16 +28,16 @@ __all__ = ["StepByStep", "allocate_past"]
 
 
 def allocate_past(layer: Layer, steps: int, position: Array, source: int = 1) -> BufferView:
-    """Return memory for what a layer keeps of so many steps; see `Layer.remember`.
+    """Return memory for the state that a layer keeps of `steps` steps; see `Layer.remember`.
 
     Args:
         layer: The layer.
-        steps: How many steps there will be at most.
-        position: What several layers share, (B, 1).
+        steps: Maximum number of steps.
+        position: The number of steps so far, (B, 1), which layers share.
         source: The second length S.
 
     Raises:
-        LayerValidationError: The layer does not compute step by step, or not so many.
+        LayerValidationError: The layer does not compute step by step, or not for as many steps.
     """
     remembered, batch = layer.remembered(steps), position.shape[0]
     shapes = [structure.get_shape(steps, batch, source) for structure in remembered.values()]
@@ -46,7 +46,7 @@ def allocate_past(layer: Layer, steps: int, position: Array, source: int = 1) ->
 
 
 def _find_stepping(layers: Mapping[str, Layer], names: Sequence[str]) -> list[Layer]:
-    """Return those of the layers, in topological order, that depend on data with T."""
+    """Return the layers that depend on data with T, in topological order."""
     data = layers[INPUT].out_shapes
     timed = {(INPUT, name) for name, s in data.items() if s.scales_with_time and s.time == "T"}
     found: dict[str, Layer] = {}
@@ -60,16 +60,16 @@ def _find_stepping(layers: Mapping[str, Layer], names: Sequence[str]) -> list[La
 class StepByStep:
     """A prediction of a network, computed step by step.
 
-    Nobody else may compute with the network meanwhile; see `Network.alone`.
+    Other threads must not compute with the network meanwhile; see `Network.alone`.
 
     Args:
         net: The network.
-        prediction: Which output, from which inputs.
-        steps: How many steps there will be at most.
+        prediction: The output, and the inputs it is computed from.
+        steps: Maximum number of steps.
 
     Raises:
-        LayerValidationError: A layer that it depends on does not compute step by step, or not so
-            many.
+        LayerValidationError: A layer that it depends on does not compute step by step, or not for
+            as many steps.
     """
 
     def __init__(self, net: Network, prediction: Prediction, steps: int) -> None:
@@ -79,7 +79,7 @@ class StepByStep:
             if layer.is_over_source:
                 raise layer.looks_ahead("Steps over S depend on all those over T.")
             layer.remembered(steps)
-        #: What runs in each step: all layers where the outputs of others do not stay in memory.
+        #: The layers to run in each step: all, if the outputs of others do not stay in memory.
         self._names = prediction.needed if net.shares_memory else [a.name for a in self._layers]
         self._past: dict[str, BufferView] = {}
         self._position: Array = None
@@ -87,7 +87,7 @@ class StepByStep:
         self._traces = Traces()
 
     def begin(self, data: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the output for the first steps (T, B, ...) after the last of them: (B, ...)."""
+        """Return the output (B, ...) after the last of the first steps (T, B, ...)."""
         net, wanted = self.net, self.prediction
         net.provide_external_data(data, all_inputs=False)
         self._clear_missing()
@@ -102,7 +102,7 @@ class StepByStep:
         return self._output()
 
     def go_on(self, data: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the output for one step more, (1, B, ...): (B, ...)."""
+        """Return the output (B, ...) for one more step (1, B, ...)."""
         self.net.provide_external_data(data, all_inputs=False)
         self.net.do_traced(self._traces, self._step)
         return self._output()

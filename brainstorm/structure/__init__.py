@@ -120,7 +120,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Network stands above this package; scripts of 2015 import it from here.
+    # Network is defined above this package; scripts of 2015 import it from here.
     if name == "Network":
         return importlib.import_module("brainstorm.network").Network
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,8 @@
-"""Buffers that are other buffers: shared parameters, and outputs that overwrite their input.
+"""Aliases: shared parameters, and outputs that overwrite their input.
 
-An alias is a path that has no memory of its own but is the memory of another path. Two kinds are
-declared by layers: parameters that are shared with another layer (then the gradients are the same
-memory too, so that those of all sharers add up), and the output of an in-place layer (then its
-deltas are those of its input).
+An alias is a path whose memory is that of another path. Layers declare two kinds: parameters that
+are shared with another layer (then the gradients share memory too, so that those of all sharers add
+up), and the output of an in-place layer (then its deltas are those of its input).
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ Layers = Mapping[str, Any]
 
 
 def find_aliases(layers: Layers) -> dict[str, str]:
-    """Return path to path for every buffer that is another one.
+    """Return path to path for every alias.
 
     Raises:
-        LayerValidationError: Parameters cannot be shared so, or a layer cannot work in place.
+        LayerValidationError: Parameters cannot be shared, or a layer cannot work in place.
     """
     aliases: dict[str, str] = {}
     for name, layer in layers.items():
@@ -66,7 +65,7 @@ def _check_sharing(layers: Layers, name: str, parameter: str, path: str) -> str:
 
 
 def _check_in_place(layers: Layers, layer: Any) -> tuple[str, str]:
-    """Return layer and output that an in-place layer overwrites; refuse where that does harm."""
+    """Return the layer and output that an in-place layer overwrites; an error if that is unsafe."""
     (connection, *others) = [c for c in layer.incoming if c.input_name == "default"]
     source, output = connection.start_layer, connection.output_name
     producer = layers[source]

@@ -1,4 +1,4 @@
-"""The architecture: a network as a JSON-able dictionary, its checks, order and layer objects.
+"""The architecture: a network as a dictionary for JSON, its checks, order and layer objects.
 
 {'Hidden': {'@type': 'FullyConnected', '@outgoing_connections': {'default': ['Out.default']},
             'size': 100, 'activation': 'rel'}, ...}
@@ -42,13 +42,13 @@ layer_registry: Registry[Any] = Registry(
 
 INPUT = "Input"
 
-#: What an entry may say beside its options.
+#: The keys of an entry other than options.
 MARKS = ("@type", "@outgoing_connections", "@shared_parameters")
 
-#: What stands beside the layers in ``net.buffer``.
+#: The children of ``net.buffer`` other than layers.
 FLAT_ARRAYS = ("parameters", "gradients")
 
-#: What every layer is given beside its options.
+#: Arguments that every layer gets in addition to its options.
 RESERVED = frozenset(
     ("self", "name", "in_shapes", "incoming_connections", "outgoing_connections", "rnd",
      "shared_structures")
@@ -90,10 +90,10 @@ def get_layer_description(layer: LayerDetails) -> dict[str, Any]:
 
 
 def generate_architecture(some_layer: ConstructionWrapper | LayerDetails) -> dict[str, Any]:
-    """Return the architecture of everything that is connected with `some_layer`.
+    """Return the architecture of all layers that are connected with `some_layer`.
 
     Raises:
-        NetworkValidationError: It is no layer.
+        NetworkValidationError: It is not a layer.
     """
     layer = some_layer.layer if isinstance(some_layer, ConstructionWrapper) else some_layer
     if not isinstance(layer, LayerDetails):
@@ -137,12 +137,12 @@ def collect_all_connections(architecture: Architecture) -> list[Connection]:
 
 
 def validate_architecture(architecture: Architecture) -> bool:
-    """Check everything that can be known without knowing the layer types; return True.
+    """Check everything that does not depend on the layer types; return True.
 
     Raises:
-        NetworkValidationError: Names, types, connections or the Input layer are not in order,
+        NetworkValidationError: Names, types, connections or the Input layer are not valid,
             or the connections form a loop.
-        ValidationError: Options are nested without end.
+        ValidationError: Options are nested infinitely.
     """
     if not isinstance(architecture, Mapping) or not architecture:
         got = "an empty one" if isinstance(architecture, Mapping) else type(architecture).__name__
@@ -219,10 +219,10 @@ def _validate_entry(name: Any, layer: Any) -> None:
 
 
 def get_canonical_layer_order(architecture: Architecture) -> list[str]:
-    """Return a topological order, grouped by distance to the outputs, alphabetical in a group.
+    """Return a topological order, by distance to the outputs and then by name.
 
     Raises:
-        NetworkValidationError: There is a loop; its layers are named.
+        NetworkValidationError: There is a loop; the message names its layers.
     """
     successors: dict[str, set[str]] = {name: set() for name in architecture}
     predecessors: dict[str, set[str]] = {name: set() for name in architecture}
@@ -250,7 +250,7 @@ def get_canonical_layer_order(architecture: Architecture) -> list[str]:
 
 
 def _find_loop(successors: Mapping[str, set[str]], remaining: set[str]) -> list[str]:
-    # Every remaining layer has a remaining successor, so walking on must come back.
+    # Every remaining layer has a remaining successor, so following them must lead back.
     path = {min(remaining): None}
     while True:
         following = min(successors[next(reversed(path))] & remaining)
@@ -271,7 +271,7 @@ def get_kwargs(layer: Mapping[str, Any]) -> dict[str, Any]:
 def instantiate_layers_from_architecture(
     architecture: Architecture, rnd: RandomState | None = None
 ) -> OrderedDict[str, Any]:
-    """Validate an architecture and make its layer objects, in canonical order.
+    """Validate an architecture and create its layer objects, in canonical order.
 
     Args:
         architecture: The architecture.
@@ -316,7 +316,7 @@ def instantiate_layers_from_architecture(
 def _shared_structures(
     layers: Mapping[str, Any], shared: str | Mapping[str, str]
 ) -> dict[str, BufferStructure]:
-    """Return the structures of those shared parameters whose owners are among `layers`."""
+    """Return the structures of shared parameters whose owners are among `layers`."""
     if isinstance(shared, str):
         return dict(layers[shared].parameter_shapes) if shared in layers else {}
     owners = {ours: path.partition(".") for ours, path in shared.items()}
@@ -330,7 +330,7 @@ def _shared_structures(
 def _joined_structures(
     layers: Mapping[str, Any], incoming: set[Connection]
 ) -> dict[str, BufferStructure]:
-    """Return input name to the structure of all outputs that lead there."""
+    """Return input name to the structure of all outputs that are connected to it."""
     ports: dict[str, list[Connection]] = {}
     for connection in sorted(incoming):
         ports.setdefault(connection.input_name, []).append(connection)

@@ -3,9 +3,8 @@
 A shape is a tuple that may start with the markers ``'T'`` (time) and ``'B'`` (batch), followed by
 feature dimensions. ``'S'`` is a second time: the length of other sequences in the same batch. In a
 template a feature may be left open: ``'F'`` stands for any one feature dimension and ``'...'`` for
-any number of them (at least one); ``'S'`` stands for any of the two times. The last feature of an
-internal may be a time once more, as in ``('T', 'B', heads, 'T')``: what each step has to do with
-each other.
+any number of them (at least one); ``'S'`` stands for either time. The last feature of an internal
+may be a time again, as in ``('T', 'B', heads, 'T')``, for relations between pairs of steps.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from brainstorm.utils import Array, product
 
 __all__ = ["BufferStructure", "StructureTemplate", "combine_buffer_structures"]
 
-#: What scales a buffer: nothing, the batch size, or the batch size and the sequence length.
+#: The type of a buffer: constant, or it grows with the batch size, or also with sequence length.
 CONSTANT, BATCH, TIME = 0, 1, 2
 TIMES = ("T", "S")
 BUFFER_TYPE_NAMES = ("constant", "batch sized", "time sized")
@@ -33,13 +32,13 @@ def _is_int(value: Any) -> bool:
 
 
 def format_shape(shape: Sequence[Any]) -> str:
-    """Return a shape as it is written in messages: ``(T, B, 784)``."""
+    """Return a shape as text for messages: ``(T, B, 784)``."""
     inner = ", ".join(str(item) for item in shape)
     return f"({inner},)" if len(shape) == 1 else f"({inner})"
 
 
 class _Shape:
-    """What templates and structures share: the markers, the context and their rules."""
+    """Common parts of templates and structures: the markers, the context and their rules."""
 
     def __init__(self, shape: tuple[Any, ...], context_size: int, is_backward_only: bool) -> None:
         # Sizes often come from NumPy; in descriptions they must be plain ints.
@@ -50,7 +49,7 @@ class _Shape:
             raise self._invalid("expected at least one dimension")
         has_time = any(time in shape for time in TIMES)
         self.buffer_type = TIME if has_time else BATCH if "B" in shape else CONSTANT
-        #: Which time it grows with, if it does.
+        #: The time that it grows with, if any.
         self.time = "S" if shape[0] == "S" else "T"
         markers = (), ("B",), (self.time, "B")
         self.scaling_shape: tuple[str, ...] = markers[self.buffer_type]
@@ -92,7 +91,7 @@ class StructureTemplate(_Shape):
     Args:
         *shape: Markers, then features that are all ints, all ``'F'``, or exactly ``'...'``.
         context_size: Extra time steps at the end of the time axis.
-        is_backward_only: Whether the buffer is used in the backward pass alone.
+        is_backward_only: Whether the buffer is used only in the backward pass.
 
     Raises:
         StructureValidationError: The shape breaks these rules.
@@ -106,7 +105,7 @@ class StructureTemplate(_Shape):
             raise self._invalid("features must be all ints, all 'F', or exactly '...'")
 
     def matches(self, structure: BufferStructure) -> bool:
-        """Return whether `structure` is one of the shapes that this template stands for."""
+        """Return whether the template accepts `structure`."""
         if self.shape == ("...",):
             return True
         if self.feature_shape == ("...",):
@@ -122,21 +121,21 @@ class StructureTemplate(_Shape):
 
 
 class BufferStructure(_Shape):
-    """The shape of one buffer, complete but for T and B.
+    """The shape of one buffer, complete except for T and B.
 
     Args:
         *shape: Markers, then at least one feature dimension as an int; the last one may be
-            ``'T'`` where the first dimension is ``'T'`` (see `is_square`).
+            ``'T'`` if the first dimension is ``'T'`` (see `is_square`).
         context_size: Extra time steps at the end of the time axis; index -1 at t = 0 is the
             state before the first step.
-        is_backward_only: Whether the buffer is used in the backward pass alone.
+        is_backward_only: Whether the buffer is used only in the backward pass.
         persistent: A constant-size internal that survives resizing and is saved with the
             network (running statistics).
-        initial_value: What a persistent buffer is filled with when the network is built.
+        initial_value: The initial value of a persistent buffer.
 
     Attributes:
         buffer_type: 0 constant, 1 batch sized, 2 time sized.
-        time: Which of the two times it grows with, if it does: 'T' or 'S'.
+        time: The time that it grows with, if any: 'T' or 'S'.
         is_square: Whether the last feature is T or S: the buffer grows with the product of two.
 
     Raises:
@@ -169,7 +168,7 @@ class BufferStructure(_Shape):
 
     @property
     def nr_dims(self) -> int:
-        """Number of dimensions, T and B included."""
+        """Number of dimensions, including T and B."""
         return len(self.shape)
 
     @property
@@ -180,17 +179,17 @@ class BufferStructure(_Shape):
         return format_shape(head)
 
     def with_time(self) -> BufferStructure:
-        """Return what a batch sized structure is for every time step."""
+        """Return a batch sized structure with a time axis."""
         return BufferStructure("T", *self.shape)
 
     def without_time(self) -> BufferStructure:
-        """Return what a time sized structure is for a single step; others as they are."""
+        """Return a time sized structure without the time axis; others unchanged."""
         if not self.scales_with_time:
             return self
         return BufferStructure(*self.shape[1:], is_backward_only=self.is_backward_only)
 
     def with_times_exchanged(self) -> BufferStructure:
-        """Return the structure with S for T and T for S."""
+        """Return the structure with S and T exchanged."""
         if not self.scales_with_time:
             return self
         return BufferStructure(
@@ -200,14 +199,14 @@ class BufferStructure(_Shape):
         )
 
     def get_shape(self, time: int, batch: int, source: int = 1) -> tuple[int, ...]:
-        """Return the shape for these T (the context is added), B and S."""
+        """Return the shape for given T (the context is added), B and S."""
         times = {"T": time, "S": source}
         scaling = (), (batch,), (times[self.time] + self.context_size, batch)
         last = (times[self.feature_shape[-1]],) if self.is_square else self.feature_shape[-1:]
         return (*scaling[self.buffer_type], *self.feature_shape[:-1], *last)
 
     def to_json(self, index: int) -> dict[str, Any]:
-        """Return the array node of a layout for this buffer at place `index`."""
+        """Return the array node of a layout for this buffer at position `index`."""
         node: dict[str, Any] = {"@type": "array", "@index": index, "@shape": self.shape}
         if self.context_size:
             node["@context_size"] = self.context_size
@@ -220,7 +219,7 @@ class BufferStructure(_Shape):
 
     @classmethod
     def from_layout(cls, node: dict[str, Any]) -> BufferStructure:
-        """Return the structure that an array node describes."""
+        """Return the structure described by an array node."""
         return cls(
             *node["@shape"],
             context_size=node.get("@context_size", 0),
@@ -235,7 +234,7 @@ class BufferStructure(_Shape):
         """Return this buffer as a view of its hub's array.
 
         Args:
-            buffer: Array of the hub, of the shape that its `get_shape` returns.
+            buffer: Array of the hub, of the shape that `get_shape` of the hub returns.
             hub: The hub, whose ``context_size`` may exceed this buffer's.
             feature_slice: Start and stop in feature units.
         """

@@ -17,13 +17,13 @@ __all__ = ["BufferView", "Members", "NullBuffer", "Origin", "find_array"]
 
 
 class NullBuffer:
-    """Stands for a delta that nobody needs: it has no memory, and every use says so.
+    """Stands for a delta that is not needed: it has no memory, and any use raises an error.
 
-    Only its shape, its size and its truth can be asked, as of an array that is empty.
+    Only its shape, size and truth value can be read; they are those of an empty array.
 
     Args:
         path: Dotted path of the buffer, for the message.
-        reason: Why there is none, and how to get it.
+        reason: Why it is not allocated, and how to get it.
     """
 
     shape = (0,)
@@ -34,8 +34,8 @@ class NullBuffer:
         self.reason = reason
 
     def error(self) -> NullBufferError:
-        """Return the error that reading this buffer raises."""
-        return NullBufferError(f"{self.path} is a null buffer (no memory): {self.reason}")
+        """Return the error for reading this buffer."""
+        return NullBufferError(f"{self.path} is not allocated: {self.reason}")
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise self.error()
@@ -48,7 +48,7 @@ class NullBuffer:
     __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
-        # Methods and attributes of arrays. Those with underscores are asked for by copy and pickle.
+        # Methods and attributes of arrays. Copy and pickle ask for those with underscores.
         if name.startswith("__") or "reason" not in vars(self):
             raise AttributeError(name)
         raise self.error()
@@ -61,12 +61,12 @@ class NullBuffer:
 
 
 class Origin(NamedTuple):
-    """Where a view of a network comes from.
+    """The origin of a view of a network.
 
     Attributes:
         path: Its dotted path; empty for the whole tree.
-        layout: The node of the layout that describes it.
-        handler: Computes on its arrays.
+        layout: The node of the layout for the view.
+        handler: The handler of its arrays.
     """
 
     path: str
@@ -74,17 +74,17 @@ class Origin(NamedTuple):
     handler: Any
 
 
-#: Attributes of a view that are made when they are needed, and those that are there.
+#: Attributes of a view that are created when needed, and those that always exist.
 _MADE = ("_children", "_full_buffer", "_joints")
 _FIXED = frozenset({"_buffer_names", "_keys", "_below", "_origin", "_make"})
 
 
 class Members(NamedTuple):
-    """What a view consists of.
+    """The members of a view.
 
     Attributes:
         children: Arrays or views, in order.
-        full_buffer: One array over all children, where they are contiguous in memory.
+        full_buffer: One array over all children, if they are contiguous in memory.
         joints: Names of adjacent children to the one array over them.
     """
 
@@ -97,17 +97,17 @@ class BufferView(ShownAsTree, list[Any]):
     """A node of the tree of buffers: an ordered collection of arrays or further views.
 
     ``view[0]``, ``view['W']``, ``view.W`` and ``view['a.b']`` all work, and so does unpacking in
-    the order of declaration. A child called like a method (``keys``) is no attribute.
+    the order of declaration. A child named like a method (``keys``) is not an attribute.
 
     Args:
         buffer_names: Names of the children, in order.
         buffers: The children: arrays or views.
-        full_buffer: One array over all children, where they are contiguous in memory.
+        full_buffer: One array over all children, if they are contiguous in memory.
         joints: Names of adjacent children to the one array over them.
-        origin: Where it comes from, if it is one of a network.
+        origin: Its origin, if it is a view of a network.
 
     Raises:
-        ValueError: There are not as many names as buffers.
+        ValueError: The numbers of names and buffers differ.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class BufferView(ShownAsTree, list[Any]):
     def planned(
         cls, names: Sequence[str], make: Callable[[], Members], origin: Origin
     ) -> BufferView:
-        """Return a view whose members are made when one is asked for; see `adjust`."""
+        """Return a view whose members are created when needed; see `adjust`."""
         view = cls.__new__(cls)
         list.__init__(view, [None] * len(names))
         view._name(names)
@@ -141,16 +141,16 @@ class BufferView(ShownAsTree, list[Any]):
     def adjust(
         self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
     ) -> None:
-        """Consist of other members of the same names.
+        """Replace the members by others of the same names.
 
         Args:
             names: The names.
-            make: Returns the members. It is called when one is asked for, and again when they were
-                forgotten; the views among them are always the same ones.
-            origin: Where the view comes from, if that is another place now.
+            make: Returns the members. It is called when one is needed, and again after `forget`;
+                the views among them are always the same ones.
+            origin: The new origin of the view.
 
         Raises:
-            ValueError: The names differ from the present ones, or the number of members.
+            ValueError: The names or the number of members differ from the present ones.
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
@@ -158,7 +158,7 @@ class BufferView(ShownAsTree, list[Any]):
         self._fill()
 
     def forget(self) -> None:
-        """Let the members of this view, and of those below it, be made anew when they are used."""
+        """Drop the members of this view and of those below it; they are recreated when needed."""
         attributes = self.__dict__
         for name in (*self._buffer_names, *_MADE):
             if name not in _FIXED:
@@ -175,12 +175,12 @@ class BufferView(ShownAsTree, list[Any]):
         own = {k: v for k, v in children.items() if k not in _FIXED and not hasattr(BufferView, k)}
         made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
         self.__dict__.update(own | made)
-        if self._below is None:  # whatever is made anew, the views stay
+        if self._below is None:  # the views are never recreated
             below = {k: v for k, v in children.items() if isinstance(v, BufferView)}
             self.__dict__["_below"] = below
 
     def joint(self, *names: str) -> Array:
-        """Return one array over several children that the layer declared as ``joint_buffers``.
+        """Return one array over several children that the layer declares as ``joint_buffers``.
 
         Raises:
             UnknownPathError: They are not declared as adjacent.
@@ -192,9 +192,9 @@ class BufferView(ShownAsTree, list[Any]):
             raise UnknownPathError(unknown("joint buffer", ", ".join(names), declared)) from None
 
     def with_leading_axis(self, names: Collection[str]) -> BufferView:
-        """Return a view of the same arrays, with an axis of size 1 in front of those named.
+        """Return a view of the same arrays, with an axis of size 1 in front of the named ones.
 
-        Null buffers stay as they are.
+        Null buffers are unchanged.
         """
         if not names:
             return self
@@ -238,7 +238,7 @@ class BufferView(ShownAsTree, list[Any]):
         return child[rest]
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for what is not there: the children are ordinary attributes, once made.
+        # Only called for missing attributes: children become ordinary ones when created.
         if name.startswith("__"):
             raise AttributeError(name)
         attributes = self.__dict__
@@ -279,7 +279,7 @@ class BufferView(ShownAsTree, list[Any]):
         )
 
     def _path(self, name: str) -> str:
-        """Return the dotted path of a child, in the network that this is a view of."""
+        """Return the dotted path of a child in the network of this view."""
         return f"{self._origin.path}.{name}".lstrip(".") if self._origin else name
 
     def __contains__(self, name: object) -> bool:
@@ -314,10 +314,10 @@ class BufferView(ShownAsTree, list[Any]):
     # -- showing ------------------------------------------------------------------------------
 
     def paths(self, pattern: str = "*") -> list[str]:
-        """Return the dotted paths, from here on, of all arrays that match a pattern.
+        """Return the dotted paths, relative to this view, of all arrays that match a pattern.
 
         Args:
-            pattern: ``*`` stands for anything, dots included: ``'Conv*.parameters.W'``.
+            pattern: ``*`` stands for anything, including dots: ``'Conv*.parameters.W'``.
         """
         found = []
         for name, child in self.items():
@@ -328,19 +328,19 @@ class BufferView(ShownAsTree, list[Any]):
         return [path for path in found if fnmatchcase(path, pattern)]
 
     def tree(self, values: bool = False) -> Tree:
-        """Return the tree of all arrays from here on, to be printed or to be shown by a notebook.
+        """Return a tree of all arrays in this view, which can be printed or shown in a notebook.
 
-        Each array has its shape as the layer declares it, dtype[shape] and size, and a note where
-        it shares its memory (then its values are its own only in the time that the note says).
+        Each array has its shape as the layer declares it, dtype[shape] and size, and a note if
+        it shares its memory (then its values are valid only within the time given by the note).
 
         Args:
-            values: Whether to look at the values, too: the minimum, mean and maximum of those
-                that are finite, and how many are NaN or infinite.
+            values: Whether to show statistics: the minimum, mean and maximum of the finite
+                values, and how many are NaN or infinite.
         """
         return Tree(self._nodes(values), self._origin.path if self._origin else "")
 
     def _nodes(self, values: bool) -> list[Node]:
-        """Return what `tree` shows, except groups without arrays."""
+        """Return the nodes of `tree`, except groups without arrays."""
         nodes = []
         for name, child in self.items():
             path = self._path(name)
@@ -351,9 +351,7 @@ class BufferView(ShownAsTree, list[Any]):
         return nodes
 
     def _cells(self, name: str, child: Any, values: bool) -> dict[str, str]:
-        if isinstance(child, NullBuffer):
-            return {"array": "null (nobody needs it)"}
-        if child is None:
+        if child is None or isinstance(child, NullBuffer):
             return {"array": "not allocated"}
         array = getattr(child, "array", child)
         cells = {
@@ -374,8 +372,8 @@ def find_array(root: BufferView, path: str) -> Array:
     """Return the array at a dotted path below a view.
 
     Raises:
-        UnknownPathError: The path leads nowhere, or to a view.
-        NullBufferError: It is a delta that nobody needs.
+        UnknownPathError: The path does not exist, or is a view.
+        NullBufferError: It is a delta that is not needed, and so not allocated.
     """
     if not isinstance(path, str):
         raise UnknownPathError(

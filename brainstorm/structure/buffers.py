@@ -1,4 +1,4 @@
-"""BufferManager: allocates the memory that a layout plans, and hands out the named views."""
+"""BufferManager: allocates the memory that a layout describes, and provides the named views."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = ["BufferManager", "create_buffer_views_from_layout", "get_total_size_s
 
 
 class BufferManager:
-    """The memory of a network: one allocation for each type of buffer, and the tree of views.
+    """The memory of a network: one allocation per type of buffer, and the tree of views.
 
     Args:
         layout: The layout tree, from `create_layout`.
         hubs: Its hubs.
         handler: Allocates the memory; the default handler if `None`.
-        allocate: Allocates it instead, given a shape.
+        allocate: Allocates it instead; a function of the shape.
 
     Attributes:
         nodes: The array nodes of the layout, by path.
@@ -43,10 +43,10 @@ class BufferManager:
         batch_size: Present B (0 before the first resize).
         source_size: Present S (0 before the first resize).
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
-            did not end, if it ran only a part of the layers, or if memory has moved since.
-        turn: To be entered by who computes with the memory: other threads wait meanwhile.
+            did not end, ran only some of the layers, or memory has moved since.
+        turn: To be entered by threads that compute with the memory; others wait.
         full_buffers: The memory of each type of buffer.
-        capacities: How many values each of them holds.
+        capacities: Number of values in each of them.
     """
 
     full_buffers: list[Array]
@@ -67,13 +67,13 @@ class BufferManager:
         self.position: int | None = None
         self.turn = _Turn(self)
         self.lane = self.handler.new_lane()
-        if allocate is not None:  # memory that nobody writes to
+        if allocate is not None:  # memory that is never written
             self.lane.only_measure()
         self._moves = 0
-        #: What is cleared when memory moves, since it holds the memory that there was.
+        #: To be cleared when memory moves, because it refers to the old memory.
         self.traces: weakref.WeakSet[Any] = weakref.WeakSet()
         self._views: BufferView | None = None
-        #: What the views take their arrays from.
+        #: The source of the arrays of the views.
         self._viewed: list[Array] | None = None
         self.release()
         self._place(0, 0, 0)
@@ -84,7 +84,7 @@ class BufferManager:
 
     @property
     def views(self) -> BufferView:
-        """The tree of named views; the same objects for the manager's whole life.
+        """The tree of named views; the same objects during the manager's whole life.
 
         Raises:
             NetworkValidationError: The memory was released by `close`.
@@ -104,7 +104,7 @@ class BufferManager:
 
     @property
     def stamp(self) -> Any:
-        """What traces of computing with the memory depend on; it changes whenever memory moves."""
+        """A value that traces of computations with the memory depend on; changes when it moves."""
         return self.handler, self._moves, self.lane and self.lane.version
 
     @property
@@ -120,13 +120,13 @@ class BufferManager:
     def resize(self, time_size: int, batch_size: int, source_size: int = 1) -> BufferView:
         """Allocate memory for sequences of `time_size` steps in batches of `batch_size`.
 
-        Where there is a second length S, it is `source_size`.
+        If there is a second length S, it is `source_size`.
 
-        Memory only ever grows, and constant buffers (parameters) stay where they are; the content
-        of the others is undefined afterwards. The views are the same objects as before.
+        Memory only grows, and constant buffers (parameters) stay in place; the content of the
+        others is undefined afterwards. The views are the same objects as before.
 
         Raises:
-            OutOfMemoryError: The memory cannot be had. The previous size stays in force.
+            OutOfMemoryError: The allocation failed. The previous size is kept.
             NetworkValidationError: The memory was released by `close`.
         """
         views = self.views
@@ -145,7 +145,7 @@ class BufferManager:
         return self.source_size if structure.time == "S" else self.time_size
 
     def _place(self, *sizes: int) -> None:
-        """Let the buffers have other sizes; views are made of them when they are looked into."""
+        """Set the sizes of the buffers; views are created when needed."""
         shapes = [hub.get_shape(*sizes) for hub in self.hubs]
         counts = [product(shape) for shape in shapes]
         if self._starts is None or any(map(operator.gt, counts, self._largest)):
@@ -157,7 +157,7 @@ class BufferManager:
                 self.full_buffers[hub.buffer_type][start : start + size].reshape(shape)
                 for hub, start, size, shape in places
             ]
-        except (OverflowError, ValueError) as error:  # NumPy's, even where T or B is 0
+        except (OverflowError, ValueError) as error:  # raised by NumPy, even if T or B is 0
             raise OutOfMemoryError(self._out_of_memory_text(*(n or 1 for n in sizes))) from error
         self.time_size, self.batch_size, self.source_size = sizes
         self.position = None
@@ -177,14 +177,14 @@ class BufferManager:
             if memory[buffer_type] is None or needed > self.capacities[buffer_type]:
                 try:
                     memory[buffer_type] = (self._allocate or self.handler.allocate)((needed,))
-                except (MemoryError, OverflowError, ValueError) as error:  # NumPy's, from 2^63 on
+                except (MemoryError, OverflowError, ValueError) as error:  # NumPy, from 2^63 on
                     raise OutOfMemoryError(self._out_of_memory_text(*sizes)) from error
         self.capacities = list(map(max, totals, self.capacities))
         self.full_buffers, self._largest, self._starts = memory, counts, starts
         self._forget_places()
 
     def _forget_places(self) -> None:
-        """Forget all that depends on where the memory lies."""
+        """Forget everything that depends on addresses."""
         self._moves += 1
         for traces in self.traces:
             traces.clear()
@@ -215,16 +215,16 @@ class BufferManager:
 
     @property
     def strategy(self) -> str:
-        """``'compact'`` where buffers share memory, else ``'inspectable'``."""
+        """``'compact'`` if buffers share memory, else ``'inspectable'``."""
         return "compact" if any(hub.lifetime for hub in self.hubs) else "inspectable"
 
     def read(self, path: str) -> Array:
-        """Return the array at a dotted path, which holds what the last pass left in it.
+        """Return the array at a dotted path, with its content after the last pass.
 
         Raises:
-            ReusedBufferError: It shares memory with others and has not survived the last pass.
-            UnknownPathError: The path leads nowhere, or to a view.
-            NullBufferError: It is a delta that nobody needs.
+            ReusedBufferError: Its memory is shared and was reused in the last pass.
+            UnknownPathError: The path does not exist, or is a view.
+            NullBufferError: It is a delta that is not needed, and so not allocated.
         """
         array = find_array(self.views, path)
         node = get_by_path(self.layout, path)
@@ -240,13 +240,13 @@ class BufferManager:
         return array
 
     def begin_pass(self, position: int) -> None:
-        """Note that a pass begins; what shares memory cannot be read until it has ended.
+        """Record that a pass begins; shared memory cannot be read until it has ended.
 
         Args:
-            position: Of its first step.
+            position: The position of its first step.
 
         Raises:
-            NetworkValidationError: It is a backward pass whose forward pass has not just ended,
+            NetworkValidationError: It is a backward pass not directly after its forward pass,
                 and memory is shared.
         """
         if self.strategy == "compact" and position and self.position != position - 1:
@@ -266,7 +266,7 @@ class BufferManager:
 
     @property
     def persistent_paths(self) -> list[str]:
-        """Paths of the buffers that are saved with the network beside the parameters."""
+        """Paths of the buffers that are saved with the network in addition to the parameters."""
         return [path for path, _ in self._persistent_nodes()]
 
     def _fill_persistent(self) -> None:
@@ -280,7 +280,7 @@ class BufferManager:
         self._rebuild(handler, self.layout, self.hubs)
 
     def set_layout(self, layout: Node, hubs: Sequence[Hub]) -> None:
-        """Take another layout of the same layers; what `set_handler` keeps is kept."""
+        """Use another layout of the same layers; keeps the same values as `set_handler`."""
         self._rebuild(self.handler, layout, hubs)
 
     def _rebuild(self, handler: Handler, layout: Node, hubs: Sequence[Hub]) -> None:
@@ -301,7 +301,7 @@ class BufferManager:
             handler.set_from_numpy(self.views[path], values)
 
     def release(self) -> None:
-        """Forget all memory; the next `resize` allocates again."""
+        """Release all memory; the next `resize` allocates again."""
         self.buffers: list[Array] = []
         self._largest, self._starts = [0] * len(self.hubs), None
         self.full_buffers = [None, None, None]
@@ -311,18 +311,18 @@ class BufferManager:
         self.time_size = self.batch_size = self.source_size = 0
 
     def close(self) -> None:
-        """Release everything for good."""
+        """Release everything permanently."""
         self.release()
         self._views = self._viewed = None
 
     def clear_backward_buffers(self) -> None:
-        """Fill what only the backward pass uses, and shares with nothing else, with zeros."""
+        """Fill buffers of the backward pass that do not share memory with zeros."""
         for hub, buffer in zip(self.hubs, self.buffers, strict=True):
             if hub.is_backward_only and hub.size and hub.lifetime is None:
                 self.handler.fill(buffer, 0.0)
 
     def part(self, hub_number: int, start: int, stop: int) -> Array:
-        """Return the features ``start`` to ``stop`` of a hub, context rows included."""
+        """Return the features ``start`` to ``stop`` of a hub, including context rows."""
         buffer = self.buffers[hub_number]
         if (start, stop) == (0, self.hubs[hub_number].size):
             return buffer
@@ -331,7 +331,7 @@ class BufferManager:
     # -- context --------------------------------------------------------------------------------
 
     def _context_hubs(self, time: str = "T") -> list[tuple[int, Hub]]:
-        """Return those that hold a state: what is carried on goes with T."""
+        """Return the hubs that hold a state; only that over T is carried on."""
         return [
             (i, hub)
             for i, hub in enumerate(self.hubs)
@@ -342,11 +342,11 @@ class BufferManager:
         """Return copies of the last rows of all buffers with a context: the state after step T.
 
         Args:
-            out: A context of this network that is no longer needed: its memory is used again
-                where it fits. It may be empty.
+            out: A context of this network that is no longer needed: its memory is reused if the
+                shapes fit. It may be empty.
 
         Returns:
-            For each hub an array (context, B, size), or `None` where there is no context.
+            For each hub an array (context, B, size), or `None` if it has no context.
         """
         context: list[Array | None] = [None] * len(self.hubs)
         for i, hub in self._context_hubs():
@@ -354,7 +354,7 @@ class BufferManager:
             state = out[i] if out else None
             if state is None or tuple(state.shape) != shape:
                 state = self.handler.allocate(shape)
-            # Row -k is k steps back, whether it lies in this sequence or in its own context.
+            # Row -k is k steps back, either in this sequence or in its own context.
             for k in range(hub.context_size):
                 step = self.time_size - hub.context_size + k
                 source = step if step >= 0 else self.time_size + hub.context_size + step
@@ -383,7 +383,7 @@ class BufferManager:
         """Make the present batch a part of longer sequences; see `Network.carry_context`.
 
         Raises:
-            NetworkValidationError: `state` is no list, or of another network or batch size.
+            NetworkValidationError: `state` is not a list, or of another network or batch size.
         """
         self._carried = None
         if not isinstance(state, list):
@@ -398,11 +398,11 @@ class BufferManager:
 
     @property
     def carries_context(self) -> bool:
-        """Whether forward passes start from a state that was carried on, and not from zeros."""
+        """Whether forward passes start from a carried state, and not from zeros."""
         return self._carried is not None
 
     def leave_batch(self) -> None:
-        """Keep the state after the last step, if it is carried on, before the data are replaced."""
+        """Save the state after the last step, if it is carried on, before the data are replaced."""
         if self._carried is not None:
             self._carried[:] = self.get_context(out=self._carried)
             self._carried = None
@@ -410,7 +410,7 @@ class BufferManager:
     def start_context(self, context: Sequence[Array | None] | None) -> None:
         """Set the state before the first step: as given, as carried on, or else to zeros.
 
-        Sequences of the other length S are whole in every batch, and start from zeros.
+        Sequences of the second length S are never continued, and start from zeros.
         """
         times = ["S"]
         if context is not None:
@@ -438,10 +438,10 @@ def last_axis_slice(array: Array, start: int, stop: int) -> Array:
 
 
 class _Turn:
-    """What a thread enters to compute with the memory of a network, which others cannot meanwhile.
+    """The lock of a thread that computes with the memory of a network; others wait.
 
-    The calls that it does use the network's own lane of the handler. A thread that leaves and comes
-    back at once, as a training does, finds those at the gate that have waited.
+    Its calls use the network's own lane of the handler. Waiting threads come first when a thread
+    leaves and returns at once, as in a training.
     """
 
     def __init__(self, manager: Any) -> None:
@@ -451,7 +451,7 @@ class _Turn:
         _turns.add(self)
 
     def renew(self) -> None:
-        """Take the locks back from threads that a forked process does not have."""
+        """Replace the locks held by threads that do not exist in a forked process."""
         self._lock, self._gate = threading.Lock(), threading.Lock()
         if self._owner == threading.get_ident():
             self._lock.acquire()

@@ -1,9 +1,9 @@
-"""Wiring: what the layer functions return, and what ``>>`` and ``-`` do.
+"""Wiring: the results of the layer functions, and the operators ``>>`` and ``-``.
 
     Input(...) >> FullyConnected(100) >> 'default' - SoftmaxCE() - 'loss' >> Loss()
 
-builds `LayerDetails` objects that know their neighbours; nothing is computed. `architecture`
-turns what is connected into a dictionary.
+creates connected `LayerDetails` objects; nothing is computed. `architecture` turns them into a
+dictionary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _creation_ids = itertools.count()
 
 
 class Default(str):
-    """A text that nobody has written: the default of an option. In files it is as others are."""
+    """The default of an option, as opposed to a text from the user. In files both are the same."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ RECTIFIED = Default("rel")
 
 
 class _Scope(dict[str, "list[UniquelyNamed]"]):
-    """Wanted names to who wants them; and what they are called, until somebody is added."""
+    """Wanted names to the objects that want them; unique names are cached until one is added."""
 
     def __init__(self, *members: UniquelyNamed) -> None:
         super().__init__({member._basename: [member] for member in members})
@@ -40,7 +40,7 @@ class _Scope(dict[str, "list[UniquelyNamed]"]):
         self.names: dict[UniquelyNamed, str] = {}
 
     def add(self, other: _Scope) -> None:
-        """Take over all members of another one."""
+        """Add all members of another scope."""
         for basename, members in other.items():
             self.setdefault(basename, []).extend(members)
             for member in members:
@@ -52,7 +52,7 @@ class _Scope(dict[str, "list[UniquelyNamed]"]):
         """Return the unique name of each member."""
         if not self.names:
             for basename, members in self.items():
-                # A number whose name somebody else bears alone is skipped.
+                # A number is skipped if that name is used by a single other object.
                 numbered = (f"{basename}_{i}" for i in itertools.count(1))
                 free = (name for name in numbered if len(self.get(name, ())) != 1)
                 names = [basename] if len(members) == 1 else free
@@ -62,11 +62,11 @@ class _Scope(dict[str, "list[UniquelyNamed]"]):
 
 
 class UniquelyNamed:
-    """A name that is made unique among all objects it has been connected with.
+    """A name that is made unique among all connected objects.
 
     Args:
-        basename: The wanted name. Alone in its scope the object is called exactly so; otherwise
-            ``basename_1``, ``basename_2``, ... in order of creation.
+        basename: The wanted name. It is used unchanged if it is unique in its scope; otherwise
+            the names are ``basename_1``, ``basename_2``, ... in order of creation.
     """
 
     def __init__(self, basename: str) -> None:
@@ -78,7 +78,7 @@ class UniquelyNamed:
         return f"{type(self).__name__}({self.name!r})"
 
     def merge_scopes(self, other: UniquelyNamed) -> None:
-        """Let both objects, and all that share a name space with either, share one."""
+        """Merge the scopes of two objects, including all objects in either scope."""
         if self.scope is other.scope:
             return
         large, small = self.scope, other.scope
@@ -124,7 +124,7 @@ class LayerDetails(UniquelyNamed):
         self.outgoing: list[tuple[str, str, LayerDetails]] = []
 
     def collect_connected_layers(self) -> set[LayerDetails]:
-        """Return every layer that can be reached from here, along or against the connections."""
+        """Return every layer that is connected with this one, along or against connections."""
         found = {self}
         todo = [self]
         while todo:
@@ -140,16 +140,16 @@ class LayerDetails(UniquelyNamed):
 
 
 class ConstructionWrapper:
-    """A layer together with the input and the output that the next ``>>`` is to use.
+    """A layer together with the input and the output for the next ``>>``.
 
-    Made by the layer functions; ``'in' - layer - 'out'`` selects ports, ``a >> b`` connects.
+    Created by the layer functions; ``'in' - layer - 'out'`` selects ports, ``a >> b`` connects.
 
     Args:
         layer: The layer.
-        input_name: Where the next connection to it ends.
-        output_name: Where the next connection from it starts.
-        entries: For several layers wired together, of which `layer` gives the output: input name
-            of the whole to the layers (each with the input) that it stands for.
+        input_name: The end of the next connection to it.
+        output_name: The start of the next connection from it.
+        entries: For several layers wired together, with the output of `layer`: input name of the
+            whole to the layers (each with the input) that it stands for.
     """
 
     def __init__(
@@ -187,12 +187,12 @@ class ConstructionWrapper:
         return cls(LayerDetails(type_name.removesuffix(IMPLEMENTATION_SUFFIX), name, **kwargs))
 
     def share_parameters_with(self, other: ConstructionWrapper) -> ConstructionWrapper:
-        """Let this layer use the parameters of another one of the same shapes, and return it.
+        """Use the parameters of another layer with the same shapes; return this layer.
 
         The gradients of both add up; initializers, modifiers and decay apply once.
 
         Raises:
-            NetworkValidationError: `other` is no layer.
+            NetworkValidationError: `other` is not a layer.
         """
         if not isinstance(other, ConstructionWrapper):
             raise NetworkValidationError(
@@ -213,7 +213,7 @@ class ConstructionWrapper:
         return other
 
     def _targets(self) -> Iterator[tuple[LayerDetails, str]]:
-        """Yield the inputs in which a connection to this wrapper ends."""
+        """Yield the inputs at which a connection to this wrapper ends."""
         if self.entries is None:
             yield self.layer, self.input_name
         elif self.input_name in self.entries:

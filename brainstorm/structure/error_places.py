@@ -1,4 +1,4 @@
-"""Where in a network an operation has failed: layer, pass, and which buffer the error is about."""
+"""The place of a failed operation: layer, pass, and the buffer that the error is about."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["naming_places"]
 
 @contextlib.contextmanager
 def naming_places(layer: Any, method: str, views: BufferView) -> Iterator[None]:
-    """Let errors of operations begin with the layer, the pass and the buffer.
+    """Prefix errors of operations with the layer, the pass and the buffer.
 
     Args:
         layer: The layer that computes.
@@ -37,7 +37,7 @@ def naming_places(layer: Any, method: str, views: BufferView) -> Iterator[None]:
 
 
 def _find_buffer(array: Any, layer: Any, views: BufferView) -> str:
-    """Return which buffer an array is a part of, and whether of its context; '' if of none."""
+    """Return the name of the buffer (or context) that contains an array; '' if there is none."""
     for category, buffers in views.items():
         for name, buffer in buffers.items():
             bare = getattr(buffer, "array", buffer)

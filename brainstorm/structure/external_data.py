@@ -1,4 +1,4 @@
-"""Data from outside: does it fit the Input layer, and which T and B does it have."""
+"""External data: whether it fits the Input layer, and its T and B."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def check_external_data(
     Args:
         data: Name to array; names that the network does not have are ignored.
         expected: Name to structure.
-        all_inputs: Whether every name must be there.
-        present: T, B and S where none of the data has them.
+        all_inputs: Whether every name must be given.
+        present: T, B and S for axes that no data have.
 
     Returns:
         T, B and S.
 
     Raises:
-        MissingDataError: A name is missing, or nothing is there.
+        MissingDataError: A name is missing, or there is no data at all.
         NetworkValidationError: A shape or dtype does not fit, or T, B or S differ.
     """
     _check_names(data, expected, all_inputs)
@@ -61,11 +61,11 @@ def split_batch(
     """Yield data in parts of at most `batch_size` sequences; constant data is in every part.
 
     Yields:
-        A part, its T, B and S.
+        A part, and its T, B and S.
 
     Raises:
         NetworkValidationError: A shape or dtype does not fit, T, B or S differ, or `batch_size`
-            is no positive int.
+            is not a positive int.
     """
     if not isinstance(batch_size, Integral) or batch_size < 1:
         raise NetworkValidationError(f"batch_size: expected an int >= 1, got {batch_size!r}.")

@@ -1,4 +1,4 @@
-"""The generators of random numbers in a network: where they are, by name."""
+"""The random number generators in a network, by name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["get_generator_states", "set_generator_states", "streams_of"]
 
 
 def get_generator_states(net: Any) -> dict[str, Any]:
-    """Return the states of all that a network draws from, by name."""
+    """Return the states of all random number generators in a network, by name."""
     return {name: _get(generator) for name, generator in _generators(net)}
 
 
 def set_generator_states(net: Any, states: Mapping[str, Any], where: str) -> None:
-    """Set the states that `get_generator_states` returned; `where` is for messages.
+    """Set states that `get_generator_states` returned; `where` is for messages.
 
     Raises:
         FileFormatError: They belong to another network.
@@ -36,7 +36,7 @@ def set_generator_states(net: Any, states: Mapping[str, Any], where: str) -> Non
 
 
 def streams_of(layer: Any) -> dict[str, Any]:
-    """Return the streams of a handler that a layer draws from, by the names of its attributes."""
+    """Return the handler streams that a layer draws from, by the names of its attributes."""
     return {
         name: value
         for name, value in vars(layer).items()
@@ -47,7 +47,7 @@ def streams_of(layer: Any) -> dict[str, Any]:
 
 
 def _get(generator: Any) -> dict[str, Any]:
-    own = isinstance(generator, RandomState)  # its get_state is NumPy's, and lacks the seed
+    own = isinstance(generator, RandomState)  # its get_state is NumPy's, without the seed
     return generator.__getstate__() if own else generator.get_state()
 
 

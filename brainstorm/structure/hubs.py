@@ -1,9 +1,9 @@
 """Hubs: which buffers share one array, and in which order.
 
 A *source* is a buffer with memory of its own (an output, a parameter, an internal); a *sink* is a
-buffer that is made of sources (an input; the flat ``parameters``). Where the sources of a sink can
+buffer that consists of sources (an input; the flat ``parameters``). If the sources of a sink can
 be adjacent, the sink is a view of them and nothing is copied. Sources that are tied together by
-such sinks form a hub: one array, on whose last axis they follow each other.
+such sinks form a hub: one array, in which they follow each other on the last axis.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Hub:
         context_size: The largest context of its members.
         size: Number of values per time step and sequence.
         slices: Path of each source and sink to its (start, stop) on the last axis.
-        time: Which time its first axis is, if it is one: 'T' or 'S'.
+        time: The time of its first axis, if it has one: 'T' or 'S'.
         columns: Which time the last feature of everything in it is, so that the last axis is
             `size` * T or `size` * S; empty: none.
         lifetime: The first and the last position in the passes between which it must keep what it
@@ -70,10 +70,10 @@ def arrange_sources(
     """Find an order of all sources in which as many sinks as possible are consecutive.
 
     Args:
-        sources: Paths of all sources; the earlier, the further to the front if possible.
-        sinks: Path of each sink to the paths of its sources, in the order in which they are to
-            be joined; it may be any order among sources that are not pinned.
-        pinned: Groups of sources that must follow each other exactly so.
+        sources: Paths of all sources, preferably in this order.
+        sinks: Path of each sink to the paths of its sources, in the order in which they are
+            joined; it may be any order among sources that are not pinned.
+        pinned: Groups of sources that must follow each other in exactly this order.
 
     Returns:
         The order of all sources, and the sinks that are *not* consecutive in it: they need a

@@ -1,16 +1,16 @@
-"""The layout: a tree of dicts that says where in memory every buffer of a network lies.
+"""The layout: a tree of dicts with the position in memory of every buffer of a network.
 
 View nodes have children, array nodes have a ``@shape``; both have an ``@index`` among their
-siblings, and where they are contiguous a ``@slice`` (start, stop) in feature units within the hub
-number ``@hub``. Marks of array nodes:
+siblings and, if contiguous, a ``@slice`` (start, stop) in feature units within the hub number
+``@hub``. Further keys of array nodes:
 
 * ``@context_size``: extra time steps at the end;
 * ``@is_backward_only``: not used in a forward pass;
 * ``@persistent`` and ``@initial_value``: running statistics;
-* ``@null``: a delta that nobody needs, with the reason; it has no memory;
+* ``@null``: a delta that is not needed, and so not allocated, with the reason;
 * ``@sources``: for an input joined from several outputs, their paths in the joined order;
-* ``@copy_of``: the same, where they cannot be adjacent and a copy is made in every pass;
-* ``@lives``: from which step of the passes to which its memory is its own, if it is shared.
+* ``@copy_of``: the same, if they cannot be adjacent and are copied in every pass;
+* ``@lives``: the first and last step of the passes in which it owns its memory, if it is shared.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ Node = dict[str, Any]
 Sinks = dict[str, list[str]]
 
 NULL_REASON = (
-    "no parameter lies upstream, so nobody needs this delta. "
-    "Set net.keep_input_deltas = True to have it."
+    "no parameter lies upstream, so this delta is not needed. "
+    "Set net.keep_input_deltas = True to compute it."
 )
 
 
@@ -128,8 +128,8 @@ def _forward_paths(connection: Connection) -> tuple[str, str]:
 def get_backward_connection(connection: Connection, layers: Layers) -> tuple[str, str]:
     """Return the paths of the deltas that mirror a connection.
 
-    They run from ``output_deltas``, from the gradient of a parameter, or from the internal
-    ``dX`` that mirrors an internal ``X``.
+    They start at ``output_deltas``, at the gradient of a parameter, or at the internal ``dX`` that
+    mirrors an internal ``X``.
     """
     end = f"{connection.end_layer}.input_deltas.{connection.input_name}"
     output = connection.output_name
@@ -152,7 +152,7 @@ def get_connections(layers: Layers) -> list[Connection]:
     return sorted({connection for layer in layers.values() for connection in layer.incoming})
 
 
-# -- which deltas anybody needs -----------------------------------------------------------------
+# -- which deltas are needed --------------------------------------------------------------------
 
 
 @dataclass
@@ -160,9 +160,9 @@ class NeededDeltas:
     """What the backward pass has to compute.
 
     Attributes:
-        inputs: (layer, input) pairs whose delta somebody needs.
+        inputs: (layer, input) pairs whose delta is needed.
         buffers: (layer, input) pairs that get memory: the needed ones, and those of layers that
-            cannot leave a delta out.
+            cannot skip a delta.
         layers: Names of the layers whose backward pass has to run.
     """
 
@@ -172,7 +172,7 @@ class NeededDeltas:
 
 
 def find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> NeededDeltas:
-    """Derive, for layers in topological order, which deltas lead to a parameter.
+    """Determine, for layers in topological order, which deltas lead to a parameter.
 
     Args:
         layers: Name to layer.
@@ -257,7 +257,7 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     pinned = [[p for p in group if p not in aliases] for group in groups if group]
 
     order, sharing = _arrange_forward(forward, structures, pinned)
-    # The deltas of an input are joined exactly as the input is.
+    # The deltas of an input are joined like the input.
     place = {path: i for i, path in enumerate(order)}
     place.update((delta, place[path]) for delta, path in twins.items() if path in place)
     shared: Sinks = {}
@@ -284,7 +284,7 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
 
 
 def _structures(layers: Layers) -> dict[str, BufferStructure]:
-    """Return the structures of all arrays; those of deltas are those of what they are deltas of."""
+    """Return the structures of all arrays; a delta has that of its buffer."""
     return {
         f"{name}.{category}.{port}": structure
         for name, layer in layers.items()
@@ -300,7 +300,7 @@ def _structures(layers: Layers) -> dict[str, BufferStructure]:
 
 
 def _living_aliases(layers: Layers, nodes: Mapping[str, Node]) -> dict[str, str]:
-    """Return the aliases whose target has memory (a delta may be null)."""
+    """Return the aliases whose target has memory (a delta may have none)."""
     aliases = find_aliases(layers)
     return {p: t for p, t in aliases.items() if "@null" not in nodes[p] and "@null" not in nodes[t]}
 
@@ -308,7 +308,7 @@ def _living_aliases(layers: Layers, nodes: Mapping[str, Node]) -> dict[str, str]
 def _collect_sinks(
     layers: Layers, nodes: Mapping[str, Node], aliases: Mapping[str, str]
 ) -> tuple[Sinks, Sinks, dict[str, str]]:
-    """Return the sources of all inputs, those of their deltas, and each source delta's twin."""
+    """Return the sources of all inputs and of their deltas, and the twin of each source delta."""
     forward: Sinks = {}
     backward: Sinks = {}
     twins: dict[str, str] = {}
@@ -359,7 +359,7 @@ def _arrange_forward(
     candidates: dict[str, list[str]] = {}
     taken: set[tuple[str, str]] = set()
     for sink, paths in forward.items():
-        # Two inputs of one layer must not overlap: an operation may write the deltas of both.
+        # Inputs of one layer must not overlap, because an operation may write the deltas of both.
         claims = {(sink.partition(".")[0], path) for path in paths}
         # Joined on the last of several feature dimensions, sources interleave: never adjacent.
         joinable = len(paths) == 1 or len(structures[sink].feature_shape) == 1
@@ -410,7 +410,7 @@ def _write_slices(
 
 
 def layout_hubs(hubs: list[Hub], layout: Node) -> None:
-    """Write into the layout in which hub each array lies, and where."""
+    """Write the hub and the position of each array into the layout."""
     _place_hubs(hubs, dict(gather_array_nodes(layout)))
 
 

@@ -1,15 +1,15 @@
-"""Lifetimes: from when to when a hub holds something that is still to be read.
+"""Lifetimes: the time between the first and the last use of the content of a hub.
 
 Time is counted in *positions*, the steps of a forward and a backward pass over n layers: layer i
-runs forward at position i and backward at 2n - 1 - i. Which buffers a step uses follows from what
-layers declare (``needs_in_backward``, backward-only internals) and from where inputs are copies; a
-delta is cleared, if it has to be, in the step that uses it first. A hub lives from the first use of
+runs forward at position i and backward at 2n - 1 - i. The buffers that a step uses follow from the
+declarations of layers (``needs_in_backward``, backward-only internals) and from copied inputs; a
+delta is cleared, if necessary, in the step that uses it first. A hub lives from the first use of
 any of its buffers to the last one.
 
-These live always: the data (outputs of Input), everything with a context (the state that is carried
-on), and whatever does not grow with the batch (parameters, gradients, running statistics). What is
-read after a pass lives to the end: predictions, what loss and statistics layers put out, and
-outputs that nothing is connected to.
+These always live: the data (outputs of Input), everything with a context (the state that is carried
+on), and everything that does not grow with the batch (parameters, gradients, running statistics).
+Buffers that are read after a pass live to the end: predictions, outputs of loss and statistics
+layers, and outputs that are not connected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from brainstorm.structure.layout import (
 
 __all__ = ["STRATEGIES", "plan_memory"]
 
-#: What a network may do with its memory: keep everything, or use again what is no longer needed.
+#: Memory strategies: keep everything, or reuse memory that is no longer needed.
 STRATEGIES = ("inspectable", "compact")
 
 Layers = Mapping[str, Any]
@@ -50,7 +50,7 @@ def plan_memory(
             whose lifetimes do not overlap share memory.
 
     Returns:
-        The hubs and the layout, as `create_layout` does; for ``'compact'`` with lifetimes.
+        The hubs and the layout, as from `create_layout`; for ``'compact'`` with lifetimes.
 
     Raises:
         NetworkValidationError: There is no such strategy, or `create_layout` fails.
@@ -81,7 +81,7 @@ def _write_lifetimes(hubs: list[Hub], layout: Node, layers: Layers, needed: Need
 
 
 def _uses(layers: Layers, needed: NeededDeltas) -> Iterator[tuple[str, int]]:
-    """Yield (path, position) for the buffers that the layers use in their passes."""
+    """Yield (path, position) for all uses of buffers by layers in their passes."""
     end = 2 * len(layers) - 1
     for forward, (name, layer) in enumerate(layers.items()):
         backward = end - forward
@@ -118,7 +118,7 @@ def _is_read_after_passes(layer: Any, output: str) -> bool:
 
 
 def _uses_of_copies(layers: Layers, nodes: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
-    """Yield (path, position) for the copies of inputs and the adding up of their deltas."""
+    """Yield (path, position) for the copies of inputs and the sums of their deltas."""
     positions = {name: position for position, name in enumerate(layers)}
     for sink, node in nodes.items():
         if "@copy_of" in node and "@null" not in node:

@@ -1,4 +1,4 @@
-"""How much memory a layout takes, to the byte, before any of it is allocated."""
+"""The exact memory of a layout, before any of it is allocated."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class MemoryReport:
     Attributes:
         time_size: Sequence length T.
         batch_size: Batch size B.
-        source_size: The second sequence length S; `None` where there is none.
+        source_size: The second sequence length S; `None` if there is none.
         layers: Layer name to kind of buffer to bytes. Inputs and deltas that share memory with
-            outputs and their deltas are counted once, where the memory is owned.
-        padding: Bytes that keep the hubs aligned.
-        scratch: Bytes that the handler takes beside the buffers while it computes both passes, for
-            what lies between the calls of products, convolutions and formulas. `NativeHandler`
-            tells it where there is a C compiler, for layers that can be traced; else it is 0.
+            outputs and their deltas are counted once, for the owner of the memory.
+        padding: Bytes for the alignment of hubs.
+        scratch: Bytes that the handler takes in addition to the buffers during both passes, for
+            data between the calls of products, convolutions and formulas. Known for `NativeHandler`
+            with a C compiler, for layers that can be traced; else 0.
         shared: Bytes saved because buffers share memory (0 with strategy ``'inspectable'``).
-        total: All bytes, exactly. With `shared`, it is what ``'inspectable'`` would take, if no
+        total: All bytes, exactly. With `shared`, it is the size for ``'inspectable'``, if no
             layer has fewer internals for ``'compact'`` (see `Layer.save_memory`).
     """
 
@@ -102,19 +102,19 @@ def find_largest_batch(
     scratch: Callable[[int], int] = lambda batch: 0,
     source: int = 1,
 ) -> int:
-    """Return the largest batch size with which at most `limit` bytes are taken for T = `time`.
+    """Return the largest batch size that takes at most `limit` bytes for T = `time`.
 
     Args:
         hubs: The hubs.
         time: Sequence length T.
-        limit: How many bytes there are.
+        limit: Number of available bytes.
         item_size: Bytes per value.
-        scratch: Returns how many bytes a batch size takes beside the buffers.
+        scratch: Returns the bytes that a batch size takes in addition to the buffers.
         source: The second sequence length S.
 
     Raises:
         NetworkValidationError: No buffer grows with the batch size, `time` is less than 1, or
-            `limit` is no number.
+            `limit` is not a number.
     """
 
     def measure(batch: int) -> int:
@@ -137,7 +137,7 @@ def find_largest_batch(
 
 
 def _last(fits: Callable[[int], bool], high: int) -> int:
-    """Return the last number below `high` that fits; 0 does."""
+    """Return the last number below `high` that fits; 0 always does."""
     low = 0
     if high > 1 and fits(high - 1):
         return high - 1

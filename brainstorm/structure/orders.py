@@ -1,8 +1,8 @@
-"""Which buffers must stand next to each other, and which are tied together by connections.
+"""Which buffers must be adjacent, and which are tied together by connections.
 
-Connections here are pairs of paths (source, sink). A group of arrays with a fixed order, as the
-parameters of a layer, is one source: the tuple of their paths. `create_layout` has other means;
-code of 2015 imports these.
+Connections here are pairs of paths (source, sink). A group of arrays with a fixed order, such as
+the parameters of a layer, is one source: the tuple of their paths. `create_layout` does not use
+these functions; code of 2015 imports them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def get_gradient_order(layer_name: str, layer: Any) -> tuple[str, ...]:
 
 
 def get_forced_orders(layers: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the groups of arrays with a fixed order: of each layer parameters, then gradients."""
+    """Return the groups of arrays with a fixed order: parameters and gradients of each layer."""
     orders = [
         get(name, layer)
         for get in (get_parameter_order, get_gradient_order)
@@ -65,7 +65,7 @@ def get_forced_orders(layers: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def merge_connections(
     connections: Iterable[tuple[str, str]], forced_orders: Sequence[tuple[str, ...]]
 ) -> list[tuple[Source, str]]:
-    """Return connections that start at the group of their source, where it is in one; sorted."""
+    """Return connections, with sources replaced by their groups; sorted."""
     groups: dict[str, Source] = {path: order for order in forced_orders for path in order}
     merged = {(groups.get(source, source), sink) for source, sink in connections}
     return sorted(merged, key=lambda link: (_paths(link[0]), link[1]))
@@ -74,7 +74,7 @@ def merge_connections(
 def get_all_sources(
     forced_orders: Sequence[tuple[str, ...]], connections: Links, layout: Node
 ) -> list[Source]:
-    """Return all arrays that are the sink of no connection, groups as one, as in the layout."""
+    """Return all arrays that are not the sink of a connection, in groups, as in the layout."""
     sinks = {sink for _, sink in connections}
     groups: dict[str, Source] = {path: order for order in forced_orders for path in order}
     paths = [path for path, _ in gather_array_nodes(layout) if path not in sinks]

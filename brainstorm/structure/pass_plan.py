@@ -1,9 +1,9 @@
-"""Who writes which delta and gradient first: the order of clearing, overwriting and adding.
+"""The first writer of each delta and gradient: when to clear, overwrite and add.
 
-Deltas and gradients are sums over everything that uses a value. Clearing all of them before each
-backward pass would cost a walk through memory; but who writes first is known when the network is
-built. The first writer of a range overwrites it if it can, and what it cannot overwrite, or what
-nobody writes, is cleared just before it is needed.
+Deltas and gradients are sums over all uses of a value. Clearing all of them before each backward
+pass would cost a pass through memory, but the first writers are known when the network is built.
+The first writer of a range overwrites it if it can; a range that it cannot overwrite, or that has
+no writer, is cleared just before it is needed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Range = tuple[int, int, int]
 
 @dataclass
 class BackwardStep:
-    """What happens for one layer in a backward pass.
+    """One layer's step of a backward pass.
 
     Attributes:
         layer: Name of the layer; ``''`` for the clearing at the very end.
-        clear: Ranges to fill with zeros before.
+        clear: Ranges to fill with zeros before the step.
         overwritten: ``'input_deltas.x'`` and ``'gradients.x'`` that the layer must overwrite.
-        unneeded: Inputs whose delta the layer must leave out.
-        copies: Path of the delta of each copied input to, for each of the deltas that it has to be
-            handed on to after the layer's pass, whether it is added (else it overwrites).
+        unneeded: Inputs whose delta the layer must skip.
+        copies: Path of the delta of each copied input to the deltas that it is passed on to after
+            the layer's step, each with whether it is added (else it overwrites).
     """
 
     layer: str
@@ -46,10 +46,10 @@ class BackwardStep:
 
 
 class _Coverage:
-    """The ranges of all hubs that hold this pass's values already."""
+    """The ranges of all hubs that already hold values of this pass."""
 
     def __init__(self) -> None:
-        self.covered: dict[int, list[tuple[int, int]]] = {}  # apart from each other, in order
+        self.covered: dict[int, list[tuple[int, int]]] = {}  # disjoint, in order
 
     def missing(self, wanted: Range) -> list[Range]:
         hub, start, stop = wanted
@@ -71,12 +71,12 @@ class _Coverage:
         covered = self.covered.setdefault(hub, [])
         first = _first_that_ends(covered, start)
         last = bisect_right(covered, stop, key=lambda part: part[0])
-        if first < last:  # what touches it becomes one
+        if first < last:  # adjacent ranges are merged
             start, stop = min(start, covered[first][0]), max(stop, covered[last - 1][1])
         covered[first:last] = [(start, stop)]
 
     def claim(self, wanted: Range, can_overwrite: bool, clear: list[Range]) -> bool:
-        """Cover a range; return whether its writer overwrites (else what is missing is cleared)."""
+        """Cover a range; return whether its writer overwrites (else the rest is cleared)."""
         gaps = self.missing(wanted)
         overwrites = can_overwrite and gaps == [wanted]
         if not overwrites:
@@ -86,7 +86,7 @@ class _Coverage:
 
 
 def _first_that_ends(covered: list[tuple[int, int]], start: int) -> int:
-    """Return the place of the first range that ends at `start` or behind it."""
+    """Return the index of the first range that ends at or after `start`."""
     return bisect_left(covered, start, key=lambda part: part[1])
 
 
@@ -102,7 +102,7 @@ def plan_backward_pass(
         layers: Name to layer, in topological order.
         layout: The layout of the network.
         needed: What has to be computed.
-        accumulate: Whether gradients are added to what is there.
+        accumulate: Whether to add to the present gradients.
     """
     coverage = _Coverage()
     all_gradients = _range(layout["gradients"])
@@ -159,10 +159,10 @@ def find_finished_gradients(
 ) -> list[tuple[str, list[Interval]]]:
     """Return, step by step, the parts of the flat gradients that no later step writes to.
 
-    Shared parameters, and those that other layers are wired to, have several writers.
+    Shared parameters, and those connected to other layers, have several writers.
 
     Args:
-        steps: What `plan_backward_pass` returned.
+        steps: The result of `plan_backward_pass`.
         layout: The layout of the network.
     """
     hub, first, _ = _range(layout["gradients"]) or (None, 0, 0)

@@ -1,4 +1,4 @@
-"""Running the passes: every layer in turn, with the copies and the clearing that were planned."""
+"""Running the passes: every layer in turn, with the planned copying and clearing."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = ["Passes"]
 
 @formula
 def scaled(g: Any, scale: Any) -> Any:
-    """What has been accumulated so far, like what is added."""
+    """Return the accumulated gradients, scaled like those to be added."""
     return g * scale
 
 
 @formula
 def unscaled(g: Any, scale: Any) -> Any:
-    """The gradients of the loss itself."""
+    """Return the gradients of the loss itself."""
     return g / scale
 
 
@@ -53,13 +53,13 @@ class Passes(Traceable):
         self.layers = layers
         self.traced = [layer for layer in layers.values() if layer.is_traceable]
         self.manager = manager
-        #: What the Loss layers multiply their deltas with, in memory; gradients are divided by it.
+        #: Factor of the deltas of Loss layers, in memory; gradients are divided by it.
         self.loss_scale: Array = None
-        #: Layer to what is called in every backward pass as soon as it is through with the layer.
-        #: With whether it only queues work, see `Handler.call`.
+        #: Layer to the function to call in every backward pass directly after the layer, and
+        #: whether it only queues work, see `Handler.call`.
         self.followers: Mapping[str, tuple[Callable[[], None], bool]] = {}
         needed = find_needed_deltas(layers, keep_input_deltas)
-        #: The steps of a backward pass that accumulates, or not; planned at the first one.
+        #: The steps of a backward pass, accumulating or not; planned when first needed.
         self._steps = cache(partial(plan_backward_pass, layers, manager.layout, needed))
         self._copied = {
             path: node["@copy_of"]
@@ -68,7 +68,7 @@ class Passes(Traceable):
         }
         self._bound: Any = None
         self._copies: dict[str, list[tuple[Array, Array]]] = {}
-        #: Layer to the copied inputs that are filled before its forward pass.
+        #: Layer to the copied inputs to fill before its forward pass.
         self._filled: dict[str, list[str]] = {name: [] for name in layers}
         for path in self._copied:
             name, category, _ = path.split(".", 2)
@@ -76,7 +76,7 @@ class Passes(Traceable):
                 self._filled[name].append(path)
 
     def _bind(self) -> None:
-        """Look up the arrays that the copies touch, if memory has moved since the last pass."""
+        """Look up the arrays of the copies, if memory has moved since the last pass."""
         views = self.manager.views
         if self.manager.batch_size == 0:
             raise NetworkValidationError("there is no data yet: call provide_external_data first.")
@@ -99,8 +99,8 @@ class Passes(Traceable):
         Args:
             names: The layers, in topological order.
             training_pass: Whether they act as in training.
-            context: The state before the first step; `None` is zero, or what is carried on.
-            past: What layers have kept of earlier steps, if this is one more of them.
+            context: The state before the first step; `None`: zero, or as carried on.
+            past: The state that layers have kept of earlier steps, in step-by-step prediction.
         """
         self._bind()
         self.manager.begin_pass(0)
@@ -127,7 +127,7 @@ class Passes(Traceable):
         """Run all layers backward that lead to a parameter.
 
         Args:
-            accumulate: Whether gradients are added to what is there.
+            accumulate: Whether to add to the present gradients.
         """
         self._bind()
         self.manager.begin_pass(len(self.layers))
@@ -144,7 +144,7 @@ class Passes(Traceable):
 
     @property
     def finished_gradients(self) -> list[tuple[str, list[Interval]]]:
-        """What of the flat gradients is finished with which layer of a backward pass."""
+        """The parts of the flat gradients that are final after each layer of a backward pass."""
         return find_finished_gradients(self._steps(False), self.manager.layout)
 
     def _backward_step(self, step: BackwardStep) -> None:
@@ -180,7 +180,7 @@ def _backward(layer: Any, step: BackwardStep, views: BufferView) -> None:
 def _run(
     handler: Handler, layer: Any, views: BufferView, method: str, run: Callable[[], None]
 ) -> None:
-    """Do a pass of a layer: its operations, or a call of it that every replay repeats.
+    """Do a pass of a layer: its operations, or a call that every replay repeats.
 
     Raises:
         HandlerValidationError: An operation raised it; the text begins with layer and pass.
@@ -196,7 +196,7 @@ def _run(
 def _parts_of_copy(
     buffer: BufferView, sink: str, sources: Sequence[str]
 ) -> list[tuple[Array, Array]]:
-    """Return (source, its part of the sink) for an input that is a copy of several outputs."""
+    """Return (source, part of the sink) pairs for an input that is a copy of several outputs."""
     target, start, parts = buffer[sink], 0, []
     rows = target.shape[0]
     for path in sources:

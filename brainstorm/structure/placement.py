@@ -1,8 +1,8 @@
-"""Placement: where in the three buffers the hubs lie, for given T and B.
+"""Placement: the positions of the hubs in the three buffers, for given T and B.
 
-Hubs that live always follow each other. The others come behind them and share memory where their
-lifetimes do not overlap: the largest first, each in the smallest gap that holds it between those
-it lives together with. That is "greedy by size" of Y. Pisarchyk and J. Lee, "Efficient memory
+Hubs that always live follow each other. The others come after them and share memory if their
+lifetimes do not overlap: the largest first, each in the smallest sufficient gap between the hubs
+with overlapping lifetimes. That is "greedy by size" of Y. Pisarchyk and J. Lee, "Efficient memory
 management for deep neural net inference" (2020, arXiv:2001.03288), section 5.2.
 """
 
@@ -23,7 +23,7 @@ ALIGNMENT = 64
 def get_total_size_slices_and_shapes(
     hubs: Sequence[Hub], time: int, batch: int, item_size: int = 4, source: int = 1
 ) -> tuple[list[int], list[tuple[int, int]], list[tuple[int, ...]]]:
-    """Return how the hubs are placed in the three buffers.
+    """Return the placement of the hubs in the three buffers.
 
     Args:
         hubs: The hubs of a layout.
@@ -43,11 +43,11 @@ def get_total_size_slices_and_shapes(
 
 
 def place(hubs: Sequence[Hub], sizes: Sequence[int], item_size: int) -> tuple[list[int], list[int]]:
-    """Return the sizes of the three buffers, and where in them hubs of these sizes start.
+    """Return the sizes of the three buffers, and the start of each hub in its buffer.
 
     Args:
         hubs: The hubs of a layout.
-        sizes: How many values each of them has at most.
+        sizes: Maximum number of values of each of them.
         item_size: Bytes per value.
     """
     step = ALIGNMENT // item_size
@@ -63,7 +63,7 @@ def place(hubs: Sequence[Hub], sizes: Sequence[int], item_size: int) -> tuple[li
 def _place(
     hubs: Sequence[Hub], members: Sequence[int], capacities: Sequence[int], starts: list[int]
 ) -> int:
-    """Write where the members of one buffer start; return where the last of them stops."""
+    """Write the starts of the members of one buffer; return the end of the last."""
     end = 0
     for i in members:
         if hubs[i].lifetime is None:
@@ -102,11 +102,11 @@ def _smallest_gap(size: int, base: int, taken: Sequence[tuple[int, int]]) -> int
 def measure_bytes(
     hubs: Sequence[Hub], time: int, batch: int, item_size: int, source: int = 1
 ) -> int:
-    """Return the exact number of bytes that all buffers take for T, B and S."""
+    """Return the exact number of bytes of all buffers for T, B and S."""
     totals, _, _ = get_total_size_slices_and_shapes(hubs, time, batch, item_size, source)
     return sum(totals) * item_size
 
 
 def without_sharing(hubs: Sequence[Hub]) -> list[Hub]:
-    """Return the hubs as they would be if all of them lived always."""
+    """Return the hubs as if all of them always lived."""
     return [replace(hub, lifetime=None) for hub in hubs]

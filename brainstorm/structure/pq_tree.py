@@ -3,8 +3,8 @@
 Booth and Lueker, "Testing for the consecutive ones property, interval graphs, and graph
 planarity using PQ-tree algorithms", 1976. A tree stands for all orders of its leaves that have
 not been excluded yet: the children of a P node may be permuted, those of a Q node reversed. This
-variant takes linear time per set (not per element of it), which is enough here, and never changes
-a tree: a set that does not fit leaves the caller with the tree from before.
+variant takes linear time per set (not per element of it), which is enough here, and never modifies
+a tree: if a set does not fit, the caller still has the previous tree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _node(kind: str, children: Iterable[_Node]) -> _Node:
     mask = 0
     for child in children:
         mask |= child.mask
-    # Two children allow the same two orders either way.
+    # Two children allow the same two orders in both kinds.
     return _Node("P" if len(children) == 2 else kind, children, mask)
 
 
@@ -62,7 +62,7 @@ class PQTree:
             wanted |= 1 << element
         if wanted & (wanted - 1) == 0:  # at most one
             return True
-        # Walk down to the deepest node that has all of them below.
+        # Descend to the deepest node that contains all of them.
         path: list[tuple[_Node, int]] = []
         node = self._root
         while True:
@@ -115,7 +115,7 @@ class PQTree:
         return empty, partial, full
 
     def order(self) -> list[int]:
-        """Return one of the orders: that which prefers small numbers first."""
+        """Return one of the orders, preferring small numbers first."""
         order: list[int] = []
         todo = [self._root]
         while todo:
@@ -133,7 +133,7 @@ class PQTree:
 
 
 def _linearize(node: _Node, wanted: int) -> list[_Node] | None:
-    """Return nodes in a row, those without wanted leaves first, then those with nothing else."""
+    """Return nodes in order, first those without wanted leaves, last those with only such."""
     head: list[_Node] = []
     tail: list[_Node] = []
     while node.mask & wanted and node.mask & ~wanted:

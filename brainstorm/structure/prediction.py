@@ -1,4 +1,4 @@
-"""Which output of a network is meant by its prediction, and which layers that output needs."""
+"""Which output of a network is its prediction, and which layers are needed for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Prediction", "check_output_name", "find_ancestors", "find_prediction
 
 
 class Prediction(NamedTuple):
-    """How an output is computed from some of the inputs.
+    """How to compute an output from some of the inputs.
 
     Attributes:
-        path: Of the output.
-        structure: Of the output.
-        needed: Names of the layers to be run.
-        given: Names of the inputs that there are data for.
-        missing: Names of the others, which are set to zero.
+        path: Path of the output.
+        structure: Structure of the output.
+        needed: Names of the layers to run.
+        given: Names of the inputs with data.
+        missing: Names of the other inputs, which are set to zero.
     """
 
     path: str
@@ -37,10 +37,10 @@ class Prediction(NamedTuple):
 
     @classmethod
     def of(cls, layers: Mapping[str, Any], wanted: str | None, names: Sequence[str]) -> Prediction:
-        """Return it for an output (see `find_prediction`) and the names of the data.
+        """Return the prediction for an output (see `find_prediction`) and the names of the data.
 
         Raises:
-            UnknownPathError: None of the names is one of an input, or the path names no layer.
+            UnknownPathError: None of the names is an input, or the path names no layer.
             MissingDataError: A mask is missing.
         """
         path = find_prediction(layers, wanted)
@@ -56,7 +56,7 @@ class Prediction(NamedTuple):
 
 
 def check_output_name(wanted: Any) -> str | None:
-    """Return what is meant to be the path of an output, or `None`.
+    """Return `wanted` if it can be the path of an output, or `None`.
 
     Raises:
         NetworkValidationError: It is something else.
@@ -70,17 +70,17 @@ def check_output_name(wanted: Any) -> str | None:
 
 
 def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
-    """Return the path of the output that a user means.
+    """Return the path of the wanted output.
 
     Args:
         layers: Name to layer.
-        wanted: A dotted path, which is checked; `None` takes the only output called
-            ``predictions``, or else the only output that nothing is connected to.
+        wanted: A dotted path, which is checked; `None`: the only output called ``predictions``,
+            or else the only output that is not connected.
 
     Raises:
         UnknownPathError: The path names no layer.
         LayerValidationError: The layer has no such output.
-        NetworkValidationError: Several outputs could be meant.
+        NetworkValidationError: There are several candidates.
     """
     wanted = check_output_name(wanted)
     if wanted:
@@ -105,7 +105,7 @@ def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
 
 
 def find_ancestors(layers: Mapping[str, Any], name: str) -> list[str]:
-    """Return the layer and all that it depends on, in the order of `layers` (topological)."""
+    """Return the layer and all its ancestors, in the order of `layers` (topological)."""
     wanted = {name}
     for candidate in reversed(list(layers)):
         if candidate in wanted:
@@ -116,15 +116,15 @@ def find_ancestors(layers: Mapping[str, Any], name: str) -> list[str]:
 def _check_zeros_do_no_harm(
     layers: Mapping[str, Any], names: Collection[str], missing: Collection[str]
 ) -> None:
-    """Check that the layers to be run have no use for data in whose place there are zeros.
+    """Check that zeros in place of missing data do not change the prediction.
 
     Args:
         layers: Name to layer.
-        names: The layers to be run.
+        names: The layers to run.
         missing: Names of the data.
 
     Raises:
-        MissingDataError: One of them would be a mask, which must not be zero everywhere.
+        MissingDataError: One of them is a mask, which must not be zero everywhere.
     """
     for connection in sorted(layers[INPUT].outgoing):
         layer = layers[connection.end_layer]

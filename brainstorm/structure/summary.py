@@ -1,4 +1,4 @@
-"""A network as a tree of its layers, and as a table with what the layers are and have."""
+"""A network as a tree of its layers, and as a table of their properties."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from brainstorm.structure.buffer_views import BufferView
 
 __all__ = ["network_tree", "summarize"]
 
-#: What `network_tree` shows of each layer; deltas and gradients have the shapes of these.
+#: The categories that `network_tree` shows; deltas and gradients have the same shapes.
 CATEGORIES = ("outputs", "parameters", "internals")
 
-#: How many characters of its options.
+#: Maximum number of characters for the options.
 MOST_OPTIONS = 80
 
 
 def network_tree(
     layers: Mapping[str, Any], buffer: BufferView | None, values: bool = False
 ) -> Tree:
-    """Return the layers with their options, where their inputs come from, and their buffers.
+    """Return the layers with their options, the sources of their inputs, and their buffers.
 
     Args:
         layers: Name to layer.
-        buffer: The tree of all buffers; `None` shows the layers alone.
-        values: Whether to look at the values, too.
+        buffer: The tree of all buffers; `None`: only the layers.
+        values: Whether to show statistics of the values.
     """
     nodes = []
     for name, layer in layers.items():

@@ -1,7 +1,7 @@
-"""Checks on the graph of layers as a whole: can everything be reached, can anything be trained.
+"""Checks of the whole graph of layers: is everything reachable, and is everything trained?
 
-What is no error and yet hardly meant is a warning, given once for a network; it names the layer and
-the line that mends it. Whoever means it says so in the way that the warning tells.
+Things that are not errors but probably mistakes are warned of, once per network; the warning names
+the layer, the line that corrects it, and how to state that it is intended.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ __all__ = ["check_topology", "warn_of_one_sequence"]
 
 Layers = Mapping[str, Any]
 
-#: Names of the inputs with what a loss compares its predictions with.
+#: Names of the inputs of losses for targets.
 _TARGETS = frozenset(("targets", "labels"))
 
-#: From so many steps on it is asked whether they are rows.
+#: From this many steps on, they might be rows.
 _MANY_STEPS = 10
 
 
 def check_topology(layers: Layers) -> None:
     """Check a network's layers, given in topological order.
 
-    Layers with parameters that lead to no loss, while others do, are logged as a warning: they are
-    never trained. So are layers that lead straight into a loss and are rectified by default.
+    It warns of layers with parameters that lead to no loss, while others do: they are never
+    trained. It also warns of layers that lead directly into a loss and are rectified by default.
 
     Raises:
         NetworkValidationError: A layer cannot be reached from the Input, or there are losses but
@@ -81,15 +81,15 @@ def _warn_of_rectified_predictions(layers: Layers) -> None:
 
 
 def _is_rectified_by_default(layer: Any) -> bool:
-    """Return whether a layer is, and nobody has asked for it."""
+    """Return whether a layer is rectified, but not because the user chose it."""
     default = layer.kwargs.get("activation", RECTIFIED)
     return isinstance(default, Default) and getattr(layer, "activation", "") == RECTIFIED
 
 
 def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
-    """Warn if all data of a training are one sequence, and nothing in the network cares for time.
+    """Warn if all data of a training are one sequence, and the network ignores time.
 
-    They are rows, then, that were given as steps.
+    Then they probably are rows that were given as steps.
 
     Args:
         layers: The layers of the network.
@@ -107,7 +107,7 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
 
 
 def _reach(layers: Layers, start: Iterable[str], forward: bool) -> set[str]:
-    """Return what can be reached along the connections, or against them."""
+    """Return all layers that can be reached along the connections, or against them."""
     reached = set(start)
     names = list(layers) if forward else list(layers)[::-1]
     for name in names:

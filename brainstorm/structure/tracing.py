@@ -1,4 +1,4 @@
-"""The traces of a network: what it does again and again is traced once, and then replayed."""
+"""The traces of a network: repeated computations are traced once, and then replayed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from brainstorm.structure.buffers import BufferManager
 
 __all__ = ["Traces"]
 
-#: How many steps the traces have that are kept: one trace for each T, B, S, and whatever else the
-#: caller tells apart. A step takes about three kilobytes.
+#: Maximum number of steps in all kept traces. There is one trace for each T, B, S, and whatever
+#: else the caller distinguishes. A step takes about three kilobytes.
 MOST_STEPS = 2**16
 
 
 class Traces:
     """The traces of one purpose, by T, B, S and whether a context is carried on.
 
-    A trace is made when something is done, and anew when something has changed that it depends on.
-    Copies start empty.
+    A computation is traced when it is first done, and again when something that it depends on has
+    changed. Copies start empty.
     """
 
     def __init__(self) -> None:
-        #: Key to what the trace depends on, the trace, and where the last pass in it ended.
+        #: Key to the state that the trace depends on, the trace, and where its last pass ended.
         self._kept: dict[Hashable, tuple[Any, Trace, int | None]] = {}
         self._steps = 0
 
@@ -33,7 +33,7 @@ class Traces:
         return {key: trace for key, (_, trace, _) in self._kept.items()}
 
     def clear(self) -> None:
-        """Forget all traces, and let the memory go that they hold."""
+        """Drop all traces and the memory that they hold."""
         self._kept.clear()
         self._steps = 0
 
@@ -47,13 +47,13 @@ class Traces:
         function: Callable[[], None],
         purpose: Hashable = None,
     ) -> None:
-        """Do something with a network, by the calls that it came down to when it was done before.
+        """Do something with a network, by replaying its trace if there is one.
 
         Args:
             manager: The network's memory.
-            depends: Returns what traces depend on, beside sizes and the memory.
+            depends: Returns the state that traces depend on, except sizes and the memory.
             function: Does it.
-            purpose: Tells apart what is done with networks of the same sizes.
+            purpose: Distinguishes computations with networks of the same sizes.
         """
         handler = manager.handler
         if not (handler.replays and replays_are_enabled()) or handler.running.trace is not None:
@@ -77,7 +77,7 @@ class Traces:
 
     def _keep(self, key: Hashable, stamp: Any, trace: Trace, position: int | None) -> None:
         while self._kept and self._steps + len(trace.steps) > MOST_STEPS:
-            self._forget(next(iter(self._kept)))  # the one that was not used for longest
+            self._forget(next(iter(self._kept)))  # the least recently used
         self._kept[key] = stamp, trace, position
         self._steps += len(trace.steps)
 

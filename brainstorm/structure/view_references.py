@@ -1,4 +1,4 @@
-"""References as code of 2015 imports them from here; see `brainstorm.references`."""
+"""References, for imports by code of 2015; see `brainstorm.references`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
 
 
 def get_regex_for_reference(reference: str) -> re.Pattern[str]:
-    """Return what a name or a pattern with ``*`` stands for, as a regular expression."""
+    """Return a name or a pattern with ``*`` as a regular expression."""
     return re.compile("[A-Za-z0-9_]*".join(map(re.escape, reference.split("*"))) + r"\Z")
 
 
 def get_key_to_references_mapping(
     keys: Iterable[str], references: Iterable[str]
 ) -> dict[str, set[str]]:
-    """Return for each name the references that are for it; ``default`` where there is no other."""
+    """Return for each name the references that match it; ``default`` if there is no other."""
     named = [name for name in references if name not in ("default", "fallback")]
     return {key: {n for n in named if matches(n, key)} or {"default"} for key in keys}
 
@@ -39,7 +39,7 @@ def get_key_to_references_mapping(
 def prune_view_references(
     view_references: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, dict[str, Sequence[Any]]]:
-    """Return references without parameters that have none, and layers without such parameters."""
+    """Return references without those for missing parameters, and for layers without any."""
     pruned = {
         layer: {name: values for name, values in parameters.items() if values}
         for layer, parameters in view_references.items()

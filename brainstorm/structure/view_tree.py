@@ -1,4 +1,4 @@
-"""The tree of named views over the hubs' arrays, as a layout describes it."""
+"""The tree of named views over the hubs' arrays, as described by a layout."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ def create_buffer_views_from_layout(
 ) -> BufferView:
     """Return the tree of named views over the hubs' arrays.
 
-    Views, and their arrays of `buffers`, are made when somebody looks for them; the arrays again
-    after `forget`.
+    Views, and their arrays of `buffers`, are created when needed; the arrays again after `forget`.
 
     Args:
         layout: The layout, or a view node of it.
         buffers: One array per hub.
         hubs: The hubs.
-        handler: Makes the arrays of size zero that lie in no hub.
-        existing: A tree from an earlier call, to be re-pointed in place.
+        handler: Allocates arrays of size zero, which lie in no hub.
+        existing: A tree from an earlier call, to be updated in place.
         path: Dotted path of `layout`, with a dot at the end unless empty.
     """
     source = _Source(buffers, hubs, handler)
@@ -53,7 +52,7 @@ def create_buffer_views_from_layout(
 
 
 class _Source(NamedTuple):
-    """What all views of a tree take their arrays from."""
+    """The source of the arrays of all views of a tree."""
 
     buffers: Sequence[Array]
     hubs: Sequence[Hub]
@@ -61,7 +60,7 @@ class _Source(NamedTuple):
 
 
 class _Plan:
-    """Makes the members of a view, as its node of the layout describes them."""
+    """Creates the members of a view, as described by its node of the layout."""
 
     def __init__(
         self,

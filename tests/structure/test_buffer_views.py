@@ -231,7 +231,7 @@ def test_repr_is_the_tree(view):
 def test_repr_leaves_out_empty_groups_and_marks_what_has_no_memory():
     null = NullBuffer("A.input_deltas.default", "nobody")
     view = BufferView(["a", "b", "c"], [BufferView([], []), null, None])
-    assert repr(view) == "b  null (nobody needs it)\nc  not allocated"
+    assert repr(view) == "b  not allocated\nc  not allocated"
 
 
 def test_the_tree_looks_at_values_if_asked():
@@ -240,7 +240,7 @@ def test_the_tree_looks_at_values_if_asked():
     assert repr(view.tree(values=True)).split("\n") == [
         "                           min  mean  max  NaN  Inf",
         "x     float64[2]     16 B    1     1    1    1    0",
-        "null  null (nobody needs it)",
+        "null  not allocated",
         "none  float64[0, 3]   0 B",
     ]
 
@@ -323,7 +323,7 @@ def test_reading_a_null_buffer_says_how_to_have_it(read):
     with pytest.raises(
         NullBufferError,
         match=(
-            r"^A\.input_deltas\.default is a null buffer \(no memory\): nobody needs it\. "
+            r"^A\.input_deltas\.default is not allocated: nobody needs it\. "
             r"Set net\.keep_input_deltas = True\.$"
         ),
     ):

@@ -117,7 +117,7 @@ def test_views_share_the_memory_of_their_hub(manager):
 def test_a_null_buffer_says_why(manager):
     with pytest.raises(
         NullBufferError,
-        match=r"^L\.input_deltas\.x is a null buffer \(no memory\): nobody needs it\.$",
+        match=r"^L\.input_deltas\.x is not allocated: nobody needs it\.$",
     ):
         manager.views.L.input_deltas.x[0]
 
