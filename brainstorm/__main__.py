@@ -1,8 +1,7 @@
-"""Look into files, and convert them: ``python -m brainstorm info|draw|check|convert FILE``.
+"""Inspect and convert files: ``python -m brainstorm info|draw|check|convert FILE``.
 
 The exit code is 0 if all is well, 1 if the file is damaged or holds NaN or infinity, and 2 if
-nothing can be said about it: there is no such file, it is a folder, or something is missing that it
-needs.
+the command cannot be executed: there is no such file, it is a folder, or a dependency is missing.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments of the command line say.
+    """Execute a command line.
 
     Args:
-        arguments: Without the name of the program; `None` takes those of the process.
+        arguments: Without the name of the program; `None`: those of the process.
 
     Returns:
         The exit code.
@@ -65,7 +64,7 @@ def _import(module: str) -> None:
         importlib.import_module(module)
     except ImportError:
         raise
-    except Exception as error:  # whatever the module does
+    except Exception as error:  # the module may raise anything
         raise ImportError(f"--import {module}: {type(error).__name__}: {error}") from error
 
 
@@ -74,7 +73,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"brainstorm {__version__}")
     commands = parser.add_subparsers(required=True, metavar="info|draw|check|convert")
     texts = {
-        _info: "print the layers, and what a run has come to",
+        _info: "print the layers, and the progress of a run",
         _draw: "draw the layers and connections",
         _check: "load everything, and look for NaN and infinity",
         _convert: "write a network in another format; endings choose: .hdf5, .onnx, .safetensors",
@@ -112,7 +111,7 @@ def _make_parser() -> argparse.ArgumentParser:
 
 
 def _load(filename: str) -> Network:
-    """Return the network in a file, on any machine and without loss."""
+    """Return the network in a file, on any machine and without loss of precision."""
     return Network.from_hdf5(filename, NumpyHandler(np.float64))
 
 
@@ -140,7 +139,7 @@ def _info(parsed: argparse.Namespace) -> int:
 
 
 def _describe_run(run: RunFile) -> dict[str, Any]:
-    """Return how far a training has come, and the last entry of each log."""
+    """Return the progress of a training, and the last entry of each log."""
     state = run.state["trainer"]
     stepper = get_description(run.trainer["stepper"])
     facts = {
@@ -209,7 +208,7 @@ def _split_axes(text: str) -> tuple[str, str]:
 
 
 def _write(*lines: object) -> None:
-    """Write to the standard output, which may be closed, full, or know few characters."""
+    """Write to the standard output, which may be closed, full, or support few characters."""
     if sys.stdout is None:
         raise OSError("there is no standard output to write to")
     text = "".join(f"{line}\n" for line in lines)
@@ -219,7 +218,7 @@ def _write(*lines: object) -> None:
 
 def _complain(text: str) -> None:
     if sys.stderr is not None:
-        with contextlib.suppress(OSError):  # it is full; the exit code says enough
+        with contextlib.suppress(OSError):  # it is full; there is an exit code
             _put(sys.stderr, f"brainstorm: {text}\n")
 
 

@@ -3,8 +3,8 @@
 It holds the public names of the packages below and of `brainstorm` itself, and no modules.
 
 Where a layer shares its name with something else (Accuracy with a scorer, L1Decay and L2Decay with
-gradient modifiers), the plain name is the other one; the layer is AccuracyLayer, L1DecayLayer or
-L2DecayLayer.
+gradient modifiers), the plain name is that of the other; the layer is AccuracyLayer, L1DecayLayer
+or L2DecayLayer.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Descriptions: objects as JSON-able data and back.
+"""Descriptions: converting objects to data for JSON, and back.
 
 A `Describable` object turns into a dictionary with its class name under ``'@type'`` and its
-attributes beside it. Class attributes steer what is written, and are merged over the class
-hierarchy with the subclass winning:
+attributes. Class attributes control what is written; they are merged over the class hierarchy, and
+subclasses take precedence:
 
 * ``__undescribed__``: names that are left out; a set, or a dict ``{name: value on re-creation}``;
 * ``__default_values__``: ``{name: value}``; left out while they have that value.
 
-Loading builds registered classes only (every subclass registers itself) and runs no code from
-the description.
+Loading creates objects of registered classes only (every subclass registers itself) and runs no
+code from the description.
 
-Arguments of the library's constructors are compared with their annotations, where a constructor
-does not say itself what it expects: what is of another kind is refused everywhere.
+Arguments of the library's constructors are compared with their annotations, unless a constructor
+checks them itself: an argument of another type raises an error everywhere.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Classes that can be found by a bare name, because they registered themselves.
+    """Classes that can be found by name, because they registered themselves.
 
     Args:
         kind: What the classes are, for messages, e.g. ``'layer type'``.
-        advice: A last sentence for the message about an unknown name.
+        advice: The last sentence of the message about an unknown name.
     """
 
     def __init__(self, kind: str, advice: str) -> None:
@@ -65,7 +65,7 @@ class Registry(Generic[T]):
         self._homes: dict[str, dict[str, type[T]]] = {}
 
     def add(self, name: str, cls: type[T]) -> None:
-        """Register `cls`; one defined again under the same full name replaces itself."""
+        """Register `cls`; a class redefined under the same full name replaces the old one."""
         self._homes.setdefault(name, {})[f"{cls.__module__}.{cls.__qualname__}"] = cls
 
     def get(self, name: str) -> type[T]:
@@ -91,12 +91,12 @@ _classes: Registry[Describable] = Registry(
 
 
 class Describable:
-    """Base of all objects that can be described; see the module for the class attributes."""
+    """Base class of all objects with a description; see the module for the class attributes."""
 
     __undescribed__: Any = set()
     __default_values__: dict[str, Any] = {}
 
-    #: What is raised where an argument is of another kind than its annotation says.
+    #: The error for an argument of another type than its annotation.
     __argument_error__: ClassVar[type[ValidationError]] = ValidationError
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -141,7 +141,7 @@ class Describable:
         return new
 
     def _check_complete(self) -> None:
-        """Refuse an object that lacks what its constructors keep of their arguments."""
+        """Raise an error if an attribute that a constructor keeps is missing."""
         for cls in type(self).__mro__:
             if inspect.isfunction(init := vars(cls).get("__init__")):
                 used = inspect.unwrap(init).__code__.co_names
@@ -154,18 +154,18 @@ class Describable:
 
     @classmethod
     def _check_attribute(cls, name: str, hidden: Container[str]) -> None:
-        """Refuse what would take the place of methods, and what no description of it has."""
+        """Raise an error for names of methods, and for names that descriptions never contain."""
         known = inspect.getattr_static(cls, name, None)
         is_method = callable(known) or hasattr(known, "__get__")
         if name != "__name__" and (name.startswith("__") or is_method or name in hidden):
             raise DescriptionError(": no description can set this")
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        """Finish an object whose attributes have been restored; override where needed."""
+        """Finish an object after its attributes were restored; override if needed."""
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
-        """Return how it is made: the first argument, and those that are not the default ones."""
+        """Return a call that creates it: the first argument, and those that are not defaults."""
         given = []
         for i, (name, known) in enumerate(inspect.signature(type(self)).parameters.items()):
             value = vars(self).get(name, known.default)
@@ -176,12 +176,12 @@ class Describable:
 
 
 def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return whether a value is a list, or the like, of what is of a kind."""
+    """Return a function that checks whether all elements of a list (or the like) are of a kind."""
     return lambda v: isinstance(v, Collection) and not isinstance(v, str) and all(map(kind, v))
 
 
 def _is_number(value: Any) -> bool:
-    return is_number(value) and value == value  # NaN is none
+    return is_number(value) and value == value  # not NaN
 
 
 def _is_string(value: Any) -> bool:
@@ -192,7 +192,7 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-#: By the text of an annotation: what is expected, and whether a value is that.
+#: Annotation, as text, to the expected values and a check of a value.
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "None": ("None", lambda v: v is None),
     "bool": ("True or False", lambda v: isinstance(v, np.bool_) or v in (True, False)),
@@ -213,7 +213,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that refuses arguments of other kinds than it says, in our words."""
+    """Return a constructor that checks the types of its arguments."""
 
     @functools.wraps(init)
     def checked(self: Describable, *args: Any, **kwargs: Any) -> None:
@@ -240,7 +240,7 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _argument_names(init: Callable[..., None]) -> tuple[str, ...]:
-    """Return the names of what a constructor takes beside ``self``, by place or by name alone."""
+    """Return the argument names of a constructor, except ``self``."""
     code = inspect.unwrap(init).__code__
     return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
 
@@ -248,12 +248,12 @@ def _argument_names(init: Callable[..., None]) -> tuple[str, ...]:
 def _fits(kind: str, value: Any) -> bool:
     try:
         return bool(_KINDS[kind][1](value))
-    except MALFORMED:  # from a comparison of what cannot be compared
+    except MALFORMED:  # from comparing incomparable values
         return False
 
 
 class _Short(reprlib.Repr):
-    """Values in messages: a few elements, and of arrays the shape."""
+    """Short values for messages: a few elements, and shapes of arrays."""
 
     def repr_ndarray(self, array: np.ndarray, level: int) -> str:
         return f"array of shape {array.shape}"
@@ -279,7 +279,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 @contextlib.contextmanager
 def _located(place: str) -> Iterator[None]:
-    """Put the place in front of the path that a DescriptionError has collected so far."""
+    """Prepend a place to the path that a DescriptionError has collected so far."""
     try:
         yield
     except DescriptionError as error:
@@ -288,13 +288,13 @@ def _located(place: str) -> Iterator[None]:
 
 
 def get_description(this: Any) -> Any:
-    """Return a JSON-able description of `this`.
+    """Return a description of `this` as data for JSON.
 
-    Numbers, strings, booleans, `None`, lists, tuples, dicts with string keys, NumPy arrays
-    (as nested lists) and `Describable` objects have one.
+    Supported are numbers, strings, booleans, `None`, lists, tuples, dicts with string keys, NumPy
+    arrays (as nested lists) and `Describable` objects.
 
     Raises:
-        DescriptionError: There is none; the message names the place inside `this`.
+        DescriptionError: It is not supported; the message names the place inside `this`.
     """
     if isinstance(this, Describable):
         return this.__describe__()
@@ -329,12 +329,12 @@ def get_description(this: Any) -> Any:
 
 
 def create_from_description(description: Any) -> Any:
-    """Return the object that a description stands for; plain data is returned as it is.
+    """Create the object with a description; plain data is returned unchanged.
 
     Raises:
         UnknownTypeError: ``'@type'`` names no registered class.
-        DescriptionError: The description holds something that no description can hold, or not what
-            an object of the class needs.
+        DescriptionError: The description contains something that is not valid in descriptions, or
+            not valid for its class.
     """
     if isinstance(description, Mapping):
         if "@type" in description and isinstance(description["@type"], str):

@@ -1,8 +1,7 @@
-"""Files on disk: read only if they are files, written whole or not at all, held by one training.
+"""Files on disk: reading regular files only, atomic writing, and locks of trainings.
 
-What stands under a name may have been put there by anybody: a FIFO that nobody writes to keeps
-whoever opens it waiting for ever, a device has no end or takes what is written for a command. So
-everything here asks what it has got, and asks the open file where there is one.
+A path may lead to anything: opening a FIFO without a writer waits forever, a device may be
+endless, or take data as commands. So the functions here check what a path is, again after opening.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ except ImportError:  # Windows
 
 __all__ = ["FileHold", "atomic_file", "check_regular", "open_regular"]
 
-#: Kinds of directory entries that are no regular files, and their names.
+#: Kinds of directory entries that are not regular files, and their names.
 SPECIAL = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
 
-#: Opening neither waits for somebody else nor takes a terminal over.
+#: Flags with which opening neither waits nor makes a terminal the controlling one.
 AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-#: Bytes of a file name above which names derived from it might be too long (255).
+#: Bytes of a file name beyond which names derived from it might be too long (255).
 LONG = 200
 
 
 def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> None:
-    """Refuse anything but a regular file.
+    """Raise an error for anything but a regular file.
 
     Args:
         filename: Its name.
-        found: What stands there.
+        found: Its status.
 
     Raises:
         UnsupportedFileError: A folder, FIFO, device or socket.
@@ -66,20 +65,20 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        UnsupportedFileError: It is no regular file, or cannot be opened.
+        UnsupportedFileError: It is not a regular file, or cannot be opened.
     """
     name = os.fspath(filename)
     try:
-        check_regular(name, os.stat(name))  # opening some devices does something
+        check_regular(name, os.stat(name))  # opening a device may have effects
         handle = os.open(name, os.O_RDONLY | AT_ONCE)
-    except (FileNotFoundError, ValueError):  # no name has a NUL in it
+    except (FileNotFoundError, ValueError):  # a NUL in the name
         raise FileNotFoundError(f"there is no file {name!r}") from None
     except UnsupportedFileError:
         raise
-    except OSError as error:  # links that lead to themselves, a name that is too long, rights
+    except OSError as error:  # link loops, too long names, permissions
         raise UnsupportedFileError(f"{name!r} cannot be opened: {error.strerror}.") from error
     with open(name, "rb", opener=lambda *_: handle) as file:
-        check_regular(name, os.fstat(handle))  # it may be another one by now
+        check_regular(name, os.fstat(handle))  # it may have been replaced
         yield file
 
 
@@ -90,22 +89,22 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def atomic_file(
     path: str | os.PathLike[str], copies: Iterable[str | os.PathLike[str]] = ()
 ) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what was written there becomes `path` at the end.
+    """Yield a temporary path beside `path`, which replaces `path` at the end.
 
-    The file is flushed to the disk before it is renamed, so that `path` holds either its old
-    or its new content, whole, whenever the machine stops. On an error nothing is left behind; what
-    a process left behind that was killed is removed when `path` is written again. A link under
-    that name is replaced, not followed.
+    The file is flushed to the disk before it is renamed, so that `path` holds either its old or
+    its complete new content, whenever the machine stops. On an error the temporary file is removed;
+    files left by killed processes are removed when `path` is written again. If `path` is a link, it
+    is replaced, not followed.
 
-    Whoever opens the temporary path with h5py says ``locking=False``: it is locked already.
+    Open the temporary path in h5py with ``locking=False``: it is locked already.
 
     Args:
         path: The file.
-        copies: Other files in its folder that get the same content, before it does.
+        copies: Other files in its folder that get the same content first.
 
     Raises:
         OSError: The file cannot be written.
-        FileFormatError: Under its name is something else than a file.
+        FileFormatError: The path exists and is not a file.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -130,7 +129,7 @@ def atomic_file(
 
 
 def _copy(source: Path, target: Path, copy: Path) -> None:
-    """Make `copy` hold what `source` does, at once, and without taking space where possible."""
+    """Give `copy` the content of `source` atomically, without using space if possible."""
     temporary = _temporary_path(target)
     try:
         try:
@@ -147,13 +146,13 @@ def _temporary_path(target: Path) -> Path:
 
 
 def _hidden(target: Path) -> str:
-    """Return a hidden name for what belongs to a file; a long one leaves no space for an ending."""
+    """Return a prefix for hidden files that belong to a file; it is short enough for endings."""
     name = os.fsencode(target.name)
     return f".{target.name if len(name) <= LONG else hashlib.sha256(name).hexdigest()}"
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush to the disk which files a folder has."""
+    """Flush the directory entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -162,18 +161,18 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _locked_temporary(target: Path) -> tuple[int, Path]:
-    """Return a new temporary file, open, that is locked while its process lives."""
+    """Return a new temporary file, open and locked as long as its process lives."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK | AT_ONCE
     while True:
         path = _temporary_path(target)
         try:
-            handle = os.open(path, flags, 0o666)  # less what the user's umask takes from it
+            handle = os.open(path, flags, 0o666)  # minus the umask
         except FileExistsError:
             continue
         with contextlib.suppress(OSError):  # a file system without locks
-            # Shared, as readers that ask for a lock of their own may come before it is closed.
+            # Shared, because readers may request a lock of their own before it is closed.
             _flock(handle, exclusive=False)
-        if path.exists():  # nobody took it for abandoned before it was locked
+        if path.exists():  # it was not removed as abandoned before it was locked
             return handle, path
         os.close(handle)
 
@@ -181,9 +180,9 @@ def _locked_temporary(target: Path) -> tuple[int, Path]:
 def _remove_abandoned(target: Path) -> None:
     """Remove the temporary files of `target` whose processes have ended."""
     for path in target.parent.glob(f"{glob.escape(_hidden(target))}.????????.tmp"):
-        with contextlib.suppress(OSError):  # it is locked, or gone
+        with contextlib.suppress(OSError):  # it is locked or removed
             check_regular(path, path.lstat())
-            with path.open("rb+") as file:  # some network drives lock only what can be written
+            with path.open("rb+") as file:  # some network drives only lock writable files
                 _flock(file.fileno(), exclusive=True)
                 path.unlink()
 
@@ -199,6 +198,7 @@ def _flock(handle: int, exclusive: bool) -> None:
 
 #: What this process holds by locks: a forked child must not, it may outlive its parent.
 _held: set[int] = set()
+#: Handles of locks in this process; a forked child closes them, as it may outlive its parent.
 
 
 def _let_go_in_child() -> None:
@@ -212,20 +212,20 @@ if hasattr(os, "register_at_fork"):
 
 
 class FileHold:
-    """The right to write a file again and again, of which there is one at a time.
+    """The exclusive right to write a file repeatedly.
 
-    It is a lock on ``.NAME.lock`` beside the file, which says who has it. It ends with `release`,
-    and with the process, however that ends. On file systems without locks everybody gets it.
+    It is a lock on ``.NAME.lock`` beside the file, which names the holder. It ends with `release`,
+    and when the process ends. On file systems without locks the right is not exclusive.
 
     Args:
         path: The file.
 
     Raises:
-        BlockingIOError: Somebody else has it; the text says who.
+        BlockingIOError: It is held by another one, which the text names.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        #: Whose right it is; a forked child does not have it.
+        #: The process that holds it; a forked child does not.
         self.process = os.getpid()
         target = Path(path).absolute()
         self._lock = target.with_name(f"{_hidden(target)}.lock")
@@ -238,11 +238,11 @@ class FileHold:
             os.pwrite(self._handle, about.encode(), 0)
         except BlockingIOError:
             raise
-        except OSError:  # no locks, or no place to write who has it
+        except OSError:  # no locks, or the lock file cannot be written
             return
 
     def _acquire(self) -> int | None:
-        """Return the lock; `None` where its file was just removed by who had it."""
+        """Return the lock; `None` if the previous holder has just removed the lock file."""
         handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | NO_LINK | AT_ONCE, 0o666)
         _held.add(handle)
         try:
@@ -265,7 +265,7 @@ class FileHold:
         return None
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the file."""
         if self._handle in _held:
             with contextlib.suppress(OSError):
                 self._lock.unlink()

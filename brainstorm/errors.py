@@ -1,8 +1,8 @@
-"""Every exception of the library, and the one way to say that a name is unknown.
+"""All exceptions of the library, and functions for their messages.
 
 A message says where (layer, port, path), what was expected, what was got, and what to do.
-All classes derive from `BrainstormError`. Those that stand for a kind of failure which Python
-has a class for derive from that class too, so `except KeyError` and the like keep working.
+All classes derive from `BrainstormError`. Classes for a kind of failure that Python has a class
+for derive from that class too, so `except KeyError` and the like keep working.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 
 
 class BrainstormError(Exception):
-    """Base class of all errors that the library raises on purpose."""
+    """Base class of all errors that the library raises deliberately."""
 
     def __str__(self) -> str:
-        # KeyError would show the repr of its argument; a message is meant to be read.
+        # KeyError would show the repr of its argument instead of the message.
         return str(self.args[0]) if self.args else ""
 
 
 class ValidationError(BrainstormError, ValueError):
-    """Something that was given does not fit; base of the more specific errors below."""
+    """An argument or value is not valid; base class of the more specific errors below."""
 
 
 class NetworkValidationError(ValidationError):
@@ -55,11 +55,11 @@ class NetworkValidationError(ValidationError):
 
 
 class LayerValidationError(ValidationError):
-    """A layer got an option, an input or an amount of data that it cannot work with."""
+    """An option, an input or an amount of data is not valid for a layer."""
 
 
 class IteratorValidationError(ValidationError):
-    """A data iterator got data or arguments that do not fit together."""
+    """Data or arguments of a data iterator are not valid or do not fit together."""
 
 
 class StructureValidationError(ValidationError):
@@ -67,21 +67,21 @@ class StructureValidationError(ValidationError):
 
 
 class HandlerValidationError(ValidationError):
-    """The arguments or the result of a handler operation break its contract.
+    """The arguments or the result of a handler operation violate its contract.
 
     Attributes:
-        array: The one that is wrong, if it is one; so networks can say which buffer it is.
+        array: The array concerned, if any, so that networks can name the buffer.
     """
 
     array: object = None
 
 
 class TrainingError(ValidationError):
-    """A trainer, stepper, schedule or hook cannot work with what it was given."""
+    """Arguments of a trainer, stepper, schedule or hook are not valid."""
 
 
 class UnknownTypeError(ValidationError, TypeError):
-    """A type name (layer, class in a description) that nobody registered."""
+    """A type name (layer, class in a description) is not registered."""
 
 
 class InitializationError(BrainstormError):
@@ -89,11 +89,11 @@ class InitializationError(BrainstormError):
 
 
 class DescriptionError(BrainstormError, TypeError):
-    """An object has no description, or a description stands for no object."""
+    """An object has no description, or a description is not valid."""
 
 
 class UnknownPathError(BrainstormError, KeyError):
-    """A dotted path or name that leads nowhere."""
+    """A dotted path or name does not exist."""
 
 
 class MissingDataError(NetworkValidationError, KeyError):
@@ -101,11 +101,11 @@ class MissingDataError(NetworkValidationError, KeyError):
 
 
 class FileFormatError(BrainstormError, OSError):
-    """A file is truncated, foreign, or of a version that cannot be read."""
+    """A file is truncated, of another kind, or of an unsupported version."""
 
 
 class UnsupportedFileError(FileFormatError):
-    """What is there is not damaged, but a folder or device, or of a version that is too new."""
+    """A file is not damaged, but is a folder or device, or of a version that is too new."""
 
 
 class OutOfMemoryError(BrainstormError, MemoryError):
@@ -113,26 +113,26 @@ class OutOfMemoryError(BrainstormError, MemoryError):
 
 
 class NullBufferError(BrainstormError):
-    """A delta buffer that no parameter needs, and that therefore has no memory, was read."""
+    """A delta buffer was read that is not needed, and so not allocated."""
 
 
 class ReusedBufferError(BrainstormError):
-    """A buffer was read whose memory holds something else by now (memory strategy `compact`)."""
+    """A buffer was read whose memory has been reused (memory strategy `compact`)."""
 
 
 class MissingDependencyError(BrainstormError, ImportError):
-    """An optional library is not installed; the message names the extra that brings it."""
+    """An optional library is not installed; the message names the extra that installs it."""
 
 
 class DeviceError(BrainstormError, RuntimeError):
-    """There is no GPU that can be used, or it failed."""
+    """There is no usable GPU, or it failed."""
 
 
 class KernelError(DeviceError):
-    """A kernel does not compile; the message has its source and what the compiler said."""
+    """A kernel does not compile; the message has its source and the compiler's output."""
 
 
-#: What code that trusts its data raises where these make no sense.
+#: Errors raised by code that does not check its data, if these are malformed.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -141,20 +141,20 @@ MOST_SHOWN = 200
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, whatever it is: cut if it is long, its type if it has no text.
+    """Return any value as text for a message; long texts are shortened.
 
     Args:
-        value: What was given.
+        value: The value.
     """
     try:
         text = repr(value)
-    except Exception:  # a number of a million digits, a repr that fails
+    except Exception:  # a number with a million digits, a failing repr
         return f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def see(section: str) -> str:
-    """Return the sentence that leads to a section of the page "Why does it not learn?".
+    """Return a sentence that refers to a section of the page "Why does it not learn?".
 
     Args:
         section: The anchor of its heading, e.g. ``'overfitting'``.
@@ -163,12 +163,12 @@ def see(section: str) -> str:
 
 
 def unknown(kind: str, name: object, choices: Iterable[object]) -> str:
-    """Say that `name` is no known `kind`; list the choices and the nearest of them.
+    """Return a message that `name` is not a known `kind`, with the choices and near misses.
 
     Args:
         kind: What was looked for, e.g. ``'layer type'``.
-        name: What was given.
-        choices: The names that would have been accepted.
+        name: The unknown name.
+        choices: The accepted names.
 
     Returns:
         A sentence such as ``unknown layer type 'Foo'. Choices are: A, B. Did you mean 'B'?``

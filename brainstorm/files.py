@@ -1,13 +1,13 @@
-"""Network files and run files: HDF5, written whole or not at all, read as checked plain data.
+"""Network files and run files: HDF5, written atomically, read as checked plain data.
 
 A *network file* has the attributes ``format`` ("Network file v2.0"), ``info`` and optionally
 ``comment``; data sets ``description`` (JSON), ``parameters`` (1-D) and, below ``persistent``, one
 data set for each path of running statistics.
 
-A *run file* ("Run file v1.0") is that, and data sets ``trainer`` (its description, JSON) and
-``state`` (JSON): nested dicts of all that changes while training. What is an array there lies below
-``arrays``, under its dotted path. Reading builds no object, and does not call libhdf5: see
-`brainstorm.hdf5`.
+A *run file* ("Run file v1.0") has in addition the data sets ``trainer`` (its description, JSON) and
+``state`` (JSON): nested dicts of everything that changes during training. Arrays in it are stored
+below ``arrays``, under their dotted paths. Reading creates no objects and
+does not call libhdf5: see `brainstorm.hdf5`.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ __all__ = [
 
 PathLike = str | os.PathLike[str]
 
-#: Kind of file to the major version that is written, the newest that is read.
+#: Kind of file to the major version that is written, which is the newest that can be read.
 VERSIONS = {"Network file": 2, "Run file": 1, "Logs file": 1}
 
-#: Lists of floats or ints that are longer than this are written as arrays.
+#: Longer lists of floats or ints are written as arrays.
 LONG_LIST = 64
 
 T = TypeVar("T")
 
 
 class NetworkFile(NamedTuple):
-    """What a network file holds.
+    """The content of a network file.
 
     Attributes:
-        description: Of the network.
-        parameters: All of them, flat.
+        description: The description of the network.
+        parameters: All parameters, flat.
         persistent: Path to values of running statistics.
-        comment: Of who wrote the file.
-        is_of_2015: Whether the parameters lie as in the files of Brainstorm 0.5, v1.0.
+        comment: The comment of the user who wrote the file.
+        is_of_2015: Whether the parameters are ordered as in files of Brainstorm 0.5 (v1.0).
     """
 
     description: dict[str, Any]
@@ -78,7 +78,7 @@ class NetworkFile(NamedTuple):
 
 
 class RunFile(NamedTuple):
-    """What a run file holds.
+    """The content of a run file.
 
     Attributes:
         network: The network.
@@ -93,10 +93,10 @@ class RunFile(NamedTuple):
 
 @contextlib.contextmanager
 def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: Any) -> Iterator[Any]:
-    """Yield an HDF5 file that appears as `filename` at the end, whole or not at all.
+    """Yield an HDF5 file that becomes `filename` at the end, atomically.
 
-    It is put together in memory: what the HDF5 library cannot write to a full disk it never lets
-    go, and the process that goes on nevertheless crashes when it ends.
+    It is built in memory: if the HDF5 library cannot write to a full disk it never releases the
+    data, and a process that goes on crashes when it ends.
 
     Args:
         filename: The file.
@@ -104,7 +104,7 @@ def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: An
         **options: Of `h5py.File`.
 
     Raises:
-        OSError: The file cannot be written; what was there before is still there.
+        OSError: The file cannot be written; its previous content is kept.
     """
     content = io.BytesIO()
     with h5py.File(content, "w", **options) as file:
@@ -114,21 +114,21 @@ def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: An
 
 
 def write_network_file(filename: PathLike, content: NetworkFile) -> None:
-    """Write a network file; under its final name it is there whole or not at all."""
+    """Write a network file atomically."""
     with hdf5_file(filename) as file:
         _write_network(file, "Network file", content, compression="gzip")
 
 
 def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLike] = ()) -> None:
-    """Write a run file; under its final name it is there whole or not at all.
+    """Write a run file atomically.
 
     Args:
         filename: The file.
-        content: What it is to hold.
+        content: Its content.
         copies: Other files that get the same content, see `atomic_file`.
 
     Raises:
-        TrainingError: The state holds something that no file can hold; the message names it.
+        TrainingError: The state holds a value that files cannot hold; the message names it.
     """
     arrays: dict[str, np.ndarray] = {}
     state = _pack(content.state, "", arrays)
@@ -158,7 +158,7 @@ def read_network_file(filename: PathLike) -> NetworkFile:
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is no HDF5 file, truncated, no network file, or of a newer version.
+        FileFormatError: It is not an HDF5 file, not a network file, truncated, or too new.
     """
     return read_file(filename, ("Network file", "Run file"), _network_content)
 
@@ -168,14 +168,14 @@ def read_run_file(filename: PathLike) -> RunFile:
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is no HDF5 file, truncated, no run file, or of a newer version.
+        FileFormatError: It is not an HDF5 file, not a run file, truncated, or too new.
     """
     return read_file(filename, ("Run file",), _run_content)
 
 
 @contextlib.contextmanager
 def opened(filename: PathLike, kind: str) -> Iterator[BinaryIO]:
-    """Yield a file that is read; turn what goes wrong with it into an error that names it.
+    """Yield a file for reading; errors in the block become errors that name the file.
 
     Args:
         filename: The file.
@@ -183,7 +183,7 @@ def opened(filename: PathLike, kind: str) -> Iterator[BinaryIO]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is no file, or cannot be read.
+        FileFormatError: It is not a file, or cannot be read.
     """
     try:
         with open_regular(filename) as file:
@@ -199,11 +199,11 @@ def opened(filename: PathLike, kind: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def intact(where: str, what: str) -> Iterator[None]:
-    """Turn what goes wrong with senseless content into an error of the file.
+    """Turn errors from malformed content into an error about the file.
 
     Args:
         where: The file, for the message.
-        what: What it does not hold, e.g. ``'run that can be continued'``.
+        what: What should be in it, e.g. ``'run that can be continued'``.
     """
     try:
         yield
@@ -218,8 +218,8 @@ def read_file(filename: PathLike, kinds: tuple[str, ...], content: Callable[[Gro
 
     Args:
         filename: The file.
-        kinds: What it may be, see `VERSIONS`.
-        content: Makes the content of the root group.
+        kinds: The accepted kinds, see `VERSIONS`.
+        content: Creates the content from the root group.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -232,7 +232,7 @@ def read_file(filename: PathLike, kinds: tuple[str, ...], content: Callable[[Gro
 
 
 def is_file_of(filename: PathLike, kind: str) -> bool:
-    """Return whether there is a file of this package under a name, of one kind in `VERSIONS`."""
+    """Return whether a path is a file of this package, of one kind in `VERSIONS`."""
     try:
         return read_file(filename, (kind,), lambda root: True)
     except (FileFormatError, FileNotFoundError):
@@ -292,7 +292,7 @@ def _read_text(path: str, item: Any) -> str:
 
 
 def _read_description(file: Group, path: str) -> dict[str, Any]:
-    """Return a description: strict JSON, and no number that takes more than 64 bits."""
+    """Return a description: strict JSON, with numbers of at most 64 bits."""
 
     def refuse(text: str) -> Any:
         raise MalformedError(f"{path}: {text} is no number that a description can hold")
@@ -343,8 +343,8 @@ def _join(path: str, key: str) -> str:
 
 
 def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
-    name = path.replace("/", "|").replace("\0", "|")  # they would open a group, or end the name
-    while name in arrays or name in ("", "."):  # names may contain dots; one alone means the group
+    name = path.replace("/", "|").replace("\0", "|")  # not allowed in names
+    while name in arrays or name in ("", "."):  # names may contain dots; "." is the group
         name += "'"
     arrays[name] = array
     return name
@@ -356,7 +356,7 @@ def _unpack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
-        return arrays.pop(value[ARRAY])  # each is used once: no list grows from many references
+        return arrays.pop(value[ARRAY])  # each is used once
     if LIST in value:
         return arrays.pop(value[LIST]).tolist()
     if TUPLE in value:

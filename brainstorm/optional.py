@@ -40,7 +40,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 class MissingDependencyMock:
-    """Stands for what needs a library that is not there: every use raises the error that says so.
+    """Stands for an object of a missing library: every use raises an error.
 
     Args:
         depends_on: The name of the library.

@@ -1,9 +1,9 @@
-"""Random numbers: one tree of seeds, whose branches are found by name.
+"""Random numbers: a tree of seeds, whose branches are found by name.
 
-`global_rnd` is the root. An object that is made without a seed draws one from it, so
-``brainstorm.global_rnd.set_seed(42)`` at the top of a script makes the whole run repeatable.
-Below an object, streams are children *by name* (``net.rnd.child('layers/Dropout_1')``): adding
-a layer does not shift the numbers of the others.
+`global_rnd` is the root. An object created without a seed draws one from it, so
+``brainstorm.global_rnd.set_seed(42)`` at the top of a script makes the whole run reproducible.
+Below an object, streams are children *by name* (``net.rnd.child('layers/Dropout_1')``), so adding
+a layer does not change the numbers of the others.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from brainstorm.errors import ValidationError
 __all__ = ["RandomState", "Seedable", "global_rnd"]
 
 
-#: What NumPy's `SeedSequence` multiplies its pool with, for the words of a Mersenne twister.
+#: The factors by which NumPy's `SeedSequence` multiplies its pool to seed a Mersenne twister.
 _FACTORS = np.multiply.accumulate(
     np.array([0x8B51F9DD, *[0x58F38DED] * 624], np.uint32), dtype=np.uint32
 )
 
 
 class _SeedSequence(np.random.SeedSequence):
-    """NumPy's, which makes the words of a Mersenne twister at once, in a fifth of the time.
+    """NumPy's class, but it computes all words for a Mersenne twister at once, five times as fast.
 
     The algorithm is that of M. E. O'Neill, "Developing a seed_seq Alternative", 2015.
     """
@@ -41,9 +41,9 @@ class _SeedSequence(np.random.SeedSequence):
 
 
 class RandomState(np.random.RandomState, Describable):
-    """NumPy's `RandomState` with a seed that can be asked, reset, and branched by name.
+    """NumPy's `RandomState` with a seed that can be read, reset, and branched by name.
 
-    Its description says where its numbers begin; what comes of it is there.
+    Its description contains the seed; the object created from it is at its first number.
 
     Args:
         seed: A non-negative integer; `None` draws one from `global_rnd`.
@@ -67,7 +67,7 @@ class RandomState(np.random.RandomState, Describable):
         """Start again from `seed` (`None` draws one from `global_rnd`).
 
         Raises:
-            ValidationError: `seed` is no integer, or negative.
+            ValidationError: `seed` is negative or not an integer.
         """
         self._seed = _checked(global_rnd.generate_seed() if seed is None else seed)
         self.reset()
@@ -77,7 +77,7 @@ class RandomState(np.random.RandomState, Describable):
         self.set_state(dict(self._first().state))
 
     def _first(self) -> np.random.MT19937:
-        """Return what gives the numbers, at the first of them."""
+        """Return the bit generator, at its first number."""
         return np.random.MT19937(_SeedSequence(self._seed, spawn_key=self._path))
 
     def generate_seed(self) -> int:
@@ -95,8 +95,8 @@ class RandomState(np.random.RandomState, Describable):
     def child(self, name: str) -> RandomState:
         """Return the generator called `name` below this one.
 
-        It depends on this generator's seed and on the name alone: neither on how many numbers
-        were drawn nor on which other children exist.
+        It depends only on this generator's seed and on the name, not on the numbers drawn so far
+        or on other children.
         """
         branch = RandomState.__new__(RandomState)
         branch._seed = self._seed
@@ -119,7 +119,7 @@ class RandomState(np.random.RandomState, Describable):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         position = state["state"]["state"]["pos"]
-        if not 0 <= position <= 624:  # NumPy believes it, and would read beyond its memory
+        if not 0 <= position <= 624:  # NumPy does not check it, and would read beyond its memory
             raise ValidationError(f"RandomState: expected a position from 0 to 624, got {position}")
         self._seed, self._path = state["seed"], state["path"]
         self.set_state(state["state"])
@@ -135,10 +135,10 @@ def _checked(seed: Any) -> int:
 
 
 class Seedable(Describable):
-    """Base of everything with random numbers of its own, in ``self.rnd``.
+    """Base class of objects with random numbers of their own, in ``self.rnd``.
 
-    They are no part of a description: what is made of one draws a seed anew. The generator is made
-    when it is first used: many objects never draw, and making one takes as long as a hundred draws.
+    These are not part of a description: the new object draws another seed. The generator is created
+    when first used: many objects never draw, and creating one takes as long as a hundred draws.
 
     Args:
         seed: A non-negative integer; `None` draws one from `global_rnd`.
@@ -153,7 +153,7 @@ class Seedable(Describable):
         self.begin_at()
 
     def begin_at(self, seed: int | Callable[[], int] | None = None) -> None:
-        """Let the numbers begin at a seed, or at what a function returns when they are needed."""
+        """Start the random numbers at a seed, or at the result of a function, called if needed."""
         self.__dict__.pop("rnd", None)
         if not callable(seed):
             seed = _checked(global_rnd.generate_seed() if seed is None else seed)
@@ -161,7 +161,7 @@ class Seedable(Describable):
 
     @functools.cached_property
     def rnd(self) -> RandomState:
-        """The generator of the object's own numbers."""
+        """The generator of the object's random numbers."""
         seed = self._first_seed
         return RandomState(seed() if callable(seed) else seed)
 

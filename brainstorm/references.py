@@ -1,18 +1,18 @@
 """References: which initializer or modifiers belong to which parameter.
 
-References are what ``net.initialize`` and ``net.set_weight_modifiers`` take, such as ::
+References are the arguments of ``net.initialize`` and ``net.set_weight_modifiers``, such as ::
 
     {"Lstm": {"b*": 0, "default": Gaussian(0.1)}, "Conv*": DenseSqrtFanIn(), "default": 0.01}
 
 Keys of the first level name layers, keys of the second parameters. A key is a name, a pattern
-with ``*`` for any letters, digits and underscores, ``default`` (applies where nothing else does;
-the innermost wins) or ``fallback`` (initializers only: steps in where the other one cannot serve
-the shape; the innermost wins). A value of the first level that is no dictionary applies to all
+with ``*`` for any letters, digits and underscores, ``default`` (applies if nothing else does;
+the innermost wins) or ``fallback`` (initializers only: used if the other one does not support
+the shape; the innermost wins). A value of the first level that is not a dictionary applies to all
 parameters of the matching layers.
 
-Of initializers a parameter has one. Where several keys match, the most specific wins: the one that
-matches only what all others match, as ``Conv_1`` and ``Conv_*`` do beside ``Conv*``. Of modifiers a
-parameter has all.
+A parameter has one initializer. If several keys match, the most specific wins: the one whose
+matches are all matched by the others, such as ``Conv_1`` and ``Conv_*`` compared with ``Conv*``.
+Of modifiers, all that match apply.
 
 The functions here are pure. `Structure` maps each layer to the names of its parameters.
 """
@@ -40,14 +40,14 @@ __all__ = [
 Structure: TypeAlias = Mapping[str, Sequence[str]]
 References: TypeAlias = Mapping[str, Any]
 
-#: Values, each with the keys of both levels that lead to it; the second may be missing.
+#: Values, each with its keys of both levels; the second may be missing.
 Found: TypeAlias = list[tuple[tuple[str, ...], Any]]
 
 _RESERVED = ("default", "fallback")
 
 
 def get_references(default_or_dict: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the ways in which references can be given; the arguments are not altered.
+    """Merge all forms in which references can be given; the arguments are not changed.
 
     Args:
         default_or_dict: `None`, a dictionary of references, or the value of ``default``.
@@ -57,7 +57,7 @@ def get_references(default_or_dict: Any, kwargs: Mapping[str, Any]) -> dict[str,
         One dictionary. Dictionaries and lists in it are copies, other values are not.
 
     Raises:
-        UnknownTypeError: A key is given twice; it is a `TypeError` too.
+        UnknownTypeError: A key is given twice; it is also a `TypeError`.
     """
     if default_or_dict is None:
         given: Mapping[str, Any] = {}
@@ -82,7 +82,7 @@ def resolve_initializers(
     Args:
         structure: Layer names to parameter names.
         references: As `get_references` returns them.
-        convert: Makes an initializer of a value, or raises a `ValidationError`.
+        convert: Converts a value to an initializer, or raises a `ValidationError`.
 
     Returns:
         ``{layer: {parameter: (initializer, fallback or None)}}``, layers and parameters sorted by
@@ -91,7 +91,7 @@ def resolve_initializers(
     Raises:
         NetworkValidationError: A key matches nothing, or a parameter has none or several, none of
             them the most specific. In a dictionary for a pattern with ``*`` a key may match
-            nothing: the same one then serves networks with other parameters.
+            nothing, so that it can be used for networks with other parameters.
     """
     references = _prepared(structure, references, convert, is_open=True)
     scopes = _find_scopes(structure, references)
@@ -121,12 +121,12 @@ def resolve_modifiers(
     Args:
         structure: Layer names to parameter names.
         references: As `get_references` returns them; values are modifiers or lists of them.
-        check: Returns a modifier as it is, or raises a `ValidationError`.
+        check: Returns a modifier unchanged, or raises a `ValidationError`.
 
     Returns:
         ``{layer: {parameter: [modifier, ...]}}`` without empty entries. Each modifier is a copy
         with ``layer_name`` and ``view_name`` set. Lists keep their order; different keys that
-        match the same parameter follow one another in the order of the dictionary.
+        match the same parameter follow each other in the order of the dictionary.
 
     Raises:
         NetworkValidationError: A key matches nothing, or ``fallback`` is among the keys.
@@ -148,7 +148,7 @@ def resolve_references(
     Args:
         structure: Layer names to parameter names.
         references: As `get_references` returns them; values may be lists of values.
-        check: Returns a value as it is, or raises a `ValidationError`.
+        check: Returns a value unchanged, or raises a `ValidationError`.
 
     Raises:
         NetworkValidationError: A key matches nothing.
@@ -170,7 +170,7 @@ def resolve_references(
 def order_and_copy_modifiers(
     resolved: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, dict[str, list[Any]]]:
-    """Return what `resolve_references` has found, with copies for each parameter, in the order."""
+    """Return the result of `resolve_references` in order, with a copy for each parameter."""
     return {
         layer: {
             parameter: [copy_modifier_for(modifier, layer, parameter) for modifier in modifiers]
@@ -181,7 +181,7 @@ def order_and_copy_modifiers(
 
 
 def copy_modifier_for(modifier: Any, layer_name: str, view_name: str) -> Any:
-    """Return a copy of a modifier that knows which parameter it is for."""
+    """Return a copy of a modifier with the names of its parameter."""
     copied = copy.deepcopy(modifier)
     copied.layer_name, copied.view_name = layer_name, view_name
     return copied
@@ -191,12 +191,12 @@ def copy_modifier_for(modifier: Any, layer_name: str, view_name: str) -> Any:
 
 
 def matches(key: str, name: str) -> bool:
-    """Return whether a key, a name or a pattern with ``*``, is for the thing called `name`."""
+    """Return whether a key, a name or a pattern with ``*``, matches a name."""
     first, *parts = key.split("*")
     if not parts:
         return key == name
-    # The earliest place for each part leaves most space for the others. (A regular expression may
-    # take time that is exponential in the number of stars.)
+    # The earliest match of each part leaves most space for the others. (A regular expression may
+    # take time exponential in the number of stars.)
     position = len(first)
     for part in parts[:-1]:
         found = name.find(part, position)
@@ -276,14 +276,14 @@ def _sorted_paths(structure: Structure) -> list[tuple[str, str]]:
 
 
 def _find_layers(key: str, structure: Structure) -> list[str]:
-    """Return the layers that a key names; without a star there is nothing to be searched."""
+    """Return the layers that a key matches; without a star this needs no search."""
     if "*" not in key:
         return [key] if key in structure else []
     return [layer for layer in structure if matches(key, layer)]
 
 
 def _find_scopes(structure: Structure, references: References) -> dict[str, Found]:
-    """Return for each layer the keys that name it, with their values, in their order."""
+    """Return for each layer the keys that match it, with their values, in order."""
     scopes: dict[str, Found] = {layer: [] for layer in structure}
     for key, value in references.items():
         for layer in _find_layers(key, structure) if key not in _RESERVED else ():
@@ -292,7 +292,7 @@ def _find_scopes(structure: Structure, references: References) -> dict[str, Foun
 
 
 def _values(scopes: Found, parameter: str, references: References) -> Found:
-    """Return all values that apply to a parameter; defaults only where nothing else does."""
+    """Return all values that apply to a parameter; defaults only if nothing else does."""
     outermost: Found = []
     if "default" in references:
         outermost = [(("default",), references["default"])]
@@ -329,8 +329,8 @@ def _fallbacks(own: Found, references: References) -> Found:
 
 
 def _is_within(keys: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Return whether all that `keys` match is matched by `others` too."""
-    # In a pattern that is taken for a name, only a star matches a star.
+    """Return whether everything that `keys` match is matched by `others` too."""
+    # If a pattern is used as a name, only a star matches a star.
     return all(matches(other, key) for key, other in zip_longest(keys, others, fillvalue="*"))
 
 

@@ -65,7 +65,7 @@ __all__ = [
     "warn_once",
 ]
 
-#: An array of whatever type the handler in use works on.
+#: An array of the type of the handler in use.
 Array: TypeAlias = Any
 Arrays: TypeAlias = Sequence[Array]
 
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 PYTHON_IDENTIFIER = re.compile(r"^[_a-zA-Z][_a-zA-Z0-9]*\Z")
 
-#: Words with a meaning of their own in references; no layer may be called so.
+#: Words with a special meaning in references; not allowed as names of layers.
 NAME_BLACKLIST = {"default", "fallback"}
 
 
@@ -83,7 +83,7 @@ def product(factors: Iterable[int]) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number that a float can stand for, and no truth value."""
+    """Return whether a value is a real number that a float can represent, and not a bool."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     try:
@@ -94,12 +94,12 @@ def is_number(value: Any) -> bool:
 
 
 def is_whole(value: Any, least: int = 1) -> bool:
-    """Return whether a value is a whole number, an integer or not, of at least so much."""
+    """Return whether a value is a whole number (of any type) of at least `least`."""
     return is_number(value) and value >= least and value % 1 == 0
 
 
 def is_valid_layer_name(name: str) -> bool:
-    """Return whether `name` is an identifier that may name a layer."""
+    """Return whether `name` is an identifier that is allowed as the name of a layer."""
     return bool(PYTHON_IDENTIFIER.match(name)) and name not in NAME_BLACKLIST
 
 
@@ -141,7 +141,7 @@ def convert_to_nested_indices(
 
 
 def copy_containers(value: Any) -> Any:
-    """Return `value` with copies of the dicts, lists and tuples in it, and Python's numbers."""
+    """Return `value` with copies of its dicts, lists and tuples, and with Python numbers."""
     if isinstance(value, Mapping):
         return {key: copy_containers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -151,7 +151,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def sort_by_index_key(item: tuple[str, Any]) -> int:
-    """Sort key for ``(name, node)`` pairs of a layout: the node's ``@index``, else -1."""
+    """Return the sort key of a ``(name, node)`` pair of a layout: the node's ``@index``, or -1."""
     node = item[1]
     return node.get("@index", -1) if isinstance(node, Mapping) else -1
 
@@ -159,12 +159,12 @@ def sort_by_index_key(item: tuple[str, Any]) -> int:
 #: Lists and dicts in lists and dicts, in descriptions and states.
 MOST_NESTED = 64
 
-#: How many lists and dicts a description or state may consist of.
+#: Maximum number of lists and dicts in a description or state.
 MOST_CONTAINERS = 1_000_000
 
 
 def check_nesting(name: str, value: Any) -> None:
-    """Check that nested dicts and lists do not contain themselves, and end soon.
+    """Check that nested dicts and lists do not contain themselves, and are not too large.
 
     Raises:
         ValidationError: They are nested too deeply, or there are too many of them.
@@ -193,7 +193,7 @@ def get_by_path(mapping: Mapping[str, Any], path: str) -> Any:
     """Follow a dotted path into nested mappings.
 
     Raises:
-        UnknownPathError: Some part does not exist; the message lists what does.
+        UnknownPathError: A part does not exist; the message lists the names that do.
     """
     current: Any = mapping
     for position, part in enumerate(parts := path.split(".")):
@@ -235,14 +235,14 @@ def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
 
 
 def as_array(value: Any, what: str) -> np.ndarray:
-    """Return what others call an array or a tensor as an array of NumPy.
+    """Return an array or tensor of another library as a NumPy array.
 
     Args:
-        value: What `numpy.asarray` takes.
-        what: What it stands for, for the message.
+        value: Anything that `numpy.asarray` accepts.
+        what: What it is, for the message.
 
     Raises:
-        ValidationError: NumPy cannot make an array of it.
+        ValidationError: NumPy cannot convert it.
     """
     try:
         return np.asarray(value)
@@ -275,7 +275,7 @@ def flatten_time_and_features(array: Array) -> Array:
 
 
 def flatten_features(array: Array, start_idx: int = 2) -> Array:
-    """Return the view with all dimensions from `start_idx` on joined into one."""
+    """Return the view with all dimensions from `start_idx` on merged into one."""
     shape = array.shape
     return array.reshape((*shape[:start_idx], product(shape[start_idx:])))
 
@@ -305,7 +305,7 @@ _warnings_given: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDicti
 
 
 def warn_once(about: Any, text: str) -> None:
-    """Log a warning about an object, unless it was given about this one before."""
+    """Log a warning about an object, unless it was logged for this object before."""
     given = _warnings_given.setdefault(about, set())
     if text not in given:
         given.add(text)
@@ -313,7 +313,7 @@ def warn_once(about: Any, text: str) -> None:
 
 
 def get_brainstorm_info() -> bytes:
-    """Return the line that says which version wrote a file."""
+    """Return the line about the version that wrote a file."""
     return f"Created with brainstorm {__version__}".encode()
 
 
@@ -329,7 +329,7 @@ def progress_bar(
         maximum: The `x` at which the bar is full; the generator ends after that piece.
         prefix: The first piece.
         bar: The full bar.
-        suffix: Follows the last piece; ``{0}`` stands for the time since the first one.
+        suffix: Follows the last piece; ``{0}`` is replaced by the time since the first one.
     """
     start = time.monotonic()
     shown, piece = 0, prefix
@@ -342,6 +342,6 @@ def progress_bar(
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Drop what is printed to the standard output inside the ``with`` block."""
+    """Suppress the standard output inside the ``with`` block."""
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield

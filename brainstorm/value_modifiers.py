@@ -1,8 +1,8 @@
 """Modifiers: small changes to parameters or gradients at each update of a network.
 
 A `ValueModifier` changes one array in place: a parameter after an update, or a gradient before
-it. A `GradientModifier` changes a gradient in the light of its parameter. Both compute with handler
-operations alone; what they need beside the array is allocated once.
+it. A `GradientModifier` changes a gradient depending on its parameter. Both use only handler
+operations; further arrays are allocated once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "check_weight_modifier",
 ]
 
-#: How many formulas with numbers of their own each class of modifiers keeps.
+#: Number of formulas (with constants) that each class of modifiers caches.
 MOST_FORMULAS = 256
 
 #: A handler of any kind.
@@ -42,9 +42,9 @@ Handler = Any
 
 
 class _Scratch:
-    """Arrays beside the one that is modified, made once per handler and shape.
+    """Further arrays of a modifier, allocated once per handler and shape.
 
-    Copies start empty: every copy of a modifier serves a parameter of its own.
+    Copies start empty: every copy of a modifier is for a parameter of its own.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Scratch:
         shape: tuple[int, ...],
         content: np.ndarray,
     ) -> Array:
-        """Return the array called `name`, made anew when `content` is another object."""
+        """Return the array called `name`, created again if `content` is another object."""
         if handler is not self._handler:
             self._handler, self._arrays = handler, {}
         key = (name, *shape)
@@ -73,7 +73,7 @@ class _Scratch:
 
 
 class _Modifier(Traceable, Seedable):
-    """What both kinds of modifiers share.
+    """Common base of both kinds of modifiers.
 
     Attributes:
         layer_name: The layer whose parameter or gradient is modified; set by the network.
@@ -105,7 +105,7 @@ class ValueModifier(_Modifier):
     """Base of modifiers of one array; a subclass overrides ``__call__``."""
 
     def start(self, handler: Handler, view: Array) -> None:
-        """Look at a parameter before the first update of a training."""
+        """Read a parameter before the first update of a training."""
 
     def __call__(self, handler: Handler, view: Array) -> None:
         """Change `view` in place, with operations of `handler`."""
@@ -113,7 +113,7 @@ class ValueModifier(_Modifier):
 
 
 class GradientModifier(_Modifier):
-    """Base of modifiers of a gradient that look at its parameter."""
+    """Base of modifiers of a gradient that depend on its parameter."""
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
         """Change `gradients` in place, with operations of `handler`."""
@@ -134,7 +134,7 @@ def apply_to_gradient(
 
 
 def check_weight_modifier(value: Any) -> ValueModifier:
-    """Return `value`, which must be a modifier that parameters can have.
+    """Return `value`, which must be a modifier for parameters.
 
     Raises:
         NetworkValidationError: It is something else.
@@ -146,7 +146,7 @@ def check_weight_modifier(value: Any) -> ValueModifier:
 
 
 def check_gradient_modifier(value: Any) -> ValueModifier | GradientModifier:
-    """Return `value`, which must be a modifier that gradients can have.
+    """Return `value`, which must be a modifier for gradients.
 
     Raises:
         NetworkValidationError: It is something else.
@@ -157,13 +157,13 @@ def check_gradient_modifier(value: Any) -> ValueModifier | GradientModifier:
 
 
 class ConstrainL2Norm(ValueModifier):
-    """Rescale the rows whose Euclidean norm is too large; others stay as they are, bit for bit.
+    """Rescale the rows whose Euclidean norm is too large; others stay unchanged, bit for bit.
 
-    A row is what belongs to one index of the first dimension: the incoming weights of a unit.
-    Arrays with one dimension are not touched.
+    A row belongs to one index of the first dimension: the incoming weights of a unit. Arrays with
+    one dimension are not changed.
 
     Args:
-        limit: The largest norm, above 0.
+        limit: The maximum norm, above 0.
     """
 
     is_traceable = True
@@ -193,11 +193,11 @@ def _constrained(limit: float) -> Formula:
 
 
 class ClipValues(ValueModifier):
-    """Move values outside of an interval to its nearer end.
+    """Clip values to an interval.
 
     Args:
-        low: Lower end; `None` for no limit.
-        high: Upper end; `None` for no limit.
+        low: Lower end, or `None`.
+        high: Upper end, or `None`.
     """
 
     is_traceable = True
@@ -216,7 +216,7 @@ class ClipValues(ValueModifier):
 
 @functools.lru_cache(maxsize=MOST_FORMULAS)
 def _clipped(low: float | None, high: float | None) -> Formula:
-    """Return the formula of values inside of the interval."""
+    """Return the formula of values clipped to the interval."""
 
     @formula
     def values(w: Any) -> Any:
@@ -254,14 +254,14 @@ class MaskValues(ValueModifier):
 
 
 class FreezeValues(ValueModifier):
-    """Set the values back to given ones, or to those before the training.
+    """Reset the values to given ones, or to those before the training.
 
     Args:
-        weights: An array (or nested list) of the shape of the parameter; `None` takes the values
-            that it has when a training starts, or at the first call by hand.
+        weights: An array (or nested list) of the shape of the parameter; `None`: the values when
+            a training starts, or at the first call by hand.
 
     Attributes:
-        weights: The values, `None` before that.
+        weights: The values; `None` before they are known.
     """
 
     def __init__(self, weights: Array | None = None) -> None:
@@ -277,11 +277,11 @@ class FreezeValues(ValueModifier):
 
     @property
     def is_traceable(self) -> bool:  # type: ignore[override]
-        """Whether there are values: without them the first call reads them."""
+        """Whether the values are known: without them the first call reads them."""
         return self.weights is not None
 
     def start(self, handler: Handler, view: Array) -> None:
-        """Take the values, unless there are some."""
+        """Keep the values, unless they are known."""
         if self.weights is None:
             self.weights = handler.get_numpy_copy(view)
 
@@ -297,7 +297,7 @@ class FreezeValues(ValueModifier):
 
 
 def _numbers(what: str, values: Any) -> np.ndarray:
-    """Return an array of its own, of an array or a nested list."""
+    """Return a new array from an array or a nested list."""
     try:
         return np.array(values, dtype=float)
     except (OverflowError, TypeError, ValueError) as error:
@@ -320,7 +320,7 @@ class _Decay(GradientModifier):
 
 
 class L1Decay(_Decay):
-    """Pull parameters towards zero at a constant pace: gradient += factor * sign(parameter).
+    """Pull parameters towards zero at a constant rate: gradient += factor * sign(parameter).
 
     Args:
         factor: Derivative of the penalty ``factor * sum(abs(w))``.
@@ -340,7 +340,7 @@ def _pull(factor: float) -> Formula:
 
 
 class L2Decay(_Decay):
-    """Pull parameters towards zero in proportion to them: gradient += factor * parameter.
+    """Pull parameters towards zero in proportion to their size: gradient += factor * parameter.
 
     Args:
         factor: Factor of the penalty ``factor / 2 * sum(w ** 2)``.

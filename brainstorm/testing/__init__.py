@@ -1,14 +1,14 @@
-"""Proofs for layers, handlers, steppers and modifiers, built-in ones and your own.
+"""Property tests for layers, handlers, steppers and modifiers, both built-in and your own.
 
     from brainstorm.testing import check_layer
     check_layer(MyLayer(size=4), {"default": ("T", "B", 3)})
 
-raises a `PropertyError` that names property, layer, T, B, buffer, element and both numbers.
+raises a `PropertyError` that names property, layer, T, B, buffer, element and both values.
 
     from brainstorm.testing import check_handler
     check_handler(MyHandler())
 
-raises one that names property, operation, argument, element and both numbers; and likewise
+raises one that names property, operation, argument, element and both values; and likewise
 
     from brainstorm.testing import check_modifier, check_stepper
     check_stepper(MyStepper(0.1))

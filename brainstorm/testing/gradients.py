@@ -1,4 +1,4 @@
-"""Numerical derivatives, and comparisons that name what differs."""
+"""Numerical derivatives, and comparisons that name the difference."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def check_close(
 
     Args:
         where: What is compared, for the message: property, layer, size and buffer.
-        got: What was computed.
-        expected: What it should be.
+        got: The computed values.
+        expected: The correct values.
         rtol: Tolerance relative to `expected`.
         atol: Absolute tolerance.
 

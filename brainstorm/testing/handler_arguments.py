@@ -1,12 +1,12 @@
-"""Random arguments for the operations of handlers, made from their contracts.
+"""Random arguments for the operations of handlers, generated from their contracts.
 
     arguments = Arguments("dot_mm", seed=3)        # numbers on the host
     call = Invocation(NumpyHandler(), arguments)         # the same in the arrays of a handler
     call.run()
     call.get("out")
 
-Sizes are drawn until all conditions of the contract hold; sizes that a condition of the form
-``C == CG*groups`` gives are computed.
+Sizes are drawn until all conditions of the contract hold; sizes that are determined by a condition
+of the form ``C == CG*groups`` are computed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from brainstorm.utils import Array
 
 __all__ = ["BESIDE", "Arguments", "Invocation", "reference"]
 
-#: What lies in memory beside an array that is a slice of a wider one.
+#: The value of the memory around an array that is a slice of a wider one.
 BESIDE = 7.0
-#: Elements of the largest array of a call with `large` sizes, about.
+#: Approximate number of elements of the largest array of a call with `large` sizes.
 _LARGE = 2**16
 
-#: Operations that are defined for positive numbers alone.
+#: Operations that are only defined for positive numbers.
 _POSITIVE = {"log_t", "sqrt_t", "power_t"}
-#: Operations for which equal numbers, or zeros, are a case of their own: the argument.
+#: Operations for which equal numbers, or zeros, are a special case: the argument.
 _WHOLE = {"argmax_m": "m", "maxpool2d_forward_batch": "inputs", "sign_t": "a"}
-#: Names of arrays that are read as conditions.
+#: Names of arrays that are used as conditions.
 _CONDITIONS = {"cond", "mask"}
 
 _SYMBOL = re.compile(r"[A-Z]\w*")
@@ -47,22 +47,22 @@ _REDUCTION = re.compile(r"reduces\((\w+), (\w+), (\w+)\)")
 
 @functools.cache
 def reference() -> NumpyHandler:
-    """Return the handler with which all others are compared."""
+    """Return the handler that all others are compared with."""
     return NumpyHandler(np.float64, seed=0)
 
 
 class Arguments:
     """Random arguments for one call of an operation, as NumPy arrays and Python objects.
 
-    Arrays are float64, but hold numbers that `dtype` can hold.
+    Arrays are float64, but their numbers are exact in `dtype`.
 
     Args:
         operation: Name of the operation.
-        seed: Of all random choices.
-        dtype: Of the handler that is going to compute.
-        example: Number of the call; its bits are the flags, so that all combinations come up.
+        seed: Seed of all random choices.
+        dtype: The dtype of the handler under test.
+        example: Number of the call; its bits are the flags, so that all combinations occur.
         large: Whether the largest arrays have about 65,000 elements, rather than a few.
-        fixed: Values of symbols and of arguments that are not arrays, which are not drawn.
+        fixed: Values of symbols and of arguments other than arrays that are not drawn.
 
     Attributes:
         contract: Contract of the operation.
@@ -102,7 +102,7 @@ class Arguments:
         return f"{self.contract.name}({', '.join(told)})"
 
     def rounded(self, values: Any) -> np.ndarray:
-        """Return numbers as the dtype of the handler can hold them, in float64."""
+        """Return numbers rounded to the dtype of the handler, in float64."""
         return np.asarray(values, self.dtype).astype(np.float64)
 
     def expected(self) -> dict[str, np.ndarray]:
@@ -114,7 +114,7 @@ class Arguments:
     # -- sizes -------------------------------------------------------------------------------
 
     def _draw_sizes(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Draw until the contract is fulfilled; return sizes, and the shapes of all arguments."""
+        """Draw until the contract holds; return sizes, and the shapes of all arguments."""
         for _ in range(10_000):
             try:
                 sizes = self._solve()
@@ -147,7 +147,7 @@ class Arguments:
         return sizes
 
     def _symbols(self) -> list[str]:
-        """Return the symbols of the contract in order, those of several dimensions with a star."""
+        """Return the symbols of the contract in order; those of several dimensions with a star."""
         dims = [dim for a in self.contract.arguments for shape in a.shapes for dim in shape]
         return list(dict.fromkeys(symbol for dim in dims for symbol in _SYMBOL.findall(dim)))
 
@@ -226,7 +226,7 @@ class Arguments:
         if argument.name in _CONDITIONS and not argument.written:
             return self.rng.integers(0, 2, shape) * 2.0
         values = self.rng.normal(size=shape)
-        # Far from 0, where functions have kinks and quotients lose their digits.
+        # Away from 0, where functions have kinks and quotients lose digits.
         values = np.where(np.abs(values) < 0.05, 0.5, values)
         if self.contract.name in _POSITIVE and not argument.written:
             values = np.abs(values)
@@ -239,7 +239,7 @@ class Invocation:
     """A call of an operation of a handler, with the arguments in its arrays.
 
     Args:
-        handler: What computes.
+        handler: The handler that computes.
         arguments: The arguments.
         strided: Make every array a slice of a wider one, on the last axis.
         scalars_in_memory: Give scalars as arrays of one element.
@@ -277,7 +277,7 @@ class Invocation:
 
     @property
     def read(self) -> list[Argument]:
-        """The arrays of the handler that are read and not written."""
+        """The arrays of the handler that are read but not written."""
         return [a for a in self._arrays() if not a.written]
 
     @property
@@ -301,7 +301,7 @@ class Invocation:
         return np.asarray(self.handler.get_numpy_copy(self.values[name]))
 
     def beside(self, name: str) -> np.ndarray:
-        """Return a copy of what lies beside an array; nothing if it is not a slice."""
+        """Return a copy of the memory beside an array; empty if it is not a slice."""
         if name not in self._whole:
             return np.empty(0)
         whole = self.handler.get_numpy_copy(self._whole[name])
@@ -309,19 +309,19 @@ class Invocation:
 
 
 def _evaluate(expression: str, names: Mapping[str, Any]) -> Any:
-    # From a contract, which stands beside an operation in this library's source.
+    # From a contract, which is in this library's source beside an operation.
     return eval(expression, {"__builtins__": {}, "around": around, "kept": kept}, dict(names))
 
 
 def _as_bound(shapes: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as `Contract.bind` wants them."""
+    """Return arguments in the form for `Contract.bind`."""
     return {
         name: sizes.get(name) if shape is None else SimpleNamespace(shape=shape)
         for name, shape in shapes.items()
     }
 
 
-# -- arguments that must suit each other ----------------------------------------------------------
+# -- arguments that depend on each other ----------------------------------------------------------
 
 
 def _prepare(arguments: Arguments) -> None:
@@ -333,7 +333,7 @@ def _prepare(arguments: Arguments) -> None:
 
 
 def _suit_output_to_input(arguments: Arguments, values: dict[str, Any]) -> None:
-    """Let y be the activation function of x."""
+    """Set y to the activation of x."""
     x = arguments.rng.normal(size=values["dy"].shape) if values["x"] is None else values["x"]
     y = np.empty(x.shape)
     getattr(reference(), arguments.contract.name.removesuffix("_deriv"))(x, y)
@@ -348,14 +348,14 @@ def _use_inputs_for_weights(arguments: Arguments, values: dict[str, Any]) -> Non
 
 
 def _find_maxima(arguments: Arguments, values: dict[str, Any]) -> None:
-    """Let outputs and argmax be what a forward pass gives, for inputs with equal ones."""
+    """Set outputs and argmax to the results of a forward pass, for inputs with ties."""
     values["inputs"] = np.rint(values["inputs"])
     names = ("inputs", "window", "outputs", "padding", "stride", "argmax")
     reference().maxpool2d_forward_batch(**{name: values[name] for name in names})
 
 
 def _leave_room_for_labels(arguments: Arguments, values: dict[str, Any]) -> None:
-    """Let there be a path: n labels and the blanks between them need up to 2n - 1 steps."""
+    """Make a path possible: n labels and the blanks between them need up to 2n - 1 steps."""
     labels, mask = values["labels"], values["mask"]
     steps = len(labels) if mask is None else np.count_nonzero(mask[:, :, 0], axis=0)
     counting = np.arange(len(labels))[:, None, None]

@@ -15,7 +15,7 @@ from brainstorm.testing.handler_arguments import Arguments, Invocation
 
 __all__ = ["EXAMPLES", "HandlerHarness"]
 
-#: Calls of each operation that a property looks at.
+#: Number of calls of each operation per property.
 EXAMPLES = 12
 
 
@@ -25,7 +25,7 @@ class HandlerHarness:
     Args:
         handler: The handler.
         operations: Names of operations; `None`: all.
-        seed: Of the random arguments.
+        seed: Seed of the random arguments.
 
     Raises:
         ValidationError: There is no such operation.
@@ -49,7 +49,7 @@ class HandlerHarness:
         self.epsilon = float(np.finfo(handler.dtype).eps)
 
     def chosen(self, *names: str) -> list[str]:
-        """Return those of the names that are operations to check."""
+        """Return the names that are operations to check."""
         return [name for name in names if name in self.operations]
 
     def computing(self) -> list[Contract]:
@@ -62,28 +62,28 @@ class HandlerHarness:
             yield Arguments(contract.name, self.seed, self.handler.dtype, example)
 
     def where(self, what: Any) -> str:
-        """Return the beginning of a message: the property, the handler and the operation."""
+        """Return the start of a message: the property, the handler and the operation."""
         name = f"{type(self.handler).__name__} {np.dtype(self.handler.dtype).name}"
         return f"property {self.checking!r}: {name}, {what}"
 
     def fail(self, what: Any, message: str) -> PropertyError:
-        """Return the error that says how `what` (an operation) lacks the property."""
+        """Return the error that `what` (an operation) violates the property."""
         return PropertyError(f"{self.where(what)}: {message}")
 
     def attempt(self, what: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function; whatever it raises is a violation."""
+        """Call a function; any exception is a violation."""
         try:
             return function(*arguments)
         except Exception as error:
             raise self.fail(what, f"raises {type(error).__name__}: {error}") from error
 
     def compare(self, what: Any, argument: str, got: Any, expected: Any) -> None:
-        """Compare an array with what it must be, up to the rounding of the handler's dtype."""
+        """Compare an array with the expected one, up to the rounding of the handler's dtype."""
         rtol, atol = 1000 * self.epsilon, 200 * self.epsilon
         check_close(f"{self.where(what)}, {argument}", got, np.asarray(expected), rtol, atol)
 
     def compare_exactly(self, what: Any, argument: str, got: Any, expected: Any) -> None:
-        """Compare an array with what it must be, to the last bit."""
+        """Compare an array with the expected one, bit for bit."""
         check_close(f"{self.where(what)}, {argument}", got, np.asarray(expected), 0.0, 0.0)
 
     def check_results(self, call: Invocation, arguments: Arguments, expected: Any) -> None:

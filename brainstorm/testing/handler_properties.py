@@ -1,4 +1,4 @@
-"""The properties that every handler must have, and `check_handler`, which proves them for one.
+"""The properties that every handler must have, and `check_handler`, which tests them.
 
     check_handler(MyHandler(np.float32))
 
@@ -32,7 +32,7 @@ HANDLER_PROPERTIES: dict[str, Property] = {}
 
 
 def _registered(function: Property) -> Property:
-    """Register a property under the words of its name, which its violations mention."""
+    """Register a property under the words of its name, which messages contain."""
     name = function.__name__.replace("_", " ")
 
     def check(harness: HandlerHarness) -> None:
@@ -49,12 +49,12 @@ def check_handler(
     seed: int = 0,
     properties: Iterable[str] | None = None,
 ) -> None:
-    """Prove a handler: check all properties for its operations.
+    """Test a handler: check all properties for its operations.
 
     Args:
         handler: The handler; its own random stream is used.
         operations: Names of operations; `None`: all.
-        seed: Of the random arguments.
+        seed: Seed of the random arguments.
         properties: Names out of `HANDLER_PROPERTIES`; `None`: all.
 
     Raises:
@@ -209,7 +209,7 @@ def what_is_not_finite_is_found(harness: HandlerHarness) -> None:
 def _activations(harness: HandlerHarness) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield names of activation functions, and arrays on the host: x, y, dy and the slopes of y.
 
-    Where the slopes to the left and to the right differ there is a kink, and the slope is NaN.
+    At a kink, where the slopes to the left and to the right differ, the slope is NaN.
     """
     rnd, step = np.random.RandomState(harness.seed), 1e-6
     x = rnd.normal(size=(6, 7)).astype(harness.handler.dtype).astype(np.float64) * 2
@@ -376,7 +376,7 @@ def copies_hold_the_same_in_memory_of_their_own(harness: HandlerHarness) -> None
 def nothing_is_allocated_in_steady_state(harness: HandlerHarness) -> None:
     """When an operation runs again; checked for arrays in the host's memory alone.
 
-    Allowed are the buffers of NumPy's iterators: 8192 elements for each of up to four operands.
+    The buffers of NumPy's iterators are allowed: 8192 elements for each of up to four operands.
     """
     if not harness.is_host:
         return
@@ -397,7 +397,7 @@ def nothing_is_allocated_in_steady_state(harness: HandlerHarness) -> None:
 
 
 def _traced(function: Callable[[], Any]) -> int:
-    """Return how many bytes were allocated at most while a function ran."""
+    """Return the peak number of bytes allocated while a function runs."""
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()

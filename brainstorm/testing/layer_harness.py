@@ -41,10 +41,10 @@ Source = np.ndarray | Callable[[tuple[int, ...], np.random.RandomState], np.ndar
 def build_layer(
     construction: ConstructionWrapper, in_shapes: Mapping[str, BufferStructure | tuple[Any, ...]]
 ) -> Layer:
-    """Return the layer that a layer function stands for, as if it were connected.
+    """Return the layer for the result of a layer function, as if it were connected.
 
     Args:
-        construction: What e.g. ``FullyConnected(5)`` returns.
+        construction: The result of e.g. ``FullyConnected(5)``.
         in_shapes: Input name to its shape, e.g. ``{'default': ('T', 'B', 3)}``.
     """
     details = construction.layer
@@ -62,18 +62,18 @@ def build_layer(
 class LayerHarness:
     """A layer with memory that is laid out as in a network.
 
-    Around the layer stand neighbours that share hubs with it, so that its inputs and outputs are
-    strided views wherever they can be in a real network. They are never run.
+    Neighbours of the layer share hubs with it, so that its inputs and outputs are strided views
+    wherever they can be in a real network. They are never run.
 
     Args:
         layer: The layer; its connections are replaced.
         handler: Computes; a `DebugHandler` over a float64 `NumpyHandler` if `None`.
-        inputs: For some inputs an array, or a function of (shape, random state) that makes one;
+        inputs: For some inputs an array, or a function of (shape, random state) that returns one;
             the others get normally distributed numbers.
 
     Attributes:
-        traces: Where the traces of passes are kept while they run; `None`: nowhere.
-        replayed: The traces that are replayed instead of running passes; `None`: none.
+        traces: The list to which traces of passes are appended, or `None`.
+        replayed: The traces to replay instead of running passes, or `None`.
         is_changed: Whether a pass that was traced has changed a public attribute of the layer.
     """
 
@@ -119,7 +119,7 @@ class LayerHarness:
         return f"LayerHarness: {self.describe()}"
 
     def where(self) -> str:
-        """Return the beginning of a message: the property, the layer and the sizes."""
+        """Return the start of a message: the property, the layer and the sizes."""
         return f"property {self.checking!r}: {self.describe()}"
 
     def describe(self) -> str:
@@ -164,7 +164,7 @@ class LayerHarness:
         return self._without_time
 
     def at_step(self, values: Values, step: int) -> Values:
-        """Return the values for one time step of buffers that grow with T; others as they are."""
+        """Return the values for one time step of buffers that grow with T; others unchanged."""
         return {
             path: array[step] if self.is_time_sized(path) else array
             for path, array in values.items()
@@ -236,7 +236,7 @@ class LayerHarness:
 
     @property
     def backward_only_paths(self) -> list[str]:
-        """Paths of the internals that are declared to be used by the backward pass alone."""
+        """Paths of the internals that are declared for the backward pass only."""
         return [p for p in self.paths("internals") if self._structure(p).is_backward_only]
 
     # -- content --------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class LayerHarness:
         return array.array if isinstance(array, DebugArray) else array
 
     def set(self, path: str, values: np.ndarray | float) -> None:
-        """Fill a buffer, named as in `get`, with values that can be broadcast to its shape."""
+        """Fill a buffer, named as in `get`, with values that broadcast to its shape."""
         array = self._bare_array(path)
         full = np.broadcast_to(np.asarray(values, dtype=self.handler.dtype), array.shape)
         self._bare_handler.set_from_numpy(array, np.ascontiguousarray(full))
@@ -268,11 +268,11 @@ class LayerHarness:
     def sample(self, rnd: np.random.RandomState) -> Values:
         """Return values for inputs, parameters, context and persistent internals.
 
-        They are such that the handler's dtype holds them exactly.
+        They are exact in the handler's dtype.
         """
         values = {}
         for path in self.paths("inputs", "parameters"):
-            # Inputs go by their names, parameters by their paths.
+            # Inputs have their names as keys, parameters their paths.
             source = self.sources.get(path.removeprefix("inputs."), _normal)
             shape = tuple(self.buffers[path].shape)
             values[path] = source(shape, rnd) if callable(source) else source
@@ -306,17 +306,17 @@ class LayerHarness:
             self.layer.set_handler(self.handler)
             streams = [v for v in vars(self.layer).values() if hasattr(v, "set_state")]
             self._streams = {s: s.get_state() for s in streams if s is not self.layer.rnd}
-        else:  # a replay draws from the streams that were traced
+        else:  # a replay uses the traced streams
             for stream, state in self._streams.items():
                 stream.set_state(state)
         buffers = self.layer.lifted(self.buffers)
         self._do("forward_pass", buffers, training_pass)
 
     def step_by_step(self, values: Values, first: int) -> Iterator[int]:
-        """Run the forward pass on so many steps, then on one more each time, not for training.
+        """Run the forward pass on `first` steps, then on one more each time, not for training.
 
         Yields:
-            How many steps there have been; the outputs are those of the last of them.
+            The number of steps so far; the outputs are those of the last step.
         """
         steps, batch, source = self.manager.sizes
         context: list[Array | None] = []
@@ -375,7 +375,7 @@ class LayerHarness:
         Args:
             out_deltas: Path of each output delta to its values.
             unneeded: Inputs whose delta is replaced by a null buffer.
-            overwritten: Paths of deltas and gradients that the layer has to overwrite.
+            overwritten: Paths of deltas and gradients that the layer must overwrite.
         """
         self.load(out_deltas)
         self.layer.set_write_modes(unneeded, overwritten)
@@ -383,7 +383,7 @@ class LayerHarness:
         self._do("backward_pass", buffers)
 
     def sample_out_deltas(self, rnd: np.random.RandomState) -> Values:
-        """Return random output deltas; ones for a loss, and none where they play no role."""
+        """Return random output deltas; ones for a loss, and none where they are ignored."""
         if self.layer.has_loss:
             return {path: np.ones(self.steps(path).shape) for path in self.paths("output_deltas")}
         ignored = self.layer.takes_no_output_deltas_from
@@ -396,7 +396,7 @@ class LayerHarness:
         }
 
     def objective(self, out_deltas: Values) -> float:
-        """Return the number whose derivatives the backward pass computes."""
+        """Return the number that the backward pass differentiates."""
         return sum(
             float(np.sum(self.get(path.replace("output_deltas", "outputs")) * weights))
             for path, weights in out_deltas.items()

@@ -1,8 +1,8 @@
-"""Single checks of one layer at one size, in the manner of Brainstorm's own test tools.
+"""Checks of one layer at one size, similar to Brainstorm's own test tools.
 
 A size and its data are given as `specs`, a dict with the keys ``time_steps`` and ``batch_size``
 (1 if missing), ``eps`` (step of the differences), ``inits`` (parameter name to array), and names
-of inputs with the arrays to feed. What is not given is normally distributed.
+of inputs with arrays. Everything else is normally distributed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def set_up_layer(layer: Layer, specs: Specs) -> BufferView:
         specs: See the module.
 
     Returns:
-        The seven views that `forward_pass` and `backward_pass` take.
+        The seven views for `forward_pass` and `backward_pass`.
     """
     harness = _harness(layer, specs)
     harness.load(harness.sample(np.random.RandomState(0)))
@@ -88,13 +88,13 @@ def _run_test(layer: Layer, specs: Specs, path: str, outputs_name: str) -> None:
 
 
 def get_test_configurations() -> Iterator[dict[str, Any]]:
-    """Yield specs of different T and B, each with another activation function to use."""
+    """Yield specs with different T and B, each with another activation function."""
     for time, batch, name in ((1, 1, "tanh"), (4, 1, "sigmoid"), (2, 3, "rel"), (1, 3, "linear")):
         yield {"time_steps": time, "batch_size": batch, "activation": name}
 
 
 def run_layer_tests(layer: Layer, specs: Specs) -> None:
-    """Check all properties of a layer (see `check_layer`) at the one size that `specs` gives.
+    """Check all properties of a layer (see `check_layer`) at the size given by `specs`.
 
     Raises:
         PropertyError: One does not hold.

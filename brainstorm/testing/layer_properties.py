@@ -1,4 +1,4 @@
-"""The properties that every layer must have, and `check_layer`, which proves them for one.
+"""The properties that every layer must have, and `check_layer`, which tests them.
 
     check_layer(FullyConnected(4), {"default": ("T", "B", 3)})
 
@@ -32,10 +32,10 @@ __all__ = ["LAYER_PROPERTIES", "SIZES", "check_layer", "compare_with_differences
 #: T and B that properties are checked for.
 SIZES = ((1, 1), (4, 1), (2, 3), (1, 3))
 
-#: How many elements of a buffer are compared with central differences, at most.
+#: Maximum number of elements of a buffer to compare with central differences.
 MAX_ELEMENTS = 24
 
-#: How a layer draws random numbers.
+#: How a layer should draw random numbers.
 OWN_STREAM = (
     "Draw random numbers from a stream of the layer's own: in set_handler write self.stream = "
     "handler.create_random_stream(self.rnd.child('noise').generate_seed()), and in the pass "
@@ -49,7 +49,7 @@ LAYER_PROPERTIES: dict[str, Property] = {}
 
 
 def _registered(function: Property) -> Property:
-    """Register a property under the words of its name, which its violations mention."""
+    """Register a property under the words of its name, which messages contain."""
     name = function.__name__.replace("_", " ")
 
     def check(harness: LayerHarness, seed: int) -> None:
@@ -69,18 +69,18 @@ def check_layer(
     properties: Iterable[str] | None = None,
     seed: int = 0,
 ) -> None:
-    """Prove a layer: check all properties for several T and B.
+    """Test a layer: check all properties for several T and B.
 
     Args:
-        layer: What a layer function returns, or an instance of a layer class.
+        layer: The result of a layer function, or an instance of a layer class.
         in_shapes: Input name to shape, e.g. ``{'default': ('T', 'B', 3)}``; for an instance,
-            those it was made with.
+            those it was created with.
         inputs: For inputs that cannot be normally distributed numbers (class indices): arrays, or
             functions of (shape, random state) that return one.
         sizes: The (T, B) to check.
-        handler: What to compute with; `None`: a `DebugHandler` over a float64 `NumpyHandler`.
+        handler: The handler to use; `None`: a `DebugHandler` over a float64 `NumpyHandler`.
         properties: Names out of `LAYER_PROPERTIES`; `None`: all.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
 
     Raises:
         PropertyError: The message names property, layer, T, B, buffer, element and both numbers.
@@ -228,8 +228,8 @@ def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
 def what_is_not_needed_backward_may_be_garbage(harness: LayerHarness, seed: int) -> None:
     """The backward pass reads of the forward pass what it declares and nothing else.
 
-    Nor does it read what the forward pass wrote to internals that are declared backward only:
-    their memory may have been in use in between.
+    Nor does it read values that the forward pass wrote to backward-only internals, whose memory
+    may have been used in between.
     """
     _, values, out_deltas = _draw(harness, seed)
     alone = _run(harness, values, out_deltas)
@@ -248,7 +248,7 @@ def what_is_not_needed_backward_may_be_garbage(harness: LayerHarness, seed: int)
 def replay_equals_direct_execution(harness: LayerHarness, seed: int) -> None:
     """If it `is_traceable`: the trace of its passes does the same to other numbers, bit for bit.
 
-    A layer that does not say so, and could, is told to.
+    If a layer is not declared traceable, but could be, a warning is logged.
     """
     what = _not_traced(harness, seed)
     layer, name = harness.layer, type(harness.layer).__name__
@@ -321,7 +321,7 @@ def characteristics_tell_the_truth(harness: LayerHarness, seed: int) -> None:
 def what_does_not_look_at_time_does_without(harness: LayerHarness, seed: int) -> None:
     """Where steps are not coupled, each of them alone, as inputs ('B', ...), gives the same.
 
-    So do deltas and gradients, where a training pass is like another one.
+    So do deltas and gradients, if the layer does not depend on the mode.
     """
     if (alone := harness.without_time) is None:
         return
@@ -418,7 +418,7 @@ def _check(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """Compare, naming the property that asks: the one that is being checked."""
+    """Compare; a violation names the property that is being checked."""
     if rtol is None or atol is None:
         rtol, atol = (1e-5, 1e-7) if harness.is_float64 else (2e-3, 2e-4)
     check_close(f"{harness.where()}, {path}", got, expected, rtol, atol)

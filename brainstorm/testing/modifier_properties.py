@@ -1,4 +1,4 @@
-"""The properties that every modifier must have, and `check_modifier`, which proves them for one.
+"""The properties that every modifier must have, and `check_modifier`, which tests them.
 
     check_modifier(ClipValues(-1, 1))
 
@@ -25,10 +25,10 @@ from brainstorm.value_modifiers import GradientModifier, ValueModifier, apply_to
 
 __all__ = ["MODIFIER_PROPERTIES", "check_modifier"]
 
-#: How many elements of other memory there are on both sides of the arrays.
+#: Number of elements of other memory on both sides of the arrays.
 MARGIN = 16
 
-#: How often a modifier is called, with other numbers each time.
+#: Number of calls of a modifier, with other numbers each time.
 CALLS = 6
 
 
@@ -38,17 +38,17 @@ def check_modifier(
     handler: Handler | None = None,
     seed: int = 0,
 ) -> None:
-    """Prove a modifier: let copies of it change some arrays, and check all properties.
+    """Test a modifier: let copies of it change some arrays, and check all properties.
 
     Args:
         modifier: The modifier; it is not changed.
-        shape: Of a parameter that it fits.
-        handler: What to compute with; `None`: a float64 `NumpyHandler`.
-        seed: Of the random numbers.
+        shape: Shape of a parameter for the modifier.
+        handler: The handler to use; `None`: a float64 `NumpyHandler`.
+        seed: Seed of the random numbers.
 
     Raises:
         PropertyError: The message names property, modifier, array, element and both numbers.
-        ValidationError: It is no modifier.
+        ValidationError: It is not a modifier.
     """
     if not isinstance(modifier, ValueModifier | GradientModifier):
         raise ValidationError(
@@ -71,16 +71,16 @@ class _Harness:
     """A parameter and its gradient, each in the middle of other memory.
 
     Args:
-        modifier: What copies are made of.
-        shape: Of both arrays.
-        handler: Computes.
-        seed: Of all numbers.
+        modifier: The modifier to copy.
+        shape: Shape of both arrays.
+        handler: The handler that computes.
+        seed: Seed of all numbers.
         where: Property and modifier, for messages.
 
     Attributes:
-        memory: Name to the array and what lies around it.
+        memory: Name to the array and the memory around it.
         arrays: Name to the array alone.
-        modified: The name of the one that is modified; the other one is only read.
+        modified: The name of the array that is modified; the other one is only read.
     """
 
     def __init__(
@@ -97,34 +97,34 @@ class _Harness:
         self.modified = names[isinstance(modifier, GradientModifier)]
 
     def copy(self) -> Any:
-        """Return a modifier that is like the one to prove, with random numbers from the start."""
+        """Return a copy of the modifier, with its random numbers at their start."""
         copied = copy.deepcopy(self.modifier)
         copied.layer_name, copied.view_name = "Layer", "parameter"
         copied.rnd = RandomState(self.seed)
         return copied
 
     def load(self, number: int) -> None:
-        """Fill the memory with the numbers of a seed."""
+        """Fill the memory with random numbers from a seed."""
         rnd = np.random.RandomState(self.seed + number)
         for array in self.memory.values():
             self.handler.set_from_numpy(array, rnd.normal(size=array.shape))
 
     def call(self, modifier: Any) -> None:
-        """Let a modifier do its work."""
+        """Call a modifier on the arrays."""
         gradients = self.arrays[self.modified]
         apply_to_gradient(modifier, self.handler, self.arrays["parameters"], gradients)
 
     @property
     def result(self) -> np.ndarray:
-        """A copy of what the modifier has made of the array."""
+        """A copy of the modified array."""
         return np.asarray(self.handler.get_numpy_copy(self.arrays[self.modified]))
 
     def read_memory(self) -> dict[str, np.ndarray]:
-        """Return copies of the arrays with what lies around them."""
+        """Return copies of the arrays and the memory around them."""
         return {name: self.handler.get_numpy_copy(a) for name, a in self.memory.items()}
 
     def fail(self, text: str) -> None:
-        """Say that the property does not hold."""
+        """Raise the error that the property does not hold."""
         raise PropertyError(f"{self.where}: {text}")
 
 
@@ -151,7 +151,7 @@ def _replay_equals_direct_execution(harness: _Harness) -> None:
 def _not_traced(harness: _Harness) -> tuple[str, bool]:
     """Return what a trace of a call does not repeat ('' if nothing was found), and what it says.
 
-    The first call is not traced: what it gets ready remains.
+    The first call is not traced: its preparations are kept.
     """
     stream, modifier, expected = harness.handler.stream, harness.copy(), []
     state = stream.get_state()

@@ -1,4 +1,4 @@
-"""The properties that every stepper must have, and `check_stepper`, which proves them for one.
+"""The properties that every stepper must have, and `check_stepper`, which tests them.
 
     check_stepper(SgdStepper(0.1))
 
@@ -31,30 +31,30 @@ from brainstorm.training.hyperparameters import Range
 
 __all__ = ["STEPPER_PROPERTIES", "check_stepper"]
 
-#: How many steps a training has, and after how many of them it is interrupted.
+#: Number of steps of a training, and the step after which it is interrupted.
 STEPS, INTERRUPTED = 12, 5
 
 #: T, B and the number of features of the data.
 SIZES = (2, 4, 3)
 
-#: What there is after each step: name to values.
+#: The state after each step: name to values.
 Course = list[dict[str, np.ndarray]]
 
 
 def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed: int = 0) -> None:
-    """Prove a stepper: train small networks with copies of it, and check all properties.
+    """Test a stepper: train small networks with copies of it, and check all properties.
 
     Every step has other data, and another value of each hyperparameter. The networks have two
     layers, ``'Hidden'`` and ``'Output_projection'``, to which groups may refer.
 
     Args:
-        stepper: The stepper, set up as it is to be used; it is not changed.
-        handler: What to compute with; `None`: a float64 `NumpyHandler`.
-        seed: Of the random numbers.
+        stepper: The stepper, configured as it will be used; it is not changed.
+        handler: The handler to use; `None`: a float64 `NumpyHandler`.
+        seed: Seed of the random numbers.
 
     Raises:
         PropertyError: The message names property, stepper, step, array, element and both numbers.
-        ValidationError: It is no stepper, or replays are turned off.
+        ValidationError: It is not a stepper, or replays are turned off.
     """
     if not isinstance(stepper, TrainingStepper):
         raise ValidationError(
@@ -76,14 +76,14 @@ class _Harness:
     """Data, hyperparameters and networks to train.
 
     Args:
-        stepper: What copies are made of.
-        handler: Computes.
-        seed: Of everything.
+        stepper: The stepper to copy.
+        handler: The handler that computes.
+        seed: Seed of everything.
         where: Property and stepper, for messages.
 
     Attributes:
-        name: That of the stepper's class.
-        steps: The data of each step, and the hyperparameters that are set before it.
+        name: The name of the stepper's class.
+        steps: The data of each step, and the hyperparameters to set before it.
     """
 
     def __init__(self, stepper: TrainingStepper, handler: Handler, seed: int, where: str) -> None:
@@ -102,11 +102,11 @@ class _Harness:
         ]
 
     def copy(self) -> Any:
-        """Return a stepper that is like the one to prove and was never started."""
+        """Return a copy of the stepper that was never started."""
         return create_from_description(get_description(self.stepper))
 
     def network(self) -> Network:
-        """Return a network, always the same one."""
+        """Return a network, the same each time."""
         inp, projection = get_in_out_layers("regression", SIZES[-1], SIZES[-1])
         _ = inp >> FullyConnected(4, "tanh", name="Hidden") >> projection
         net = Network.from_layer(projection, seed=self.seed, handler=self.handler)
@@ -114,13 +114,13 @@ class _Harness:
         return net
 
     def start(self, stepper: Any) -> Network:
-        """Return a network that a stepper has taken over."""
+        """Return a network on which a stepper was started."""
         net = self.network()
         stepper.start(net)
         return net
 
     def train(self, stepper: Any, first: int = 0, last: int = STEPS) -> Course:
-        """Do some of the steps with a stepper that was started; return what is there after each."""
+        """Do some steps with a started stepper; return the state after each."""
         net, course = stepper.net, []
         for data, values in self.steps[first:last]:
             for name, value in values.items():
@@ -133,7 +133,7 @@ class _Harness:
         return course
 
     def find_difference(self, got: Course, expected: Course, first: int = 0) -> str:
-        """Return step, array, element and both numbers where two courses part; '' nowhere."""
+        """Return step, array, element and both values at the first difference; '' if none."""
         for number, (found, right) in enumerate(zip(got, expected, strict=True), first + 1):
             for name, values in right.items():
                 if text := difference(found[name], values):
@@ -141,22 +141,22 @@ class _Harness:
         return ""
 
     def fail(self, text: str) -> None:
-        """Say that the property does not hold."""
+        """Raise the error that the property does not hold."""
         raise PropertyError(f"{self.where}: {text}")
 
 
 def _another(value: float, allowed: Range, rnd: np.random.RandomState) -> float:
-    """Return another number within a range, not far from a value."""
+    """Return another number within a range, close to a value."""
     distance = abs(value) / 2 or 0.05
     low, high = max(allowed.low, value - distance), min(allowed.high, value + distance)
     return float(rnd.uniform(low, high))
 
 
 class _Watch(Traces):
-    """The traces of a stepper, and what it does beside operations while they are made.
+    """The traces of a stepper, and effects other than operations while they are recorded.
 
     Attributes:
-        count: How many there are.
+        count: Number of traces.
         reads: The operations whose result a replay does not see.
         changed: The public attributes that were changed.
     """
@@ -174,7 +174,7 @@ class _Watch(Traces):
         function: Callable[[], None],
         purpose: Hashable = None,
     ) -> None:
-        """Do something as ever; see `Traces.run`."""
+        """Do something as usual; see `Traces.run`."""
 
         def watched() -> None:
             before = dict(vars(self.stepper))

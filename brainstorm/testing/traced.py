@@ -1,4 +1,4 @@
-"""Direct execution and replays: what differs in their bits, and what a replay does not see."""
+"""Direct execution and replays: differences in bits, and reads that a replay does not see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["difference", "find_reads"]
 
 
 def difference(got: np.ndarray, expected: np.ndarray) -> str:
-    """Return the first element that is not the same bit for bit, and both values; '' for none."""
+    """Return the first element with different bits, and both values; '' if there is none."""
     if got.shape != expected.shape:
         return f": expected shape {expected.shape}, got {got.shape}"
     wrong = np.argwhere((got != expected) & ~(np.isnan(got) & np.isnan(expected)))
@@ -26,9 +26,9 @@ def difference(got: np.ndarray, expected: np.ndarray) -> str:
 
 
 def find_reads(trace: Trace) -> list[str]:
-    """Return the operations of a trace that have let Python see values.
+    """Return the operations of a trace whose results Python could read.
 
-    New arrays and streams are none: who keeps them has the same ones in a replay.
+    Except new arrays and streams: Python still has the same ones in a replay.
     """
     contracts = Handler.operations()
     return [name for name in trace.reads if contracts[name].result not in ("array", "stream")]

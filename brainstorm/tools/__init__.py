@@ -1,4 +1,4 @@
-"""Helpers on whole networks and data sets."""
+"""Helpers for whole networks and data sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building common networks: the ends for a task, and whole networks from a short text."""
+"""Building common networks: inputs and outputs for a task, and whole networks from short texts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def get_in_out_layers(
     per_sequence: bool = False,
     weights_name: str | None = None,
 ) -> tuple[ConstructionWrapper, ConstructionWrapper]:
-    """Return an Input and a linear projection that leads into the loss of a task.
+    """Return an Input, and a linear projection connected to the loss of a task.
 
     Hidden layers go between them: ``inp >> FullyConnected(100) >> projection``.
 
@@ -73,13 +73,13 @@ def get_in_out_layers(
         targets_name: Name of the targets.
         projection_name: Name of the projection; ``<outlayer_name>_projection`` if `None`.
         outlayer_name: Name of the output layer; 'Output' if `None`.
-        mask_name: Name of a mask (T, B, 1) that is multiplied with the loss, unless this is one of
-            whole sequences: then the hidden layers may take it.
+        mask_name: Name of a mask (T, B, 1) that is multiplied with the loss, unless the loss is one
+            of whole sequences: then the hidden layers may use it.
         use_conv: Whether the projection is a 1x1 convolution; `None`: if `out_shape` is 3-D.
         per_sequence: Whether there is one target for each sequence, (B, ...), and not for each of
-            its steps; a `TimePooling` has to be among the hidden layers then.
-        weights_name: Name of numbers (T, B, 1), or (B, 1) for one target for each sequence, that
-            say how much each target counts: they are multiplied with the loss.
+            its steps; the hidden layers must then include a `TimePooling`.
+        weights_name: Name of weights of the targets, (T, B, 1), or (B, 1) for one target per
+            sequence: they are multiplied with the loss.
 
     Raises:
         ValidationError: Unknown task type, one name for data of two shapes, or a convolution for
@@ -131,7 +131,7 @@ def get_in_out_layers(
 def _add_data(
     shapes: dict[str, tuple[Any, ...]], argument: str, name: Any, shape: tuple[Any, ...]
 ) -> None:
-    """Add what an argument names to the data; a name may come twice, but with one shape."""
+    """Add the data that an argument names; a name may occur twice, but with one shape."""
     if not isinstance(name, str):
         raise ValidationError(f"{argument}: expected a text, got {shown(name)}.")
     if shapes.setdefault(name, shape) != shape:
@@ -158,7 +158,7 @@ _SEPARATORS = re.compile(r"[\s:/|]+")
 
 
 class _LayerSpec:
-    """The letter of one layer and its arguments, taken one after the other."""
+    """The letter of one layer and its arguments, which are consumed one after the other."""
 
     def __init__(self, letter: str, arguments: list[str]) -> None:
         self.text = letter + "".join(arguments)
@@ -222,8 +222,8 @@ def create_layer(spec: str) -> ConstructionWrapper:
         spec: The text, see `create_net_from_spec`.
 
     Raises:
-        NetworkValidationError: The text cannot be understood, or is that of no or several layers.
-        UnknownPathError: The letter stands for no layer.
+        NetworkValidationError: The text is not valid, or is that of no or several layers.
+        UnknownPathError: There is no layer with this letter.
     """
     parts = list(_parse(spec))
     if len(parts) != 1:
@@ -298,23 +298,23 @@ def create_net_from_spec(
     A first argument ``l r s t`` chooses the activation linear, rel, sigmoid or tanh (default rel
     for F and C, tanh for R and L), and ``m a`` max or average pooling.
 
-    With T there is one target for each sequence, (B, ...), and a mask goes to the recurrent layers
-    in front of it and to it.
+    With T there is one target for each sequence, (B, ...), and a mask is connected to the T and to
+    the recurrent layers before it.
 
     Args:
-        task_type: See `get_in_out_layers`, also for the other arguments.
+        task_type: See `get_in_out_layers`, as for the other arguments.
         in_shape: Feature shape of the data.
         out_shape: Feature shape of the predictions.
         spec: The hidden layers.
         data_name: Name of the data.
         targets_name: Name of the targets.
-        mask_name: Name of a mask on the loss, or on what makes one vector of a sequence.
+        mask_name: Name of a mask on the loss, or on the pooling over time.
         use_conv: Whether the projection is a 1x1 convolution.
-        weights_name: Name of numbers that say how much each target counts.
+        weights_name: Name of weights of the targets.
 
     Raises:
-        NetworkValidationError: The text cannot be understood.
-        UnknownPathError: A letter stands for no layer.
+        NetworkValidationError: The text is not valid.
+        UnknownPathError: There is no layer with a letter.
     """
     parts = list(_parse(spec))
     per_sequence = any(part.letter == "T" for part in parts)

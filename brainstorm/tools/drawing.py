@@ -1,4 +1,4 @@
-"""Networks as drawings: text for Graphviz, and pictures where Graphviz is installed."""
+"""Networks as drawings: text for Graphviz, and pictures if Graphviz is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from brainstorm.structure.buffer_structure import format_shape
 
 __all__ = ["draw_network", "network_as_dot", "network_as_svg"]
 
-#: What a layer is or has to the color of its box; the first that fits.
+#: Characteristic of a layer to the color of its box; the first match counts.
 COLORS = {"source": "#e3e3e3", "loss": "#f9d5ce", "stats": "#fbeec2", "parameters": "#d6e6f7"}
 
 
@@ -23,12 +23,12 @@ def draw_network(network: Network, file_name: str | os.PathLike[str] = "network.
 
     Args:
         network: The network.
-        file_name: Its ending chooses the format; ``.dot`` writes Graphviz text and needs nothing
-            else, the others (``.png``, ``.svg``, ``.pdf``) need the extra ``draw``.
+        file_name: Its ending chooses the format; ``.dot`` writes Graphviz text and has no
+            requirements; the others (``.png``, ``.svg``, ``.pdf``) need the extra ``draw``.
 
     Raises:
         MissingDependencyError: The graphviz package or its program ``dot`` is missing.
-        ValidationError: The name ends in no format.
+        ValidationError: The name has no ending of a format.
     """
     file_name = os.fspath(file_name)
     text, ending = network_as_dot(network), Path(file_name).suffix.removeprefix(".")
@@ -44,7 +44,7 @@ def network_as_svg(network: Network) -> str:
         MissingDependencyError: The graphviz package or its program ``dot`` is missing.
     """
     svg = _render(network_as_dot(network), "svg", "an SVG").decode()
-    return svg[svg.index("<svg") :]  # without what only a file of its own has
+    return svg[svg.index("<svg") :]  # without the header of a file
 
 
 def _render(text: str, ending: str, what: str) -> bytes:

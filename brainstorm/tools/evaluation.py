@@ -1,4 +1,4 @@
-"""Running networks over data sets, and data sets as arrays."""
+"""Running networks over data sets, and operations on data sets as arrays."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def run_network(
     all_inputs: bool = True,
     state: list[Array | None] | None = None,
 ) -> Iterator[int]:
-    """Load batch after batch into the network; what happens with each is up to the caller.
+    """Load batch after batch into the network, for use by the caller.
 
-    Where the batches are parts of longer sequences (from `SequenceChunks`), the state of recurrent
-    layers is taken from each part to the next.
+    If the batches are parts of longer sequences (from `SequenceChunks`), the state of recurrent
+    layers is carried from each part to the next.
 
-    Until the next batch is asked for, or the loop is left, other threads that compute with the
-    network wait (`Network.alone`): what happens with a batch is not disturbed by their predictions.
+    Until the next batch is requested, or the loop ends, other threads that compute with the network
+    wait (`Network.alone`), so that their predictions do not replace the batch.
 
     Args:
         net: The network.
         iterator: Batches, e.g. ``data_iter(handler=net.handler)``.
-        all_inputs: Whether every input must get data.
+        all_inputs: Whether every input must be given.
         state: Holds the state of recurrent layers between the parts of sequences, see
-            `Network.carry_context`; `None` makes a list of its own.
+            `Network.carry_context`; `None` creates a list.
 
     Yields:
-        The number of the batch that the network now holds, from 0.
+        The number of the batch that is now in the network, from 0.
     """
     state = [] if state is None else state
     for number, data in enumerate(iterator):
@@ -76,16 +76,16 @@ def evaluate(
         network: The network.
         iter: A data iterator.
         scorers: The scorers; see `brainstorm.scorers`.
-        out_name: Dotted path of the predictions for scorers that name none; default is
+        out_name: Dotted path of the predictions for scorers without one; default is
             ``network.output_name``.
-        targets_name: The input with the targets, for scorers that name none.
-        mask_name: The input with the mask, for scorers that name none.
+        targets_name: The input with the targets, for scorers without one.
+        mask_name: The input with the mask, for scorers without one.
 
     Returns:
-        Losses and scores by name, averaged over the data, and what statistics layers say of it.
+        Losses and scores by name, averaged over the data, and results of statistics layers.
 
     Raises:
-        ValidationError: There is no data iterator or it gives no batch, or the scorers do not fit.
+        ValidationError: There is no data iterator or no batch, or the scorers do not fit.
     """
     _check_iterator("evaluate", iter)
     scorers = check_scorers(scorers)
@@ -123,16 +123,16 @@ def _check_iterator(function: str, iter: Any) -> None:
 
 
 def busy(batches: Iterable[Mapping[str, Array]]) -> Iterator[Mapping[str, Array]]:
-    """Leave out the batches that only stand for an empty part of one."""
+    """Leave out batches that only stand for an empty part of a batch."""
     return (batch for batch in batches if not getattr(batch, "is_idle", False))
 
 
 def merge_statistics(network: Any, gather: Callable[[Any], list[Any]]) -> None:
-    """Let statistics layers hold the sums over several processes.
+    """Set the sums of statistics layers to those over several processes.
 
     Args:
         network: The network.
-        gather: Returns the values of all processes, given the own one.
+        gather: Returns the values of all processes, given that of this one.
     """
     paths = network.statistics_paths
     parts = gather([network.get(path) for path in paths])
@@ -142,7 +142,7 @@ def merge_statistics(network: Any, gather: Callable[[Any], list[Any]]) -> None:
 
 
 def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[str, np.ndarray]:
-    """Run a network over a data set and collect what some of its buffers hold.
+    """Run a network over a data set and collect the content of some buffers.
 
     Args:
         network: The network.
@@ -156,7 +156,7 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
 
     Raises:
         NetworkValidationError: A buffer does not grow with the batch, or T changes.
-        ValidationError: There is no data iterator, or it gives no batch.
+        ValidationError: There is no data iterator, or no batch.
     """
     parts: dict[str, list[np.ndarray]] = {}
     for batch in _extract_batches(network, iter, buffer_names):
@@ -172,10 +172,10 @@ def extract_and_save(
     buffer_names: str | Sequence[str],
     file_name: str | os.PathLike[str],
 ) -> None:
-    """Do as `extract`, but write to an HDF5 file batch by batch: one data set per path.
+    """Do the same as `extract`, but write to an HDF5 file batch by batch: one data set per path.
 
     Raises:
-        ValidationError: As `extract`; the file is not touched then.
+        ValidationError: As in `extract`; the file is not changed then.
     """
     with (
         atomic_file(file_name) as temporary,
@@ -219,7 +219,7 @@ def _extract_batches(
 
 
 def _batch_axis(network: Any, path: str) -> int:
-    find_array(network.buffer, path)  # a path that leads nowhere says so itself
+    find_array(network.buffer, path)  # raises an error if there is no such path
     layer, _, port = path.partition(".")
     if port.startswith(("inputs.", "outputs.", "internals.")):
         structure = network.layers[layer].get_shape(port)

@@ -1,4 +1,4 @@
-"""Writing: a network draws the next class, and reads it as the next step."""
+"""Generation: a network draws the next class, and gets it as its next input."""
 
 from __future__ import annotations
 
@@ -28,35 +28,36 @@ def generate(
     temperature: float = 1.0,
     seed: int | None = None,
 ) -> np.ndarray:
-    """Let a network continue sequences of classes, such as characters, step by step.
+    """Continue sequences of classes, such as characters, step by step.
 
-    The prediction (`Network.output_name`, or the only output called ``predictions``) has to be the
-    probabilities of the class that comes next; from them it is drawn, and read as the next step.
-    Each step computes this step alone: recurrent layers carry on their state, causal attention its
-    keys and values, and both look back to the first step of `start`. The present batch is replaced.
+    The prediction (`Network.output_name`, or the only output called ``predictions``) must be the
+    probabilities of the next class, which is drawn from them and is the input of the next step.
+    Only one new step is computed each time: recurrent layers carry on their state, causal attention
+    its keys and values, from the first step of `start` on. The present batch is replaced.
 
         written = generate(net, codes_of("Once upon "), 200, temperature=0.7)
 
     Args:
-        net: The network. Its input takes class numbers, or vectors with a 1 in the place of the
-            class if it has as many features as there are classes.
+        net: The network. Its input takes class numbers, or one-hot vectors if it has as many
+            features as there are classes.
         start: Class numbers (T,), (T, B) or (T, B, 1), as (T,) for one sequence; or a dict from
             input names to arrays with such numbers for ``default``. Other inputs ('T', 'B', ...),
-            such as masks, are given for all steps that are read: T + steps - 1. What is over S,
-            such as a text to be translated, is read once.
-        steps: How many steps to write.
-        temperature: Probabilities are taken to the power of 1 / temperature: below 1 what is
-            probable becomes more so; 0 takes the most probable class.
-        seed: Of what is drawn; `None` draws one from `global_rnd`.
+            such as masks, must cover all steps that are read: T + steps - 1. Inputs over S, such as
+            a text to translate, are read once.
+        steps: Number of steps to generate.
+        temperature: Probabilities are raised to the power of 1 / temperature: below 1, probable
+            classes become more probable; 0 takes the most probable class.
+        seed: Seed of the draws; `None` draws one from `global_rnd`.
 
     Returns:
-        The class numbers that were written, shaped like those of `start`, but T = steps.
+        The generated class numbers, shaped like those of `start`, but with T = steps.
 
     Raises:
-        LayerValidationError: A layer does not compute step by step: one that looks at later steps
-            (reversal, attention without ``causal=True``), or a class is none of an embedding's.
+        LayerValidationError: A layer does not compute step by step, because it depends on later
+            steps (reversal, attention without ``causal=True``), or a class is too large for an
+            embedding.
         NetworkValidationError: The data does not fit the network.
-        ValidationError: An argument is not in order, or the prediction is no probabilities.
+        ValidationError: An argument is not valid, or the prediction is not probabilities.
         MissingDataError: A mask that the prediction depends on is missing.
     """
     if not isinstance(net, Network):
@@ -85,7 +86,7 @@ def _check_numbers(steps: Any, temperature: Any) -> None:
 
 
 class _Data:
-    """What the network reads: the classes that were given, then those that were written."""
+    """The inputs of the network: the given classes, then the generated ones."""
 
     def __init__(self, net: Network, start: Any, steps: int) -> None:
         shapes = net.layers[INPUT].out_shapes
@@ -104,7 +105,7 @@ class _Data:
                 f"generate, start: expected class numbers (T,), (T, B) or (T, B, 1), at least one, "
                 f"got {format_shape(given.shape)}."
             )
-        #: How many steps are read.
+        #: Number of steps that are read.
         self.steps = len(self.classes) + max(steps - 1, 0)
         self.prediction = Prediction.of(net.layers, net.output_name, tuple(data))
         self._others = {n: as_array(data[n], n) for n in self.prediction.given if n != self.name}
@@ -119,7 +120,7 @@ class _Data:
         self._find_form(shapes[self.name])
 
     def _find_form(self, structure: BufferStructure) -> None:
-        """Find out how many classes there are, and whether they are read as vectors."""
+        """Find the number of classes, and whether they are read as vectors."""
         features, outputs = structure.feature_shape, self.prediction.structure
         self.is_vector, self.count = features != (1,), outputs.feature_size
         is_read = features in ((1,), (self.count,)) and _has_steps(structure)
@@ -138,11 +139,11 @@ class _Data:
         )
 
     def first(self) -> dict[str, np.ndarray]:
-        """Return what was given, as data."""
+        """Return the given classes as data."""
         return self._batch(self.classes, 0)
 
     def step(self, number: int, classes: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what was written at a step, (1, B, 1), as data."""
+        """Return the classes generated at a step, (1, B, 1), as data."""
         return self._batch(classes, len(self.classes) + number)
 
     def _batch(self, classes: np.ndarray, start: int) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Looking at a network from outside, as text."""
+"""Network information as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["get_network_info", "print_network_info"]
 
 
 def get_network_info(net: Network) -> str:
-    """Return a text with all layers: a table of what they are, and the tree of what they have."""
+    """Return a text with all layers: the table of their properties, and the tree of buffers."""
     return f"{summarize(net.layers)}\n\n{net.tree()!r}"
 
 

@@ -1,8 +1,7 @@
 """Figures of logs and of buffers. They need the extra ``plot``, and neither a display nor pyplot.
 
 Every function returns a figure of Matplotlib: a notebook shows it, ``figure.savefig('a.png')``
-writes it. Where values are colors, white is zero, red positive, blue negative,
-and gray what is NaN.
+writes it. Where colors stand for values, white is zero, red positive, blue negative, and gray NaN.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ __all__ = [
     "plot_weights",
 ]
 
-#: Colors that also those tell apart who see fewer (Okabe and Ito 2008).
+#: Colors for people with color vision deficiency too (Okabe and Ito 2008).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STYLES = ("-", "--", ":", "-.")
 
-#: What a trainer logs itself, at the end of every epoch.
+#: The logs that a trainer writes itself, at the end of every epoch.
 TRAINING = "rolling_training"
 
-#: Of curves with up to so many entries each is marked.
+#: Entries of curves are marked if there are at most this many.
 MARKED = 30
 
 
@@ -45,17 +44,17 @@ def plot_logs(
 ) -> Any:
     """Plot logs as curves over the epochs: 0 is before the training, 1 after the first epoch.
 
-    What is logged by updates lies between. Logs that were read from a file begin at epoch 0 and end
-    at the last one, but those that have as many entries as there are epochs begin at 1. Where there
-    is no log of the training itself, curves are drawn over their entries, and the axis says so.
+    Logs by updates lie in between. Logs read from a file begin at epoch 0 and end at the last one,
+    except that those with as many entries as epochs begin at 1. If there is no log of the training
+    itself, curves are drawn over their entries, and the axis label says so.
 
     Args:
         logs: The logs of a trainer.
-        names: Dotted path or paths, or patterns with ``*``; logs that hold no numbers are left out.
+        names: Dotted path or paths, or patterns with ``*``; logs without numbers are left out.
         log_scale: Whether the vertical axis is logarithmic.
 
     Raises:
-        UnknownPathError: A path or pattern stands for no log.
+        UnknownPathError: A path or pattern matches no log.
         MissingDependencyError: Matplotlib is not installed.
     """
     found: dict[str, Any] = {}
@@ -84,11 +83,11 @@ def plot_logs(
 
 
 def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
-    """Plot what monitors of layers have logged: averages as curves, in bands from min to max.
+    """Plot the logs of layer monitors: averages as curves, in bands from min to max.
 
-    They lie over the epochs, as in `plot_logs`.
+    They are plotted over the epochs, as in `plot_logs`. For example,
     ``MonitorLayerGradients('Hidden')`` logs the gradients of each parameter under
-    ``MonitorGradients_Hidden``, say.
+    ``MonitorGradients_Hidden``.
 
     Args:
         logs: The logs of a trainer.
@@ -120,10 +119,10 @@ def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
 
 
 def plot_learning_rates(search: Any) -> Any:
-    """Plot the loss over the learning rate, and mark the one that is suggested.
+    """Plot the loss over the learning rate, and mark the suggested one.
 
     Args:
-        search: What `brainstorm.training.find_learning_rate` returned.
+        search: The result of `brainstorm.training.find_learning_rate`.
     """
     figure, axes = _figure(8, 5)
     axes.plot(search.rates, search.losses, ".", color=COLORS[0], alpha=0.4, label="loss")
@@ -146,7 +145,7 @@ def plot_weights(net: Any, path: str) -> Any:
 
     Args:
         net: The network.
-        path: Its dotted path: ``'Hidden.parameters.W'``. All dimensions but the first are joined.
+        path: Its dotted path: ``'Hidden.parameters.W'``. All dimensions but the first are merged.
     """
     values = net.get(path)
     image = values.reshape(len(values), -1)
@@ -184,7 +183,7 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
     Args:
         net: The network, after a pass.
         path: Its dotted path: ``'Lstm.outputs.default'``.
-        sequence: Which sequence (or image) of the batch.
+        sequence: The number of the sequence (or image) in the batch.
 
     Raises:
         ValidationError: The buffer does not grow with the sequences, or there is no such sequence.
@@ -216,7 +215,7 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
 
 
 def _new_figure(width: float, height: float) -> Any:
-    # A figure that is not made by pyplot draws with Agg: no display, no global state.
+    # A figure not created by pyplot uses Agg: no display, no global state.
     figure = require("matplotlib.figure", "plot").Figure
     return figure(figsize=(width, height), layout="constrained")
 
@@ -227,7 +226,7 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 
 
 def _places(logs: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[dict[str, Array], str]:
-    """Return where the entries of each log lie, and in which unit: epochs if these are known."""
+    """Return the positions of the entries of each log, and the unit: epochs if these are known."""
     places = {path: _epochs_of(logs, path, count) for path, count in lengths.items()}
     if all(epochs is not None for epochs in places.values()):
         return places, "epoch"
@@ -235,7 +234,7 @@ def _places(logs: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[dict[s
 
 
 def _epochs_of(logs: Mapping[str, Any], path: str, count: int) -> Array | None:
-    """Return after how many epochs the entries of a log were made; `None` if that is unknown."""
+    """Return the epochs of the entries of a log; `None` if they are unknown."""
     moments = getattr(logs, "moments", {})
     last, training = (moments.get(name) for name in (path.partition(".")[0], TRAINING))
     before = np.arange(1 - count, 1)
@@ -281,7 +280,7 @@ def _draw_maps(maps: Array, title: str, below: str, beside: str) -> Any:
 
 
 def _draw_image(image: Array, title: str) -> tuple[Any, Any]:
-    """Return a figure with some room for each value, within what a page holds, and its axes."""
+    """Return a figure of limited size with some room for each value, and its axes."""
     height, width = image.shape
     across = np.clip(2.5 + 0.12 * width, max(4.0, 0.1 * len(title)), 12)
     figure, axes = _figure(float(across), float(np.clip(1.2 + 0.12 * height, 2.4, 10)))
@@ -291,7 +290,7 @@ def _draw_image(image: Array, title: str) -> tuple[Any, Any]:
     shown = axes.imshow(
         image, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
     )
-    axes.set_facecolor("#d0d0d0")  # where there is no value
+    axes.set_facecolor("#d0d0d0")  # the color of missing values
     axes.set_title(title, fontsize=10, loc="left")
     for axis in (axes.xaxis, axes.yaxis):
         axis.get_major_locator().set_params(integer=True)
