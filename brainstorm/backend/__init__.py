@@ -1,4 +1,4 @@
-"""Tensors and op-trees on a handler, in the manner of neon's backend.
+"""Tensors and op-trees on a handler, similar to neon's backend.
 
     be = gen_backend("cpu")
     x, w = be.array(data, name="x"), be.zeros((10, 4), name="w")
@@ -7,7 +7,7 @@
     y[:] = tree                           # now it is
     dw = Autodiff(tree, be).get_grad_asnumpyarray([w])[0]
 
-A tensor is identified by its view of memory. Assigning behaves as if the whole right side were
+A tensor is identified by its view of memory. An assignment behaves as if the whole right side were
 computed before anything is written. There is no global state: backends are independent objects.
 """
 
@@ -27,7 +27,7 @@ from brainstorm.optree import OpTreeNode
 
 __all__ = ["Autodiff", "Backend", "NeonBackend", "OpTreeNode", "Tensor", "gen_backend"]
 
-#: Whose rules hold where neon's are others than NumPy's.
+#: The libraries whose rules can be used in place of NumPy's.
 BACKENDS = {None: Backend, "neon": NeonBackend}
 
 
@@ -44,17 +44,17 @@ def gen_backend(
 
     Args:
         backend: ``'cpu'`` (the default handler), ``'gpu'`` (a `PyCudaHandler`), or a handler;
-            neon's names ``'mkl'`` and ``'nervanagpu'`` are understood.
+            neon's names ``'mkl'`` and ``'nervanagpu'`` are accepted.
         datatype: Type of new tensors: float32 or float64.
         rng_seed: Seeds the backend's random numbers.
         batch_size: `Backend.bsz`, for `Backend.iobuf`.
         compat: ``'neon'``: neon's rules for shapes, types and axes; see `NeonBackend`.
-        stochastic_round: As neon has it; there is none here.
-        device_id: Which GPU.
+        stochastic_round: As in neon; not supported.
+        device_id: The number of the GPU.
 
     Raises:
         MissingDependencyError: PyCUDA is not installed.
-        DeviceError: There is no GPU that can be used.
+        DeviceError: There is no usable GPU.
         ValidationError: If the backend, the type or `compat` is unknown, or `stochastic_round` set.
     """
     if compat not in BACKENDS:

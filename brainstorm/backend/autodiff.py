@@ -27,20 +27,20 @@ __all__ = ["Autodiff"]
 class Autodiff:
     """The gradients of an op-tree.
 
-    Where the tree or the tensors asked for are overlapping views of one tensor (``dot(x, x.T)``),
+    If the tree or the requested tensors are overlapping views of one tensor (``dot(x, x.T)``),
     contributions are added up in that tensor, and each view gets its part.
 
     Args:
         op_tree: The tree.
         be: The backend.
-        next_error: Tensor or tree of the tree's shape: the gradient of what comes after it; None
+        next_error: Tensor or tree of the tree's shape: the gradient with respect to the tree; None
             stands for ones.
     """
 
     def __init__(
         self, op_tree: Expression, be: Backend, next_error: Expression | None = None
     ) -> None:
-        gradients(op_tree, [], next_error)  # what was given is checked now
+        gradients(op_tree, [], next_error)  # checks the arguments now
         self.op_tree = op_tree
         self.be = be
         self.next_error = next_error
@@ -53,7 +53,7 @@ class Autodiff:
     def get_grad_op_tree(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the trees of the gradients; zeros for tensors that do not occur.
 
-        They know the backend that computes them, also where no tensor is left in them.
+        They have a backend even if they contain no tensor.
         """
         shared = self._shared_roots(tensors)
         pairs = [(x, x.on_root(shared[x.root.identity])) for x in self._leaves
@@ -71,11 +71,11 @@ class Autodiff:
         return trees
 
     def cleanup(self) -> None:
-        """Forget what is kept for the next call with the same tensors."""
+        """Drop the values kept for the next call with the same tensors."""
         self._last = None
 
     def _shared_roots(self, tensors: Sequence[Tensor]) -> dict[Any, Tensor]:
-        """Return the tensors of which some views overlap, by identity."""
+        """Return the tensors with overlapping views, by identity."""
         shared = {}
         for t in tensors:
             for leaf in self._leaves:
@@ -107,7 +107,7 @@ class Autodiff:
         """Compute the gradients into existing tensors.
 
         Args:
-            tensors: With respect to what.
+            tensors: The tensors to differentiate with respect to.
             buffers: One per tensor, of its shape. `next_error` may be one of them; no other may
                 share memory with the tree.
             accumulate: Whether to add to the buffers instead of overwriting them.

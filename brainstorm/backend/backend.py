@@ -1,4 +1,4 @@
-"""The backend: it makes tensors, and computes op-trees on them."""
+"""The backend: creates tensors, and computes op-trees on them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["Backend", "real_type"]
 
 
 class Backend(Routines):
-    """Makes tensors and op-trees, and computes them on a handler.
+    """Creates tensors and op-trees, and computes them on a handler.
 
-    Every function of `brainstorm.optree.functions` is a method, and takes a tensor `out`, by name
-    or behind the operands, into which to compute at once.
+    Every function of `brainstorm.optree.functions` is a method, and accepts a tensor `out`, by name
+    or after the operands, to compute into immediately.
 
     Args:
-        handler: Where arrays live.
+        handler: The handler of the arrays.
         dtype: Type of new tensors: float32 or float64.
         seed: Seeds `rand`.
         batch_size: See `iobuf`.
@@ -39,7 +39,7 @@ class Backend(Routines):
     Attributes:
         default_dtype: The type of new tensors.
         bsz: The batch size; it may be changed.
-        rng: The random numbers, with `reset()` to start them again.
+        rng: The random numbers; `reset()` restarts them.
     """
 
     tensor_type = Tensor
@@ -119,21 +119,21 @@ class Backend(Routines):
     ) -> Any:
         """Return a leaf of random numbers, uniform in [0, 1).
 
-        They are drawn now, and again whenever a tree with this leaf is assigned:
-        ``y[:] = x * (be.rand() < 0.5)`` is another half of x each time.
+        They are drawn now, and again whenever a tree with this leaf is assigned, so
+        ``y[:] = x * (be.rand() < 0.5)`` selects another half of x each time.
 
         Args:
-            shape: Their shape; None: that of what they are combined with or assigned to.
+            shape: Their shape; None: that of the other operands or of the assignment.
             dtype: Their type.
             name: Used in text.
-            out: Tensor to fill instead; it may stand in the place of the shape.
+            out: Tensor to fill instead; may be given in place of the shape.
         """
         return self._random(self._uniform, shape, dtype, name, out)
 
     def randn(
         self, shape: Any = None, dtype: Any = None, name: str | None = None, out: Any = None
     ) -> Any:
-        """Return a leaf of random numbers of mean 0 and deviation 1; else as `rand`."""
+        """Return a leaf of random numbers with mean 0 and deviation 1; otherwise as `rand`."""
         return self._random(self.rnd.standard_normal, shape, dtype, name, out)
 
     def _uniform(self, shape: Shape) -> np.ndarray:
@@ -153,15 +153,15 @@ class Backend(Routines):
         return Shapeless(make, "random numbers") if shape is None else make(shape)
 
     def onehot(self, indices: Expression, axis: int, size: Any = None, out: Any = None) -> Any:
-        """1 at the index and 0 elsewhere.
+        """Return 1 at the index and 0 elsewhere.
 
         Args:
             indices: Class numbers.
-            axis: Where the classes are.
-            size: How many there are; `axis` has length 1 and gets that length. None: as many as
-                what the result is combined with or assigned to has on the axis, and the indices
-                lie along the other axes, whatever their shape.
-            out: Tensor to compute into; it may stand in the place of the size.
+            axis: The axis of the classes.
+            size: Number of classes; `axis` has length 1 and gets that length. None: the length of
+                the axis in the other operands or in the assignment; the indices then lie along the
+                other axes, whatever their shape.
+            out: Tensor to compute into; may be given in place of the size.
         """
 
         def make(shape: Shape) -> Any:
@@ -200,11 +200,11 @@ class Backend(Routines):
         Args:
             program: From `brainstorm.optree.linearise`.
             outputs: One tensor per output, of its shape.
-            accumulate: Per output whether to add to it; by default none.
-            inputs: One tensor per input, of its shape and type; by default these themselves.
+            accumulate: Whether to add to each output; by default to none.
+            inputs: One tensor per input, of its shape and type; by default the inputs themselves.
 
         Raises:
-            ValidationError: If an input is no tensor, or one of another handler.
+            ValidationError: If an input is not a tensor, or one of another handler.
         """
         inputs = program.inputs if inputs is None else inputs
         for variable in inputs:
@@ -224,7 +224,7 @@ class Backend(Routines):
 
 
 def real_type(dtype: Any) -> np.dtype:
-    """Return a type as NumPy has it, which must be one of real numbers."""
+    """Return a type as a NumPy dtype, which must be one of real numbers."""
     found: np.dtype | None
     try:
         found = np.dtype(dtype)
@@ -236,7 +236,7 @@ def real_type(dtype: Any) -> np.dtype:
 
 
 def _numbers_of(values: Any) -> np.ndarray:
-    """Return numbers as an array; a tensor gives what it holds."""
+    """Return numbers as an array; for a tensor, its content."""
     found: np.ndarray | None
     try:
         found = np.asarray(values.get() if isinstance(values, Tensor) else values)
@@ -261,7 +261,7 @@ def _method(function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def build(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
         for i, argument in enumerate(args[operands:], operands):
-            if isinstance(argument, Tensor):  # no option is one
+            if isinstance(argument, Tensor):  # options are never tensors
                 args, out = (*args[:i], *args[i + 1 :]), argument
                 break
         if any(isinstance(argument, Shapeless) for argument in args):

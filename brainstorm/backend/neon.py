@@ -1,11 +1,11 @@
-"""neon's rules, where they differ from NumPy's: what ``gen_backend(compat='neon')`` gives.
+"""neon's rules where they differ from NumPy's, for ``gen_backend(compat='neon')``.
 
     x = be.array(np.arange(6).reshape(2, 3))   # float32: integers become the working type
     x[:, 0].shape, x[1, 2].shape               # (2, 1), (1, 1)
     be.array([1, 2, 3]).shape                  # (3, 1)
     be.argmax(x).shape                         # (2, 1): axis=1
 
-New code needs none of it.
+New code does not need them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def _two_axes(shape: Shape) -> Shape:
 
 
 class NeonTensor(Tensor):
-    """A tensor of two axes or more, whose integers are rounded and limited to their type."""
+    """A tensor of at least two axes, whose integers are rounded and clipped to their type."""
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a view; integers take an axis away only while more than two are left."""
+        """Return a view; integers remove an axis only if more than two are left."""
         found = super().__getitem__(index)
         if not isinstance(found, Tensor) or self.ndim < 2:
             return found
@@ -49,7 +49,7 @@ class NeonTensor(Tensor):
         return super().__getitem__(tuple(parts))
 
     def transpose(self, *axes: Any, out: Tensor | None = None) -> Tensor:
-        """Return a view; without `axes` the first of three axes stays where it is."""
+        """Return a view; without `axes` the first of three axes stays in place."""
         if self.ndim == 3 and all(isinstance(axis, Tensor) for axis in axes):  # at most `out`
             axes = (0, 2, 1, *axes)
         return super().transpose(*axes, out=out)
@@ -68,19 +68,19 @@ class NeonTensor(Tensor):
         return super().assign(tree)
 
     def set(self, values: Any) -> Tensor:
-        """Copy what NumPy takes for an array of numbers of this shape, and return the tensor."""
+        """Copy numbers of this shape from anything NumPy accepts, and return the tensor."""
         return super().set(_limited(np.asarray(values), self.dtype))
 
 
 def _limits(dtype: np.dtype) -> tuple[int, int] | None:
-    """Return the extremes of a type of integers that the working type has too."""
+    """Return the limits of a type of integers as far as the working type has them."""
     if dtype.kind not in "iu" or dtype.itemsize > 2:
         return None
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
 def _limited(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return numbers as a small type of integers is to store them: rounded, within its limits."""
+    """Return numbers rounded and clipped to be stored in a small type of integers."""
     limits = _limits(dtype)
     if limits is None or values.dtype.kind not in "biuf":
         return values
@@ -90,8 +90,8 @@ def _limited(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 class NeonBackend(Backend):
     """A backend whose tensors are `NeonTensor`.
 
-    Integers become the working type unless another is given. Reductions keep their axes, whatever
-    `keepdims` says, and take `out` where neon has it; `argmax` and `argmin` reduce axis 1.
+    Integers become the working type unless another is given. Reductions keep their axes regardless
+    of `keepdims`, and accept `out` as in neon; `argmax` and `argmin` reduce axis 1.
     """
 
     tensor_type = NeonTensor

@@ -1,4 +1,4 @@
-"""What neon's backend computes at once, into tensors that exist already."""
+"""Functions of neon's backend that compute immediately, into existing tensors."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Routines:
         """Return zeros for the outputs of a layer: (features, batch), or (features, steps * batch).
 
         Args:
-            dim0: How many features; or features and steps; or a shape of more features.
-            x: What is returned instead, if it is given.
+            dim0: Number of features; or of features and steps; or a shape of more features.
+            x: Returned instead, if given.
             dtype: Type of the elements.
             name: Used in text.
             persist_values: Has no effect.
-            shared: A tensor whose first elements are used.
+            shared: A tensor whose first elements are reused.
             parallelism: Has no effect.
 
         Raises:
@@ -81,7 +81,7 @@ class Routines:
     ) -> Any:
         """Compute C = alpha * dot(A, B) + beta * C, with relu before C is added.
 
-        The sums of the rows of C come into `bsum`, if it is given.
+        If `bsum` is given, the sums of the rows of C are written to it.
         """
         C.assign(_scaled(fn.dot(A, B), C, alpha, beta, relu))
         if bsum is not None:
@@ -97,9 +97,9 @@ class Routines:
         beta: float = 0.0,
         relu: bool = False,
     ) -> Any:
-        """Compute many products at once, as `compound_dot` does one.
+        """Compute many products at once, each like `compound_dot`.
 
-        ``C (X, K, N) = A (K, C) or (X, K, C) times B (X, C, N)``; where C is a matrix, the products
+        ``C (X, K, N) = A (K, C) or (X, K, C) times B (X, C, N)``; if C is a matrix, the products
         are added up in it.
         """
         product = fn.dot(A, B)
@@ -112,40 +112,40 @@ class Routines:
         return out.assign(mean + stdv * self.rnd.standard_normal(out.shape))
 
     def make_binary_mask(self, out: Any, keepthresh: float = 0.5) -> Any:
-        """Draw 1 with the probability `keepthresh`, otherwise 0."""
+        """Draw 1 with probability `keepthresh`, otherwise 0."""
         return out.assign(self.rnd.random_sample(out.shape) <= keepthresh)
 
     def rng_reset(self) -> None:
-        """Start the random numbers again at the seed."""
+        """Restart the random numbers at the seed."""
         self.rnd.reset()
 
     # -- pairs for the two passes of a layer -------------------------------------------------
 
     @staticmethod
     def fprop_relu(layer: Any, x: Expression, slope: float = 0.0) -> Any:
-        """The tree ``maximum(x, 0) + slope * minimum(x, 0)``; `layer` has no effect."""
+        """Return the tree ``maximum(x, 0) + slope * minimum(x, 0)``; `layer` has no effect."""
         return fn.maximum(x, 0) + slope * fn.minimum(x, 0)
 
     @staticmethod
     def bprop_relu(layer: Any, x: Expression, error: Expression, slope: float = 0.0) -> Any:
-        """The tree of the gradient of `fprop_relu`, with 0 at 0."""
+        """Return the tree of the gradient of `fprop_relu`, with 0 at 0."""
         return (fn.greater(x, 0) + slope * fn.less(x, 0)) * error
 
     @staticmethod
     def fprop_softmax(x: Expression, axis: int = 0) -> Any:
-        """The tree of the softmax."""
+        """Return the tree of the softmax."""
         return fn.softmax(x, axis)
 
     @staticmethod
     def bprop_softmax(x: Expression, error: Expression, axis: int = 0) -> Any:
-        """The tree of the gradient of `fprop_softmax`, of which x is the input."""
+        """Return the tree of the gradient of `fprop_softmax`, whose input is x."""
         y = fn.softmax(x, axis)
         return y * (error - fn.sum(error * y, axis))
 
     # -- brackets ----------------------------------------------------------------------------
 
     def begin(self, block: Any = None, identifier: Any = None) -> None:
-        """Do nothing: neon's programs say here that an epoch, a batch or a pass begins."""
+        """Do nothing: neon's programs call this when an epoch, a batch or a pass begins."""
 
     def end(self, block: Any = None, identifier: Any = None) -> None:
         """Do nothing; see `begin`."""

@@ -1,4 +1,4 @@
-"""What gets its shape from its place: random numbers and classes that are given none.
+"""Random numbers and one-hot vectors without a shape, which get it from the context.
 
 Both trees have the shape of y, which in the second has a row per class::
 
@@ -19,18 +19,18 @@ from brainstorm.optree.shapes import Shape, broadcast_shapes
 __all__ = ["Shapeless", "combined"]
 
 REMEDY = "Give it a shape: be.rand(shape), be.onehot(indices, axis, size)."
-#: A shape that only functions that work element by element keep.
+#: A shape that only element-wise functions keep.
 PROBE = (2, 3)
 
 
 class Shapeless:
-    """Something that becomes a tree when a shape is known; operators work element by element.
+    """An object that becomes a tree when a shape is known; operators work element by element.
 
     For one shape it is one tree: random numbers that occur twice are the same numbers.
 
     Args:
-        make: From a shape to the tree.
-        what: What it is called in messages.
+        make: A function from the shape to the tree.
+        what: Its name in messages.
     """
 
     __array_ufunc__ = None
@@ -46,11 +46,11 @@ class Shapeless:
         return f"<{self._what}, of no shape yet>"
 
     def __getattr__(self, name: str) -> Any:
-        is_private = name.startswith("_")  # asked for by copies that are not complete
+        is_private = name.startswith("_")  # requested by incomplete copies
         raise AttributeError(name if is_private else f"{self!r} has no {name!r}. {REMEDY}")
 
     def of(self, shape: Shape) -> Expression:
-        """Return the tree of a shape."""
+        """Return the tree for a shape."""
         if shape not in self._made:
             self._made[shape] = self._make(shape)
         return self._made[shape]
@@ -60,7 +60,7 @@ def combined(function: Callable[..., Any], *operands: Any, **options: Any) -> An
     """Apply a function to operands of which some have no shape.
 
     Returns:
-        A tree, where another operand has a shape; otherwise something without one.
+        A tree if another operand has a shape; otherwise again an object without shape.
 
     Raises:
         ValidationError: The function does not work element by element.

@@ -1,4 +1,4 @@
-"""Tensors: arrays of a handler that are leaves of op-trees, and compute when they are assigned."""
+"""Tensors: arrays of a handler that are leaves of op-trees, and compute when assigned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["RandomTensor", "Tensor"]
 
 
 def _inner(array: Array) -> Any:
-    """Return the array inside of one that a checking handler has wrapped."""
+    """Return the array inside a wrapper of a checking handler."""
     return getattr(array, "array", array)
 
 
@@ -52,7 +52,7 @@ class Tensor(Variable):
         backend: The backend that computes.
         array: Array of the backend's handler.
         name: Used in text.
-        base: The tensor of which this is a view.
+        base: The tensor that this is a view of.
         path: Rebuilds the view as nodes on `base`.
     """
 
@@ -77,7 +77,7 @@ class Tensor(Variable):
         return self if self.base is None else self.base.root
 
     def on_root(self, root: Any) -> Any:
-        """Return the nodes that select from a tree of the root's shape what this view is."""
+        """Return nodes that select this view from a tree of the root's shape."""
         if self.base is None or self._path is None:
             return root
         return self._path(self.base.on_root(root))
@@ -138,7 +138,7 @@ class Tensor(Variable):
     asnumpyarray = get
 
     def set(self, values: Any) -> Tensor:
-        """Copy what NumPy takes for an array of numbers of this shape, and return the tensor."""
+        """Copy numbers of this shape from anything NumPy accepts, and return the tensor."""
         source = np.asarray(values)
         if source.dtype.kind not in "biuf":
             raise ValidationError(
@@ -174,13 +174,13 @@ class Tensor(Variable):
         target.assign(value)
 
     def refresh(self) -> None:
-        """Make the content new before a tree with this leaf is executed; see `RandomTensor`."""
+        """Renew the content before a tree with this leaf is executed; see `RandomTensor`."""
 
     def _program_of(self, tree: Expression) -> Program:
         """Return the program that broadcasts a tree to this shape.
 
-        Trees are often executed many times, and keep theirs. That of a variable takes any array
-        like it.
+        Trees are often executed many times, and keep their programs. The program of a variable fits
+        all arrays like it.
         """
         try:
             if not isinstance(tree, OpTreeNode):
@@ -196,16 +196,16 @@ class Tensor(Variable):
             ) from None
 
     def execute(self) -> Tensor:
-        """Return the tensor; what was assigned to it has been executed already."""
+        """Return the tensor; assignments to it have been executed already."""
         return self
 
     def assign(self, tree: Any) -> Tensor:
         """Compute and write an op-tree, tensor, number or array that broadcasts to this shape.
 
-        What has no shape of its own (`be.rand()`, `be.onehot(indices, axis)`) gets this one.
+        Objects without shape (`be.rand()`, `be.onehot(indices, axis)`) get this one.
 
         Raises:
-            ValidationError: If it does not, or the tree contains variables without memory.
+            ValidationError: If it does not broadcast, or contains variables without memory.
         """
         if isinstance(tree, Shapeless):
             tree = tree.of(self.shape)
@@ -233,14 +233,14 @@ class Tensor(Variable):
 class RandomTensor(Tensor):
     """Random numbers: new ones whenever a tree with this leaf is assigned.
 
-    Wherever it occurs in a tree it stands for the same numbers. `Autodiff` does not draw: its
-    gradients are those at the numbers of the last assignment, and none goes through this leaf.
+    All occurrences in a tree are the same numbers. `Autodiff` does not draw: its gradients are
+    those at the numbers of the last assignment, and none flows through this leaf.
 
     Args:
-        backend: The backend that computes, and has the generator.
+        backend: The backend that computes and has the generator.
         array: Array of the backend's handler.
         name: Used in text.
-        draw: From a shape to random numbers.
+        draw: A function from the shape to random numbers.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class RandomTensor(Tensor):
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw from the random numbers of the backend."""
+        """Draw new numbers from the generator of the backend."""
         self.set(self._draw(self.shape))
 
 

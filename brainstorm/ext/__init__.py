@@ -1,4 +1,4 @@
-"""Optional integrations: one module each, imported by nothing else in the package.
+"""Optional integrations: one module each, which the rest of the package does not import.
 
-Each needs a library of its own and says with which extra to install it where that is missing.
+Each requires a library of its own; if that is missing, the error names the extra to install.
 """

@@ -4,7 +4,7 @@
         "spec__F1": [50, 100], "spec__D1": [0.2, 0.5], "stepper__learning_rate": [1e-3, 1e-2]})
     search.fit(X, y)
 
-Everything of the library is behind them: ``estimator.network_`` is the trained `Network`.
+The whole library is available behind them: ``estimator.network_`` is the trained `Network`.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ __all__ = ["NetClassifier", "NetRegressor"]
 
 E = TypeVar("E", bound="_NetEstimator")
 
-#: A layer of a spec that has a number of its own: its letter, and its size or probability.
+#: A layer of a spec with a number of its own: its letter, and its size or probability.
 _NUMBERED = re.compile(r"([FRLCDP])(?:[\s:/|]*[a-z])?[\s:/|]*(\d+\.?\d*|\.\d+)?")
 
 
 class _Validation(Hook):
-    """Log what a function returns."""
+    """Log the result of a function."""
 
     def __init__(self, score: Callable[[], float]) -> None:
         super().__init__("validation")
         self.score = score
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> float:
-        """Return the score of the rows that are kept back."""
+        """Return the score of the held-out rows."""
         return self.score()
 
 
 class _NetEstimator(_base.BaseEstimator):
-    """What both estimators have in common; `NetClassifier` documents the arguments."""
+    """Common base of both estimators; `NetClassifier` documents the arguments."""
 
     _task: str
 
@@ -99,8 +99,8 @@ class _NetEstimator(_base.BaseEstimator):
         """Return the arguments of the constructor.
 
         Args:
-            deep: Whether with those of the stepper, such as ``stepper__learning_rate``, and the
-                numbers in the spec: of ``'F100 D0.2 F50'`` ``spec__F1``, ``spec__D1`` and
+            deep: Whether to include those of the stepper, such as ``stepper__learning_rate``, and
+                the numbers in the spec: for ``'F100 D0.2 F50'`` ``spec__F1``, ``spec__D1`` and
                 ``spec__F2``.
         """
         params = super().get_params(deep)
@@ -133,7 +133,7 @@ class _NetEstimator(_base.BaseEstimator):
         return copy.deepcopy(self.stepper)
 
     def _numbers(self) -> Iterator[tuple[str, re.Match[str]]]:
-        """Yield each layer of the spec that has a number: its letter with its place, and both."""
+        """Yield the letter with its number, and the match, of each layer with a number."""
         counts: Counter[str] = Counter()
         for match in _NUMBERED.finditer(str(self.spec)):
             counts[match[1]] += 1
@@ -151,13 +151,13 @@ class _NetEstimator(_base.BaseEstimator):
     # -- training ---------------------------------------------------------------------------------
 
     def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
-        """Train a new network, or with ``warm_start`` the one that is there.
+        """Train a new network, or with ``warm_start`` the existing one.
 
         Args:
             X: Array-like of shape (n_samples, n_features).
-            y: Array-like of shape (n_samples,) or (n_samples, n_columns): of a classifier the
-                labels, or 0 and 1 in a column for each of several labels that are independent.
-            sample_weight: How often each row counts, >= 0; only their proportions do.
+            y: Array-like of shape (n_samples,) or (n_samples, n_columns): for a classifier the
+                labels, or 0 and 1 in a column for each of several independent labels.
+            sample_weight: Weight of each row, >= 0; only their proportions matter.
         """
         is_new = not (self.warm_start and hasattr(self, "network_"))
         if is_new:
@@ -177,7 +177,7 @@ class _NetEstimator(_base.BaseEstimator):
             test_size=self.validation_fraction, random_state=self.random_state, stratify=classes,
         )  # fmt: skip
         scorer = _metrics.check_scoring(self, self.scoring)
-        scored = copy.copy(self)  # one that has seen no names of columns
+        scored = copy.copy(self)  # without names of columns
         scored.__dict__.pop("feature_names_in_", None)
         given = {} if sample_weight is None else {"sample_weight": weights_kept}
 
@@ -188,12 +188,12 @@ class _NetEstimator(_base.BaseEstimator):
         return self._train(X, targets, weights, self.max_epochs, is_new, score=score)
 
     def partial_fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
-        """Train for one epoch more, with the stepper in the state in which it was left.
+        """Train for one more epoch, continuing with the state of the stepper.
 
         Args:
-            X: As for `fit`.
-            y: As for `fit`.
-            sample_weight: How often each row counts.
+            X: As in `fit`.
+            y: As in `fit`.
+            sample_weight: Weight of each row.
         """
         if self.early_stopping:
             where = f"{type(self).__name__}.partial_fit"
@@ -242,7 +242,7 @@ class _NetEstimator(_base.BaseEstimator):
         goes_on: bool = False,
         score: Callable[[], float] | None = None,
     ) -> E:
-        """Train a network that is new, or goes on; the stepper may go on too, or end by a score."""
+        """Train a network, new or existing, perhaps with the existing stepper or early stopping."""
         seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
         data = self._as_data(X)
         if is_new:
@@ -265,7 +265,7 @@ class _NetEstimator(_base.BaseEstimator):
         self.loss_curve_ += trainer.logs.get("rolling_training", {}).get("total_loss", ())
         self._stepper_state: tuple[type, dict[str, Any]] = type(stepper), stepper.get_state()
         if score is not None:
-            put_values(self.network_, stopper.get_state()["kept"])  # also where the epochs are over
+            put_values(self.network_, stopper.get_state()["kept"])  # also if all epochs are done
             self.validation_scores_ = list(trainer.logs["validation"])[1:]
             known = [value for value in self.validation_scores_ if not math.isnan(value)]
             self.best_validation_score_ = max(known, default=None)
@@ -311,32 +311,32 @@ class _NetEstimator(_base.BaseEstimator):
 
 
 class NetClassifier(_base.ClassifierMixin, _NetEstimator):
-    """A network as classifier: with a softmax, or sigmoids for labels that are independent.
+    """A network as classifier: with a softmax, or sigmoids for independent labels.
 
     Args:
         spec: The hidden layers, as in `create_net_from_spec`: ``'F100 D F50'``.
-        in_shape: Feature shape that each row of X is given, e.g. (8, 8, 1) for ``'C16:3p1 Pm2s2'``;
-            `None`: the row as it is. With ("T", 3) a row is a sequence, step after step with 3
-            features each, and the spec makes one vector of it: ``'L20 T'``.
+        in_shape: Feature shape of each row of X, e.g. (8, 8, 1) for ``'C16:3p1 Pm2s2'``; `None`:
+            that of the row. With ("T", 3) a row is a sequence, step after step with 3 features
+            each, and the spec must pool over time: ``'L20 T'``.
         stepper: The optimiser, which is copied; `None`: ``AdamWStepper(0.003, weight_decay=0.3)``.
-        max_epochs: How many times the network sees all rows.
-        batch_size: How many rows it sees at once.
+        max_epochs: Number of epochs.
+        batch_size: Number of rows in a batch.
         random_state: An int makes `fit` repeatable; also `None` and a NumPy RandomState.
-        warm_start: Whether `fit` goes on with the network that is there.
-        early_stopping: Whether `fit` keeps rows back, ends when their score grows no more, and
-            keeps the network of the best one.
-        validation_fraction: Which part of the rows are kept back.
-        n_iter_no_change: It ends when so many epochs bring no better score.
-        tol: By how much a score has to be better.
-        scoring: Which score: of scikit-learn's, such as ``'f1_macro'`` or ``'roc_auc'``; `None`
-            is that of `score`.
-        class_weight: How much the rows of each class count, ``{label: weight}``; ``'balanced'``:
-            all classes the same.
+        warm_start: Whether `fit` continues with the existing network.
+        early_stopping: Whether `fit` holds out rows, stops when their score no longer improves, and
+            keeps the best network.
+        validation_fraction: Fraction of the rows that are held out.
+        n_iter_no_change: Stop after this many epochs without a better score.
+        tol: The least improvement of a score that counts.
+        scoring: The score: one of scikit-learn's, such as ``'f1_macro'`` or ``'roc_auc'``; `None`:
+            that of `score`.
+        class_weight: Weight of the rows of each class, ``{label: weight}``; ``'balanced'``: equal
+            total weights of all classes.
 
     Attributes:
         network_: The trained network, in float64.
         loss_curve_: The average loss of each epoch.
-        validation_scores_: With ``early_stopping`` the score after each epoch.
+        validation_scores_: With ``early_stopping``, the score after each epoch.
         best_validation_score_: The best of them.
         n_iter_: The number of epochs.
         n_features_in_: The number of columns of X.
@@ -368,13 +368,13 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
     def partial_fit(  # type: ignore[override]  # scikit-learn's order of the arguments
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> NetClassifier:
-        """Train for one epoch more, with the stepper in the state in which it was left.
+        """Train for one more epoch, continuing with the state of the stepper.
 
         Args:
-            X: As for `fit`.
-            y: As for `fit`.
-            classes: All labels that there will be; they have to be given in the first call.
-            sample_weight: How often each row counts.
+            X: As in `fit`.
+            y: As in `fit`.
+            classes: All labels that will ever occur; required in the first call.
+            sample_weight: Weight of each row.
         """
         if self.class_weight == "balanced":
             raise ValidationError(
@@ -423,8 +423,8 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         return self._outputs(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable labels (n_samples,), or 0 and 1 for each of several."""
-        probabilities = self._outputs(X)  # first, because it says if nothing was fitted
+        """Return the most probable labels (n_samples,), or 0 and 1 for each of several labels."""
+        probabilities = self._outputs(X)  # first, because it raises if nothing was fitted
         if self._task == "multi-label":
             return (probabilities >= 0.5).astype(int)
         return self.classes_[probabilities.argmax(axis=1)]
@@ -436,7 +436,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
 
 
 class NetRegressor(_base.RegressorMixin, _NetEstimator):
-    """A network with a squared error as regressor, of one or several targets.
+    """A network with a squared error as regressor, for one or several targets.
 
     The network learns ``(y - y_mean_) / y_scale_``, so that targets need not be scaled.
 
@@ -465,7 +465,7 @@ class NetRegressor(_base.RegressorMixin, _NetEstimator):
         return (targets - self.y_mean_) / self.y_scale_
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the predicted targets, in the shape that they had in `fit`."""
+        """Return the predicted targets, in the same shape as in `fit`."""
         outputs = self._outputs(X) * self.y_scale_ + self.y_mean_
         return outputs if self._has_columns else outputs[:, 0]
 
@@ -480,13 +480,13 @@ def _number(text: str) -> float:
 
 
 def _arguments(stepper: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a stepper is made with, and its limit of the gradients."""
+    """Yield the constructor arguments of a stepper, and its limit of the gradients."""
     if isinstance(stepper, TrainingStepper):
         for name in (*inspect.signature(type(stepper)).parameters, "max_gradient_norm"):
             yield name, getattr(stepper, name)
 
 
 def _double_handler(seed: int) -> NumpyHandler:
-    """Return a handler in float64, of the kind of the default one where that is on the CPU."""
+    """Return a float64 handler, of the kind of the default one if that is on the CPU."""
     kind = type(get_default_handler())
     return (kind if issubclass(kind, NumpyHandler) else NumpyHandler)(np.float64, seed=seed)

@@ -3,7 +3,7 @@
     trainer = Trainer(LbfgsStepper(iterations=20))
     trainer.train(net, Undivided(default=x, targets=t))
 
-They expect the loss to be a function of the parameters, so give them all data at once.
+The loss must be a function of the parameters only, so give them all data at once.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ AT_LEAST_ONE = Range(1.0, math.inf)
 class LbfgsStepper(TrainingStepper):
     """Limited-memory BFGS with a line search (Byrd et al. 1995; `scipy.optimize.minimize`).
 
-    One step is a whole minimisation on the present batch, of so many iterations, which begins with
-    no knowledge of the curvature. So nothing is kept from step to step: a run that is resumed
-    between two steps goes on exactly. SciPy computes in float64; the parameters and the gradients
-    are copied to and fro.
+    One step is a whole minimisation on the present batch, of so many iterations, which starts
+    without knowledge of the curvature. So no state is kept between steps: a run that is resumed
+    between two steps continues exactly. SciPy computes in float64; parameters and gradients are
+    copied back and forth.
 
     Args:
-        iterations: Most iterations of a step; each takes one or a few passes.
-        history: How many changes of the gradients the curvature is estimated from.
+        iterations: Maximum number of iterations of a step; each takes one or a few passes.
+        history: Number of changes of the gradients from which the curvature is estimated.
 
     Attributes:
-        message: Why the last step ended, as SciPy says.
-        passes: How many forward and backward passes the last step has taken.
+        message: SciPy's reason for the end of the last step.
+        passes: Number of forward and backward passes in the last step.
     """
 
     __undescribed__ = {"message": "", "passes": 0}
@@ -50,12 +50,12 @@ class LbfgsStepper(TrainingStepper):
         self.passes = 0
 
     def start(self, net: Any) -> None:
-        """Take over a network.
+        """Attach to a network.
 
         Raises:
             MissingDependencyError: SciPy is not installed.
-            TrainingError: The loss or the gradients are not those of a function: there is dropout,
-                a gradient modifier, a limit of their norm or a scale.
+            TrainingError: Loss or gradients are not functions of the parameters, because of
+                dropout, a gradient modifier, a limit of the gradients' norm, or a scale.
         """
         require("scipy.optimize", "scipy")
         for name, layer in net.layers.items():
@@ -79,7 +79,7 @@ class LbfgsStepper(TrainingStepper):
         super().start(net)
 
     def run(self) -> None:
-        """Minimise the loss on the data that the network holds."""
+        """Minimise the loss on the data in the network."""
         self.passes = 0
         start = self.handler.get_numpy_copy(self.parameters)
         try:
@@ -90,7 +90,7 @@ class LbfgsStepper(TrainingStepper):
                 method="L-BFGS-B",
                 options={"maxiter": int(self.iterations), "maxcor": int(self.history)},
             )
-            self._loss_and_gradients(result.x)  # the last point that was tried need not be the best
+            self._loss_and_gradients(result.x)  # the last point tried need not be the best
         except BaseException:
             self.handler.set_from_numpy(self.parameters, start)
             raise

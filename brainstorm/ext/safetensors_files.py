@@ -1,4 +1,4 @@
-"""Networks as safetensors files: named arrays that any framework reads, without code in them.
+"""Networks as safetensors files: named arrays without code, which any framework can read.
 
     save_safetensors(net, "net.safetensors")
     same = load_safetensors("net.safetensors")
@@ -26,37 +26,37 @@ from brainstorm.utils import check_nesting
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
-#: The entry of the metadata that holds the description of the network.
+#: The entry of the metadata with the description of the network.
 ENTRY = "brainstorm.network"
 
 
 def save_safetensors(net: Network, filename: PathLike) -> None:
     """Write the description, all parameters and running statistics of a network.
 
-    The file appears whole under its name or not at all.
+    The file is replaced atomically.
 
     Raises:
         MissingDependencyError: safetensors is not installed.
     """
     numpy = require("safetensors.numpy", "safetensors")
     description = json.dumps(net.__describe__(), allow_nan=False)
-    # What is not contiguous would be written in a wrong order, without an error.
+    # Arrays that are not contiguous would be written in a wrong order, without an error.
     tensors = {path: np.ascontiguousarray(net.get(path)) for path in _tensor_paths(net)}
     with atomic_file(filename) as temporary:
         numpy.save_file(tensors, temporary, {"format": "np", ENTRY: description})
 
 
 def load_safetensors(filename: PathLike, handler: Handler | None = None) -> Network:
-    """Return the network in a file that `save_safetensors` wrote.
+    """Return the network from a file that `save_safetensors` wrote.
 
     Args:
         filename: The file.
-        handler: Use this handler instead of the one that the file names.
+        handler: Use this handler instead of the one named in the file.
 
     Raises:
         MissingDependencyError: safetensors is not installed.
         FileNotFoundError: There is no such file.
-        FileFormatError: The file is truncated, foreign, or does not fit its own description.
+        FileFormatError: The file is truncated, of another kind, or does not fit its description.
         UnknownTypeError: It needs a class that has not been imported.
     """
     safetensors = require("safetensors", "safetensors")
@@ -66,7 +66,7 @@ def load_safetensors(filename: PathLike, handler: Handler | None = None) -> Netw
         except safetensors.SafetensorError as error:
             raise ValueError(error) from error
     persistent = {path: array for path, array in tensors.items() if not _is_parameter(path)}
-    # The named parameters follow: their order in the flat array is known only to the network.
+    # The named parameters follow: only the network has their order in the flat array.
     size = sum(array.size for path, array in tensors.items() if _is_parameter(path))
     content = NetworkFile(description, np.zeros(size, np.float32), persistent, "")
     net = Network.from_file_content(content, filename, handler)
@@ -109,7 +109,7 @@ def _is_parameter(path: str) -> bool:
 
 
 def _tensor_paths(net: Network) -> Iterator[str]:
-    """Yield the paths of all parameters that no other layer owns, and of running statistics."""
+    """Yield the paths of all parameters, once if shared, and of running statistics."""
     for name, layer in net.layers.items():
         owned = (p for p in layer.parameter_shapes if p not in layer.shared_parameters)
         yield from (f"{name}.parameters.{parameter}" for parameter in owned)

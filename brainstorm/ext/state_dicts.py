@@ -1,17 +1,16 @@
-"""Weights from and for a ``state_dict`` of PyTorch, by a map of names; PyTorch is not needed.
+"""Conversion of weights from and to a PyTorch ``state_dict``; does not need PyTorch.
 
     names = {"Hidden": "fc1", "Lstm": "encoder.rnn"}
     unused = load_state_dict(net, module.state_dict(), names)
     arrays = to_state_dict(net, names)
     module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
 
-A name stands for the tensors below it (``fc1.weight``, ``fc1.bias``). Where they are called
-otherwise, ``*`` stands for their names: ``rnn.*_l1_reverse``; recurrent layers are read as
-``<name>.*_l0`` without that.
+A name stands for the tensors below it (``fc1.weight``, ``fc1.bias``). If they have other names,
+``*`` stands for these: ``rnn.*_l1_reverse``; the default for recurrent layers is ``<name>.*_l0``.
 
-Layouts differ: here features have their channels last, there first, and recurrent layers there
-have their gates in one matrix, in an order of their own, and two biases, of which the sum counts.
-What is no tensor there (the epsilon of a normalization, the number of heads) is not compared. The
+Layouts differ: this library has channels last, PyTorch has them first; PyTorch's recurrent layers
+have their gates in one matrix, in another order, and two biases, which are added. Settings that are
+not tensors in PyTorch (the epsilon of a normalization, the number of heads) are not compared. The
 second bias of a recurrent layer is written as zeros.
 """
 
@@ -28,13 +27,13 @@ from brainstorm.utils import as_array
 
 __all__ = ["load_state_dict", "to_state_dict"]
 
-#: From a layer and the reader of its tensors to (path within the layer, values).
+#: A function from a layer and the reader of its tensors to (path within the layer, values).
 Converter = Callable[[Any, "_Tensors"], Iterator[tuple[str, np.ndarray]]]
 
 #: Path within a layer to a copy of the values.
 Get = Callable[[str], np.ndarray]
 
-#: From a layer and its values to (name of a tensor, values).
+#: A function from a layer and its values to (name of a tensor, values).
 Writer = Callable[[Any, Get], Iterator[tuple[str, np.ndarray]]]
 
 
@@ -45,11 +44,11 @@ def load_state_dict(
 
     Args:
         net: The network; it is changed only if everything fits.
-        state_dict: Tensor name to what `numpy.asarray` takes: tensors on the CPU, or arrays.
-        names: Layer name to name in the state dict; layers that are not named keep their values.
+        state_dict: Tensor name to tensors on the CPU, or anything that `numpy.asarray` converts.
+        names: Layer name to name in the state dict; other layers keep their values.
 
     Returns:
-        The names of the tensors that no named layer has used, sorted.
+        The names of the tensors that no named layer uses, sorted.
 
     Raises:
         UnknownPathError: `names` has a layer that is not in the network.
@@ -81,18 +80,18 @@ def load_state_dict(
 
 
 def to_state_dict(net: Network, names: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return the values of layers as the tensors of modules of PyTorch.
+    """Return the values of layers as tensors of PyTorch modules.
 
     Args:
         net: The network.
-        names: Layer name to name in the state dict, as for `load_state_dict`.
+        names: Layer name to name in the state dict, as in `load_state_dict`.
 
     Returns:
         Tensor name to array, in the order of `names`; copies, in the network's precision.
 
     Raises:
         UnknownPathError: `names` has a layer that is not in the network.
-        NetworkValidationError: A layer computes what no module does; the text lists all of them.
+        NetworkValidationError: A layer has no corresponding module; the message lists all of them.
     """
     tensors: dict[str, np.ndarray] = {}
     problems: list[str] = []
@@ -120,7 +119,7 @@ def to_state_dict(net: Network, names: Mapping[str, str]) -> dict[str, np.ndarra
 def _named_layers(
     net: Network, names: Mapping[str, str], caller: str, problems: list[str]
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield layer name, name in the state dict and layer; those without a module are problems."""
+    """Yield layer name, name in the state dict and layer; layers without a module are problems."""
     if not isinstance(names, Mapping) or not all(isinstance(p, str) for p in names.values()):
         raise NetworkValidationError(
             f"{caller}: expected names such as {{'Hidden': 'fc1'}}, got {shown(names)}."
@@ -161,7 +160,7 @@ class _Tensors:
         self.used: set[str] = set()
 
     def get(self, name: str, otherwise: np.ndarray | None = None) -> np.ndarray:
-        """Return a tensor as an array; one that may be missing has a value for that."""
+        """Return a tensor as an array; `otherwise` is the value of an optional one."""
         key = f"{self._start}{name}{self._end}"
         if key not in self._state_dict:
             if otherwise is None:
@@ -171,7 +170,7 @@ class _Tensors:
         return as_array(self._state_dict[key], f"tensor {key!r}")
 
     def left(self) -> list[str]:
-        """Return the names of the module's tensors that were not asked for."""
+        """Return the names of the module's tensors that were not read."""
         names = [n for n in self._state_dict if n.startswith(self._start) and n.endswith(self._end)]
         ours = [n for n in names if "." not in n[len(self._start) : len(n) - len(self._end)]]
         return sorted(set(ours) - self.used - {f"{self._start}num_batches_tracked{self._end}"})
@@ -181,7 +180,7 @@ class _Tensors:
 
 
 def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
-    """Return rows for features in this library's order, from rows with the channels first."""
+    """Convert rows with channels first to this library's order of features."""
     if len(features) == 1:
         return array
     channels_first = array.reshape(features[-1], *features[:-1], *array.shape[1:])
@@ -189,7 +188,7 @@ def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
 
 
 def _rows_back(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
-    """Return rows with the channels first, from those for features in this library's order."""
+    """Convert rows in this library's order of features to channels first."""
     if len(features) == 1:
         return array
     channels_last = array.reshape(*features, *array.shape[1:])
@@ -261,7 +260,7 @@ def _batch_norm_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
         yield name, get(f"internals.{name}")
 
 
-#: Recurrent layer to its gates in the order of PyTorch; see `_recurrent` for the underscore.
+#: Recurrent layer to its gates in the order of PyTorch; for the underscore see `_recurrent`.
 _GATES = {"Recurrent": "_", "Lstm": "ifzo", "Gru": "rzh"}
 
 _ACTIVATIONS = {"Recurrent": ("tanh", "rel", "relu"), "Lstm": ("tanh",), "Gru": ("tanh",)}
@@ -272,7 +271,7 @@ def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
     _check_activation(layer)
     zeros = np.zeros(len(gates) * layer.get_shape("outputs.default").feature_size)
     biases = [tensors.get(f"bias_{part}", zeros) for part in ("ih", "hh")]
-    if kind == "Gru":  # the recurrent bias of its candidate is inside of the reset gate
+    if kind == "Gru":  # the reset gate includes the recurrent bias of the candidate
         yield "parameters.bRh", np.split(biases[1], 3)[2]
         biases[1] = np.concatenate([*np.split(biases[1], 3)[:2], np.zeros(len(zeros) // 3)])
     stacked = {
@@ -283,7 +282,7 @@ def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
     for start, matrix in stacked.items():
         for gate, part in zip(gates, np.split(matrix, len(gates)), strict=True):
             yield f"parameters.{start}{gate.strip('_')}", part
-    if kind == "Lstm":  # that of PyTorch has no peepholes
+    if kind == "Lstm":  # PyTorch's has no peepholes
         for gate in "ifo":
             yield f"parameters.p{gate}", np.zeros((1, len(zeros) // 4))
 
@@ -341,7 +340,7 @@ def _attention_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
     yield "out_proj.bias", get("parameters.bo")
 
 
-#: How PyTorch calls the weights of attention where queries and memory have other sizes.
+#: PyTorch's names of the weights of attention if queries and memory have different sizes.
 _SEPARATE_WEIGHTS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -350,7 +349,7 @@ def _has_joint_weights(layer: Any) -> bool:
     return layer.memory == "default" or features == size
 
 
-#: Type of a layer to what reads the tensors of its module, and to what writes them.
+#: Type of a layer to the functions that read and write the tensors of its module.
 _MODULES: dict[str, tuple[Converter, Writer]] = {
     "FullyConnected": (_linear, _linear_back),
     **dict.fromkeys(

@@ -2,7 +2,7 @@
 
     trainer.add_hook(TensorBoardWriter("runs/first", histograms=["*.parameters.*"]))
 
-Then ``tensorboard --logdir runs`` shows them. Tags are the paths, with slashes for the dots.
+Then ``tensorboard --logdir runs`` shows them. Tags are the paths, with slashes in place of dots.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["TensorBoardWriter"]
 class TensorBoardWriter(Hook):
     """Write the last value of each log, and histograms of buffers, as events for TensorBoard.
 
-    A step is an epoch or an update, by the timescale. Of a log that is written more often only the
-    last value is taken; one that has not grown since the last time is left out.
+    A step is an epoch or an update, depending on the timescale. Of a log with several new values
+    only the last is written; a log without new values is left out.
 
     Args:
-        folder: Where the event files go; a new one for each training.
+        folder: The folder of the event files; each training writes a new one.
         histograms: Patterns of dotted paths such as ``'*.gradients.*'``.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Write every so many epochs or updates.
@@ -62,7 +62,7 @@ class TensorBoardWriter(Hook):
 
         Raises:
             MissingDependencyError: tensorboardX is not installed.
-            UnknownPathError: A pattern stands for no buffer.
+            UnknownPathError: A pattern matches no buffer.
         """
         super().start(net, stepper, verbose, named_data_iters)
         for pattern in self.histograms:
@@ -76,7 +76,7 @@ class TensorBoardWriter(Hook):
         return os.path.isdir(path)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Write what is new."""
+        """Write the new values."""
         step = epoch_nr if self.timescale == "epoch" else update_nr
         for path, values in flatten_items(logs):
             if len(values) > self._lengths.get(path, 0) and is_number(values[-1]):

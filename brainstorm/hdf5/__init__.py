@@ -1,11 +1,11 @@
-"""Reading HDF5 without libhdf5, which crashes on damaged and hostile files.
+"""Reading HDF5 without libhdf5, which crashes on damaged and malicious files.
 
-Only what h5py writes by default is understood: groups, data sets of numbers and texts (in one
-piece, or in chunks with or without gzip and shuffle), and texts as attributes of the root group.
-Links to other places and files, data in other files, virtual data sets, other filters (which may
-be plugins) and second names of one object are refused. Nothing is believed: every address and size
-is checked against the file, and all that is read together may be a few times the file at most, so
-that neither cycles nor bombs take more time or memory than the file's size allows for.
+Only features that h5py writes by default are supported: groups, data sets of numbers and texts
+(contiguous, or in chunks with or without gzip and shuffle), and texts as attributes of the root
+group. Links to other locations and files, data in other files, virtual data sets, other filters
+(which may be plugins) and second names of one object are not supported. The file is untrusted:
+every address and size is checked against the file, and at most a few times its size is read
+altogether, so that neither cycles nor bombs take more time or memory than the size allows for.
 
 The format: "HDF5 File Format Specification Version 3.0", The HDF Group.
 """

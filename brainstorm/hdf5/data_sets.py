@@ -26,16 +26,16 @@ from brainstorm.hdf5.parts import (
 
 __all__ = ["Chunk", "DataSet"]
 
-#: No deflate stream grows by more than this factor.
+#: A deflate stream cannot expand by more than this factor.
 MOST_DEFLATED = 1032
 
 
-#: What a text is charged for beside its content: references to it may be packed, lists are not.
+#: Bytes counted for a text beside its content: references to it may be compressed, lists are not.
 TEXT_BYTES = 40
 
 
 class Chunk(NamedTuple):
-    """Where a chunk of a data set lies."""
+    """The location of a chunk of a data set."""
 
     offset: tuple[int, ...]
     address: int
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
 
 class DataSet:
-    """An array (or texts) in the file, not read yet.
+    """An array (or texts) in the file, not yet read.
 
     Attributes:
         shape: Its shape.
@@ -64,7 +64,7 @@ class DataSet:
         return f"DataSet({self.dtype or 'texts'}, {self.shape})"
 
     def read(self) -> Any:
-        """Return the array (a number for shape ``()``), or for texts nested lists of them."""
+        """Return the array (a number for shape ``()``), or nested lists of texts."""
         if self.dtype is not None:
             return self._read_array()[()]
         self._file.charge(TEXT_BYTES * math.prod(self.shape))
@@ -74,7 +74,7 @@ class DataSet:
         return np.array(texts, object).reshape(self.shape).tolist()
 
     def map(self) -> np.ndarray:
-        """Return the array; where it lies in one piece, it is read-only and read when needed."""
+        """Return the array; if it is contiguous, it is memory-mapped and read-only."""
         layout = Cursor(self._layout.data)
         in_one_piece = layout.take(2) in (b"\x03\x01", b"\x04\x01") and not self._filters
         if not in_one_piece or self.dtype is None or self._bytes == 0:
@@ -142,7 +142,7 @@ class DataSet:
 
 
 def _corners(grid: list[range], count: int) -> set[tuple[int, ...]] | None:
-    """Return where chunks must begin; `None` if these are not `count` places."""
+    """Return the start indices of all chunks; `None` if their number is not `count`."""
     if math.prod(map(len, grid)) != count:
         return None
     return set(itertools.product(*grid))

@@ -1,4 +1,4 @@
-"""Parts of HDF5 files: messages of objects, and what they say."""
+"""Parts of HDF5 files: messages of objects, and their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "the_one",
 ]
 
-#: An address where there is nothing.
+#: The undefined address.
 UNDEFINED = 2**64 - 1
 
 #: Kinds of messages.
@@ -27,16 +27,16 @@ SPACE, LINK_INFO, TYPE, LINK, EXTERNAL, LAYOUT, FILTERS, ATTRIBUTE, CONTINUATION
     0x1, 0x2, 0x3, 0x6, 0x7, 0x8, 0xB, 0xC, 0x10, 0x11,
 )  # fmt: skip
 
-#: Types of elements that are understood.
+#: Supported types of elements.
 NUMBERS = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 
 
 class MalformedError(ValueError):
-    """A file is no HDF5 file, or has a part that is damaged or not understood."""
+    """A file is not an HDF5 file, or has a part that is damaged or not supported."""
 
 
 class Cursor:
-    """Bytes that are taken from the front to the back."""
+    """Bytes that are consumed from the front to the back."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -54,7 +54,7 @@ class Cursor:
         return int.from_bytes(self.take(size), "little")
 
     def padded(self, size: int, multiple: int) -> bytes:
-        """Return the next `size` bytes, and pass over what fills them up to a multiple."""
+        """Return the next `size` bytes, and skip the padding to a multiple."""
         part = self.take(size)
         self.take(-size % multiple)
         return part
@@ -73,7 +73,7 @@ class Cursor:
 
 
 def the_one(messages: dict[int, list[Cursor]], kind: int) -> Cursor:
-    """Return the message of a kind that a data set has exactly once."""
+    """Return the message of a kind that a data set must have exactly once."""
     if len(messages.get(kind, ())) != 1:
         raise MalformedError("a data set lacks its shape, type or place, or has several")
     return messages[kind][0]
@@ -94,7 +94,7 @@ def read_space(message: Cursor) -> tuple[int, ...]:
 
 @functools.cache
 def _known_types() -> dict[bytes, np.dtype[Any]]:
-    """Return the types of numbers as they are written, with what they are in NumPy."""
+    """Return the types of numbers as encoded in files, with their NumPy dtypes."""
     dtypes = {np.dtype(order + code) for code in NUMBERS for order in "<>"}
     return {h5py.h5t.py_create(d, logical=True).encode()[2:]: d for d in dtypes}
 
@@ -113,7 +113,7 @@ def read_type(message: Cursor) -> tuple[np.dtype[Any] | None, int]:
 
 
 def read_filters(message: Cursor) -> list[str]:
-    """Return the names of the filters that were applied to chunks, in their order."""
+    """Return the names of the filters that were applied to chunks, in order."""
     names = {1: "deflate", 2: "shuffle"}
     version, count = message.number(1), message.number(1)
     message.take(6 if version == 1 else 0)

@@ -1,4 +1,4 @@
-"""Files: where the parts lie, and how they hang together."""
+"""Files: the location of their parts, and the structure of groups."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from brainstorm.hdf5.parts import (
 
 __all__ = ["Group", "open_hdf5"]
 
-#: How many times its size may be read of a file, and how much beside that.
+#: How many times the size of a file may be read, and how many bytes in addition.
 MOST_TIMES, MOST_BESIDE = 4, 65536
 
-#: Groups in groups; the package writes few.
+#: Maximum nesting of groups; the package writes few levels.
 MOST_DEPTH = 32
 
 
@@ -45,7 +45,7 @@ class Group(dict[str, Any]):
 
 
 class _File:
-    """An open file: the parts of the format that lie at addresses."""
+    """An open file: the parts of the format at given addresses."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -55,7 +55,7 @@ class _File:
         self._heaps: dict[int, dict[int, bytes]] = {}
 
     def charge(self, size: int) -> None:
-        """Count bytes; refuse when they are too many."""
+        """Count bytes; raise an error if there are too many."""
         self._left -= size
         if self._left < 0:
             raise MalformedError("its parts refer to the same bytes again and again")
@@ -140,7 +140,7 @@ class _File:
                 if kind == CONTINUATION:
                     where = Cursor(body)
                     first, count = where.number(8), where.number(8)
-                    # a new block has a signature in front and a checksum behind
+                    # a new block has a signature before it and a checksum after it
                     blocks.append((first + 4, max(count - 8, 0)) if is_new else (first, count))
                 elif shared and kind in (SPACE, TYPE, LAYOUT, FILTERS, ATTRIBUTE):
                     raise MalformedError("an object has parts in other places (a named type, say)")
@@ -148,7 +148,7 @@ class _File:
                     yield kind, body
 
     def _attribute(self, message: Cursor) -> tuple[str, str]:
-        """Return name and text of an attribute; empty texts where it is none."""
+        """Return name and text of an attribute; empty texts if it is not a text."""
         version = message.number(1)
         message.take(1)
         sizes = [message.number(2) for _ in range(3)]
@@ -161,7 +161,7 @@ class _File:
         return name.rstrip(b"\0").decode(), text
 
     def text(self, reference: Cursor) -> str:
-        """Return the text in a global heap that a reference leads to."""
+        """Return the text in a global heap that a reference points to."""
         length, address, index = (reference.number(size) for size in (4, 8, 4))
         if length == 0:
             return ""
@@ -179,7 +179,7 @@ class _File:
     # -- groups -----------------------------------------------------------------------------------
 
     def _links(self, messages: dict[int, list[Cursor]]) -> Iterator[tuple[str, int]]:
-        """Yield the names in a group and the addresses of what bears them."""
+        """Yield the names in a group and the addresses of the objects."""
         if SYMBOLS in messages:
             table = messages[SYMBOLS][0]
             yield from self._symbols(table.number(8), table.number(8))
@@ -232,7 +232,7 @@ class _File:
                 nodes.extend((child, level - 1) for _, child in reversed(pairs))
 
     def _heap_links(self, address: int) -> Iterator[tuple[int, str, int]]:
-        """Yield the links in a fractal heap, where a group has many that know their order."""
+        """Yield the links in a fractal heap, used by groups with many links and an order."""
         head = Cursor(self.read(address, 142))
         head.expect(b"FRHP")
         _, _, filters, flags = (head.number(size) for size in (1, 2, 2, 1))
@@ -268,7 +268,7 @@ class _File:
     # -- chunks -----------------------------------------------------------------------------------
 
     def chunks(self, address: int, rank: int) -> Iterator[Chunk]:
-        """Yield the chunks of a data set, all together no larger than the file."""
+        """Yield the chunks of a data set, whose total size is at most that of the file."""
         total = 0
         for key, leaf in self._leaves(address, 1, 8 + 8 * (rank + 1)):
             size, skipped = key.number(4), key.number(4)
@@ -281,10 +281,10 @@ class _File:
 
 
 def open_hdf5(stream: BinaryIO) -> Group:
-    """Return the root group of an open file; its data sets can be read until that is closed.
+    """Return the root group of an open file; its data sets can be read until it is closed.
 
     Raises:
-        MalformedError: The file is no HDF5 file, damaged, or has parts that are not understood.
+        MalformedError: The file is not an HDF5 file, damaged, or has unsupported parts.
     """
     root = _File(stream).root()
     if not isinstance(root, Group):

@@ -2,11 +2,11 @@
 
     trainer = Trainer(MomentumStepper(0.1, 0.9))
     ranks = mpi.distribute(trainer)
-    trainer.train(net, Minibatches(256, ...))       # every rank has its part of the 256
+    trainer.train(net, Minibatches(256, ...))       # each rank has a part of the 256
     if ranks.rank == 0:
         net.save_as_hdf5("net.hdf5")
 
-Started by ``python`` it is a training as any other; by ``mpiexec -n 4 python`` four processes train
+Started by ``python`` it is an ordinary training; with ``mpiexec -n 4 python`` four processes train
 together, and the updates are those of one process with the same batches. See docs/distributed.md.
 """
 

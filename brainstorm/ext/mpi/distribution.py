@@ -1,4 +1,4 @@
-"""How a trainer or a stepper becomes one of many ranks."""
+"""Distributing a trainer or a stepper over many ranks."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ def distribute(
     timeout: float = 600.0,
     world: World | None = None,
 ) -> Team:
-    """Let all ranks of this MPI job train together; call it before the training, on all of them.
+    """Let all ranks of this MPI job train together; call it before the training, on all ranks.
 
     A process that runs alone needs no MPI, and nothing changes in it.
 
     Args:
-        trainer: A trainer. Its iterators give the same batches on all ranks, and each takes its
-            part of them. Or a stepper, for a loop of your own: then every rank brings its own data,
-            and an update is that of all of them.
+        trainer: A trainer: its iterators give the same batches on all ranks, and each rank takes
+            its part of them. Or a stepper, for your own loop: then every rank has its own data, and
+            an update uses the data of all ranks.
         synchronize_batch_norm: Whether batch normalization uses the statistics of whole batches
-            and not of each rank's part; of a trainer only.
-        slice_bytes: If given, gradients are summed in slices of about that size while the backward
-            pass goes on; else all at once.
-        check_every: After so many updates it is checked that all ranks have the same parameters; 0
-            never checks.
-        timeout: Seconds to wait for a rank before the job fails. It must exceed what one rank does
-            alone, such as the writing of a checkpoint.
-        world: The ranks; `None` finds those of this job.
+            and not of each rank's part; only for a trainer.
+        slice_bytes: If given, gradients are summed in slices of about that size during the backward
+            pass; else all at once.
+        check_every: Check every so many updates that the parameters on all ranks are equal; 0:
+            never.
+        timeout: Seconds to wait for a rank before the job fails. It must exceed the time that one
+            rank works alone, e.g. to write a checkpoint.
+        world: The ranks; `None`: those of this job.
 
     Returns:
         The ranks: ``rank`` and ``size``, `Team.share` and `Team.gather`.
 
     Raises:
-        MissingDependencyError: There are several processes, but no mpi4py.
+        MissingDependencyError: There are several processes, but mpi4py is not installed.
         TrainingError: It is neither a trainer nor a stepper.
     """
     is_trainer = isinstance(trainer, Trainer)

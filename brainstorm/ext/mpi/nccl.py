@@ -23,13 +23,13 @@ IN_PROGRESS = 7
 
 
 class UniqueId(ctypes.Structure):
-    """What the ranks of a communicator have in common; passed by value."""
+    """The identifier that the ranks of a communicator share; passed by value."""
 
     _fields_ = (("internal", ctypes.c_char * UNIQUE_ID_BYTES),)
 
 
 def find_nccl() -> Any:
-    """Return ``libnccl.so.2``, or `None` where it is not."""
+    """Return ``libnccl.so.2``, or `None` if it is not found."""
     try:
         return load_library("nccl", (2,))
     except OSError:
@@ -75,7 +75,7 @@ class Nccl:
     def _queue(
         self, name: str, how: int, address: int, count: int, dtype: Any, stream: int
     ) -> None:
-        """Queue what is done in place; `how` is the kind of sum, or the rank that has the array."""
+        """Queue an operation in place; `how` is the kind of sum, or the rank that has the array."""
         where = ctypes.c_void_p(address)
         kind = ctypes.c_int(TYPES[np.dtype(dtype).name])
         size, number = ctypes.c_size_t(count), ctypes.c_int(how)
@@ -85,7 +85,7 @@ class Nccl:
         """Raise an error if one of the queued operations has failed.
 
         Raises:
-            TrainingError: It says what NCCL says.
+            TrainingError: The text is NCCL's.
         """
         found = ctypes.c_int()
         self._call("ncclCommGetAsyncError", self._comm, ctypes.byref(found))

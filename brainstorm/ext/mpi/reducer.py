@@ -1,7 +1,7 @@
-"""Reducers: what lets a stepper learn from the batches of all ranks.
+"""Reducers: they let a stepper learn from the batches of all ranks.
 
-The gradients of all layers are one flat array, so that one Allreduce over the memory where the
-backward pass has left them is all that an update needs.
+The gradients of all layers are one flat array, so an update needs only one Allreduce, on the memory
+that the backward pass has written.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ __all__ = ["Reducer"]
 
 @formula
 def scaled(g: Any, share: Any) -> Any:
-    """The gradients of the mean loss over a part of a batch, as a summand of that over all.
+    """Return the gradients of the mean loss over a part of a batch, as a summand for the whole.
 
-    Those of a part without sequences, whose share is 0, count for nothing, whatever they are.
+    If the part has no sequences, i.e. its share is 0, the result is 0 for any gradients.
     """
     return fn.where(share, g * share, 0.0)
 
 
 class Reducer:
-    """Makes the gradients of each rank those of the mean loss over the sequences of all.
+    """Turns the gradients of each rank into those of the mean loss over the sequences of all.
 
-    At the start, parameters, persistent buffers and the state of the stepper become those of rank
-    0. As all ranks then do the same updates they stay equal, which a digest checks.
+    At the start, parameters, persistent buffers and the state of the stepper are copied from rank
+    0. As all ranks then do the same updates they stay equal, which is checked by digests.
 
     Args:
         world: The ranks.
-        check_every: Compare digests every so many updates; 0 never does.
+        check_every: Compare digests every so many updates; 0: never.
         slice_bytes: If given, gradients are summed in slices of about that size, each of which
-            starts as soon as the backward pass has finished it.
+            starts as soon as the backward pass has computed it.
 
     Attributes:
-        sequences: How many sequences of each rank were in the last update, (ranks,).
-        signal: The number of a signal that this rank has received, 0 for none.
-        signals: Those of all ranks at the last update, (ranks,).
+        sequences: Number of sequences of each rank in the last update, (ranks,).
+        signal: The number of a signal that this rank has received, or 0.
+        signals: The same for all ranks at the last update, (ranks,).
     """
 
     def __init__(self, world: World, check_every: int = 100, slice_bytes: int | None = None):
@@ -66,7 +66,7 @@ class Reducer:
         return f"Reducer: rank {self.world.rank} of {self.world.size}"
 
     def start(self, stepper: Any) -> None:
-        """Take over a stepper that has its network; `TrainingStepper.start` calls it."""
+        """Attach to a stepper with a network; called by `TrainingStepper.start`."""
         self.stepper = stepper
         net = stepper.net
         self.transport = choose_transport(self.world, net.handler)
@@ -95,26 +95,26 @@ class Reducer:
     def is_in_step(self) -> bool:
         """Whether gradients are summed within a step, so that a trace of the step repeats it.
 
-        Slices are, and so is what is queued in the stream of a GPU.
+        True for slices, and for GPUs, where they are queued in the stream.
         """
         return self._slices is not None or self.transport.is_queued
 
     def begin(self, sequences: int) -> None:
-        """Let every rank know how many sequences the others have, and the share of the own."""
+        """Send the number of sequences to all ranks, and compute the share of this rank."""
         own = np.array([sequences, self.signal], float)
         self.sequences, self.signals = self.world.gather_numbers(own).T
         share = sequences / self.sequences.sum()
         self.stepper.handler.set_from_numpy(self._share, np.array([share]))
 
     def reduce(self, gradients: Array, sequences: int) -> None:
-        """Let the gradients be those of all ranks, at once.
+        """Turn the gradients into those of all ranks, at once.
 
         Args:
-            gradients: Those of the mean loss over the sequences of this rank.
-            sequences: How many these are; with 0 the gradients count for nothing.
+            gradients: The gradients of the mean loss over the sequences of this rank.
+            sequences: The number of these; if 0, the gradients are ignored.
 
         Raises:
-            TrainingError: Another rank died, failed, or does not come; or the ranks have diverged.
+            TrainingError: Another rank died, failed, or did not come; or the ranks have diverged.
         """
         self.begin(sequences)
         self.scale(self.stepper.handler, gradients)
@@ -122,10 +122,10 @@ class Reducer:
         self.finish()
 
     def reduce_in_step(self, handler: Handler) -> None:
-        """Do the same by operations of `handler`, behind the passes, between `begin` and `finish`.
+        """Do the same by operations of `handler`, after the passes, between `begin` and `finish`.
 
         Args:
-            handler: The network's, or one that records.
+            handler: That of the network, or one that records.
         """
         if self._slices is not None:
             handler.call(self._slices.finish, self.transport.is_queued)
@@ -135,7 +135,7 @@ class Reducer:
             handler.call(partial(self.transport.sum, gradients), is_queued=True)
 
     def finish(self) -> None:
-        """Count the update, and see whether all ranks are well and alike.
+        """Count the update, and check that all ranks are running and equal.
 
         Raises:
             TrainingError: A sum has failed, or the ranks have diverged.
@@ -146,16 +146,16 @@ class Reducer:
             self.check()
 
     def scale(self, handler: Handler, gradients: Array) -> None:
-        """Multiply gradients with the share of this rank."""
+        """Multiply gradients by the share of this rank."""
         handler.compute(scaled, [gradients, self._share], [gradients])
 
-    # -- the same on all ranks --------------------------------------------------------------------
+    # -- equality of all ranks --------------------------------------------------------------------
 
     def check(self) -> None:
         """Compare parameters, the state of the stepper and its hyperparameters on all ranks.
 
         Raises:
-            TrainingError: They differ; it names what, and the ranks.
+            TrainingError: They differ; the message names the differences and the ranks.
         """
         get = self.stepper.handler.get_numpy_copy
         digests = {name: zlib.crc32(get(array).tobytes()) for name, array in self._arrays()}
@@ -178,13 +178,13 @@ class Reducer:
 
 
 def describe_diverging(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Return what differs on some ranks, given the digests of it on all; empty if nothing does."""
+    """Return a text about differences between ranks, given the digests of all; empty if none."""
     wrong = {name: _find_diverging(digests) for name, digests in columns.items()}
     return "; ".join(f"{name} on {name_ranks(ranks)}" for name, ranks in wrong.items() if ranks)
 
 
 def _find_diverging(digests: Sequence[Any]) -> list[int]:
-    """Return the ranks that have another digest than most have, or than rank 0 has."""
+    """Return the ranks whose digest differs from that of the majority, or of rank 0."""
     count: Counter[Any] = Counter(digests)
     usual = max(count, key=lambda digest: (count[digest], digest == digests[0]))
     return [rank for rank, digest in enumerate(digests) if digest != usual]

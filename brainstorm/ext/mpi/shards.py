@@ -1,7 +1,7 @@
-"""Shards: the part of a rank of every batch of an epoch that is the same on all ranks.
+"""Shards: the parts of batches that belong to a rank, where all ranks have the same batches.
 
-The order of an epoch is drawn by all ranks from the same seed, so it does not depend on how many
-there are. A rank without a sequence of a batch gets two of zeros, which count for nothing.
+All ranks draw the order of an epoch from the same seed, so it does not depend on the number of
+ranks. A rank without sequences in a batch gets two sequences of zeros, which do not count.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ __all__ = ["Part", "Shard", "digest_of_data", "divide"]
 
 T = TypeVar("T")
 
-#: So many sequences of large data are compared between the ranks, from the first one to the last;
-#: of smaller ones all of them, up to so many bytes.
+#: Large data are compared between the ranks by this many sequences, spread from first to last;
+#: smaller data completely, up to this many bytes.
 SAMPLE, SAMPLE_BYTES = 100, 2**26
 
 
 class Part(dict[str, Any]):
-    """The part of a rank of a batch.
+    """The part of a batch that belongs to a rank.
 
     Attributes:
-        is_idle: Whether it is empty: then the data are zeros.
+        is_idle: Whether it is empty; the data are then zeros.
     """
 
     is_idle = False
 
 
 class Shard(DataIterator):
-    """The part of this rank of every batch of an iterator.
+    """The part of every batch of an iterator that belongs to this rank.
 
-    Iterators that number their sequences make only this part; of others, each rank makes the whole
+    Iterators that number their sequences create only this part; for others, each rank creates whole
     batches and takes its part.
 
     Args:
-        source: Gives the same batches on all ranks.
+        source: Yields the same batches on all ranks.
         world: The ranks.
     """
 
@@ -60,7 +60,7 @@ class Shard(DataIterator):
         return self.resume_epoch(0, handler)
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Part]:
-        """Return the parts of the batches behind the first `given` ones."""
+        """Return the parts of the batches after the first `given` ones."""
         source = self.source
         if isinstance(source, PlannedBatches):
             source = copy.copy(source)
@@ -73,7 +73,7 @@ class Shard(DataIterator):
 
     def _take(self, batch: Mapping[str, Any]) -> Part:
         part = Part()
-        vars(part).update(getattr(batch, "__dict__", {}))  # whether sequences go on
+        vars(part).update(getattr(batch, "__dict__", {}))  # e.g. whether sequences continue
         for name, array in batch.items():
             axis = self.batch_axis(name)
             steps = (slice(None),) * axis
@@ -82,7 +82,7 @@ class Shard(DataIterator):
                 array = array[(*steps, rows)]
             if array.shape[axis] == 0:
                 part.is_idle = True
-                # two: batch normalization refuses to train on one
+                # two, because batch normalization cannot train on one
                 shape = (*array.shape[:axis], 2, *array.shape[axis + 1 :])
                 array = np.zeros(shape, array.dtype)
             part[name] = array
@@ -93,16 +93,16 @@ class Shard(DataIterator):
         return self.world.gather(value)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the iterator that is divided."""
+        """Return the state of the wrapped iterator."""
         return self.source.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Set the state of the iterator that is divided."""
+        """Set the state of the wrapped iterator."""
         self.source.set_state(state)
 
 
 def digest_of_data(iterator: Any) -> int:
-    """Return a number that tells iterators apart: by their kind, and by a sample of their data."""
+    """Return a digest of an iterator: of its kind, and of a sample of its data."""
     facts: list[Any] = [
         type(iterator).__name__,
         sorted(getattr(iterator, "data_shapes", {}).items()),
@@ -128,10 +128,10 @@ def digest_of_data(iterator: Any) -> int:
 def divide(iterator: Any, world: World) -> Any:
     """Return an iterator over this rank's part of each batch.
 
-    Iterators that wrap others work on the part, and draw other random numbers on each rank.
+    Wrappers work on the part, and draw other random numbers on each rank.
     """
     if hasattr(iterator, "get_state"):
-        iterator.set_state(world.share(iterator.get_state()))  # rank 0 knows the seed
+        iterator.set_state(world.share(iterator.get_state()))  # with the seed of rank 0
     if not isinstance(iterator, Wrapper):
         return Shard(iterator, world)
     divided = copy.copy(iterator)

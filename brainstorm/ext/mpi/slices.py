@@ -1,8 +1,8 @@
-"""Slices: gradients that are summed while the backward pass goes on.
+"""Slices: gradients that are summed during the backward pass.
 
-The gradients of a layer are finished as soon as the backward pass is through with it, and those of
-neighbouring layers are neighbours in memory. So the sum over the ranks of the last layers can be
-under way while the first ones are still computed.
+The gradients of a layer are final as soon as the backward pass has processed it, and those of
+neighbouring layers are adjacent in memory. So the gradients of the last layers can be summed over
+the ranks while those of the first ones are still being computed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["GradientSlices", "plan_slices"]
 def plan_slices(
     finished: list[tuple[str, list[Interval]]], smallest: int
 ) -> dict[str, list[Interval]]:
-    """Return which slices of the gradients to send once the backward pass is through with a layer.
+    """Return the slices of the gradients to send after each layer of the backward pass.
 
     Args:
         finished: ``net.finished_gradients``.
-        smallest: How many values a slice has at least, but for the last ones.
+        smallest: Minimum number of values in a slice, except for the last ones.
 
     Returns:
-        Layer to (start, stop), in the order of the backward pass. Together they are everything.
+        Layer to (start, stop), in the order of the backward pass. Together they cover everything.
     """
     waiting: list[Interval] = []
     plan: dict[str, list[Interval]] = {}
@@ -40,7 +40,7 @@ def plan_slices(
 
 
 def _joined(intervals: list[Interval]) -> list[Interval]:
-    """Return the same ranges, neighbours as one."""
+    """Return the same ranges, with adjacent ones merged."""
     result: list[Interval] = []
     for start, stop in sorted(intervals):
         if result and result[-1][1] == start:
@@ -54,8 +54,8 @@ class GradientSlices:
     """Sums the gradients of a network in slices.
 
     Args:
-        reducer: Says what the share of this rank is, and how to sum. It has its stepper.
-        slice_bytes: The size of a slice, at least.
+        reducer: Has the share of this rank, the sum and the stepper.
+        slice_bytes: The minimum size of a slice.
 
     Raises:
         TrainingError: Something changes the gradients between backward pass and sum.
@@ -82,7 +82,7 @@ class GradientSlices:
         )
 
     def _start(self, slices: list[Interval]) -> None:
-        """Begin to sum some slices."""
+        """Start to sum some slices."""
         for start, stop in slices:
             part = self.reducer.stepper.gradients[start:stop]
             self.reducer.scale(self.reducer.stepper.handler, part)

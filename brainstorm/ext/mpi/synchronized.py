@@ -1,7 +1,7 @@
 """Batch normalization by the statistics of the batches of all ranks.
 
-Forward, the means and variances of the ranks' parts are put together; backward, the sums are that
-the delta of the input owes to the statistics. Each is one small Allreduce.
+In the forward pass, the means and variances of the ranks' parts are combined; in the backward pass,
+the sums for the dependence of the statistics on the input. Each is one small Allreduce.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def total(tree: Any) -> Any:
 
 @formula
 def own_moments(x: Any, share: Any, *mask: Any) -> list[Any]:
-    """Mean, variance and number of cases on this rank, given one over it (or 0)."""
+    """Return mean, variance and number of cases on this rank, given 1 / m (or 0)."""
     _, mean, var = moments(x, share, mask)
     return [mean, var, fn.where(share > 0, 1 / fn.where(share > 0, share, 1), 0)]
 
 
 @functools.cache
 def normalized(decay: float, epsilon: float) -> Formula:
-    """Return the formula of what a training pass writes, by the moments on all ranks."""
+    """Return the formula of a training pass, given the moments on all ranks."""
 
     @formula
     def values(
@@ -59,7 +59,7 @@ def normalized(decay: float, epsilon: float) -> Formula:
 
 @formula
 def weighted(along: Any, across: Any, own: Any, values: Any) -> list[Any]:
-    """The sums of this rank, with its share of all values as weight."""
+    """Return the sums of this rank, weighted with its share of all values."""
     weight = own / total(values)
     return [along * weight, across * weight]
 
@@ -69,7 +69,7 @@ def delta(
     dy: Any, x_hat: Any, sigma: Any, gamma: Any, along: Any, across: Any, own: Any, values: Any,
     cases: Any, *mask: Any,
 ) -> Any:  # fmt: skip
-    """The delta of the input, given the weighted sums over all ranks."""
+    """Return the delta of the input, given the weighted sums over all ranks."""
     owed = (x_hat * along + across) * (total(values) / (own * fn.maximum(total(cases), 1)))
     return (dy - counted(owed, dy, mask)) * (gamma / sigma)
 
@@ -77,12 +77,12 @@ def delta(
 class Synchronizer:
     """Does the training passes of a layer over the batches of all ranks.
 
-    The deltas of a rank are those of the mean loss over its own part. So what it adds to the sums
-    is weighted with its share of all values, and what it gets is divided by it.
+    The deltas of a rank are those of the mean loss over its own part. So its contribution to the
+    sums is weighted with its share of all values, and the result is divided by this share.
 
     Args:
         layer: The layer.
-        reducer: Knows the ranks.
+        reducer: The reducer of the ranks.
     """
 
     def __init__(self, layer: BatchNormLayerImpl, reducer: Any) -> None:
@@ -91,7 +91,7 @@ class Synchronizer:
         ranks, rank = reducer.world.size, reducer.world.rank
         self._sums = layer.handler.zeros((2 * channels,))
         self._own = layer.handler.zeros((1,))
-        # means, variances, cases and values, those that no mask counts included, of each rank
+        # means, variances, cases and values (including masked ones) of each rank
         self._ranks = layer.handler.zeros((ranks * (2 * channels + 2),))
         self._columns, self._places = [], []
         start = 0
@@ -102,7 +102,7 @@ class Synchronizer:
             start += ranks * size
 
     def forward(self, layer: BatchNormLayerImpl, buffers: BufferView) -> None:
-        """Do the forward pass of a training."""
+        """Do the forward pass in training."""
         handler, internals, x = layer.handler, buffers.internals, buffers.inputs.default
         *moments_here, values_here = self._places
         *moments_of_all, _ = self._columns
@@ -122,7 +122,7 @@ class Synchronizer:
         )
 
     def backward(self, layer: BatchNormLayerImpl, buffers: BufferView) -> None:
-        """Do the backward pass that belongs to it."""
+        """Do the backward pass in training."""
         handler, internals, dy = layer.handler, buffers.internals, buffers.output_deltas.default
         sums = [self._sums[: self._channels], self._sums[self._channels :]]
         *_, cases, values = self._columns
@@ -139,7 +139,7 @@ class Synchronizer:
         compute_into(layer, delta, inputs, outputs)
 
     def _reduce(self, array: Any) -> None:
-        """Sum an array over the ranks, as zeros of one whose part of the batch is empty."""
+        """Sum an array over the ranks; a rank without sequences contributes zeros."""
         if self.reducer.stepper.is_idle:
             self.reducer.stepper.handler.fill(array, 0.0)
         self.reducer.transport.sum(array)
@@ -151,12 +151,12 @@ class Synchronizer:
 
 @formula
 def copied(along: Any, total: Any) -> list[Any]:
-    """The gradients as they are."""
+    """Return the gradients unchanged."""
     return [along, total]
 
 
 def synchronize(net: Any, reducer: Any) -> None:
-    """Let all batch normalization of a network use the sums over the ranks."""
+    """Synchronize all batch normalization layers of a network."""
     for layer in net.layers.values():
         if isinstance(layer, BatchNormLayerImpl):
             layer.synchronizer = Synchronizer(layer, reducer)

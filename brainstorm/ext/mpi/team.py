@@ -1,4 +1,4 @@
-"""Teams of ranks: what a trainer asks where all of them have to agree."""
+"""Teams of ranks: the operations of a trainer on which all ranks have to agree."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class MpiTeam(Team):
         return self.world.working()
 
     def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:
-        """Return iterators over this rank's part of each batch, always the same ones.
+        """Return iterators over this rank's part of each batch, always the same objects.
 
         Raises:
-            TrainingError: The ranks have other data or hooks; it names what, and the ranks.
+            TrainingError: Data or hooks of the ranks differ; the message names them and the ranks.
         """
         self._refuse_others(iters, hooks)
         for iterator in iters.values():
@@ -74,9 +74,9 @@ class MpiTeam(Team):
             )
 
     def own_part(self, pending: dict[str, Any], stepper: Any) -> dict[str, Any]:
-        """Return the part that this rank has written; else its part of what others have.
+        """Return the part that this rank has written, or else a part of what others have written.
 
-        Gradients that others have accumulated go to rank 0.
+        Accumulated gradients of other ranks go to rank 0.
         """
         is_own = len(pending["parts"]) == self.size
         part = pending["parts"][self.rank] if is_own else {}
@@ -89,7 +89,7 @@ class MpiTeam(Team):
         return part or {"data": take_part(pending["data"], self.rank, self.size)}
 
     def start(self, net: Any, part: Mapping[str, Any] | None) -> None:
-        """Let every rank draw numbers of its own, and batch normalization be as was asked."""
+        """Give every rank random numbers of its own, and synchronize batch normalization."""
         if self.synchronize_batch_norm:
             synchronize(net, self.reducer)
         if part is not None and "persistent" in part:
@@ -104,7 +104,7 @@ class MpiTeam(Team):
                 net.handler.fill(net.buffer[path], 0.0)
 
     def step(self, stepper: Any, is_idle: bool, signal: str | None) -> None:
-        """Do a step; one with an empty part leaves no trace in the statistics of this rank."""
+        """Do a step; with an empty part it does not change the statistics of this rank."""
         stepper.is_idle = is_idle
         self.reducer.signal = 0 if signal is None else int(signals.Signals[signal])
         if not is_idle:
@@ -117,11 +117,11 @@ class MpiTeam(Team):
             net.handler.set_from_numpy(net.buffer[path], values)
 
     def _is_local(self, net: Any, path: str) -> bool:
-        """Return whether a buffer is not the same on all ranks anyway."""
+        """Return whether a buffer may differ between ranks."""
         return not getattr(net.layers[path.partition(".")[0]], "synchronizer", None)
 
     def agreed_signal(self, signal: str | None) -> str | None:
-        """Return the first signal that any rank had received before the last update."""
+        """Return the first signal that any rank received before the last update."""
         received = self.reducer.signals[self.reducer.signals > 0]
         return signals.Signals(int(received[0])).name if received.size else None
 
@@ -145,18 +145,18 @@ class MpiTeam(Team):
 
 
 def digest_of_hook(hook: Any) -> int:
-    """Return a number that tells apart hooks that do not work together."""
+    """Return a digest of a hook, equal for hooks that work together."""
     facts = [type(hook).__name__, hook.role, hook.timescale, hook.interval]
-    if hook.role != "reader":  # which runs on one rank
+    if hook.role != "reader":  # readers run on one rank
         with contextlib.suppress(DescriptionError):
             facts.append(get_description(hook))
     return zlib.crc32(repr(facts).encode())
 
 
 def draw_otherwise(net: Any, name: str) -> None:
-    """Let layers draw other numbers, found by name in the network's tree of seeds.
+    """Give layers other random numbers, by a name in the network's tree of seeds.
 
-    What changes parameters goes on drawing the same ones: they have to stay equal on all ranks.
+    Random numbers that change parameters stay the same, because these must stay equal on all ranks.
     """
     states = get_generator_states(net)
     for place, state in states.items():

@@ -1,4 +1,4 @@
-"""Transports: how arrays of a handler get from rank to rank."""
+"""Transports: how arrays of a handler are exchanged between ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class HostTransport:
-    """NumPy arrays, which MPI reads and writes where they are.
+    """NumPy arrays, which MPI reads and writes in place.
 
     Args:
         world: The ranks.
@@ -38,44 +38,44 @@ class HostTransport:
         self.world = world
 
     def sum(self, array: Array) -> None:
-        """Let an array on all ranks hold the sum of all of them."""
+        """Replace an array on all ranks by the sum over the ranks."""
         self.wait(self.start_sum(array))
 
     def start_sum(self, array: Array) -> Any:
-        """Begin to sum; return what `wait` takes."""
+        """Start a sum; return a request for `wait`."""
         return self.world.start_sum(array)
 
     def wait(self, request: Any) -> None:
-        """Wait for the end of what `start_sum` has begun."""
+        """Wait for the end of a sum."""
         self.world.wait(request)
 
     def check(self) -> None:
-        """Raise an error if what was queued has failed; here nothing is."""
+        """Raise an error if a queued sum has failed; nothing is queued here."""
 
     def broadcast(self, array: Array) -> None:
-        """Let an array on all ranks hold what it holds on rank 0."""
+        """Replace an array on all ranks by that of rank 0."""
         self.world.broadcast(array)
 
 
 class DeviceTransport(HostTransport):
-    """Arrays of a GPU, given to an MPI that is CUDA-aware.
+    """Arrays of a GPU, for a CUDA-aware MPI.
 
-    Such an MPI takes no part in streams: what was queued is computed first.
+    Such an MPI does not use streams: queued operations are finished first.
     """
 
     def start_sum(self, array: Array) -> Any:
-        """Begin to sum what the GPU has computed."""
+        """Start to sum, when the GPU has computed the array."""
         array.device.synchronize()
         return super().start_sum(array)
 
     def broadcast(self, array: Array) -> None:
-        """Broadcast what the GPU has computed."""
+        """Broadcast, when the GPU has computed the array."""
         array.device.synchronize()
         super().broadcast(array)
 
 
 class PinnedTransport(HostTransport):
-    """Arrays of a GPU, by way of page-locked memory of the host.
+    """Arrays of a GPU, via page-locked memory of the host.
 
     Args:
         world: The ranks.
@@ -87,7 +87,7 @@ class PinnedTransport(HostTransport):
         self._free: dict[int, list[np.ndarray]] = {}  # by size
 
     def start_sum(self, array: Array) -> Any:
-        """Copy the array to the host and begin to sum."""
+        """Copy the array to the host and start to sum."""
         place = self._download(array)
         return super().start_sum(place), place, array
 
@@ -98,13 +98,13 @@ class PinnedTransport(HostTransport):
         self._upload(place, array)
 
     def broadcast(self, array: Array) -> None:
-        """Broadcast by way of the host."""
+        """Broadcast via the host."""
         place = self._download(array)
         super().broadcast(place)
         self._upload(place, array)
 
     def _download(self, array: Array) -> np.ndarray:
-        """Return a copy in memory that is this array's until it is uploaded."""
+        """Return a copy in memory that is reserved for this array until it is uploaded."""
         size, free = int(array.size), self._free.setdefault(int(array.size), [])
         place = free.pop() if free else self._driver.pagelocked_empty((size,), array.dtype)
         array.device.synchronize()
@@ -117,9 +117,9 @@ class PinnedTransport(HostTransport):
 
 
 class NcclTransport:
-    """Arrays of GPUs that talk to each other, in the order of the handler's stream.
+    """Arrays of GPUs that communicate directly, in the order of the handler's stream.
 
-    Nothing waits here: what the handler does next waits on the GPU.
+    The host does not wait: later operations of the handler wait on the GPU.
 
     Args:
         nccl: The communicator.
@@ -131,11 +131,11 @@ class NcclTransport:
         self.nccl = nccl
 
     def sum(self, array: Array) -> None:
-        """Let an array on all ranks hold the sum of all of them."""
+        """Replace an array on all ranks by the sum over the ranks."""
         self.nccl.all_reduce(_address(array), int(array.size), array.dtype, _stream(array))
 
     def start_sum(self, array: Array) -> None:
-        """Do as `sum`, which only queues it."""
+        """Do the same as `sum`, which only queues it."""
         self.sum(array)
 
     def wait(self, request: None) -> None:
@@ -146,36 +146,36 @@ class NcclTransport:
         self.nccl.check()
 
     def broadcast(self, array: Array) -> None:
-        """Let an array on all ranks hold what it holds on rank 0."""
+        """Replace an array on all ranks by that of rank 0."""
         self.nccl.broadcast(_address(array), int(array.size), array.dtype, _stream(array))
 
 
 def _address(array: Array) -> int:
-    """Return where the memory of an array of a GPU is."""
+    """Return the address of an array of a GPU."""
     return int(array.__cuda_array_interface__["data"][0])
 
 
 def _stream(array: Array) -> int:
-    """Return the stream that computes an array."""
+    """Return the stream in which an array is computed."""
     return int(array.__cuda_array_interface__.get("stream") or 0)
 
 
 def choose_transport(world: World, handler: Any) -> HostTransport | NcclTransport:
-    """Return the best transport for a handler's arrays that all ranks have."""
+    """Return the best transport that all ranks support for a handler's arrays."""
     if handler.array_type is np.ndarray:
         return HostTransport(world)
     library = find_nccl()
     devices = world.gather((world.hosts[world.rank], handler.zeros((1,)).device.index))
-    shares_device = len(set(devices)) < world.size  # which NCCL refuses
+    shares_device = len(set(devices)) < world.size  # not supported by NCCL
     if all(world.gather(library is not None)) and not shares_device:
         return NcclTransport(Nccl(library, world))
     return (DeviceTransport if all(world.gather(is_cuda_aware())) else PinnedTransport)(world)
 
 
 def is_cuda_aware() -> bool:
-    """Return whether the MPI library says that it can read the memory of GPUs.
+    """Return whether the MPI library reports that it can access the memory of GPUs.
 
-    Open MPI and MPICH have ``MPIX_Query_cuda_support`` for this; without it the answer is no.
+    Open MPI and MPICH have ``MPIX_Query_cuda_support`` for this; without it the result is false.
     """
     try:
         return bool(ctypes.CDLL(None).MPIX_Query_cuda_support())

@@ -1,4 +1,4 @@
-"""The ranks of an MPI job: operations of all of them, which end with an error if one does not come.
+"""The ranks of an MPI job: collective operations, which raise an error if a rank does not come.
 
 Launchers end a job when one of its processes is killed. Two cases they do not see. A rank that has
 failed would wait in ``MPI_Finalize`` for the others, which wait for it: it aborts the job instead.
@@ -28,13 +28,13 @@ from brainstorm.optional import has, require
 
 __all__ = ["World", "agreed", "find_world", "name_ranks"]
 
-#: Variables by which launchers tell a process how many there are.
+#: Environment variables in which launchers store the number of processes.
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
 
-#: How often it is looked whether an operation has ended before the processor is given away.
+#: How often an operation is tested before the processor is yielded.
 SPINS = 200
 
-#: Seconds between two looks while waiting for long.
+#: Seconds between two tests during a long wait.
 PAUSE = 0.0002
 
 #: Seconds in which a rank that waits answers one that has waited for too long.
@@ -48,12 +48,12 @@ class World:
     """The ranks of a communicator.
 
     Args:
-        comm: A communicator of mpi4py; `None` is the one of all ranks.
-        timeout: After so many seconds of waiting for a rank the job fails.
+        comm: A communicator of mpi4py; `None`: that of all ranks.
+        timeout: Seconds of waiting for a rank after which the job fails.
 
     Attributes:
         rank: The number of this rank.
-        size: How many there are.
+        size: Number of ranks.
         hosts: The names of the machines that the ranks run on.
     """
 
@@ -70,10 +70,10 @@ class World:
     def __repr__(self) -> str:
         return f"World: rank {self.rank} of {self.size}"
 
-    # -- operations of all ranks ------------------------------------------------------------------
+    # -- collective operations --------------------------------------------------------------------
 
     def sum(self, array: Any) -> None:
-        """Let an array, the same one on all ranks, hold the sum of all of them."""
+        """Replace an array on all ranks by the sum over the ranks."""
         self.wait(self.start_sum(array))
 
     def start_sum(self, array: Any) -> Any:
@@ -183,7 +183,7 @@ class World:
 
 
 def agreed(error: BrainstormError) -> BrainstormError:
-    """Return an error that all ranks raise at once, so that nobody has to tell the others."""
+    """Return an error that all ranks raise together, so that it need not be reported to others."""
     error.is_agreed = True  # type: ignore[attr-defined]
     return error
 
@@ -195,10 +195,10 @@ def name_ranks(ranks: list[int]) -> str:
 
 
 def find_world(timeout: float = 600.0) -> World | None:
-    """Return the ranks of this job; `None` where a process runs alone.
+    """Return the ranks of this job; `None` for a process that runs alone.
 
     Raises:
-        MissingDependencyError: There are several, but no mpi4py.
+        MissingDependencyError: There are several, but mpi4py is not installed.
     """
     if not has("mpi4py"):
         launched = {name: os.environ[name] for name in LAUNCHED if name in os.environ}

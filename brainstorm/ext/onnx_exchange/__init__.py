@@ -1,17 +1,17 @@
 """Networks as ONNX models, and back.
 
     save_onnx(net, "net.onnx")      # what net.predict computes, for any runtime
-    same = load_onnx("net.onnx")    # a Network; also of models that were made elsewhere
+    same = load_onnx("net.onnx")    # a Network; also from models of other origin
     model = to_onnx(net)            # the same in memory, as onnx.ModelProto
     same = from_onnx(model)
 
-An exported model takes and gives what `Network.predict` does: arrays (T, B, features...) in
-float32, where T and B may be different in every call. Layers that ONNX has an operator for become
-that operator; images are transposed to (N, C, H, W) once, and not between two layers. Layers made
-of several operators become functions, which runtimes expand and `from_onnx` recognizes. What has no
-counterpart is an error that names the layer or the node.
+An exported model has the same inputs and outputs as `Network.predict`: arrays (T, B, features...)
+in float32, where T and B may differ in every call. A layer with a corresponding ONNX operator is
+exported as that operator; images are transposed to (N, C, H, W) once, and not between two layers.
+Layers made of several operators become functions, which runtimes expand and `from_onnx` recognizes.
+If there is no counterpart, an error names the layer or the node.
 
-An imported network has the layers whose outputs the model computes, with channels last. A softmax
+An imported network has layers that compute the outputs of the model, with channels last. A softmax
 at the end becomes a `SoftmaxCE` with a `Loss`, so the network can be trained at once.
 """
 
@@ -47,26 +47,26 @@ __all__ = ["from_onnx", "load_onnx", "save_onnx", "to_onnx"]
 
 
 def to_onnx(net: Network, output_name: str | None = None) -> Any:
-    """Return what `net.predict` computes as an ONNX model (opset 21, IR 10).
+    """Return the computation of `net.predict` as an ONNX model (opset 21, IR 10).
 
     Args:
         net: The network.
         output_name: As in `Network.predict`.
 
     Returns:
-        An ``onnx.ModelProto``, which has been checked. Its inputs are those data that the output
-        depends on, under their names; its output is called like ``'Output.predictions'``.
+        A checked ``onnx.ModelProto``. Its inputs are the data that the output depends on, with the
+        same names; the name of its output is like ``'Output.predictions'``.
 
     Raises:
         MissingDependencyError: onnx is not installed.
-        NetworkValidationError: ONNX has no counterpart of a layer or of an option.
+        NetworkValidationError: There is no counterpart of a layer or of an option in ONNX.
     """
     _body.onnx()
     return _export.Exporter(net, output_name).write()
 
 
 def save_onnx(net: Network, filename: PathLike, output_name: str | None = None) -> None:
-    """Write the model of `to_onnx`; the file appears whole under its name or not at all."""
+    """Write the model of `to_onnx`; the file is replaced atomically."""
     content = to_onnx(net, output_name).SerializeToString()
     with atomic_file(filename) as temporary:
         temporary.write_bytes(content)
@@ -79,30 +79,29 @@ def from_onnx(
     sizes: Mapping[str, Mapping[str, int]] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Network:
-    """Return the network that an ONNX model describes.
+    """Return a network for an ONNX model.
 
     Args:
         model: An ``onnx.ModelProto``.
         axes: Name of an input or output to one letter for each of its axes: T, B, C for channels
             (which are last in the network), others for other features, e.g. ``{'x': 'BHWC'}``.
-            Inputs that are not named are taken as (B, F), (B, C, L), (B, C, H, W) or (B, C, D, H,
-            W); in models with a recurrent operator as (T, B, F), or (B, T, F) if they are
-            transposed. Outputs have their channels where the inputs have them.
-        handler: Computes everything; `None` takes the default handler.
-        sizes: Name of an input to the sizes of those of its axes that the model leaves open, by
-            their letters or by the names that they have in the model: ``{'x': {'W': 160}}``. T and
-            B may stay open.
-        outputs: Names of the tensors that are wanted, which need not be outputs of the model; a
-            layer of that name gives each of them. `None` takes the outputs of the model.
+            The default for inputs is (B, F), (B, C, L), (B, C, H, W) or (B, C, D, H, W); in models
+            with a recurrent operator (T, B, F), or (B, T, F) if they are transposed. Outputs have
+            their channels where the inputs have them.
+        handler: Computes everything; `None`: the default handler.
+        sizes: Name of an input to the sizes of its axes that the model leaves open, by their
+            letters or by their names in the model: ``{'x': {'W': 160}}``. T and B may stay open.
+        outputs: Names of the wanted tensors, which need not be outputs of the model; for each of
+            them there will be a layer of that name. `None`: the outputs of the model.
 
     Returns:
-        The network. Its data are (T, B, features...) with T = 1 where the model has none; they have
-        the names of the model's inputs, or ``'default'`` where there is one. Constants that are
+        The network. Its data are (T, B, features...), with T = 1 if the model has no T; they have
+        the names of the model's inputs, or ``'default'`` if there is one. Constants that are
         combined with data become parameters.
 
     Raises:
         MissingDependencyError: onnx is not installed.
-        NetworkValidationError: No layer computes what a node does; the text names it.
+        NetworkValidationError: No layer computes a node; the message names it.
     """
     if not isinstance(model, _body.onnx().ModelProto):
         raise NetworkValidationError(
@@ -124,7 +123,7 @@ def load_onnx(
 
     Raises:
         FileNotFoundError: There is no such file.
-        FileFormatError: It is truncated, or no ONNX model.
+        FileFormatError: It is truncated, or not an ONNX model.
     """
     library = _body.onnx()
     decode_error = require("google.protobuf.message", "onnx").DecodeError
@@ -140,7 +139,7 @@ def load_onnx(
 
 
 def _read_external(graph: Any, folder: str) -> None:
-    """Read the tensors of a graph that lie in other files: beside the model, each byte once."""
+    """Read the tensors of a graph from other files beside the model, each byte once."""
     held = [a.t for node in graph.node for a in node.attribute if a.HasField("t")]
     left: dict[str, int] = {}
     for tensor in (*graph.initializer, *held):

@@ -1,4 +1,4 @@
-"""Lists of ONNX nodes in the making: the main graph, and the bodies of functions."""
+"""Lists of ONNX nodes under construction: the main graph, and the bodies of functions."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = [
     "IR_VERSION", "OPSET", "PRODUCER", "TIME", "Body", "onnx",
 ]  # fmt: skip
 
-#: Newer versions are refused by runtimes that are in use; functions with metadata need IR 10.
+#: Runtimes in use do not support newer versions; functions with metadata need IR 10.
 OPSET, IR_VERSION = 21, 10
 
-#: The domain of the functions that stand for whole layers, and what their metadata are called.
+#: The domain of the functions that stand for whole layers, and the key of their metadata.
 DOMAIN, ENTRY = "brainstorm", "brainstorm.layer"
 
-#: Who has made a model, in the model.
+#: The producer name in a model.
 PRODUCER = "brainstorm"
 
 #: Types of elements, as numbered by TensorProto.
 FLOAT, INT64, BOOL = 1, 7, 9
 
-#: Those that are no whole numbers: FLOAT, FLOAT16, DOUBLE and BFLOAT16.
+#: Floating-point types: FLOAT, FLOAT16, DOUBLE and BFLOAT16.
 FLOATS = (1, 10, 11, 16)
 HALVES = (10, 16)
 
-#: Those of whole numbers, as types of NumPy.
+#: Integer types, as types of NumPy.
 INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 12: "uint32",
             13: "uint64"}  # fmt: skip
 
-#: Sizes that stand for T and B where shapes are computed with: such as no other dimension has.
+#: Stand-ins for T and B in computations with shapes: sizes that no other dimension has.
 TIME, BATCH = 32749, 65521
 
 
@@ -51,7 +51,7 @@ class Body:
     """Nodes in the order of their execution.
 
     Args:
-        scope: Start of the names of all nodes and tensors.
+        scope: Prefix of the names of all nodes and tensors.
         shared: Whether constants are shared through `initializers`; else they are nodes, as in the
             body of a function.
     """
@@ -72,7 +72,7 @@ class Body:
             kind: The operator.
             *inputs: Names of tensors, ``''`` for those left out.
             outputs: Number of outputs.
-            domain: Of the operator; the standard one is ``''``.
+            domain: Domain of the operator; ``''`` is the standard one.
             **options: Attributes.
         """
         name = self._unique(f"{self.scope}/{kind}" if self.scope else kind)
@@ -85,7 +85,7 @@ class Body:
         """Return the name of a tensor with these values; whole numbers are shapes and axes."""
         array = np.asarray(values)
         array = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
-        array = array.reshape(np.shape(values))  # ascontiguousarray gives scalars an axis
+        array = array.reshape(np.shape(values))  # ascontiguousarray adds an axis to scalars
         if not self.shared:
             return self.op("Constant", value=onnx().numpy_helper.from_array(array))
         for known, other in self.initializers.items():
@@ -97,11 +97,11 @@ class Body:
         return name
 
     def reshape(self, tensor: str, shape: Sequence[int]) -> str:
-        """Add a Reshape; 0 keeps a size, -1 takes what is left."""
+        """Add a Reshape; 0 keeps a size, -1 is computed."""
         return self.op("Reshape", tensor, self.constant(list(shape)))
 
     def reserve(self, name: str) -> str:
-        """Let no node or tensor be called so, and return the name."""
+        """Reserve a name, so that no other node or tensor gets it, and return it."""
         self._counts[name] = 1
         return name
 

@@ -17,7 +17,7 @@ from brainstorm.ext.onnx_exchange._values import LEAD, Value
 __all__ = ["aligned", "arranged", "combine"]
 
 
-#: Sums and products of two tensors of one shape are layers of their own.
+#: Sums and products of two tensors with equal shapes have layers of their own.
 _LAYERS = {"x + y": "Add", "x * y": "Multiply"}
 
 
@@ -61,7 +61,7 @@ def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
 
 
 def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
-    """Return a formula with those arrays in it that are one number, and the others."""
+    """Return a formula with the single numbers among the arrays inserted, and the other arrays."""
     left = {}
     for letter, array in arrays.items():
         if array.size == 1 and math.isfinite(number := float(array.item())):
@@ -75,13 +75,13 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
 def aligned(
     node: Node, values: Sequence[Value], rank: int, common: int | None = None
 ) -> list[Value]:
-    """Return tensors with as many axes, and T and B where one of them has these.
+    """Return tensors with the same number of axes, and with T and B if one of them has these.
 
     Args:
         node: The node.
         values: The tensors.
-        rank: How many axes they are to have.
-        common: How many of these are axes of the same things; `None`: all.
+        rank: The wanted number of axes.
+        common: How many of these must correspond; `None`: all.
     """
     common = rank if common is None else common
     values = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in values]
@@ -105,7 +105,7 @@ def _lead_of(group: Sequence[int]) -> tuple[int, ...]:
 
 
 def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) -> np.ndarray:
-    """Return an array with one axis for each feature of the output that it is combined with.
+    """Return an array with one axis for each feature of the output it is combined with.
 
     Args:
         node: The node.
@@ -118,7 +118,7 @@ def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) 
     lead = [i for i in range(rank) if value.is_mixed(i)]
     once = [slice(0, 1) if i in lead and array.strides[i] == 0 else slice(None)
             for i in range(rank)]  # fmt: skip
-    array = node.bounded(array[tuple(once)])  # what is the same for all of T and B
+    array = node.bounded(array[tuple(once)])  # equal for all of T and B
     if any(array.shape[i] != 1 for i in lead):
         raise node.fail("no layer has constants for each time step or sequence.")
     others = [i for i in range(rank) if i not in order]

@@ -1,4 +1,4 @@
-"""Networks as ONNX graphs: the tensors of a graph in the making, and where they come from."""
+"""Networks as ONNX graphs: the tensors of a graph under construction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Exporter", "Writer", "writes"]
 #: Adds the nodes of a layer.
 Writer = Callable[["Exporter", Any], None]
 
-#: Layer type to its writer, and to the inputs that count (empty: all of them).
+#: Layer type to its writer, and to the inputs it uses (empty: all of them).
 _writers: dict[str, tuple[Writer, tuple[str, ...]]] = {}
 
 
@@ -63,12 +63,12 @@ def _writer_of(layer: Any) -> tuple[Writer, tuple[str, ...]]:
 
 
 class Exporter:
-    """A graph in the making.
+    """A graph under construction.
 
     Every output of a layer has one or two tensors: in the layout of this library, (T, B,
-    features...), where T is 1 for what has no time, and with the channels first, (T * B, C, ...),
-    as images are in ONNX. The second one is made from the first, or the first from the second, when
-    it is asked for; so between two layers for images there is no transposition.
+    features...), where T is 1 for data without time, and channels first, (T * B, C, ...), as
+    images are in ONNX. Each is created from the other when needed, so there are no transpositions
+    between two layers for images.
 
     Args:
         net: The network.
@@ -136,10 +136,10 @@ class Exporter:
             self.body.scope = scope
         return self._time_and_batch[time]
 
-    # -- for the functions that write layers ------------------------------------------------------
+    # -- for the functions that export layers -----------------------------------------------------
 
     def source(self, port: str = "default") -> str:
-        """Return the path of what is connected to an input; several outputs are joined."""
+        """Return the path connected to an input; several outputs are joined."""
         manager = self.net._buffer_manager
         node = get_by_path(manager.layout, f"{self.layer.name}.inputs.{port}")
         ends = [c for c in self.layer.incoming if c.input_name == port]
@@ -152,7 +152,7 @@ class Exporter:
         return joined
 
     def _join(self, paths: Sequence[str], joined: str) -> None:
-        """Concatenate channels, in the layout that all of them have."""
+        """Concatenate channels, in the common layout of all of them."""
         is_first = all(path in self._first for path in paths)
         known, get, axis = (
             (self._first, self.first, 1) if is_first else (self._plain, self.plain, -1)
@@ -173,7 +173,7 @@ class Exporter:
         return self.first(self.source(port))
 
     def either(self, write: Callable[..., str]) -> None:
-        """Add what works element by element, in the layout that all inputs have."""
+        """Add an element-wise operator, in the common layout of all inputs."""
         paths = [self.source(port) for port in self.layer.in_shapes]
         if all(path in self._first for path in paths):
             self.put_images(write(*map(self.first, paths)))
@@ -186,11 +186,11 @@ class Exporter:
         self._join(paths, f"{self.layer.name}.default")
 
     def put(self, tensor: str, output: str = "default") -> None:
-        """Give the tensor (T, B, features...) of an output."""
+        """Set the tensor (T, B, features...) of an output."""
         self._plain[f"{self.layer.name}.{output}"] = tensor
 
     def put_images(self, tensor: str, output: str = "default") -> None:
-        """Give the tensor (T * B, C, ...) of an output."""
+        """Set the tensor (T * B, C, ...) of an output."""
         self._first[f"{self.layer.name}.{output}"] = tensor
 
     def values(self, name: str) -> np.ndarray:
@@ -205,11 +205,11 @@ class Exporter:
         return self.body.constant(values if change is None else change(values), label)
 
     def function(self, write: Callable[[Body, Mapping[str, str]], Sequence[str]]) -> None:
-        """Add the layer as a call of a function of its own, which importing recognizes.
+        """Add the layer as a call of its own function, which is recognized when importing.
 
         Args:
-            write: Adds the nodes of the function to a body; called with the tensors by the names of
-                the inputs and parameters; returns those of the outputs.
+            write: Adds the nodes of the function to a body, given the tensors of inputs and
+                parameters by name; returns those of the outputs.
         """
         layer, helper, body = self.layer, onnx().helper, Body()
         names = [*layer.in_shapes, *layer.parameter_shapes]
@@ -231,7 +231,7 @@ class Exporter:
             self.put(tensor, output)
 
     def fail(self, why: str) -> NetworkValidationError:
-        """Return the error that says why the present layer cannot be exported."""
+        """Return the error that the present layer cannot be exported, and why."""
         return NetworkValidationError(f"{self.where}: {why}")
 
     @property
@@ -268,7 +268,7 @@ class Exporter:
         return self._model(path, self.plain(path))
 
     def _needed_outputs(self, last: str, output: str) -> dict[str, set[str]]:
-        """Return the layers that have to be exported, and which outputs of them others use."""
+        """Return the layers to export, and which of their outputs are used."""
         needed = {last: {output}}
         for name in reversed(list(self.net.layers)):
             layer = self.net.layers[name]

@@ -1,4 +1,4 @@
-"""Op-trees as ONNX nodes: one entry per operator that has a counterpart."""
+"""Op-trees as ONNX nodes: one entry per operator with a counterpart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brainstorm.optree.program import Step
 
 __all__ = ["activate", "compute"]
 
-#: Operators that ONNX has under another name.
+#: Operators with another name in ONNX.
 _NAMES = {
     "abs": "Abs", "add": "Add", "cos": "Cos", "div": "Div", "dot": "MatMul", "erf": "Erf",
     "exp": "Exp", "floor": "Floor", "log": "Log", "maximum": "Max", "minimum": "Min",
@@ -39,7 +39,7 @@ _INDEXED = {"take": "Gather", "gather": "GatherElements"}
 
 _ONE_AXIS = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
 
-#: Operators on booleans, which are numbers here.
+#: Operators on booleans, which are numbers in op-trees.
 _LOGIC = {"and": "And", "not": "Not", "or": "Or"}
 
 
@@ -51,7 +51,7 @@ def _modulo(body: Body, x: str, y: str) -> str:
     return body.op("Sub", x, body.op("Mul", _floor_of_quotient(body, x, y), y))
 
 
-#: Operators that follow from others.
+#: Operators that are expressed by others.
 _COMPOSED: dict[str, Callable[..., str]] = {
     "sqr": lambda body, x: body.op("Mul", x, x),
     "expm1": lambda body, x: body.op("Sub", body.op("Exp", x), body.constant(1.0)),
@@ -74,11 +74,11 @@ def compute(
     """Add the nodes of a formula and return the names of its values.
 
     Args:
-        body: Takes the nodes.
-        where: Whose formula it is, for messages.
-        formula: From expressions to one tree or several.
-        operands: Their shapes begin with `TIME` and `BATCH` where they have T and B.
-        names: The tensors with their values.
+        body: Receives the nodes.
+        where: The owner of the formula, for messages.
+        formula: A function from expressions to one tree or several.
+        operands: Their shapes begin with `TIME` and `BATCH` if they have T and B.
+        names: The tensors of their values.
 
     Raises:
         NetworkValidationError: ONNX lacks one of its operators.
@@ -137,7 +137,7 @@ def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
 
 # -- activations ----------------------------------------------------------------------------------
 
-#: Name to operator and attributes; others are exported as the formulas that they are.
+#: Name to operator and attributes; others are exported as formulas.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "sigmoid": ("Sigmoid", {}),
     "rel": ("Relu", {}),

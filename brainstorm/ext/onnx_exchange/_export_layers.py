@@ -1,4 +1,4 @@
-"""What each layer is in ONNX; those for sequences are in `_export_sequences`."""
+"""The export of each layer to ONNX; those for sequences are in `_export_sequences`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _sizes(value: int | Sequence[int], axes: int) -> list[int]:
 
 
 def _pads(sides: Sequence[tuple[int, int]]) -> list[int]:
-    """Return paddings as ONNX has them: all in front, then all behind."""
+    """Return paddings in the order of ONNX: first all before, then all after."""
     return [cells for ends in zip(*sides, strict=True) for cells in ends]
 
 
@@ -211,7 +211,7 @@ def _local_response_normalization(e: Exporter, layer: Any) -> None:
     if given["size"] % 2 == 0:
         raise e.fail(f"ONNX wants an odd size, got {given['size']}.")
     spatial = layer.in_shapes["default"].feature_shape[:-1]
-    x = e.body.reshape(e.images(), [0, 0, -1, 1])  # runtimes take images only
+    x = e.body.reshape(e.images(), [0, 0, -1, 1])  # runtimes support images only
     alpha, beta, k = (given[name] for name in ("alpha", "beta", "k"))
     y = e.body.op("LRN", x, size=given["size"], alpha=alpha, beta=beta, bias=k)
     e.put_images(e.body.reshape(y, [0, 0, *spatial]))
@@ -298,7 +298,7 @@ def _channel_pooling(e: Exporter, layer: Any) -> None:
 
 @writes("Expression")
 def _formula(e: Exporter, layer: Any) -> None:
-    """Add a layer that is a formula, and as such says itself what it computes."""
+    """Add a layer that is a formula."""
     if isinstance(layer, ExpressionLayer):
         features, formula = {x: layer._features[x] for x in layer._names}, layer.formula
     else:
@@ -320,7 +320,7 @@ def _formula(e: Exporter, layer: Any) -> None:
     e.function(write)
 
 
-# -- moving things --------------------------------------------------------------------------------
+# -- rearranging ----------------------------------------------------------------------------------
 
 
 @writes("Merge")
@@ -357,5 +357,5 @@ def _argmax(e: Exporter, layer: Any) -> None:
 
 
 def _sliced(e: Exporter, x: str, *ends_and_axes: list[int]) -> str:
-    """Add a Slice, with starts, ends, axes and maybe steps."""
+    """Add a Slice, with starts, ends, axes and optional steps."""
     return e.body.op("Slice", x, *map(e.body.constant, ends_and_axes))

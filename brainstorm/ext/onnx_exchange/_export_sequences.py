@@ -1,4 +1,4 @@
-"""What recurrent layers, attention and their like are in ONNX."""
+"""The export of recurrent layers, attention and similar layers to ONNX."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from brainstorm.optree.activations import activation
 
 __all__: list[str] = []
 
-#: Activation to what recurrent operators call it. Those with arguments other than the default are
-#: left out: runtimes do not agree about which argument belongs to which function.
+#: Activation to its name in recurrent operators. Those with non-default arguments are left out,
+#: because runtimes disagree about which argument belongs to which function.
 _RECURRENT = {
     "sigmoid": "Sigmoid",
     "rel": "Relu",
@@ -36,7 +36,7 @@ def _recurrent(
         layer: The layer.
         kind: The operator.
         functions: One letter per function: g is the layer's activation, f the sigmoid.
-        tensors: Weights W, R, biases B and peepholes P, where there are some.
+        tensors: Weights W, R, biases B and peepholes P, as far as they exist.
         **options: Attributes.
     """
     if "mask" in layer.in_shapes:
@@ -51,7 +51,7 @@ def _recurrent(
     if "P" in given:
         inputs += ["", "", "", given["P"]]  # no lengths, initial state and cell
     activations = [_RECURRENT[name if letter == "g" else "sigmoid"] for letter in functions]
-    if "Affine" in activations:  # one for each, since runtimes do not agree on the defaults
+    if "Affine" in activations:  # one for each, because the defaults of runtimes differ
         count = len(activations)
         options |= {"activation_alpha": [1.0] * count, "activation_beta": [0.0] * count}
     y = e.body.op(
@@ -125,7 +125,7 @@ _POOLINGS = {"avg": "ReduceMean", "max": "ReduceMax", "sum": "ReduceSum"}
 
 
 def _pooled(body: Body, layer: Any, x: str, mask: str) -> str:
-    """Pool the steps of each sequence at which its mask is not 0."""
+    """Pool the steps of each sequence where its mask is not 0."""
     ones = [1] * len(layer.in_shapes["default"].feature_shape)
     first, zero = body.constant([0]), body.constant(0.0)
     counts = body.op("Cast", body.reshape(mask, [0, 0, *ones]), to=BOOL)
@@ -143,7 +143,7 @@ def _pooled(body: Body, layer: Any, x: str, mask: str) -> str:
 
 
 def _last_of(body: Body, counts: str, ones: list[int]) -> str:
-    """Return where the last step of each sequence is that counts."""
+    """Return the index of the last step of each sequence that counts."""
     one = body.op("Squeeze", body.constant([1]))
     count = body.op("Squeeze", body.op("Shape", counts, start=0, end=1))
     numbers = body.op("Range", one, body.op("Add", count, one), one)
@@ -181,7 +181,7 @@ def _attention(e: Exporter, layer: Any) -> None:
             is_kept = body.op("Cast", keep, to=BOOL)
             scores = body.op("Where", is_kept, scores, body.constant(-1e30))
         P = body.op("Softmax", scores, axis=-1)
-        if keep is not None:  # where there is no key at all, everything is 0
+        if keep is not None:  # without any key, everything is 0
             P = body.op("Mul", P, keep)
         found = body.op("Transpose", body.op("MatMul", P, by_head(memory, "v", [1, 2, 0, 3])),
                         perm=[2, 0, 1, 3])  # fmt: skip
@@ -191,7 +191,7 @@ def _attention(e: Exporter, layer: Any) -> None:
 
 
 def _rotated(body: Body, x: str, size: int) -> str:
-    """Return vectors (T, B, heads, size), turned by the angles of their steps."""
+    """Return vectors (T, B, heads, size), rotated by the angles of their steps."""
     across = np.kron(np.eye(size // 2), [[0.0, 1.0], [-1.0, 0.0]])
     angles = _angles(body, x, np.repeat(10000.0 ** (-2.0 * np.arange(size // 2) / size), 2))
     angles = body.reshape(angles, [0, 1, 1, size])
@@ -201,7 +201,7 @@ def _rotated(body: Body, x: str, size: int) -> str:
 
 
 def _angles(body: Body, x: str, rates: np.ndarray) -> str:
-    """Return the number of each time step of x times each rate."""
+    """Return the products of the step numbers of x with each rate."""
     count = body.op("Squeeze", body.op("Shape", x, start=0, end=1))
     zero, one = (body.op("Squeeze", body.constant([i])) for i in range(2))
     steps = body.op("Cast", body.op("Range", zero, count, one), to=FLOAT)

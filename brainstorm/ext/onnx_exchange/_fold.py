@@ -1,8 +1,8 @@
-"""What a graph computes of constants alone, within limits that are known before it is computed.
+"""Computing the constant parts of a graph, within limits that are checked before computing.
 
 Exporters leave such nodes in a graph: sizes that follow from the shape of the data, masks, weights
-that are cast, transposed or quantized. These operators are computed, as the versions of the model
-say; others could run without end, or make terabytes of a few bytes.
+that are cast, transposed or quantized. Only these operators are computed, in the versions of the
+model; others might run forever, or create terabytes from a few bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from brainstorm.ext.onnx_exchange._node import Node
 
 __all__ = ["Folder", "array_of"]
 
-#: How many elements may be computed in a model that holds few, and how many for each that it holds.
+#: Maximum number of computed elements in a small model, and per element in the model.
 LEAST, TIMES = 2**22, 4
 
-#: The type of texts, as numbered by TensorProto.
+#: The type number of texts in TensorProto.
 STRING = 8
 
 Arrays = Sequence[np.ndarray]
 
-#: Operators whose results are views of what they are given, or of nothing.
+#: Operators whose results are views of their inputs, or of nothing.
 _VIEWS = ("ConstantOfShape", "Expand", "Identity", "Shape", "Size", "Slice", "Split", "Squeeze",
           "Transpose", "Unsqueeze")  # fmt: skip
 
@@ -38,7 +38,7 @@ def _of_all(node: Node, arrays: Arrays) -> int:
 
 
 def _broadcast(node: Node, arrays: Arrays) -> int:
-    if "axis" in node.options:  # before opset 7, where the first one has the shape
+    if "axis" in node.options:  # before opset 7 the first one has the shape
         return arrays[0].size
     return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
 
@@ -62,7 +62,7 @@ def _multiplied(node: Node, arrays: Arrays) -> int:
     return a.size * b.shape[-1] if a.ndim and b.ndim else 0
 
 
-#: Operator to the most elements that it makes of given arrays; others make no more than they get.
+#: Operator to the maximum number of elements of its result; for others, those of the inputs.
 _BOUNDS: dict[str, Callable[[Node, Arrays], int]] = {
     **dict.fromkeys((*ELEMENTWISE, "Where"), _broadcast),
     "Gather": _gathered,
@@ -77,7 +77,7 @@ class Folder:
 
     Args:
         opset: The version of the operators.
-        held: How many elements the model holds.
+        held: Number of elements in the model.
     """
 
     def __init__(self, opset: int, held: int) -> None:
@@ -88,8 +88,8 @@ class Folder:
         """Return the outputs of a node.
 
         Raises:
-            NetworkValidationError: It is none of these operators, or too much, or its inputs do not
-                fit together.
+            NetworkValidationError: It is not one of these operators, or too large, or its inputs do
+                not fit together.
         """
         if node.kind.startswith("Random") or node.kind in ("Bernoulli", "Multinomial"):
             raise node.fail("no layer draws such numbers, and drawn once they would be constants.")
@@ -108,7 +108,7 @@ class Folder:
         return result if isinstance(result, list) else [result]
 
     def _charge(self, node: Node) -> None:
-        """Count what a node is going to compute, and refuse what is too much."""
+        """Count the elements that a node will compute; raise an error if there are too many."""
         known = [tensor for tensor in node.inputs if tensor is not None]
         if node.kind not in _VIEWS:
             bound = _BOUNDS.get(node.kind, _of_all)
@@ -118,7 +118,7 @@ class Folder:
 
 
 def array_of(tensor: Any) -> np.ndarray:
-    """Return the numbers of a tensor that a model holds."""
+    """Return the numbers of a tensor stored in a model."""
     try:
         array = onnx().numpy_helper.to_array(tensor)
     except (LookupError, TypeError, ValueError, onnx().checker.ValidationError) as error:
@@ -136,7 +136,7 @@ def array_of(tensor: Any) -> np.ndarray:
 
 
 def _constant(node: Node) -> np.ndarray:
-    """Return what a node holds; its size is that of the file."""
+    """Return the value of a Constant; its size is limited by that of the file."""
     (name, value), *_ = node.options.items()
     if name == "value":
         return array_of(value)

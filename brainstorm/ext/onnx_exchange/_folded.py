@@ -1,4 +1,4 @@
-"""ONNX operators of constants, as functions of NumPy: results have the types that ONNX says."""
+"""ONNX operators of constants, as functions of NumPy; results have the types defined by ONNX."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from brainstorm.ext.onnx_exchange._node import Node
 
 __all__ = ["ELEMENTWISE", "functions", "slice_numbers", "split_sizes", "trailing_axes"]
 
-#: From a node, whose inputs are known, and the version of the operators to its output, or a list.
+#: A function from a node, whose inputs are known, and the opset version to its output(s).
 Function = Callable[[Node, int], Any]
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Divide; whole numbers are cut towards zero."""
+    """Divide; quotients of integers are truncated."""
     if a.dtype.kind not in "iu":
         return a / b
     return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
@@ -34,7 +34,7 @@ def _mean(x: np.ndarray, **options: Any) -> np.ndarray:
     return _divide(total, np.asarray(x.size // max(1, total.size), x.dtype))
 
 
-#: Operators that work element by element and give the type of their first input.
+#: Element-wise operators whose results have the type of their first input.
 _OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "Abs": np.abs, "Add": np.add, "Ceil": np.ceil, "Cos": np.cos, "Div": _divide,
     "Erf": np.vectorize(math.erf, [float]), "Exp": np.exp, "Floor": np.floor,
@@ -48,7 +48,7 @@ _OF_NUMBERS: dict[str, Callable[..., Any]] = {
 #: The same for any number of inputs.
 _OF_MANY: dict[str, Callable[..., Any]] = {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}
 
-#: Those that give booleans.
+#: Element-wise operators whose results are booleans.
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "And": np.logical_and, "Equal": np.equal, "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal, "IsNaN": np.isnan, "Less": np.less,
@@ -65,15 +65,15 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def trailing_axes(node: Node, opset: int, rank: int, other: int) -> int:
-    """Return how many axes of size 1 the second operand of a node gets behind its own.
+    """Return the number of axes of size 1 to append to the second operand of a node.
 
-    Before opset 7 an attribute said with which axis of the first operand it begins.
+    Before opset 7 an attribute is the axis of the first operand at which it begins.
 
     Args:
         node: The node.
         opset: The version of the operators.
         rank: The number of axes of the first operand.
-        other: That of the second one.
+        other: The number of axes of the second one.
     """
     if opset >= 7 or "axis" not in node.options:
         return 0
@@ -201,7 +201,7 @@ def _dequantize(node: Node, opset: int) -> np.ndarray:
 
 @folds("ConstantOfShape")
 def _constant_of_shape(node: Node, opset: int) -> np.ndarray:
-    """Maybe of T and B: nothing is allocated."""
+    """Return a constant array without allocating it, because its shape may contain T and B."""
     value = node.options.get("value")
     number = np.zeros(1, np.float32) if value is None else onnx().numpy_helper.to_array(value)
     return np.broadcast_to(number, node.inputs[0])
@@ -291,7 +291,7 @@ def _split(node: Node, opset: int) -> list[np.ndarray]:
 
 
 def split_sizes(node: Node, size: int) -> list[int]:
-    """Return the sizes of the parts that a Split makes of an axis."""
+    """Return the sizes of the parts into which a Split divides an axis."""
     sizes = node.axes(1, "split")
     if sizes is None:
         count = len(node.used)

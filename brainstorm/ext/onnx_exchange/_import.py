@@ -1,4 +1,4 @@
-"""ONNX graphs as networks: node after node becomes layers, or another view of what is there."""
+"""ONNX graphs as networks: each node becomes layers, or another view of existing outputs."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ from brainstorm.structure.architecture import INPUT
 
 __all__ = ["Importer"]
 
-#: The kind of the nodes that stand for outputs of the graph.
+#: The kind of nodes that represent outputs of the graph.
 OUTPUT = "output"
 
-#: Operators that make other things than integers of integers.
+#: Operators whose results for integers are not integers.
 NOT_ALIKE = ("And", "DequantizeLinear", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
              "Not", "Or", "QuantizeLinear", "Xor")  # fmt: skip
 
 
 class Importer:
-    """A network in the making.
+    """A network under construction.
 
-    T and B are known only when data come; until then they are `TIME` and `BATCH`, so that shapes
-    that the graph computes are numbers like all others.
+    T and B are unknown until there are data; until then they are `TIME` and `BATCH`, so that shapes
+    computed by the graph are ordinary numbers.
 
     Args:
         model: The model.
         layouts: Input name to the letters of its axes.
-        sizes: Input name to the sizes of its axes, by their letters or the names they have there.
-        outputs: The tensors that are to be outputs; `None`: those that are.
+        sizes: Input name to the sizes of its axes, by their letters or their names in the model.
+        outputs: The tensors that become outputs; `None`: the outputs of the model.
 
     Attributes:
-        nodes: The nodes that an output depends on, in their order.
-        whole: Paths of outputs that hold whole numbers, whatever data come.
+        nodes: The nodes that an output depends on, in order.
+        whole: Paths of outputs that hold whole numbers for any data.
         has_halves: Whether data of the model are in half precision.
-        timeless: Paths of outputs ('B', ...): as values they have T = 1.
+        timeless: Paths of outputs ('B', ...), which have T = 1 as values.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Importer:
         output: str = "default",
         **options: Any,
     ) -> Value:
-        """Add a layer and return its output, with one axis of the tensor for each of its own.
+        """Add a layer and return its output, with one axis of the tensor for each axis.
 
         Args:
             node: The layer gets its name.
@@ -140,7 +140,7 @@ class Importer:
         return self._output(f"{name}.{output}", features, is_timeless)
 
     def _output(self, path: str, features: Sequence[int], is_timeless: bool) -> Value:
-        """Return an output of a layer, with one axis of the tensor for each of its own."""
+        """Return an output of a layer, with one axis of the tensor for each axis."""
         T, B = self.lead.values()
         if is_timeless:
             self.timeless.add(path)
@@ -149,7 +149,7 @@ class Importer:
         return Value(path, sizes, tuple((i,) for i in range(len(sizes))))
 
     def pool(self, node: Node, value: Value, kind: str) -> Value:
-        """Add a `TimePooling` of the given type, and return it with T = 1 where T was."""
+        """Add a `TimePooling` of the given type, and return it with T = 1 in place of T."""
         made = self.add(node, "TimePooling", {"default": value.path}, value.sizes[2:], type=kind)
         return replace(made, axes=value.axes)
 
@@ -167,7 +167,7 @@ class Importer:
         )
 
     def _unique(self, name: str, taken: Container[str]) -> str:
-        """Return a name that is free, made of the one that is wanted."""
+        """Return a free name, derived from the wanted one."""
         found = name
         while found in taken:
             found = f"{name}_{next(self._numbers[name])}"
@@ -188,12 +188,12 @@ class Importer:
         return ("B",) if is_timeless else ("T", "B")
 
     def count_uses(self, node: Node, value: Value) -> float:
-        """Return how many nodes use one of the inputs of a node, seen in whatever way."""
+        """Return how many nodes use an input of a node, in any view."""
         name = next(n for n, x in zip(node.names, node.inputs, strict=True) if x is value)
         return math.inf if name in self._shared else self.uses[name]
 
     def check_inference(self, node: Node, is_training: bool) -> None:
-        """Refuse a node that is for training: before opset 7 all that do not say is_test."""
+        """Raise an error for a node in training mode: before opset 7 all without is_test."""
         if is_training or (self.opset < 7 and not node.options.get("is_test")):
             raise node.fail(
                 "expected a model for inference, got training_mode=1 (in older models is_test=0, "
@@ -212,7 +212,7 @@ class Importer:
         return f"({', '.join(self._named(int(size)) for size in shape)})"
 
     def _named(self, size: int) -> str:
-        """Return a size, or what it is of T and B: ``'2*T'``, ``'B+1'``."""
+        """Return a size as text, in terms of T and B if possible: ``'2*T'``, ``'B+1'``."""
         free = {"T": TIME, "B": BATCH, "T*B": TIME * BATCH}
         found = []
         for name, lead in free.items():
@@ -225,20 +225,20 @@ class Importer:
         return min(found)[1] if found else fixed.get(size, str(size))
 
     def entry(self, value: Value) -> Any:
-        """Return the layer whose output a value is; `None` for data."""
+        """Return the layer of which a value is the output; `None` for data."""
         return self.entries.get(value.path.partition(".")[0])
 
     def arrange(
         self, node: Node, value: Value, order: Sequence[int], mixed: bool = False
     ) -> tuple[str, tuple[int, ...]]:
-        """Return an output whose features are given axes of a tensor, and their sizes.
+        """Return an output with given axes of a tensor as its features, and their sizes.
 
         Args:
-            node: Who needs it.
+            node: The node that needs it.
             value: The tensor.
-            order: All of its axes that are not made of T and B, in the order that is wanted.
-            mixed: Whether axes may consist of features and of T or B, which then stay with it: what
-                is done must treat all that has one index of such an axis alike.
+            order: All of its axes without T and B, in the wanted order.
+            mixed: Whether axes may consist of features and of T or B, which are then kept together:
+                the operation must treat all elements at one index of such an axis alike.
         """
         groups = [parts(value.axes[axis]) for axis in order]
         if any(g is None or (not mixed and (g[0] or g[2])) for g in groups):
@@ -257,7 +257,7 @@ class Importer:
         return path, shape
 
     def plain(self, node: Node, value: Value) -> tuple[str, tuple[int, ...]]:
-        """Return an output that has the features of a tensor in their order, and their sizes."""
+        """Return an output with the features of a tensor in their order, and their sizes."""
         return self.arrange(node, value, value.features)
 
     def like(self, value: Value, order: Sequence[int], result: Value) -> Value:
@@ -265,7 +265,7 @@ class Importer:
 
         Args:
             value: The input.
-            order: Which of its axes the features of the output are; others have size 1.
+            order: The axes that the features of the output correspond to; others have size 1.
             result: The output.
         """
         axes = [group if i in value.lead else () for i, group in enumerate(value.axes)]
@@ -295,7 +295,7 @@ class Importer:
             fixed = {x: n for x, n in sizes[info.name].items() if x in self.lead and n}
             self.lead.update(fixed)
         has_time = self._is_ours or any("T" in self.layouts[info.name] for info in given)
-        for info in given:  # now the sizes of T and B are known
+        for info in given:  # the sizes of T and B are now known
             letters = self.layouts[info.name]
             memory = ["T", "B", *[x for x in letters if x not in "TBC"], *["C"] * ("C" in letters)]
             memory += [" "] * (len(memory) == 2)  # class indices: one feature without an axis
@@ -314,7 +314,7 @@ class Importer:
                 self.whole.add(value.path)
 
     def _check_outputs(self) -> None:
-        """Check that there are tensors of these names."""
+        """Check that tensors with these names exist."""
         made = [name for node in self.graph.node for name in node.output if name]
         given = [info.name for info in (*self.graph.output, *self.graph.input)]
         known = dict.fromkeys(given + made)
@@ -327,7 +327,7 @@ class Importer:
     # -- nodes ------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Make layers of all nodes."""
+        """Convert all nodes to layers."""
         outputs = set(self.outputs)
         for proto in reversed(self.nodes):
             if proto.op_type == "Identity" and outputs & set(proto.output):
@@ -361,7 +361,7 @@ class Importer:
                 self._integers.update(dict.fromkeys(proto.output, kind))
 
     def _integer_result(self, node: Node) -> str | None:
-        """Return the type of what a node gives, if these are integers."""
+        """Return the type of the result of a node, if it is an integer type."""
         if node.kind == "Cast":
             return INTEGERS.get(node.options["to"])
         if node.kind in ("ArgMax", "Shape", "Size"):
@@ -390,7 +390,7 @@ class Importer:
             return readers[node.kind](self, node)
 
     def _read_function(self, node: Node, function: Any) -> list[Value]:
-        """Make the layer of which the function is the export."""
+        """Create the layer that was exported as this function."""
         described = {entry.key: entry.value for entry in function.metadata_props}
         if ENTRY not in described:
             raise node.fail("its function was not written by to_onnx.")
@@ -423,7 +423,7 @@ class Importer:
     # -- the network ------------------------------------------------------------------------------
 
     def build(self, handler: Handler | None) -> Network:
-        """Return the network of all that was read."""
+        """Return the network of all nodes."""
         paths = [self._finish(name) for name in self.outputs]
         architecture: dict[str, dict[str, Any]] = {
             name: {"@type": entry.kind, "@outgoing_connections": {}, **entry.options}
@@ -464,7 +464,7 @@ class Importer:
         return path
 
     def _output_order(self, name: str, value: Value) -> list[int]:
-        """Return the features of an output in the order that they are to have: channels last."""
+        """Return the features of an output in the wanted order: channels last."""
         rank, features = len(value.axes), list(value.features)
         letters = self.layouts.get(name, "")
         if not letters and len(value.lead) == 1 and not self._is_ours:

@@ -1,4 +1,4 @@
-"""ONNX operators that work element by element, on one tensor or on two."""
+"""Element-wise ONNX operators, on one tensor or on two."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__: list[str] = []
 
 # -- element by element ---------------------------------------------------------------------------
 
-#: Layers that have an activation of their own, and a bias.
+#: Layers with an activation and a bias.
 _ACTIVATED = (
     "FullyConnected", "Convolution1D", "Convolution2D", "Convolution3D", "ConvolutionTranspose2D",
 )  # fmt: skip
 
-#: Operator to activation; and the attributes that it must have.
+#: Operator to activation, and the attributes that it must have.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "Sigmoid": ("sigmoid", {}),
     "Relu": ("rel", {}),
@@ -42,7 +42,7 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "HardSwish": ("hard_swish", {}),
 }
 
-#: Operator to a formula of x; what stands in braces are attributes with their defaults.
+#: Operator to a formula of x, with attributes in braces, and their defaults.
 _FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
     "Abs": ("abs(x)", {}),
     "Ceil": ("-floor(-x)", {}),
@@ -78,14 +78,14 @@ _GELU = "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x ** 3)))"
 
 
 def _is_linear(entry: Any) -> bool:
-    """Return whether a layer has an activation which has not been chosen yet."""
+    """Return whether a layer has an activation that has not been set yet."""
     return (
         entry is not None and entry.kind in _ACTIVATED and entry.options["activation"] == "linear"
     )
 
 
 def _activated(imp: Importer, node: Node, value: Value, name: str) -> Value:
-    """Give a layer its activation; or add one that has nothing else."""
+    """Set the activation of a layer, or add a layer that is only an activation."""
     entry = imp.entry(value)
     if node.alone and _is_linear(entry):
         entry.options["activation"] = name
@@ -123,9 +123,9 @@ def _of_elements(imp: Importer, node: Node, value: Value, text: str, **operands:
 
 @reads("Cast")
 def _cast(imp: Importer, node: Node) -> Value:
-    """Numbers stay as they are, so they must be what the cast would make of them.
+    """Return the numbers unchanged, after checking that the cast does not change them.
 
-    Models whose data are in half precision are computed in float32 as a whole.
+    Models whose data are in half precision are computed entirely in float32.
     """
     value, to = node.value(), node.options["to"]
     if to in HALVES and not imp.has_halves:
@@ -139,7 +139,7 @@ def _cast(imp: Importer, node: Node) -> Value:
 
 
 def _check_whole(imp: Importer, node: Node, value: Value, to: int) -> None:
-    """Check that a cast to a type of integers leaves the numbers as they are."""
+    """Check that a cast to a type of integers does not change the numbers."""
     given, wanted = imp.integer_type(node.names[0]), INTEGERS.get(to)
     if given is None:
         if value.path not in imp.whole and not _selects(imp, node.outputs[0]):
@@ -154,7 +154,7 @@ def _check_whole(imp: Importer, node: Node, value: Value, to: int) -> None:
 
 
 def _selects(imp: Importer, name: str) -> bool:
-    """Return whether a tensor is used for the rows of tables alone, whose numbers are whole."""
+    """Return whether a tensor is only used to index tables, so that its numbers are whole."""
     users = [node for node in imp.nodes if name in node.input]
     return bool(users) and all(
         node.op_type == "Gather"
@@ -191,7 +191,7 @@ def _dropout(imp: Importer, node: Node) -> Value:
 
 @reads("QuantizeLinear")
 def _quantize(imp: Importer, node: Node) -> Value:
-    """Keep the numbers as they are, within what the type can hold: they are not rounded."""
+    """Return the numbers clipped to the type, but without rounding."""
     value, scale = node.value(), np.asarray(node.constant(1))
     zero = np.asarray(node.constant(2, np.uint8(0)))
     if scale.size > 1 or zero.dtype.kind not in "iu":
@@ -205,7 +205,7 @@ def _quantize(imp: Importer, node: Node) -> Value:
 
 @reads("DequantizeLinear")
 def _dequantize(imp: Importer, node: Node) -> Value:
-    """Return what was quantized, which has stayed as it was; only data are whole numbers."""
+    """Return the numbers before quantization, which were kept; only data are whole numbers."""
     value = node.value()
     if value.path not in imp.whole:
         return value
@@ -232,7 +232,7 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
         others = [_aligned(imp, node, result, others[0])]
     if (integer := imp.integer_type(node.names[0])) is not None:
         _check_integers(node, integer, others)
-        if node.kind == "Div":  # the quotient is cut towards zero
+        if node.kind == "Div":  # the quotient is truncated
             return combine(imp, node, "(x - fmod(x, y)) / y", x=result, y=others[0])
     for place, other in enumerate(others):
         step = replace(node, alone=node.alone and place == 0)
@@ -241,7 +241,7 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
 
 
 def _check_integers(node: Node, kind: str, others: Sequence[Any]) -> None:
-    """Check that float32 gives what integers of a type give."""
+    """Check that float32 gives the same results as a type of integers."""
     if np.dtype(kind).itemsize < 4 and node.kind in ("Add", "Sub", "Mul", "Sum", "Pow"):
         raise node.fail(f"no layer wraps around as {kind} does. Cast to float32 in front of it.")
     if node.kind == "Pow" and (isinstance(others[0], Value) or np.min(others[0]) < 0):
@@ -249,7 +249,7 @@ def _check_integers(node: Node, kind: str, others: Sequence[Any]) -> None:
 
 
 def _aligned(imp: Importer, node: Node, first: Any, other: Any) -> Any:
-    """Return a second operand with the axes that older models do not give it."""
+    """Return a second operand with the axes that older models leave out."""
     ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in (first, other)]
     count = trailing_axes(node, imp.opset, *ranks)
     if isinstance(other, Value):
@@ -297,7 +297,7 @@ def _with_constant(
 
 
 def _in_memory(imp: Importer, node: Node, value: Value, constant: np.ndarray) -> np.ndarray:
-    """Return a constant with one axis for each feature of the output that it is combined with."""
+    """Return a constant with one axis for each feature of the output it is combined with."""
     rank = len(value.axes)
     shape = (1,) * (rank - constant.ndim) + constant.shape
     sizes: list[int] = []
@@ -325,7 +325,7 @@ def _two_values(imp: Importer, node: Node, a: Value, b: Value) -> Value:
 
 
 def _is_gate(imp: Importer, node: Node, x: Value, gate: Value) -> bool:
-    """Return whether a tensor is the sigmoid of another one, and used for nothing else."""
+    """Return whether a tensor is the sigmoid of another one, and not used otherwise."""
     entry = imp.entry(gate)
     return (
         entry is not None
@@ -336,7 +336,7 @@ def _is_gate(imp: Importer, node: Node, x: Value, gate: Value) -> bool:
 
 
 def _silu(imp: Importer, node: Node, x: Value, gate: Value) -> Value:
-    """Make x times its sigmoid one activation, that of a layer if nothing else uses x."""
+    """Replace x times its sigmoid by one activation, in the layer if x is not used otherwise."""
     entry, source = imp.entry(gate), imp.entry(x)
     if imp.count_uses(node, x) == 2 and _is_linear(source):
         del imp.entries[gate.path.partition(".")[0]]

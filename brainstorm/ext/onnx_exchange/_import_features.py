@@ -30,7 +30,7 @@ def _channels_last(imp: Importer, node: Node) -> tuple[Value, list[int], str, tu
 def _of_channels(
     imp: Importer, node: Node, kind: str, names: Sequence[str], **options: Any
 ) -> Value:
-    """Add a layer for (N, C, ...) whose arrays are the inputs behind the first one."""
+    """Add a layer for (N, C, ...) whose arrays are the inputs after the first one."""
     value, order, path, sizes = _channels_last(imp, node)
     arrays = {name: node.constant(1 + place) for place, name in enumerate(names)}
     return imp.like(value, order, imp.add(node, kind, {"default": path}, sizes, arrays, **options))
@@ -129,7 +129,7 @@ def _softmax(imp: Importer, node: Node) -> Value:
     return imp.like(value, order, made)
 
 
-#: Operator to a formula of x; the braces are the axes.
+#: Operator to a formula of x; the braces stand for the axes.
 _REDUCTIONS = {
     "ReduceL1": "sum(abs(x), {})",
     "ReduceL2": "sqrt(sum(x * x, {}))",
@@ -184,7 +184,7 @@ def _reduction(imp: Importer, node: Node) -> Value:
 
 @reads("LpNormalization", "MeanVarianceNormalization", "CumSum")
 def _along_axes(imp: Importer, node: Node) -> Value:
-    """Compute a formula along axes, which stay."""
+    """Compute a formula along axes, which are kept."""
     value, options, rank = node.value(), node.options, len(node.value().axes)
     axes = options.get("axes", [0, 2, 3]) if node.kind[0] == "M" else [options.get("axis", -1)]
     if node.kind == "CumSum":

@@ -1,4 +1,4 @@
-"""ONNX operators that make images of another size, and other tensors, without weights."""
+"""ONNX operators without weights that resize images and other tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__: list[str] = []
 #: Types of `Upsampling2D` for the modes of Resize.
 _TYPES = {"nearest": "nearest", "linear": "bilinear"}
 
-#: From a place on an axis to the index that is the nearest.
+#: Function from positions on an axis to the nearest index.
 _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -54,7 +54,7 @@ def _resize(imp: Importer, node: Node) -> Value:
 
 
 def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
-    """Return how large those axes become that are resized, and how many times as large."""
+    """Return the new sizes of the axes to resize, and the scales."""
     rank = len(value.axes)
     axes = [node.axis(i, rank) for i in node.options.get("axes", range(rank))]
     shape = [value.shape[i] for i in axes]
@@ -79,7 +79,7 @@ def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
 def _places(
     node: Node, size: int, result: int, scale: float, mode: str, is_old: bool
 ) -> np.ndarray:
-    """Return which place on an axis each index of the result comes from, or which index."""
+    """Return the position on an axis that each index of the result corresponds to."""
     usual = b"asymmetric" if is_old else b"half_pixel"
     transformation = node.options.get("coordinate_transformation_mode", usual).decode()
     i, factor = np.arange(result, dtype=np.float32), np.float32(scale)  # as ONNX Runtime rounds
@@ -102,7 +102,7 @@ def _places(
 
 
 def _is_usual(places: np.ndarray, size: int, mode: str) -> bool:
-    """Return whether the places are those of `Upsampling2D`."""
+    """Return whether the positions are those of `Upsampling2D`."""
     i, result = np.arange(len(places)), len(places)
     if mode == "nearest":
         return np.array_equal(places, i * size // result)
@@ -112,7 +112,7 @@ def _is_usual(places: np.ndarray, size: int, mode: str) -> bool:
 def _upsampled(
     imp: Importer, node: Node, value: Value, axis: int, places: np.ndarray, mode: str
 ) -> Value:
-    """Return a tensor of which one axis is resized, as images of so many rows."""
+    """Return a tensor with one axis resized, as images with so many rows."""
     order = value.memory_order(value.features)
     path, sizes = imp.arrange(node, value, order)
     place = order.index(axis)
@@ -130,7 +130,7 @@ def _upsampled(
 def _interpolated(
     imp: Importer, node: Node, value: Value, axis: int, places: np.ndarray, mode: str
 ) -> Value:
-    """Return a tensor of which one axis is resized by a table."""
+    """Return a tensor with one axis resized by a table."""
     size, columns = value.shape[axis], np.arange(len(places))
     low = np.floor(places).astype(int)
     matrix = np.zeros((size, len(places)))

@@ -1,4 +1,4 @@
-"""ONNX operators that make tensors larger: padding and repetition."""
+"""ONNX operators that enlarge tensors: padding and repetition."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _pad(imp: Importer, node: Node) -> Value:
 
 
 def _padded(imp: Importer, node: Node, value: Value, sides: Mapping[int, tuple[int, int]]) -> Value:
-    """Return a tensor with cells of one number around it; less than none are taken away."""
+    """Return a tensor with cells of one value around it; negative numbers remove cells."""
     for axis, side in sides.items():
         before, after = (max(0, -cells) for cells in side)
         value = slice_axis(imp, node, value, axis, before, value.shape[axis] - after)
@@ -83,7 +83,7 @@ def _repeat(imp: Importer, node: Node) -> Value:
 
 
 def _repeated(imp: Importer, node: Node, value: Value, axis: int, count: int) -> Value:
-    """Return a tensor several times behind itself, by doubling."""
+    """Return repetitions of a tensor along an axis, by doubling."""
     if count == 1:
         return value
     half = _repeated(imp, node, value, axis, count // 2)

@@ -19,7 +19,7 @@ _ACTIVATIONS = {
     "LeakyRelu": "leaky_rel", "Softplus": "softplus",
 }  # fmt: skip
 
-#: Operator to layer, to its gates in the order of ONNX, and to the activations of one direction.
+#: Operator to layer, its gates in the order of ONNX, and the activations of one direction.
 _RECURRENT = {
     "RNN": ("Recurrent", "_", ["Tanh"]),
     "GRU": ("Gru", "zrh", ["Sigmoid", "Tanh"]),
@@ -64,7 +64,7 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
 def _directions(
     imp: Importer, node: Node, made: Sequence[Value], axes: tuple[tuple[int, ...], ...]
 ) -> Value:
-    """Return what one or two directions give, with `axes`, of which number 2 is the direction."""
+    """Return the outputs of one or two directions, with `axes`, where number 2 is the direction."""
     size = made[0].sizes[-1]
     if len(made) == 1:
         single: dict[tuple[int, ...], tuple[int, ...]] = {(2,): (), (3,): (2,)}
@@ -82,7 +82,7 @@ def _check_recurrence(node: Node) -> None:
     if node.get(4) is not None:
         raise node.fail("no layer takes the lengths of sequences; ours take masks.")
     for state in node.inputs[5:7]:
-        # What is broadcast is all zero if one element of it is.
+        # If one element of a broadcast array is zero, all are.
         if state is not None and (isinstance(state, Value) or _corner(state).any()):
             raise node.fail("no layer takes its first state as an input; it must be zero.")
     if any(options.get(name) for name in ("clip", "input_forget", "layout")):
@@ -99,7 +99,7 @@ def _check_recurrence(node: Node) -> None:
 
 
 def _corner(array: np.ndarray) -> np.ndarray:
-    """Return the elements of an array without those that are repetitions by broadcasting."""
+    """Return the elements of an array without repetitions by broadcasting."""
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
@@ -123,7 +123,7 @@ def _weights(node: Node, number: int, permutation: np.ndarray) -> dict[str, np.n
     inputs[:, permutation] = W
     biases = np.split(node.constant(3, np.zeros((number + 1, 2 * len(W))))[number], 2)
     arrays = {}
-    if layer == "Gru":  # the recurrent bias of its candidate is inside of the reset gate
+    if layer == "Gru":  # the reset gate includes the recurrent bias of the candidate
         size = len(W) // 3
         arrays["bRh"] = biases[1][2 * size :]
         biases[1] = np.concatenate([biases[1][: 2 * size], np.zeros(size)])

@@ -1,4 +1,4 @@
-"""ONNX operators that only rearrange: other views of an output, parts of it, and joined ones."""
+"""ONNX operators that only rearrange: other views of an output, its parts, and joined outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from brainstorm.ext.onnx_exchange._values import LEAD, Value, regroup
 
 __all__ = ["join", "pick", "slice_axis"]
 
-#: Of how many parts an axis is put together.
+#: Maximum number of parts from which an axis is assembled.
 MOST_PARTS = 16
 
 # -- other views of the same output ---------------------------------------------------------------
@@ -61,7 +61,7 @@ def _unsqueeze(imp: Importer, node: Node) -> Value:
     groups, places = iter(value.axes), {node.axis(i, rank) for i in wanted}
     axes = [() if i in places else next(groups) for i in range(rank)]
     if 0 in places and value.path in imp.timeless and 0 not in value.flat:
-        axes[0] = (0,)  # what has no T gets T = 1 in front
+        axes[0] = (0,)  # add T = 1 in front if there is no T
     return replace(value, axes=tuple(axes))
 
 
@@ -88,12 +88,12 @@ def _reshape(imp: Importer, node: Node) -> Value:
 
 
 def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value:
-    """Return a tensor in a shape that cuts axes, which must be features: a layer does that."""
+    """Return a tensor in a shape that divides axes, which must be features, by a layer."""
     flat = [i for i in value.flat if value.sizes[i] != 1 or i in LEAD]
     ends = itertools.accumulate([1, *(value.sizes[i] for i in flat)], operator.mul)
     points = sorted({*ends, *itertools.accumulate([1, *shape], operator.mul)})
     features: list[int] = []
-    places: dict[int, list[int]] = {}  # where an axis begins to the axes that do, of size 1 first
+    places: dict[int, list[int]] = {}  # start of an axis to the axes that start there, size 1 first
     start = 1
     for axis in flat:
         end = start * value.sizes[axis]
@@ -130,7 +130,7 @@ def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value
 
 @reads("DepthToSpace", "SpaceToDepth")
 def _blocks_of_cells(imp: Importer, node: Node) -> Value:
-    """Cut axes of images; where their parts belong is said by the axes of the tensor."""
+    """Divide axes of images; the axes of the tensor determine the order of the parts."""
     value, block = node.value(), node.options["blocksize"]
     if len(value.axes) != 4 or value.lead != (0,):
         raise node.fail(f"expected (N, C, H, W), got {imp.shown(value.shape)}.")
@@ -164,7 +164,7 @@ def _concat(imp: Importer, node: Node) -> Value:
 
 
 def _filled(imp: Importer, node: Node, like: Value, axis: int, part: Any) -> Value:
-    """Return a constant as a tensor that has the T and B of another one."""
+    """Return a constant as a tensor with the T and B of another one."""
     if isinstance(part, Value):
         return part
     zeros = slice_axis(imp, node, like, axis, 0, 1)
@@ -172,7 +172,7 @@ def _filled(imp: Importer, node: Node, like: Value, axis: int, part: Any) -> Val
 
 
 def join(imp: Importer, node: Node, values: Sequence[Value], axis: int) -> Value:
-    """Return tensors one after the other along an axis of features."""
+    """Return tensors concatenated along an axis of features."""
     first, *others = values
     order = [i for i in first.memory_order(first.features) if i != axis] + [axis]
     path, sizes = imp.arrange(node, first, order)
@@ -187,7 +187,7 @@ def join(imp: Importer, node: Node, values: Sequence[Value], axis: int) -> Value
 
 
 def pick(imp: Importer, node: Node, value: Value, axis: int, indices: Sequence[int]) -> Value:
-    """Return some indices of an axis, in any order, by as few parts as there are runs of them."""
+    """Return some indices of an axis, in any order, by as few parts as there are runs."""
     ends = [i for i, (a, b) in enumerate(itertools.pairwise(indices), 1) if b != a + 1]
     runs = [(indices[a], indices[b - 1] + 1) for a, b in
             itertools.pairwise([0, *ends, len(indices)])]  # fmt: skip
@@ -200,7 +200,7 @@ def pick(imp: Importer, node: Node, value: Value, axis: int, indices: Sequence[i
 
 
 def every(imp: Importer, node: Node, value: Value, axis: int, indices: range) -> Value:
-    """Return every so manieth index of an axis: blocks of so many, and of each of them one."""
+    """Return indices of an axis with a step: one index of each block."""
     step, count, size = indices.step, len(indices), value.shape[axis]
     start = indices.start - max(0, indices.start + count * step - size)
     if step < 2 or count < 3 or start < 0 or axis not in value.features:

@@ -1,4 +1,4 @@
-"""ONNX operators with weights, and those that pool images."""
+"""ONNX operators with weights, and pooling of images."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from brainstorm.layers._checks import up_to_last_cell
 
 __all__ = ["as_padding", "images"]
 
-#: What is (before, after) each axis of an image.
+#: (before, after) for each axis of an image.
 Sides = list[tuple[int, int]]
 
 # -- matrices -------------------------------------------------------------------------------------
 
 
 def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.ndarray) -> Value:
-    """Add a layer of which the last axis of a tensor is the input; W is (in, out)."""
+    """Add a layer whose input is the last axis of a tensor; W is (in, out)."""
     axis, out = len(value.axes) - 1, W.shape[1]
     if value.shape[-1] != len(W) or value.is_mixed(axis):
         raise node.fail(f"no layer multiplies {imp.shown(value.shape)} and {W.shape}.")
@@ -57,7 +57,7 @@ def _matmul(imp: Importer, node: Node) -> Value:
 
 
 def _product(imp: Importer, node: Node, *factors: Any) -> Value:
-    """Multiply two matrices of which at least one is computed."""
+    """Multiply two matrices, of which at least one is computed."""
     ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in factors]
     rank = max(ranks)
     if min(ranks) < 2:
@@ -122,7 +122,7 @@ def _gather(imp: Importer, node: Node) -> Value:
 
 
 def _pick(imp: Importer, node: Node) -> Value:
-    """Take indices of an axis, which vanishes if there is one."""
+    """Select indices of an axis, which is removed for a single index."""
     value, indices = node.value(), node.constant(1)
     axis = node.axis(node.options.get("axis", 0), len(value.axes))
     size = value.shape[axis]
@@ -160,7 +160,7 @@ def _padding(
 
 
 def as_padding(sides: Sides) -> Any:
-    """Return a padding as the option of a layer, as short as it can be."""
+    """Return a padding as the option of a layer, in the shortest form."""
     if len({cells for side in sides for cells in side}) == 1:
         return sides[0][0]
     return list(sides[0]) if len(sides) == 1 else [list(side) for side in sides]

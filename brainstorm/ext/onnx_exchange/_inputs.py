@@ -1,4 +1,4 @@
-"""Inputs of ONNX graphs: which of their axes is which, and how large each is."""
+"""Inputs of ONNX graphs: the meaning and size of each axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["guess_letters", "sizes_of_axes"]
 
 
 def sizes_of_axes(info: Any, letters: str, given: Mapping[str, int]) -> dict[str, int]:
-    """Return the size of each axis of an input, 0 for T and B where they are open.
+    """Return the size of each axis of an input, 0 for T and B if they are open.
 
     Args:
         info: The input.
@@ -35,7 +35,7 @@ def sizes_of_axes(info: Any, letters: str, given: Mapping[str, int]) -> dict[str
     sizes = {}
     for letter, dim in zip(letters, dims, strict=True):
         wanted = given.get(letter, given.get(dim.dim_param) if dim.dim_param else None)
-        known = max(dim.dim_value, 0)  # some exporters write -1 for what is open
+        known = max(dim.dim_value, 0)  # some exporters write -1 for open sizes
         if wanted is not None and known not in (0, wanted):
             raise NetworkValidationError(
                 f"sizes, {name!r}, axis {letter!r}: the model has {known}, got {wanted}."
@@ -66,18 +66,18 @@ def _check_given(name: str, given: Any, known: Sequence[str]) -> None:
 
 
 def guess_letters(info: Any, nodes: Sequence[Any], is_ours: bool) -> str:
-    """Return the letters of the axes of an input, from its rank and from what follows.
+    """Return the letters of the axes of an input, guessed from its rank and the nodes.
 
     Args:
         info: The input.
         nodes: The nodes of the graph.
-        is_ours: Whether the graph has been exported here.
+        is_ours: Whether the graph was exported by this package.
 
     Raises:
         NetworkValidationError: They cannot be guessed.
     """
     dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
-    if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # as exported here
+    if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # exported by this package
         return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
     if is_ours and dims and dims[0].dim_param == "S":
         raise NetworkValidationError(

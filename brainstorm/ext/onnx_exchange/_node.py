@@ -1,4 +1,4 @@
-"""Nodes of a graph that is read, layers in the making, and the table of those who read nodes."""
+"""Nodes of a graph to import, layers under construction, and the table of readers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from brainstorm.utils import is_valid_layer_name
 
 __all__ = ["LARGEST", "Entry", "Node", "Reader", "find_needed", "readers", "reads"]
 
-#: Most elements of constants that a model computes, and not merely holds.
+#: Maximum number of elements of constants that a model computes, rather than contains.
 LARGEST = 2**26
 
 
 @dataclass
 class Node:
-    """A node of the graph, with what its inputs are.
+    """A node of the graph, with its inputs.
 
     Attributes:
         kind: The operator.
@@ -31,9 +31,9 @@ class Node:
         options: Its attributes.
         names: The names of these tensors.
         outputs: The names of its outputs.
-        used: Whether something uses each of them.
-        alone: Whether nothing but this node uses its first input.
-        is_last: Whether its output is one of the graph.
+        used: Whether each of them is used.
+        alone: Whether only this node uses its first input.
+        is_last: Whether its output is an output of the graph.
     """
 
     kind: str
@@ -56,12 +56,12 @@ class Node:
         return name if is_valid_layer_name(name) else f"{self.kind}_{name}".strip("_")
 
     def fail(self, why: str) -> NetworkValidationError:
-        """Return the error that says why this node is no layer."""
+        """Return the error that this node cannot be imported, and why."""
         return NetworkValidationError(f"ONNX node {self.name!r} ({self.kind}): {why}")
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Let what Python and NumPy refuse to do with this node be an error that names it."""
+        """Convert errors of Python and NumPy into an error that names this node."""
         try:
             yield
         except BrainstormError:
@@ -70,27 +70,27 @@ class Node:
             raise self.fail(f"its inputs and attributes do not fit together ({error}).") from error
 
     def value(self, place: int = 0) -> Value:
-        """Return an input that is computed."""
+        """Return an input that is computed by the graph."""
         found = self.get(place)
         if not isinstance(found, Value):
             raise self.fail(f"expected input {place} to be computed by the graph, got a constant.")
         return found
 
     def constant(self, place: int, otherwise: Any = None) -> Any:
-        """Return an input that is known, or `otherwise` where it is left out."""
+        """Return an input that is a constant, or `otherwise` if it is left out."""
         found = self.get(place)
         if isinstance(found, Value):
             raise self.fail(f"expected input {place} to be a constant, got one that is computed.")
         return otherwise if found is None else self.bounded(found)
 
     def bounded(self, array: np.ndarray) -> np.ndarray:
-        """Return an array, which must not be a small one that the graph says to be huge."""
+        """Return an array, unless the graph declares a small one to be huge."""
         if 0 in array.strides and array.size > LARGEST:
             raise self.fail(f"expected a constant of at most {LARGEST} elements, got {array.size}.")
         return array
 
     def get(self, place: int) -> Any:
-        """Return an input; `None` where it is left out."""
+        """Return an input; `None` if it is left out."""
         return self.inputs[place] if place < len(self.inputs) else None
 
     def axis(self, axis: int, rank: int) -> int:
@@ -100,13 +100,13 @@ class Node:
         return axis % rank
 
     def axes(self, place: int = 1, option: str = "axes") -> list[int] | None:
-        """Return the axes that are an input, or an attribute in older models."""
+        """Return the axes given by an input, or by an attribute in older models."""
         found = self.constant(place, self.options.get(option))
         return None if found is None else np.ravel(found).astype(int).tolist()
 
 
 def find_needed(graph: Any, outputs: Iterable[str]) -> list[Any]:
-    """Return the nodes of a graph that one of its outputs depends on, in their order."""
+    """Return the nodes of a graph that its outputs depend on, in order."""
     names, needed = set(outputs), []
     for node in reversed(graph.node):
         if names & set(node.output):
@@ -117,12 +117,12 @@ def find_needed(graph: Any, outputs: Iterable[str]) -> list[Any]:
 
 @dataclass
 class Entry:
-    """A layer in the making.
+    """A layer under construction.
 
     Attributes:
         kind: Its type.
         options: Its options.
-        inputs: Input name to the path of the output that is connected to it.
+        inputs: Input name to the path of the connected output.
         arrays: Values of parameters and running statistics, e.g. ``'parameters.W'``.
     """
 
@@ -132,14 +132,14 @@ class Entry:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-#: From an `Importer` and a node to its outputs.
+#: A function from an `Importer` and a node to the node's outputs.
 Reader = Callable[[Any, Node], Any]
 
 readers: dict[str, Reader] = {}
 
 
 def reads(*kinds: str) -> Callable[[Reader], Reader]:
-    """Register a function that makes layers of nodes of these kinds."""
+    """Register a function that converts nodes of these kinds."""
 
     def register(function: Reader) -> Reader:
         readers.update(dict.fromkeys(kinds, function))

@@ -1,9 +1,9 @@
-"""Tensors of a graph as views of layers' outputs: which axis of theirs is which axis of ours.
+"""Tensors of a graph as views of layers' outputs: the correspondence of their axes.
 
 A graph may hold images as (N, C, H, W), sequences as (B, T, F), and flatten, split and permute
-their axes. None of this moves data in a network: a `Value` says how the tensor is seen in the
-output of a layer, (T, B, features...), and only where a layer must have its input in another form
-is there a layer that rearranges it.
+their axes. None of this moves data in a network: a `Value` describes the tensor as a view of a
+layer's output, (T, B, features...), and a rearranging layer is only added if a layer must have its
+input in another form.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Value:
         path: The output of a layer, such as ``'Hidden.default'``.
         sizes: Its shape (T, B, features...).
         axes: For each axis of the tensor the axes of the output that it consists of, outer ones
-            first; none for an axis of size 1. Axes that occur nowhere have size 1.
+            first; none for an axis of size 1. Axes that do not occur have size 1.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Value:
 
     @property
     def flat(self) -> tuple[int, ...]:
-        """The axes of the output in the order in which the tensor has them."""
+        """The axes of the output in the order of the tensor."""
         return tuple(i for group in self.axes for i in group)
 
     @property
@@ -56,11 +56,11 @@ class Value:
         return tuple(i for i in range(len(self.axes)) if i not in self.lead)
 
     def is_mixed(self, axis: int) -> bool:
-        """Whether T or B are in an axis, maybe with features."""
+        """Whether an axis contains T or B, perhaps with features."""
         return bool(set(self.axes[axis]) & set(LEAD))
 
     def memory_order(self, axes: Sequence[int]) -> list[int]:
-        """Return axes of the tensor in the order in which they lie in memory."""
+        """Return axes of the tensor in the order of memory."""
         return sorted(axes, key=lambda i: self.axes[i] or (len(self.sizes),))
 
     def permutation(self, axis: int) -> np.ndarray:
@@ -73,7 +73,7 @@ class Value:
 
 
 def parts(group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """Return T and B in front of the features of an axis, these, and T and B behind them.
+    """Return T and B before the features of an axis, these, and T and B after them.
 
     `None` if features are on both sides of T or B.
     """
@@ -87,12 +87,12 @@ def parts(group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple
 def regroup(
     sizes: Sequence[int], flat: Sequence[int], shape: Sequence[int]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Return which of the axes make up those of a new shape; `None` if one would be cut.
+    """Return which axes form each axis of a new shape; `None` if one would be divided.
 
     Args:
         sizes: Sizes of all axes.
         flat: The axes in their order.
-        shape: The new shape, of as many elements.
+        shape: The new shape, with the same number of elements.
     """
     groups, left = [], list(flat)
     for size in shape:
