@@ -1,4 +1,4 @@
-"""Hooks: everything that happens at intervals while a network is trained."""
+"""Hooks: everything that is done at intervals during training."""
 
 from __future__ import annotations
 

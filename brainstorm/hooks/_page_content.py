@@ -1,4 +1,4 @@
-"""What the live page shows, as HTML and SVG; everything that comes from names is escaped."""
+"""The content of the live page, as HTML and SVG; all text that contains names is escaped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["SCRIPT", "make_content", "make_page"]
 
 WIDTH, HEIGHT = 360, 150
 
-#: More points than this are not seen in a chart of that width.
+#: More points than this are not visible in a chart of that width.
 MOST_POINTS = 300
 
-#: Charts on the page; and for how many arrays there are statistics.
+#: Number of charts on the page, and of arrays with statistics.
 MOST_CHARTS, MOST_ARRAYS = 24, 2000
 
 SCRIPT = """"use strict";
@@ -63,7 +63,7 @@ main { flex: 0 1 48em; }
 
 
 def make_page(net: Any, content: str) -> str:
-    """Return the whole page, with the content as it is now and the script that renews it."""
+    """Return the whole page: the present content, and the script that renews it."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>brainstorm</title>'
         f'<style>{STYLE}</style></head><body><div id="ended" hidden>The training has ended. Below '
@@ -82,7 +82,7 @@ def _draw(net: Any) -> str:
 
 
 def make_content(net: Any, logs: Mapping[str, Any], heading: str) -> str:
-    """Return what changes: the heading, the curves of the logs, and the buffers with statistics."""
+    """Return the part that changes: the heading, the curves of the logs, and the buffers."""
     charts = [_chart(title, curves) for title, curves in _group(logs).items()]
     more = f"<p>and {len(charts) - MOST_CHARTS} more</p>" if len(charts) > MOST_CHARTS else ""
     has_statistics = len(net.buffer.paths()) <= MOST_ARRAYS
@@ -99,7 +99,7 @@ def make_content(net: Any, logs: Mapping[str, Any], heading: str) -> str:
 
 
 def _group(logs: Mapping[str, Any]) -> dict[str, dict[str, Sequence[float]]]:
-    """Return title to label to values: losses and scores by their names, monitors by buffer."""
+    """Return curves as title -> label -> values: by name of loss or score, monitors by buffer."""
     groups: dict[str, dict[str, Sequence[float]]] = {}
     for path, values in flatten_items(logs):
         if not len(values) or not is_number(values[-1]):
@@ -146,14 +146,14 @@ def _chart(title: str, curves: Mapping[str, Sequence[float]]) -> str:
 
 
 def _sample(values: Sequence[float]) -> list[tuple[int, float]]:
-    """Return (entry, value) of not too many entries, the last one among them."""
+    """Return (entry, value) pairs, at most as many as are visible, including the last one."""
     step = math.ceil(len(values) / MOST_POINTS)
     chosen = range(len(values) - 1, -1, -step)
     return [(x, float(values[x]) if is_number(values[x]) else math.nan) for x in reversed(chosen)]
 
 
 def _finite_parts(points: Sequence[tuple[int, float]]) -> Iterator[list[tuple[int, float]]]:
-    """Yield the points between those that are NaN or infinite; a single one twice, to be a dot."""
+    """Yield the runs of finite points; a single point is doubled, to show as a dot."""
     part: list[tuple[int, float]] = []
     for x, y in [*points, (0, math.nan)]:
         if math.isfinite(y):

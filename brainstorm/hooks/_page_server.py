@@ -1,4 +1,4 @@
-"""A server of a few read-only pages, for this machine alone and for who knows the address."""
+"""A server of a few read-only pages, on this machine only and with a secret address."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from brainstorm.hooks.base import LOG
 
 __all__ = ["PageServer"]
 
-#: The loopback interface: no other machine can reach it.
+#: The loopback interface: other machines cannot reach it.
 HOST = "127.0.0.1"
 
-#: Connections at a time: the oldest is closed for a further one. So no client exhausts the
-#: training, and none that keeps connections open shuts others out.
+#: Connections at a time; a further one closes the oldest. So clients can neither exhaust the
+#: training nor shut out others by keeping connections open.
 MOST_CONNECTIONS = 16
 
-#: Seconds after which a connection that says nothing is closed.
+#: Seconds after which an idle connection is closed.
 PATIENCE = 5
 
-#: Browsers do nothing but show the page, run its script file, and let that ask for more.
+#: Browsers only show the page and run its script file, which may fetch more from this server.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
@@ -36,26 +36,26 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-#: From a name to what makes the type and the content of that page.
+#: From the name of a page to the function that makes its type and content.
 Pages = Mapping[str, Callable[[], tuple[str, str]]]
 
 
 class PageServer:
     """Serves pages in a thread of its own until `close`.
 
-    Every address contains a random token; without it nothing is answered but "not found". There
-    are no files behind the addresses, only these pages, and only GET is understood.
+    Every address contains a random token; without it, the answer is always "not found". No files
+    are served, only these pages, and only GET is supported.
 
     Args:
-        pages: Name (empty for the first page) to a function that returns type and content; it is
-            called in other threads.
-        port: The port; 0 is any that is free.
+        pages: Name (empty for the first page) to a function that returns type and content, called
+            from other threads.
+        port: The port; 0: any free one.
 
     Raises:
         OSError: The port is taken.
 
     Attributes:
-        address: Of the first page.
+        address: The address of the first page.
     """
 
     def __init__(self, pages: Pages, port: int = 0) -> None:
@@ -81,19 +81,19 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *args: Any) -> None:
         self.pages: dict[bytes, Callable[[], tuple[str, str]]] = {}
-        self._open: dict[Any, None] = {}  # connections, the oldest first
+        self._open: dict[Any, None] = {}  # connections, oldest first
         super().__init__(*args)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's looks up the name of the host
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's looks up the host name
         self.server_name, self.server_port = HOST, self.socket.getsockname()[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         while len(self._open) >= MOST_CONNECTIONS:
-            with contextlib.suppress(OSError, StopIteration, KeyError):  # it has ended meanwhile
+            with contextlib.suppress(OSError, StopIteration, KeyError):  # it has ended already
                 oldest = next(iter(self._open))
                 del self._open[oldest]
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end and closes it
         self._open[request] = None
         super().process_request(request, client_address)
 
@@ -102,7 +102,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet about connections that break off."""
+        """Log broken connections at level DEBUG only."""
         LOG.debug("page server: a request failed", exc_info=True)
 
 
@@ -113,7 +113,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         own = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
-        if self.headers.get("Host") not in own:  # a foreign name that leads here
+        if self.headers.get("Host") not in own:  # another host name that resolves to this machine
             self._answer(403, "text/plain", "forbidden")
             return
         asked = self.path.encode("latin-1", "replace")
@@ -124,11 +124,11 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(404, "text/plain", "not found")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer anything but a GET of HTTP; nothing of the request is repeated."""
+        """Answer anything but an HTTP GET; nothing of the request is repeated."""
         self._answer(405 if code == 501 else code, "text/plain", "only GET is understood")
 
     def _answer(self, code: int, kind: str, text: str) -> None:
-        content = text.encode(errors="replace")  # names may hold what is no character
+        content = text.encode(errors="replace")  # names may contain lone surrogates
         self.close_connection = True
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
@@ -141,9 +141,9 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet: the output belongs to the training."""
+        """Print nothing: the output belongs to the training."""
 
 
 def _same(path: bytes, asked: bytes) -> bool:
-    """Return whether they are equal, in a time that does not say how much of them is."""
+    """Return whether they are equal, in constant time, so that timing reveals nothing."""
     return secrets.compare_digest(path, asked)

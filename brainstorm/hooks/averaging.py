@@ -1,4 +1,4 @@
-"""Averages of the weights over the updates, and hooks that look at the network with them."""
+"""Averages of the weights over the updates, and hooks that use the network with them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["AverageWeights", "WithAverages"]
 
 @formula
 def moved(average: Any, p: Any, share: Any) -> Any:
-    """The average after a share of the way to the parameters."""
+    """Return the average, moved by `share` of the way to the parameters."""
     return average + share * (p - average)
 
 
 class AverageWeights(Hook):
-    """Keep an exponential moving average of all parameters, which often is the better network.
+    """Keep an exponential moving average of all parameters, which is often the better network.
 
         averages = AverageWeights(0.999)
         trainer.add_hook(averages)
@@ -33,18 +33,18 @@ class AverageWeights(Hook):
         averages.network(net).save_as_hdf5("averaged.hdf5")
 
     ``a += (1 - d) * (p - a)`` after every update, where d grows towards `decay` at the start: it is
-    ``min(decay, (1 + n) / (10 + n))`` after n averagings. Running statistics are those of the
-    training. (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992.)
+    ``min(decay, (1 + n) / (10 + n))`` after n steps. Running statistics are not averaged.
+    (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992.)
 
     Args:
-        decay: How much of the average remains, in [0, 1).
+        decay: Fraction of the average that remains, in [0, 1).
         name: The name by which `WithAverages` finds it.
         timescale: ``'update'`` or ``'epoch'``.
         interval: Average every so many updates or epochs.
 
     Attributes:
-        average: The average of the flat parameters on the network's handler, while training and
-            after it; before that `None`.
+        average: The average of the flat parameters on the network's handler, during training and
+            after it; `None` before.
     """
 
     __undescribed__ = {
@@ -75,16 +75,16 @@ class AverageWeights(Hook):
         self._restored: Mapping[str, Any] | None = None
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Forget the averages."""
+        """Reset the averages."""
         self.average, self._count, self._restored = None, 0, None
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Begin with the present parameters, or go on where the last training has ended.
+        """Start with the present parameters, or with the averages of the last training.
 
         Raises:
-            TrainingError: What was averaged before belongs to another network.
+            TrainingError: The averages so far belong to another network.
         """
         super().start(net, stepper, verbose, named_data_iters)
         parameters, state = net.buffer.parameters, self._restored or self.get_state()
@@ -112,10 +112,10 @@ class AverageWeights(Hook):
 
     @contextlib.contextmanager
     def applied(self, net: Any) -> Iterator[None]:
-        """Let the network have the averages as its parameters in a ``with`` block.
+        """Use the averages as the network's parameters in a ``with`` block.
 
         Raises:
-            TrainingError: Nothing was averaged yet.
+            TrainingError: There are no averages yet.
         """
         parameters = net.buffer.parameters
         kept = net.handler.zeros(tuple(parameters.shape))
@@ -141,13 +141,13 @@ class AverageWeights(Hook):
         net.handler.set_from_numpy(net.buffer.parameters, values)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the averages, and from how many updates they are."""
+        """Return the averages and their number of updates."""
         if self.average is None or self._restored is not None:
             return dict(self._restored or {"count": 0, "average": None})
         return {"count": self._count, "average": self._handler.get_numpy_copy(self.average)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned."""
+        """Restore the state of `get_state`."""
         check_counts(f"hook {self.__name__!r} (AverageWeights)", count=state["count"])
         self._restored = {"count": state["count"], "average": state["average"]}
 
@@ -155,8 +155,8 @@ class AverageWeights(Hook):
 class WithAverages(Hook):
     """Run another hook while the network has the averages of `AverageWeights` as its parameters.
 
-    It is for hooks that look at the network: monitors and savers. It has the name, the interval and
-    the log of that hook.
+    For hooks that read the network: monitors and savers. It has the name, the interval and the log
+    of that hook.
 
     Args:
         hook: The other hook.
@@ -177,11 +177,11 @@ class WithAverages(Hook):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Find the averages, and let the other hook get ready.
+        """Find the averages, and start the other hook.
 
         Raises:
             UnknownPathError: The trainer has no hook of that name.
-            TrainingError: It is no `AverageWeights`.
+            TrainingError: It is not an `AverageWeights`.
         """
         super().start(net, stepper, verbose, named_data_iters)
         self.check_name("hook", self.averages, self.trainer.hooks)
@@ -191,11 +191,11 @@ class WithAverages(Hook):
         self.hook.start(net, stepper, verbose, named_data_iters)
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Let the other hook begin anew."""
+        """Reset the other hook."""
         self.hook.begin_anew(logs)
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether it is the turn of the other hook."""
+        """Return whether the other hook is due."""
         return self.hook.is_turn(timescale, count)
 
     @property
@@ -206,7 +206,7 @@ class WithAverages(Hook):
         """Run the other hook with the averages as parameters.
 
         Raises:
-            TrainingError: They are those of another network.
+            TrainingError: The averages belong to another network.
         """
         if self.trainer.net not in (None, net):
             raise self.fail("net", "the network whose parameters were averaged", net)
@@ -214,11 +214,11 @@ class WithAverages(Hook):
             return self.hook(epoch_nr, update_nr, net, stepper, logs)
 
     def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
-        """Tell the other hook."""
+        """Forward the error to the other hook."""
         self.hook.on_error(net, stepper, logs, error)
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Let the other hook clean up."""
+        """Finalize the other hook."""
         self.hook.finalize(net, stepper, logs)
 
     def get_state(self) -> dict[str, Any]:
@@ -226,5 +226,5 @@ class WithAverages(Hook):
         return self.hook.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the other hook."""
+        """Restore the state of the other hook."""
         self.hook.set_state(state)

@@ -1,4 +1,4 @@
-"""What a hook is: the life cycle, the roles, and how hooks read logs and speak."""
+"""The base of hooks: life cycle, roles, and how hooks read logs and write messages."""
 
 from __future__ import annotations
 
@@ -28,48 +28,48 @@ __all__ = [
     "write_line",
 ]
 
-#: Takes warnings, and all that a training records, whether that is printed or not (as INFO).
+#: Gets warnings, and everything that a training records, printed or not (at level INFO).
 LOG = logging.getLogger("brainstorm")
 
-#: In this order the hooks of one moment run: those that write logs, those that change the
+#: Hooks that are due together run in this order: those that write logs, those that change the
 #: training, those that read logs.
 ROLES = ("writer", "editor", "reader")
 
 
 class StoredPath(str):
-    """A path that a run file names and no script: only what a hook has written is overwritten."""
+    """A path from a run file, not from the script: it may only overwrite a hook's own files."""
 
     __slots__ = ()
 
 
 class ForeignPath(StoredPath):
-    """One that leads out of the folder of the run file: nothing is written there."""
+    """A path outside the folder of the run file: nothing is written there."""
 
     __slots__ = ()
 
 
 class Hook(Describable):
-    """Base of everything that a trainer calls at regular intervals.
+    """Base class of everything that a trainer calls at regular intervals.
 
-    A hook fires when the number of epochs or updates is a multiple of its interval, and once
-    before the training, at counts 0. What it returns is logged under its name. It stops the
-    training by ``raise StopIteration(reason)``; the reason is logged too.
+    A hook runs when the number of epochs or updates is a multiple of its interval, and once before
+    the training, at counts 0. Its return value is logged under its name. It stops the training by
+    ``raise StopIteration(reason)``; the reason is logged too.
 
     Args:
-        name: The name in the logs; `None` is the name of the class. Without dots: they
-            separate the parts of paths.
+        name: The name in the logs, without dots, which separate the parts of paths; `None`: the
+            name of the class.
         timescale: ``'epoch'`` or ``'update'``.
-        interval: Fire every so many epochs or updates.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        interval: Run every so many epochs or updates.
+        verbose: Whether the hook prints; `None`: like the trainer.
 
     Attributes:
-        writes: The name of the attribute that says where the hook writes, if it does; a class sets
-            its own.
-        endings: Of the names for new files that the hook takes from a run file.
-        role: One of `ROLES`; a class sets its own. Hooks of one role run in the order in which
-            they were added.
-        idempotent: Whether firing once more at the same counts changes nothing. A training
-            that is continued begins with these hooks only, so that nothing is logged twice.
+        writes: The name of the attribute with the path to which the hook writes, if it does; set by
+            the class.
+        endings: File name endings allowed for new files whose paths come from a run file.
+        role: One of `ROLES`; set by the class. Hooks of one role run in the order in which they
+            were added.
+        idempotent: Whether running twice at the same counts changes nothing. A continued training
+            starts with these hooks only, so that nothing is logged twice.
         priority: The place in the order of adding; set by the trainer.
         trainer: The trainer that the hook was added to.
         run_verbosity: Whether the hook prints in the current training; set by `start`.
@@ -107,16 +107,16 @@ class Hook(Describable):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Get ready for a training; called before the first pass.
+        """Prepare for a training; called before the first pass.
 
         Args:
             net: The network.
             stepper: The stepper.
             verbose: Whether the trainer prints.
-            named_data_iters: The data iterators by name, ``'training_data_iter'`` among them.
+            named_data_iters: The data iterators by name, including ``'training_data_iter'``.
 
         Raises:
-            TrainingError: The hook writes to a place that a run file has named, and no script.
+            TrainingError: The hook would write to a path that comes from a run file.
         """
         self.run_verbosity = verbose if self.verbose is None else self.verbose
         if self.writes is not None:
@@ -137,31 +137,30 @@ class Hook(Describable):
             raise self.fail(attribute, "a path", path)
 
     def owns(self, path: str) -> bool:
-        """Return whether what lies under a name is what such a hook writes there."""
+        """Return whether the file or folder at a path was written by such a hook."""
         return False
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Forget what was taken from another network or trainer; called before `start`.
+        """Discard state that belongs to another network or trainer; called before `start`.
 
         Args:
-            logs: What the trainer has logged by now, of another network.
+            logs: The trainer's logs so far, of another network.
         """
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether the hook fires after so many epochs or updates, as the timescale says."""
+        """Return whether the hook runs after so many epochs or updates (by `timescale`)."""
         return self.timescale == timescale and count % self.interval == 0
 
     def rhythm_of(self, log_name: str) -> str | None:
-        """Return the timescale on which a log gets its values; `None` if it has none yet."""
+        """Return the timescale on which a log gets its values; `None` if it is still empty."""
         moment = self.trainer.logs.moments.get(log_name.partition(".")[0])
         return None if moment is None else moment.timescale
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Do the work; return what is to be logged, or `None`.
+        """Run the hook; return the value to log, or `None`.
 
         Args:
-            epoch_nr: Epochs so far, the current one included: a hook that runs by updates is
-                told of epoch 1 from its first update on.
+            epoch_nr: Epochs so far, including the current one: it is 1 from the first update on.
             update_nr: Updates so far.
             net: The network.
             stepper: The stepper.
@@ -170,23 +169,23 @@ class Hook(Describable):
         raise NotImplementedError
 
     def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
-        """Learn that the training ends by an error (or by Ctrl-C); `finalize` follows."""
+        """Handle an error (or Ctrl-C) that ends the training; `finalize` follows."""
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
         """Clean up; called at the end of every training for which `start` was called.
 
-        However the training ends, by a stop or by an error, even one in this hook's `start`.
+        Also if the training ends by an error, even one in this hook's `start`.
         """
 
     def get_state(self) -> dict[str, Any]:
-        """Return what an exact continuation needs: NumPy arrays, numbers, strings, `None`."""
+        """Return the state for exact continuation: NumPy arrays, numbers, strings, `None`."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned."""
+        """Restore the state of `get_state`."""
 
     def message(self, msg: str) -> None:
-        """Log a line with the name of the hook, and print it, if it is to print at all."""
+        """Log a line with the name of the hook, and print it if the hook is verbose."""
         line = f"{self.__name__} >> {msg}"
         LOG.info(line)
         if self.run_verbosity:
@@ -195,7 +194,7 @@ class Hook(Describable):
     # -- errors -----------------------------------------------------------------------------------
 
     def fail(self, option: str, expected: str, got: Any) -> TrainingError:
-        """Return the error that says what is wrong with an option."""
+        """Return an error about the value of an option."""
         where = f"hook {getattr(self, '__name__', None)!r} ({type(self).__name__})"
         return TrainingError(f"{where}, {option}: expected {expected}, got {shown(got)}.")
 
@@ -213,10 +212,10 @@ class Hook(Describable):
 
 
 def find_log(logs: Mapping[str, Any], path: str) -> Any:
-    """Return the list (or dict) that lies under a dotted path.
+    """Return the list (or dict) under a dotted path.
 
     Raises:
-        UnknownPathError: There is none; the message lists the paths of all lists.
+        UnknownPathError: There is none; the message lists all paths.
     """
     found: Any = logs
     rest = path
@@ -229,10 +228,10 @@ def find_log(logs: Mapping[str, Any], path: str) -> Any:
 
 
 def find_values(logs: Mapping[str, Any], path: str) -> Any:
-    """Return the list that lies under a dotted path.
+    """Return the list under a dotted path.
 
     Raises:
-        UnknownPathError: There is none, or only further logs; the message lists all lists.
+        UnknownPathError: There is none, or only further logs; the message lists all paths.
     """
     found = find_log(logs, path)
     if isinstance(found, Mapping):
@@ -241,7 +240,7 @@ def find_values(logs: Mapping[str, Any], path: str) -> Any:
 
 
 def _split(logs: Any, path: str) -> tuple[str | None, str]:
-    """Split off the first name; a name may contain dots itself, the name of a score say."""
+    """Split off the first name, which may itself contain dots (e.g. the name of a score)."""
     if isinstance(logs, Mapping):
         for head in (path, path.partition(".")[0]):
             if head in logs.keys():  # noqa: SIM118  (the `in` of Logs follows paths)
@@ -250,10 +249,10 @@ def _split(logs: Any, path: str) -> tuple[str | None, str]:
 
 
 def check_counts(where: str, **counts: Any) -> None:
-    """Check numbers that count something, in what was saved.
+    """Check counts that were read from a file.
 
     Raises:
-        TrainingError: One is no integer >= 0; the message has `where` and the name.
+        TrainingError: One is not an integer >= 0; the message has `where` and the name.
     """
     for name, count in counts.items():
         if type(count) is not int or not 0 <= count < 2**63:
@@ -264,17 +263,17 @@ def check_counts(where: str, **counts: Any) -> None:
 
 
 def take_values(net: Any) -> dict[str, np.ndarray]:
-    """Return copies of what a network has learned: parameters and running statistics, by path."""
+    """Return copies of everything learned, by path: parameters and running statistics."""
     return {path: net.get(path) for path in ("parameters", *net.persistent_paths)}
 
 
 def put_values(net: Any, values: Mapping[str, np.ndarray]) -> None:
-    """Write what `take_values` has returned, or a part of it."""
+    """Write values that `take_values` returned, or some of them."""
     for path, array in values.items():
         net.handler.set_from_numpy(net.buffer[path], array)
 
 
 def write_line(text: str) -> None:
-    """Write a line to the standard output: the one place where training prints."""
+    """Write a line to the standard output; all printing of training goes through here."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

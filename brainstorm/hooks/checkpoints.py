@@ -22,10 +22,9 @@ __all__ = ["SaveCheckpoint"]
 class SaveCheckpoint(FileSaver):
     """Save the whole run at intervals, so that `Trainer.resume` continues it exactly.
 
-    The file is written after everything else that belongs to an update (and to an epoch, where
-    the update is its last one), over the last one and whole or not at all. A signal that ends the
-    training (see `Trainer.train`) has it written too. The hook does nothing before the first
-    update.
+    The file is written after everything else of the update (and of the epoch, after its last
+    update). It replaces the previous file atomically. It is also written when a signal ends the
+    training (see `Trainer.train`). The hook does nothing before the first update.
 
     Args:
         filename: The file; it always holds the newest state.
@@ -33,12 +32,12 @@ class SaveCheckpoint(FileSaver):
         timescale: ``'epoch'`` or ``'update'``.
         interval: Save every so many epochs or updates.
         minutes: Save every so many minutes (at the end of an update) instead.
-        keep: How many states are kept. More than one: each is kept under a name of its own too,
-            with the number of updates: ``run-1200.hdf5`` beside ``run.hdf5``.
-        best: Dotted path of a log, e.g. ``'validation.total_loss'``: of all states that were saved,
-            the one where its last value was best is kept as ``run-best.hdf5``.
-        criterion: ``'min'`` or ``'max'``: which values of that log are better; `None` is what its
-            name or its scorer says.
+        keep: How many states are kept. If more than one, each also gets a file of its own with the
+            number of updates: ``run-1200.hdf5`` beside ``run.hdf5``.
+        best: Dotted path of a log, e.g. ``'validation.total_loss'``: of all saved states, the one
+            at which its last value was best is kept as ``run-best.hdf5``.
+        criterion: ``'min'`` or ``'max'``: which values of that log are better; `None`: as its name
+            or its scorer says.
 
     Attributes:
         best_so_far: The best value at a save, `None` before the first.
@@ -71,27 +70,27 @@ class SaveCheckpoint(FileSaver):
         self.keep = int(keep)
         self.best = best
         self.criterion = criterion
-        self._updates: list[int] = []  # after which the states that are kept were saved
+        self._updates: list[int] = []  # the update numbers of the kept states
         self.best_so_far: float | None = None
         self._saved_at = 0.0
 
     @property
     def kept(self) -> list[str]:
-        """Names of the kept files beside `filename`, the oldest first."""
+        """Names of the kept files beside `filename`, oldest first."""
         return [self._name(number) for number in self._updates]
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Forget which files were kept, and how good they are."""
+        """Forget the kept files and the best value."""
         self._updates, self.best_so_far = [], None
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Check now, and not hours later, that the run can be saved.
+        """Check at the start, not hours later, that the run can be saved.
 
         Raises:
-            TrainingError: An iterator cannot tell its state, or the folder does not exist or
-                cannot be written; or nothing says which values of `best` are better.
+            TrainingError: An iterator has no state, or the folder does not exist or is not
+                writable; or it is unknown which values of `best` are better.
             DescriptionError: A hook, the stepper or a scorer cannot be described.
         """
         super().start(net, stepper, verbose, named_data_iters)
@@ -106,7 +105,7 @@ class SaveCheckpoint(FileSaver):
         self._saved_at = time.monotonic()
 
     def _check_copies(self) -> None:
-        """Check what lies where copies will go: no script has said that they may."""
+        """Check that copies will not overwrite foreign files, if the path is from a run file."""
         path = Path(self.path)
         for found in path.parent.iterdir():
             what = found.name.removeprefix(f"{path.stem}-").removesuffix(path.suffix)
@@ -119,16 +118,16 @@ class SaveCheckpoint(FileSaver):
         """Return whether it is time to save.
 
         Args:
-            ended: The number of the epoch, or of the update, or of both, that has ended just now.
+            ended: The number of the epoch, the update, or both, that have just ended.
         """
         if self.minutes is not None:
             return time.monotonic() - self._saved_at >= 60 * self.minutes
         return self.timescale in ended and ended[self.timescale] % self.interval == 0
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Save the run now, and delete what is older than the last `keep` states."""
+        """Save the run, and delete all but the last `keep` states."""
         before = self.get_state()
-        # The file itself knows of the copies that are made of it: who goes on tidies them up.
+        # The state in the file must list its copies: a continued run has to delete them later.
         copies = []
         if self.keep > 1:
             copies.append(self._name(update_nr))
@@ -140,7 +139,7 @@ class SaveCheckpoint(FileSaver):
         self._saved_at = time.monotonic()
 
     def _save(self, copies: list[str]) -> None:
-        # The copies come first: what the file says about them is true from the beginning.
+        # The copies are written first, so that what the file says about them is true at once.
         self.trainer.save_run(self.path, copies)
         while len(self._updates) > self.keep:
             if self.owns(name := self._name(self._updates[0])):
@@ -158,7 +157,7 @@ class SaveCheckpoint(FileSaver):
         except UnknownPathError:
             if epoch_nr > 1:
                 raise
-            return False  # what is logged at the end of epochs is not there yet
+            return False  # logs of the end of epochs are still empty
         criterion = find_criterion(self, self.criterion, best, net)
         better = is_better(value, self.best_so_far, criterion)
         if better:
@@ -166,14 +165,14 @@ class SaveCheckpoint(FileSaver):
         return better
 
     def get_state(self) -> dict[str, Any]:
-        """Return which states are kept, by their updates, and how good the best one is."""
+        """Return the update numbers of the kept states, and the best value."""
         return {"kept": list(self._updates), "best_so_far": self.best_so_far}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned.
+        """Restore the state of `get_state`.
 
         Raises:
-            TrainingError: It is something else.
+            TrainingError: It is not valid.
         """
         kept, best = state["kept"], state["best_so_far"]
         if not isinstance(kept, list):

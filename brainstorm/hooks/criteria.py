@@ -1,4 +1,4 @@
-"""Criteria: whether low or high values of a log are the better ones."""
+"""Criteria: whether low or high values of a log are better."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["CRITERIA", "criterion_of", "find_criterion", "is_better"]
 
 CRITERIA = ("min", "max")
 
-#: What the last word in the name of a log says, unless another one turns it round.
+#: Criterion by the last word of a log's name, unless another word reverses it.
 _WORDS = {"loss": "min", "error": "min", "accuracy": "max"}
 _TURNING = {"free", "inverse", "neg", "negative", "non", "one", "minus"}
 
 
 def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -> str:
-    """Return a criterion: what a hook was told, or else what the log says.
+    """Return the criterion for a log: that of the hook, or else that of the log.
 
-    A log says it by its scorer (`Scorer.criterion`), or by being that of a Loss layer, or by a name
-    whose last word is ``loss``, ``error`` (or ``error rate``) or ``accuracy``.
+    A log has one by its scorer (`Scorer.criterion`), because it is the loss of a Loss layer, or by
+    a name whose last word is ``loss``, ``error`` (or ``error rate``) or ``accuracy``.
 
     Args:
-        hook: Who asks; the scorers are those of its trainer.
-        criterion: ``'min'``, ``'max'``, or `None` for what the log says.
+        hook: The hook that needs it; the scorers are those of its trainer.
+        criterion: ``'min'``, ``'max'``, or `None` for that of the log.
         log_name: Dotted path of the log.
         net: The network.
 
     Raises:
-        TrainingError: It was told nothing, and nothing says it.
+        TrainingError: `criterion` is `None`, and the log has none.
     """
     if criterion is not None:
         return criterion
@@ -52,7 +52,7 @@ def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -
 
 
 def criterion_of(log_name: str) -> str | None:
-    """Return what the name of a log says, if it does."""
+    """Return the criterion that the name of a log implies, or `None`."""
     name = log_name.rpartition(".")[2].removesuffix("_per_step")
     words = [w.lower() for w in re.findall(r"[A-Z]?[a-z]+", name)]
     if words[-2:] == ["error", "rate"]:
@@ -70,7 +70,7 @@ def _scorers_of(trainer: Any) -> list[Any]:
 
 
 def is_better(value: float, best_so_far: float | None, criterion: str) -> bool:
-    """Return whether a value is better than the best before; NaN never is."""
+    """Return whether a value is better than the best so far; NaN never is."""
     if math.isnan(value) or best_so_far is None:
         return not math.isnan(value)
     return value > best_so_far if criterion == "max" else value < best_so_far

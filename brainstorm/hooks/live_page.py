@@ -1,4 +1,4 @@
-"""A page in the browser that shows a training while it goes on."""
+"""A page in the browser that shows a training while it runs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ if TYPE_CHECKING:
 __all__ = ["LivePage"]
 
 
-#: Seconds from one renewal to the next; browsers ask as often.
+#: Seconds between renewals; browsers ask as often.
 PAUSE = 2.0
 
 
 class LivePage(Hook):
     """Show curves of all logs, the network, and its buffers with statistics, on a live page.
 
-    The page is served by this process while the training goes on, to this machine alone (the
-    address is on 127.0.0.1) and to those who know the random token in its address, which is printed
-    at the start. It can be looked at and nothing else. Only while somebody looks at it, it costs
-    time: every two seconds at most, however many look, between two updates, as long as reading all
-    buffers once takes.
+    This process serves the page during the training, to this machine only (the address is on
+    127.0.0.1) and only under an address with a random token, which is printed at the start. The
+    page is read-only. It costs time only while it is open in a browser: at most every two seconds,
+    however many browsers there are, all buffers are read once between two updates.
 
     Args:
-        port: The port; 0 is any that is free.
+        port: The port; 0: any free one.
         timescale: ``'epoch'`` or ``'update'``.
-        interval: Renew the page, if somebody looks, every so many epochs or updates.
+        interval: Renew the page, if it is open in a browser, every so many epochs or updates.
         name: The name in the logs.
-        verbose: Whether the address is printed; `None` does as the trainer does.
+        verbose: Whether the address is printed; `None`: like the trainer.
 
     Attributes:
-        address: Of the page, while training; else `None`.
+        address: The address of the page during training; else `None`.
     """
 
     __undescribed__ = {
@@ -67,7 +66,7 @@ class LivePage(Hook):
 
     @property
     def address(self) -> str | None:
-        """The address of the page, while training; else `None`."""
+        """The address of the page during training; else `None`."""
         return None if self._server is None else self._server.address
 
     def start(
@@ -78,7 +77,7 @@ class LivePage(Hook):
         Raises:
             TrainingError: The port is taken.
         """
-        from brainstorm.hooks._page_server import PageServer  # here: a server takes long to import
+        from brainstorm.hooks._page_server import PageServer  # here, because the import is slow
 
         super().start(net, stepper, verbose, named_data_iters)
         self._content, self._wanted, self._begin = "", True, time.monotonic()
@@ -97,12 +96,12 @@ class LivePage(Hook):
             write_line(f"{self.__name__} >> {self.address}")
 
     def _ask(self) -> str:
-        """Return the last content, and have it renewed; called by the threads of the server."""
+        """Return the last content, and request a new one; called by the server's threads."""
         self._wanted = True
         return self._content
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Renew the content if it was looked at since the last time, and that is a while ago."""
+        """Renew the content if it was requested and is no longer fresh."""
         now = time.monotonic()
         if self._wanted and now - self._renewed >= PAUSE:
             self._wanted, self._renewed = False, now

@@ -1,4 +1,4 @@
-"""Hooks that hand values on: to the stepper, or to an experiment that records the run."""
+"""Hooks that pass values on: to the stepper, or to an experiment that records the run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class ModifyStepperAttribute(Hook):
         timescale: ``'epoch'`` or ``'update'``.
         interval: Change every so many epochs or updates.
         name: The name in the logs.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        verbose: Whether the hook prints; `None`: like the trainer.
 
     Attributes:
-        factor: What the values are multiplied with; `ReturnToCheckpoint` makes it smaller.
+        factor: The values are multiplied by it; `ReturnToCheckpoint` makes it smaller.
     """
 
     __default_values__ = {"attr_name": "learning_rate", "factor": 1.0}
@@ -49,7 +49,7 @@ class ModifyStepperAttribute(Hook):
         self.factor = 1.0
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Let the values be those of the schedule."""
+        """Use the values of the schedule again."""
         self.factor = 1.0
 
     def start(
@@ -74,7 +74,7 @@ class ModifyStepperAttribute(Hook):
 
 
 class InfoUpdater(Hook):
-    """Keep the ``info`` of an experiment up to date (Sacred's runs have one, for example).
+    """Keep the ``info`` of an experiment (e.g. a run of Sacred) up to date.
 
     Sets ``'epoch_nr'``, ``'update_nr'``, ``'logs'`` and ``'nr_parameters'``.
 

@@ -1,4 +1,4 @@
-"""Monitors: hooks that look at the network and write what they see to the logs."""
+"""Monitors: hooks that write statistics of the network, losses and scores to the logs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _LayerMonitor(Hook):
     def summarize(self, net: Any, category: str) -> dict[str, dict[str, float]]:
         """Return the statistics of each buffer in a category, by its name.
 
-        Buffers without content (before the first pass, deltas that nobody computes) have none.
+        Buffers without content (before the first pass, deltas that are not computed) have none.
         """
         layer = net.layers[self.layer_name]
         result = {}
@@ -112,9 +112,9 @@ class MonitorLayerGradients(_LayerMonitor):
 class MonitorLayerDeltas(_LayerMonitor):
     """Log min, avg and max of the deltas at the inputs and outputs of a layer.
 
-    Deltas that nobody needs (those of the Input layer, say) are not computed and not logged;
-    ``net.keep_input_deltas = True`` keeps them. Add it before monitors that run the network on
-    other data: these leave zeros, or what belongs to another batch.
+    Deltas that are not needed (e.g. those of the Input layer) are not computed and not logged;
+    ``net.keep_input_deltas = True`` keeps them. Add this hook before monitors that run the network
+    on other data, which leave zeros or the deltas of another batch.
     """
 
     prefix = "MonitorDeltas"
@@ -126,7 +126,7 @@ class MonitorLayerDeltas(_LayerMonitor):
 
 
 class MonitorLayerInOuts(_LayerMonitor):
-    """Log min, avg and max of the inputs and outputs of a layer, as the last pass left them.
+    """Log min, avg and max of the inputs and outputs of a layer after the last pass.
 
     Add it before monitors that run the network on other data.
     """
@@ -144,12 +144,12 @@ class MonitorScores(Hook):
     """Log losses and scores on one of the data iterators that were given to the trainer.
 
     Args:
-        iter_name: The name under which ``train`` got the iterator.
+        iter_name: The name under which ``train`` received the iterator.
         scorers: The scorers; see `brainstorm.scorers`.
         name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Fire every so many epochs or updates.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        verbose: Whether the hook prints; `None`: like the trainer.
     """
 
     __undescribed__ = {"iter": None}

@@ -1,4 +1,4 @@
-"""Returning to the last good checkpoint when numbers have gone wrong."""
+"""Returning to the last good checkpoint when values are no longer finite."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ __all__ = ["ReturnToCheckpoint"]
 class ReturnToCheckpoint(StopOnNan):
     """Go back to the last good checkpoint when parameters, loss or logs are NaN or infinite.
 
-    Parameters, running statistics and the stepper's state are taken from the newest file of the
-    trainer's `SaveCheckpoint` hook in which all parameters are finite, and the learning rate
-    becomes smaller, also that of schedules. Counts, logs and data go on; recurrent layers begin
-    anew. The training stops when that has happened too often, or if there is no good checkpoint.
-    What was wrong, the update that it went back to and the learning rate are logged as a text.
+    Parameters, running statistics and the stepper's state are read from the newest file of the
+    trainer's `SaveCheckpoint` hook in which all parameters are finite, and the learning rate is
+    reduced, including that of schedules. Counts, logs and data go on; recurrent layers start anew.
+    The training stops after too many returns, or if there is no good checkpoint. Each return is
+    logged as a text with the reason, the update of the checkpoint and the learning rate.
 
     Args:
-        factor: What the learning rate is multiplied with, above 0 and at most 1.
-        most_returns: How many times it goes back, in the whole training.
+        factor: The learning rate is multiplied by it; above 0 and at most 1.
+        most_returns: Maximum number of returns in the whole training.
         logs_to_check: Dotted path or paths of logs whose last value is checked.
         check_parameters: Whether to check all parameters.
         check_training_loss: Whether to check the training loss, see `StopOnNan`.
         name: The name in the logs.
         timescale: ``'update'`` or ``'epoch'``.
-        interval: Look every so many updates or epochs.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        interval: Check every so many updates or epochs.
+        verbose: Whether the hook prints; `None`: like the trainer.
 
     Attributes:
-        returns: How many times it has gone back.
+        returns: How often the hook has gone back.
     """
 
     __undescribed__ = {"returns": 0, "_foreign": {}}
@@ -69,7 +69,7 @@ class ReturnToCheckpoint(StopOnNan):
         self.factor = factor
         self.most_returns = int(most_returns)
         self.returns = 0
-        self._foreign: dict[str, int] = {}  # files that were there before this run, and their times
+        self._foreign: dict[str, int] = {}  # files from before this run, and their times
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
@@ -88,11 +88,11 @@ class ReturnToCheckpoint(StopOnNan):
             self._foreign = {name: _time_of(name) for name in self._files()}
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Count anew, and never go back to the checkpoints that there are."""
+        """Reset the count, and ignore the checkpoints that exist now."""
         self.returns, self._foreign = 0, {name: _time_of(name) for name in self._files()}
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Go back if something is not finite; all processes of a team do, if it is so in one."""
+        """Go back if a value is not finite; all processes of a team do if one has such a value."""
         team = self.trainer.team
         wrong = next(filter(None, team.gather(self.find_wrong(update_nr, net, logs))), None)
         if wrong is None:
@@ -112,11 +112,11 @@ class ReturnToCheckpoint(StopOnNan):
         return [h for h in self.trainer.hooks.values() if isinstance(h, SaveCheckpoint)]
 
     def _files(self) -> list[str]:
-        """Return the names of checkpoints, of each hook the newest first."""
+        """Return the names of the checkpoints, newest first for each hook."""
         return [name for h in self._savers() for name in (h.filename, *reversed(h.kept))]
 
     def _find_good(self) -> RunFile | None:
-        """Return the newest checkpoint whose parameters are all finite; only rank 0 knows them."""
+        """Return the newest checkpoint whose parameters are all finite; only rank 0 has one."""
         for name in self._files():
             if self._foreign.get(name) == _time_of(name):
                 continue
@@ -142,17 +142,17 @@ class ReturnToCheckpoint(StopOnNan):
         self.trainer.restart_sequences()
 
     def get_state(self) -> dict[str, Any]:
-        """Return how many times the hook has gone back."""
+        """Return how often the hook has gone back."""
         return {"returns": self.returns}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned."""
+        """Restore the state of `get_state`."""
         check_counts(f"hook {self.__name__!r} (ReturnToCheckpoint)", returns=state["returns"])
         self.returns = state["returns"]
 
 
 def _time_of(filename: str) -> int:
-    """Return when a file was written, in nanoseconds; -1 if there is none."""
+    """Return the time when a file was written, in nanoseconds; -1 if it does not exist."""
     try:
         return os.stat(filename).st_mtime_ns
     except OSError:

@@ -1,8 +1,8 @@
-"""Savers: hooks that keep networks and logs, and the base of all that write files.
+"""Savers: hooks that save networks and logs, and the base of all hooks that write files.
 
-A training does not end because a disk is full for a while: where a file cannot be written, a
-warning is logged, the old file stays, and the next time that the hook is due it is tried again. It
-is an error at the end of the training if the last time has failed.
+A training goes on if the disk is full for a while: if a file cannot be written, a warning is
+logged, the old file stays, and the hook tries again when it is next due. An error is raised at the
+end of the training if the last attempt has failed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["FileSaver", "SaveBestNetwork", "SaveLogs", "SaveNetwork", "Saver"]
 
 
 class Saver(Hook):
-    """Base of hooks that write a file; see above for what happens if they cannot.
+    """Base class of hooks that write a file; see above for failed writes.
 
-    While a training goes on, no other one writes to that file.
+    During a training, no other training may write to that file.
 
     Attributes:
-        filename: The file; `None` where everything is kept in memory.
+        filename: The file; `None` if everything is kept in memory.
     """
 
     __undescribed__ = {"_failure": None, "_ends_by_error": False, "_hold": None, "_path": None}
@@ -39,7 +39,7 @@ class Saver(Hook):
     role = "reader"
     writes = "filename"
     endings: ClassVar[tuple[str, ...]] = (".hdf5", ".h5")
-    #: What its files are, see `brainstorm.files.VERSIONS`.
+    #: The kind of its files, see `brainstorm.files.VERSIONS`.
     kind: ClassVar[str] = "Network file"
 
     def __init__(
@@ -59,18 +59,18 @@ class Saver(Hook):
 
     @property
     def path(self) -> str:
-        """The file; while a training goes on as it began, whatever folder is the present one."""
+        """The file; during a training it stays the same when the working directory changes."""
         return self._path or os.fspath(self.filename)
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Check now, and not hours later, where the file is to be.
+        """Check at the start, not hours later, that the file can be written.
 
         Raises:
-            TrainingError: The folder does not exist, or cannot be written; another training writes
-                to the file; or a run file has named it, and no script.
-            FileFormatError: Under that name is something else than a file.
+            TrainingError: The folder does not exist or is not writable; another training writes to
+                the file; or its path comes from a run file and not from the script.
+            FileFormatError: The path exists and is not a file.
         """
         super().start(net, stepper, verbose, named_data_iters)
         self._failure, self._ends_by_error = None, False
@@ -93,20 +93,20 @@ class Saver(Hook):
                 f"a file that no other training writes (end that of {error}, or name another file)",
                 self.filename,
             ) from None
-        except (OSError, ValueError) as error:  # the name is too long, or is none
+        except (OSError, ValueError) as error:  # the name is too long or not valid
             raise self.fail(
                 "filename", f"a file that can be written ({error})", self.filename
             ) from error
 
     def owns(self, path: str) -> bool:
-        """Return whether under a name lies a file of the kind that such a hook writes."""
+        """Return whether a path is a file of the kind that such a hook writes."""
         return is_file_of(path, self.kind)
 
     def _attempt(self, write: Callable[[], None]) -> bool:
-        """Write, and return whether that was possible.
+        """Write, and return whether it succeeded.
 
         Raises:
-            TrainingError: This is a fork of the process that trains, which writes the same file.
+            TrainingError: This process is a fork of the one that trains and writes the same file.
         """
         if self._hold is not None and self._hold.process != os.getpid():
             raise TrainingError(
@@ -128,14 +128,14 @@ class Saver(Hook):
         return True
 
     def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
-        """Leave the word to what ended the training."""
+        """Do not raise an error about the file: that of the training comes first."""
         self._ends_by_error = True
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Say so if the newest content is not in the file.
+        """Raise an error if the newest content is not in the file.
 
         Raises:
-            TrainingError: It could not be written the last time.
+            TrainingError: The last write has failed.
         """
         self._path = None
         if self._hold is not None:
@@ -151,7 +151,7 @@ class Saver(Hook):
 
 
 class FileSaver(Saver):
-    """Base of hooks that write one file again and again."""
+    """Base class of hooks that write one file repeatedly."""
 
     def __init__(
         self,
@@ -165,14 +165,14 @@ class FileSaver(Saver):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Check now, and not hours later, where the file is to be; see `Saver.start`."""
+        """Check at the start that the file can be written; see `Saver.start`."""
         if self.filename is None:
             raise self.fail("filename", "a path", None)
         super().start(net, stepper, verbose, named_data_iters)
 
 
 class SaveNetwork(FileSaver):
-    """Save the network as HDF5, every time over the last file.
+    """Save the network as HDF5, each time to the same file.
 
     Args:
         filename: The file.
@@ -191,7 +191,7 @@ class SaveNetwork(FileSaver):
 
 
 class SaveLogs(FileSaver):
-    """Save all logs as HDF5, and once more when the training ends, however it ends.
+    """Save all logs as HDF5, also when the training ends, even by an error.
 
     Args:
         filename: The file.
@@ -207,29 +207,29 @@ class SaveLogs(FileSaver):
         self._attempt(lambda: logs.save_as_hdf5(self.path))
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Save the logs with their last entries, unless the file was refused at the start."""
+        """Save the logs with their last entries, unless `start` raised an error."""
         if self._hold is not None:
             self._attempt(lambda: logs.save_as_hdf5(self.path))
         super().finalize(net, stepper, logs)
 
 
 class SaveBestNetwork(Saver):
-    """Keep the network of the moment when a log was best; NaN is never best.
+    """Keep the network for which a log was best; NaN is never best.
 
     Args:
         log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``; its last value counts.
         filename: Where to save the network; `None` keeps its parameters in memory.
-        criterion: ``'max'`` or ``'min'``: which values are better; `None` is what the log's name or
-            its scorer says.
+        criterion: ``'max'`` or ``'min'``: which values are better; `None`: as the log's name or its
+            scorer says.
         name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``. Of a log that gets its values on the other one, each
-            is looked at when it comes: then its network is there.
-        interval: Look every so many epochs or updates.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        timescale: ``'epoch'`` or ``'update'``. If the log gets its values on the other one, each
+            value is checked when it comes, while the network belongs to it.
+        interval: Check every so many epochs or updates.
+        verbose: Whether the hook prints; `None`: like the trainer.
 
     Attributes:
         parameters: The kept parameters, a flat NumPy array; `None` with a file.
-        best_so_far: The best value, `None` before the first.
+        best_so_far: The best value; `None` before the first.
         best_t: The epoch or update (by the timescale) of the best value.
     """
 
@@ -265,24 +265,24 @@ class SaveBestNetwork(Saver):
         self._kept = False
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Forget the best network, and how good it was."""
+        """Forget the best network and its value."""
         self.parameters, self._persistent, self._kept = None, {}, False
         self.best_so_far = self.best_t = None
 
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Remember whose parameters will be kept, and check that it is known which are best.
+        """Keep the architecture, and check that it is known which values are best.
 
         Raises:
-            TrainingError: The hook was not told, and the log does not say it; or see `Saver`.
+            TrainingError: Neither the hook nor the log has a criterion; or see `Saver`.
         """
         super().start(net, stepper, verbose, named_data_iters)
         self._net = net
         find_criterion(self, self.criterion, self.log_name, net)
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether to look at the log."""
+        """Return whether to check the log."""
         rhythm = self.rhythm_of(self.log_name) or self.timescale
         is_own = rhythm == self.timescale
         return super().is_turn(timescale, count) if is_own else timescale == rhythm
@@ -318,7 +318,7 @@ class SaveBestNetwork(Saver):
         self._kept = True
 
     def load_best_network(self) -> Network:
-        """Return a new network as it was at the best value (at the first call, without one).
+        """Return a new network with the best parameters (those of the first call if none is best).
 
         Raises:
             TrainingError: The hook was never called.
@@ -336,12 +336,12 @@ class SaveBestNetwork(Saver):
         return best
 
     def get_state(self) -> dict[str, Any]:
-        """Return what was kept, and how good it was."""
+        """Return the kept parameters, and the best value with its epoch or update."""
         names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
         return {name.lstrip("_"): getattr(self, name) for name in names}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned."""
+        """Restore the state of `get_state`."""
         self.parameters = state["parameters"]
         self.best_so_far = state["best_so_far"]
         self.best_t = state["best_t"]

@@ -25,13 +25,13 @@ __all__ = [
 
 
 class _Stopper(Hook):
-    """A hook that does nothing but stop, and therefore may be asked twice."""
+    """A hook that only stops, and so may be called twice."""
 
     role = "reader"
     idempotent = True
 
     def read(self, logs: Mapping[str, Any], path: str, update_nr: int) -> Sequence[Any]:
-        """Return a log; an empty one if it is missing before the training."""
+        """Return a log; an empty one if it does not exist before the training."""
         try:
             return find_values(logs, path)
         except UnknownPathError:
@@ -46,10 +46,9 @@ class StopAfterEpoch(_Stopper):
     Args:
         max_epochs: The number of epochs, over all calls of ``train``.
         name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``; no epoch is done before its end, so that by updates
-            the hook looks at the end of every epoch.
-        interval: Look every so many epochs.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        timescale: ``'epoch'`` or ``'update'``; in both cases the hook checks at the end of epochs.
+        interval: Check every so many epochs.
+        verbose: Whether the hook prints; `None`: like the trainer.
     """
 
     def __init__(
@@ -66,18 +65,18 @@ class StopAfterEpoch(_Stopper):
         self.max_epochs = max_epochs
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether an epoch has ended: within one there is nothing to look at."""
+        """Return whether an epoch has ended: there is nothing to check within one."""
         is_each = self.timescale == "update" and timescale == "epoch"
         return is_each or (timescale == "epoch" and super().is_turn(timescale, count))
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if it is time."""
+        """Stop if enough epochs are done."""
         if epoch_nr >= self.max_epochs:
             raise StopIteration(f"reached max_epochs={self.max_epochs}")
 
 
 class _LogStopper(_Stopper):
-    """A stopper that knows which values of a log are better, and which are of this network."""
+    """A stopper with a criterion, which ignores values that were logged of another network."""
 
     __undescribed__: Any = {"_ignored": 0}
 
@@ -95,10 +94,10 @@ class _LogStopper(_Stopper):
             self.check_choice("criterion", criterion, CRITERIA)
         self.log_name = log_name
         self.criterion = criterion
-        self._ignored = 0  # values at the beginning of the log
+        self._ignored = 0  # number of values at the beginning of the log
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Let values not count that were logged of another network."""
+        """Ignore values that were logged of another network."""
         self._ignored = len(self.read(logs, self.log_name, 0))
 
     def start(
@@ -107,7 +106,7 @@ class _LogStopper(_Stopper):
         """Check that it is known which values are better.
 
         Raises:
-            TrainingError: The hook was not told, and the log does not say it.
+            TrainingError: Neither the hook nor the log has a criterion.
         """
         super().start(net, stepper, verbose, named_data_iters)
         self.prefers_high(net)
@@ -117,34 +116,34 @@ class _LogStopper(_Stopper):
         return find_criterion(self, self.criterion, self.log_name, net) == "max"
 
     def get_state(self) -> dict[str, Any]:
-        """Return how many values do not count."""
+        """Return how many values are ignored."""
         return {"ignored": self._ignored}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned."""
+        """Restore the state of `get_state`."""
         where = f"hook {self.__name__!r} ({type(self).__name__})"
         check_counts(where, ignored=state["ignored"])
         self._ignored = state["ignored"]
 
 
 class EarlyStopper(_LogStopper):
-    """Stop when a log has not become better for some time; NaN is never better.
+    """Stop when a log has not improved for some time; NaN is never an improvement.
 
     Args:
         log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``.
         patience: Stop when this many values follow the best one.
-        criterion: ``'min'`` or ``'max'``: which values are better; `None` is what the log's name or
-            its scorer says.
+        criterion: ``'min'`` or ``'max'``: which values are better; `None`: as the log's name or its
+            scorer says.
         name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``: when it may stop, whenever the log gets its values.
-        interval: Stop only after every so many epochs or updates; no value is missed between them.
-        verbose: Whether the hook prints; `None` does as the trainer does.
-        min_delta: By how much a value must be better than the best one to take its place.
-        first_epoch: Values from before this epoch do not count; with 1 these are those from before
-            the training.
-        restore_best: Whether the network is as it was at the best value when this hook ends the
-            training: parameters and running statistics. Values from before this hook was there do
-            not count then.
+        timescale: when the hook may stop, ``'epoch'`` or ``'update'``, for logs of either.
+        interval: Stop only every so many epochs or updates; values in between are not missed.
+        verbose: Whether the hook prints; `None`: like the trainer.
+        min_delta: The least improvement over the best value that counts.
+        first_epoch: Values from before this epoch do not count; 1 excludes those from before the
+            training.
+        restore_best: Whether parameters and running statistics are those of the best value after
+            this hook has stopped the training. Values from before the hook was added then do not
+            count.
     """
 
     __default_values__ = {
@@ -176,9 +175,9 @@ class EarlyStopper(_LogStopper):
         self.min_delta = min_delta
         self.first_epoch = first_epoch
         self.restore_best = restore_best
-        self._seen = 0  # values
-        self._best = -1  # the number of the best value, or of the last one that does not count
-        self._kept: dict[str, Any] = {}  # the network at that time
+        self._seen = 0  # number of values
+        self._best = -1  # the index of the best value, or of the last one that does not count
+        self._kept: dict[str, Any] = {}  # the network at the best value
         self._is_turn = True
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
@@ -187,17 +186,17 @@ class EarlyStopper(_LogStopper):
         self._seen, self._best, self._kept = self._ignored, self._ignored - 1, {}
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether it may stop, or the log may have got a value, whose network is there."""
+        """Return whether the hook may stop, or the log may have a new value of this network."""
         self._is_turn = super().is_turn(timescale, count)
         return self._is_turn or self.rhythm_of(self.log_name) in (None, timescale)
 
     @property
     def role(self) -> str:  # type: ignore[override]
-        """What the hook is: one that changes the network runs in all processes."""
+        """The role: a hook that changes the network runs in all processes."""
         return "editor" if self.restore_best else "reader"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if the best value is too old, and it is time to."""
+        """Stop if the best value is too old and the hook is due."""
         values = self.read(logs, self.log_name, update_nr if self._is_turn else 0)
         best = self._best
         self._look_at(values, epoch_nr, -1.0 if self.prefers_high(net) else 1.0)
@@ -209,7 +208,7 @@ class EarlyStopper(_LogStopper):
             raise StopIteration(f"{self.log_name} was best {age} values ago")
 
     def _look_at(self, values: Sequence[float], epoch_nr: int, sign: float) -> None:
-        """Find the best value, with those that are new; where none is better, the first stays."""
+        """Find the best value, including the new ones; of equal values the first counts."""
         for number in range(self._seen, len(values)):
             is_late = self.restore_best and number < len(values) - 1
             if epoch_nr < self.first_epoch or is_late:
@@ -224,12 +223,12 @@ class EarlyStopper(_LogStopper):
         return cost < (math.inf if math.isnan(best) else best) - self.min_delta
 
     def get_state(self) -> dict[str, Any]:
-        """Return what does not count, which value is the best, and the network at that time."""
+        """Return the number of ignored values, the index of the best, and its network."""
         names = ("_seen", "_best", "_kept")
         return {**super().get_state(), **{name.lstrip("_"): getattr(self, name) for name in names}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` returned."""
+        """Restore the state of `get_state`."""
         super().set_state(state)
         check_counts(f"hook {self.__name__!r} (EarlyStopper)", seen=state["seen"])
         self._seen, self._best = state["seen"], int(state["best"])
@@ -237,17 +236,17 @@ class EarlyStopper(_LogStopper):
 
 
 class StopAfterThresholdReached(_LogStopper):
-    """Stop when any value of a log has reached a threshold.
+    """Stop when a value of a log has reached a threshold.
 
     Args:
         log_name: Dotted path of the log.
         threshold: The value to reach.
-        criterion: ``'min'``: values at or below it reach it; ``'max'``: at or above; `None` is what
-            the log's name or its scorer says.
+        criterion: ``'min'``: values at or below it reach it; ``'max'``: at or above; `None`: as the
+            log's name or its scorer says.
         name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``.
-        interval: Look every so many epochs or updates.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        interval: Check every so many epochs or updates.
+        verbose: Whether the hook prints; `None`: like the trainer.
     """
 
     def __init__(
@@ -282,11 +281,11 @@ class StopOnNan(_Stopper):
         check_training_loss: Whether to check the training loss of every batch.
         name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``.
-        interval: Look every so many epochs or updates.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        interval: Check every so many epochs or updates.
+        verbose: Whether the hook prints; `None`: like the trainer.
     """
 
-    __undescribed__ = {"_looked_at": (0, 0)}  # an epoch, and how many of its batches
+    __undescribed__ = {"_looked_at": (0, 0)}  # an epoch, and the number of its batches checked
 
     def __init__(
         self,
@@ -308,7 +307,7 @@ class StopOnNan(_Stopper):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Look at all batches of an epoch that begins, again or not."""
+        """Forget which batches were checked: an epoch begins, perhaps again."""
         super().start(net, stepper, verbose, named_data_iters)
         if self.trainer is None or not self.trainer.batch_losses:
             self._looked_at = (0, 0)
@@ -320,7 +319,7 @@ class StopOnNan(_Stopper):
             raise StopIteration(f"{wrong}. {see('the-loss-is-nan-or-infinite')}")
 
     def find_wrong(self, update_nr: int, net: Any, logs: Any) -> str | None:
-        """Return what is not finite, as a text; `None` if all is well."""
+        """Return a text about values that are not finite; `None` if all are."""
         if self.check_parameters and not net.handler.is_fully_finite(net.buffer.parameters):
             return "parameters are not finite"
         if self.check_training_loss and update_nr > 0:
@@ -334,7 +333,7 @@ class StopOnNan(_Stopper):
         return None
 
     def _new_losses(self, net: Any) -> Sequence[float]:
-        """Return the losses of the batches since the last look; that of the last one by hand."""
+        """Return the losses of the batches since the last call; without trainer, the last loss."""
         if self.trainer is None:
             return [net.get_loss_values()["total_loss"]]
         losses, epoch = self.trainer.batch_losses, self.trainer.current_epoch_nr
@@ -344,11 +343,11 @@ class StopOnNan(_Stopper):
 
 
 class StopOnSigQuit(_Stopper):
-    r"""Stop at the next chance after the signal SIGQUIT (Ctrl-\ in a terminal).
+    r"""Stop soon after the signal SIGQUIT (Ctrl-\ in a terminal).
 
-    The signal's handler only sets a flag; the previous handler is back after the training.
-    Only the main thread can receive signals, and Windows has none of this kind: elsewhere the
-    hook says so and does nothing.
+    The signal's handler only sets a flag; the previous handler is restored after the training.
+    Only the main thread can receive signals, and Windows has no SIGQUIT; there, the hook prints a
+    message and does nothing.
     """
 
     __undescribed__ = {"quit": False, "_previous": None}
@@ -386,8 +385,8 @@ class StopOnSigQuit(_Stopper):
             raise StopIteration("received SIGQUIT")
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Give the signal back to whoever listened before."""
+        """Restore the previous handler of the signal."""
         if self._previous is not None:
-            # A handler that was not set from Python is not known to Python.
+            # Python cannot restore a handler that was not set from Python.
             signal.signal(signal.SIGQUIT, self._previous[0] or signal.SIG_DFL)
             self._previous = None

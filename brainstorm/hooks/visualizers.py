@@ -1,4 +1,4 @@
-"""Visualizers: hooks that show how the training goes."""
+"""Visualizers: hooks that show the progress of the training."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from brainstorm.utils import flatten_keys
 
 __all__ = ["BokehVisualizer", "LogPlotter", "ProgressBar"]
 
-#: How PNG files begin.
+#: The first bytes of PNG files.
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class ProgressBar(Hook):
-    """Show the progress of each epoch: a bar on a terminal, elsewhere a line at its end."""
+    """Show the progress of each epoch: a bar on a terminal, otherwise a line at its end."""
 
     __undescribed__ = {"length": None, "_epoch": 0, "_done": 0, "_bar": None}
 
@@ -42,7 +42,7 @@ class ProgressBar(Hook):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Learn how many batches an epoch has."""
+        """Find the number of batches in an epoch."""
         super().start(net, stepper, verbose, named_data_iters)
         self.length = getattr(named_data_iters.get("training_data_iter"), "length", None)
         self._epoch = 0
@@ -75,13 +75,13 @@ class ProgressBar(Hook):
 def _open_bar(title: str, length: int | None) -> Any:
     if not sys.stdout.isatty():
         return _Line(title)
-    from tqdm.auto import tqdm  # here: importing it costs more than a small training
+    from tqdm.auto import tqdm  # here, because the import takes longer than a small training
 
     return tqdm(total=length, desc=title, unit=" batches", file=sys.stdout, dynamic_ncols=True)
 
 
 class _Line:
-    """What stands for a bar where there is no terminal."""
+    """Replaces the bar where there is no terminal."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -97,18 +97,18 @@ class _Line:
 
 
 class LogPlotter(Saver):
-    """Draw logs as curves, each time anew. Needs the extra ``plot``.
+    """Draw logs as curves, renewed each time. Needs the extra ``plot``.
 
-    In a notebook there is one picture below the cell, which changes; elsewhere a PNG file.
+    In a notebook one picture below the cell is updated; elsewhere a PNG file is written.
 
     Args:
         log_names: Dotted path or paths of the logs, or patterns with ``*``.
-        filename: The file; `None` is the name of the hook with ``.png``, or none if the hook is
-            made in a notebook.
+        filename: The file; `None`: the name of the hook with ``.png``, or no file if the hook is
+            created in a notebook.
         timescale: ``'epoch'`` or ``'update'``.
         interval: Draw every so many epochs or updates.
         name: The name in the logs.
-        verbose: Whether the hook prints; `None` does as the trainer does.
+        verbose: Whether the hook prints; `None`: like the trainer.
     """
 
     __undescribed__ = {"_shown": None}
@@ -132,13 +132,13 @@ class LogPlotter(Saver):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Check that the drawing library is there."""
+        """Check that the drawing library is installed."""
         super().start(net, stepper, verbose, named_data_iters)
         optional.require("matplotlib.figure", "plot")
         self._shown = None
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Draw the curves; logs that are still missing before the training are left out."""
+        """Draw the curves, except of logs that do not exist before the training."""
         known = flatten_keys(logs)
         names = [name for name in self.log_names if update_nr > 0 or fnmatch.filter(known, name)]
         png = io.BytesIO()
@@ -150,7 +150,7 @@ class LogPlotter(Saver):
             self._attempt(lambda: self._write(png.getvalue()))
 
     def owns(self, path: str) -> bool:
-        """Return whether under a name lies a picture of the kind that the hook draws."""
+        """Return whether a path is a picture of the kind that the hook draws."""
         with contextlib.suppress(OSError, FileFormatError), open_regular(path) as file:
             return file.read(8) == PNG
         return False
