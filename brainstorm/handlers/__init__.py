@@ -1,7 +1,7 @@
 """Handlers: the arrays that all computation happens on, and the operations on them.
 
 `get_default_handler` returns the handler that networks use unless they are given another; it
-is created when it is first asked for, and can also be read as the attribute `default_handler`.
+is created when first used, and can also be read as the attribute `default_handler`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _default: Handler | None = None
 
 
 def get_default_handler() -> Handler:
-    """Return the handler that is used where none is named: the best CPU handler there is.
+    """Return the default handler: the best CPU handler available.
 
-    That is `NativeHandler` where oneDNN or a C compiler is found, else `NumpyHandler`.
+    That is `NativeHandler` if oneDNN or a C compiler is found, else `NumpyHandler`.
     """
     global _default
     if _default is None:
-        # Seeded by name: creating it must not shift the numbers drawn from global_rnd.
+        # Seeded by name: creating it must not change the numbers drawn from global_rnd.
         seed = global_rnd.child("default handler").generate_seed()
         cls = NativeHandler if native.is_available() else NumpyHandler
         _default = cls(np.float32, seed=seed)
@@ -49,7 +49,7 @@ def get_default_handler() -> Handler:
 
 
 def set_default_handler(handler: Handler | None) -> None:
-    """Make `handler` the default from now on; `None`: create one when it is next asked for.
+    """Set the default handler; `None`: create one when it is next needed.
 
     Raises:
         HandlerValidationError: It is not a handler.

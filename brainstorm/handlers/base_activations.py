@@ -1,6 +1,6 @@
-"""Activation functions on a handler: operations, and the tables in which layers find them by name.
+"""Activation functions on a handler: operations, and tables by name for layers.
 
-What they compute stands in `brainstorm.optree.activations`; every handler inherits them.
+Their formulas are in `brainstorm.optree.activations`; every handler inherits them.
 """
 # ruff: noqa: B024, B027, D403 (`operation` makes the methods; docstrings start with formulas)
 
@@ -48,7 +48,7 @@ def _backward(handler: Any, name: str, x: Array, y: Array, dy: Array, dx: Array)
 
 
 class _Listed:
-    """A class attribute: what a function makes of the table of activations as it is now."""
+    """A class attribute: the result of a function of the present table of activations."""
 
     def __init__(self, of: Callable[[], Any]) -> None:
         self._of = of
@@ -60,7 +60,7 @@ class _Listed:
 class ActivationOperations(abc.ABC):
     """Declarations; part of `Handler`."""
 
-    #: Names of the activation functions, the registered ones included: a tuple.
+    #: Names of the activation functions, including registered ones: a tuple.
     activations: Any = _Listed(lambda: tuple(ACTIVATIONS))
     #: Names of those whose derivative is computed from the input: a frozenset.
     activations_needing_inputs: Any = _Listed(
@@ -98,10 +98,10 @@ for _row in dict.fromkeys(ACTIVATIONS.values()):
 
 
 class ActivationTable(dict[str, Function]):
-    """Activation name to function; those that are registered later are found too.
+    """Activation name to function; also contains activations that are registered later.
 
     Args:
-        handler: What computes.
+        handler: The handler that computes.
         make: Called with the handler and a row of the table, returns the function.
     """
 
@@ -115,7 +115,7 @@ class ActivationTable(dict[str, Function]):
 
 
 def activation_tables(handler: Any) -> tuple[ActivationTable, ...]:
-    """Return functions, derivatives, and both in place; `Handler` says how they are called."""
+    """Return functions, derivatives, and both in place; see `Handler` for their arguments."""
     makers = (_function, _derivative, _function_in_place, _derivative_in_place)
     return tuple(ActivationTable(handler, make) for make in makers)
 
@@ -146,7 +146,7 @@ def _derivative_in_place(handler: Any, name: str) -> Function:
 
 
 def _nothing(*arrays: Array) -> None:
-    """What an in-place linear function does."""
+    """Do nothing: the in-place version of the linear function."""
 
 
 def _overwrite(function: Function, x: Array) -> None:

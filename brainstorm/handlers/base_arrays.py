@@ -1,6 +1,6 @@
 """The operations on arrays of any kind that every handler has: memory, arithmetic, products, sums.
 
-The last letters of a name say what the operands are: ``s`` a scalar (a number, or an array of one
+The last letters of a name describe the operands: ``s`` a scalar (a number, or an array of one
 element), ``v`` a row or column vector (2-D with a 1), ``m`` a matrix, ``t`` an array of any shape.
 """
 # ruff: noqa: B027, D403 (`operation` makes methods abstract; docstrings start with formulas)
@@ -21,7 +21,7 @@ from brainstorm.utils import Array
 
 __all__ = ["ArrayOperations"]
 
-#: A vector that is stretched over a matrix (M, N).
+#: A vector that is broadcast over a matrix (M, N).
 _V = "v(1,N)|(M,1)|(M,N)"
 
 _copied = Formula(lambda source: source, "copy_to")
@@ -48,7 +48,7 @@ class ArrayOperations(abc.ABC):
 
     @operation("shape:shape => array")
     def allocate(self, shape: int | tuple[int, ...]) -> Array:
-        """Return a new array, aligned to 64 bytes. Do not rely on its content."""
+        """Return a new array, aligned to 64 bytes. Its content is undefined."""
 
     @operation("shape:shape => array", derived=True)
     def zeros(self, shape: int | tuple[int, ...]) -> Array:
@@ -208,21 +208,21 @@ class ArrayOperations(abc.ABC):
     def dot_mm(
         self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
     ) -> None:
-        """out = a @ b, with a and b transposed first if asked for."""
+        """out = a @ b, with a and b transposed first if requested."""
 
     @operation("a(M,K)^transa b(K,N)^transb -> out(M,N)+")
     def dot_add_mm(
         self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
     ) -> None:
-        """out += a @ b, with a and b transposed first if asked for."""
+        """out += a @ b, with a and b transposed first if requested."""
 
     @operation("b(K,N)^transb", derived=True)
     def pack_m(self, b: Array, transb: bool = False) -> None:
-        """Get b ready for many `dot_add_packed`, which see it as it is now."""
+        """Prepare b for many `dot_add_packed`, which use its present content."""
 
     @operation("a(M,K) b(K,N)^transb -> out(M,N)+", derived=True)
     def dot_add_packed(self, a: Array, b: Array, out: Array, transb: bool = False) -> None:
-        """out += a @ b, for a b that has not changed since `pack_m` got it with the same transb."""
+        """out += a @ b, for a b that has not changed since `pack_m` with the same transb."""
         self.dot_add_mm(a, b, out, transb=transb)
 
     @operation("a(M,K) b(N,K) bias(N) activation:activation -> out(M,N)", derived=True)
@@ -270,7 +270,7 @@ class ArrayOperations(abc.ABC):
 
     @operation("m(M,N) -> out(M,1)", formula=lambda m: fn.argmax(m, axis=1))
     def argmax_m(self, m: Array, out: Array) -> None:
-        """out[i, 0] = index of the largest element of m[i], the first of equal ones."""
+        """out[i, 0] = index of the largest element of m[i], the first one for ties."""
 
     # -- concatenation -----------------------------------------------------------------------
 
@@ -302,12 +302,12 @@ class ArrayOperations(abc.ABC):
     def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
         """mask = 1 with the given probability, else 0, from `stream` or the handler's own."""
 
-    # -- what is refused ---------------------------------------------------------------------
+    # -- invalid arguments -------------------------------------------------------------------
 
     def _check_own(self, mem: Any) -> None:
-        """Refuse to read anything but an array of this handler."""
+        """Raise an error unless `mem` is an array of this handler."""
         if type(mem) is not self.array_type:
-            getattr(mem, "dtype", None)  # of a null buffer: the error that says how to have it
+            getattr(mem, "dtype", None)  # raises the error of a null buffer
             raise HandlerValidationError(
                 f"get_numpy_copy(mem): argument 'mem': expected an array of this handler, got "
                 f"{type(mem).__name__}"
@@ -323,7 +323,7 @@ class ArrayOperations(abc.ABC):
 
     @staticmethod
     def _check_copy(src: Array, dest: Array) -> None:
-        source, target = src.dtype, dest.dtype  # a null buffer has none, and says so
+        source, target = src.dtype, dest.dtype  # raises the error of a null buffer
         if src.shape != dest.shape:
             raise HandlerValidationError(
                 f"copy_to(src, dest): argument 'dest': expected shape {src.shape}, that of src, "
@@ -337,7 +337,7 @@ class ArrayOperations(abc.ABC):
 
     @staticmethod
     def _fitting(mem: Array, arr: Any) -> np.ndarray:
-        """Return what is to be written into `mem` as an array of NumPy, if it has its shape."""
+        """Return a NumPy array with the data for `mem`, after checking the shape."""
         arr = np.asarray(arr)
         if mem.shape != arr.shape:
             getattr(mem, "dtype", None)  # as above

@@ -1,11 +1,11 @@
-"""The interface to arrays: how operations run and are traced, and what every handler has.
+"""The interface to arrays: how operations run and are traced, and common parts of all handlers.
 
-An operation is declared once, in this file's neighbours whose names begin with ``base_``: its
-signature, its formula and its contract (see `brainstorm.handlers.contracts`). It writes into the
-arrays that it is given and returns nothing, unless it is said otherwise.
+An operation is declared once, in the modules whose names begin with ``base_``: its signature, its
+formula and its contract (see `brainstorm.handlers.contracts`). It writes into given arrays and
+returns nothing, unless stated otherwise.
 
-A new handler is a subclass that implements the abstract operations, and shows with
-`brainstorm.testing` that they do what is written there.
+A new handler is a subclass that implements the abstract operations, and is tested with
+`brainstorm.testing`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from brainstorm.utils import Array, Arrays
 
 __all__ = ["Handler"]
 
-#: How many constants a handler keeps, and how many arrays one operation clears.
+#: Maximum number of constants that a handler caches, and of arrays that one operation clears.
 MOST_CONSTANTS, MOST_CLEARED = 1000, 16
 
 
@@ -45,11 +45,11 @@ def _zeros(form: tuple[tuple[tuple[int, ...], str], ...]) -> Formula:
 class Handler(
     ArrayOperations, ActivationOperations, ImageOperations, SequenceOperations, Describable
 ):
-    """Base of all handlers; those in front of it in the list of bases declare operations.
+    """Base class of all handlers; the other base classes declare operations.
 
     Attributes:
         dtype: `numpy.dtype` of the arrays.
-        context: Whatever identifies the device.
+        context: Identifies the device.
         EMPTY: An array of size 0.
         rnd: `RandomState` that seeded the handler's own random stream.
         stream: That stream; random operations use it unless they are given another.
@@ -64,7 +64,7 @@ class Handler(
 
     #: Whether networks and steppers replay traces, instead of calling the layers.
     replays: bool = True
-    #: What each thread does with the handler at the moment.
+    #: The state of each thread that uses the handler.
     running: State
     #: Arrays that many operations use, by name.
     _constants: dict[Hashable, Array]
@@ -78,7 +78,7 @@ class Handler(
     array_type: type
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make a handler with which nothing is done yet, so that constructors may use it."""
+        """Create a handler with a fresh state, so that constructors may use it."""
         handler = super().__new__(cls)
         handler.running, handler._constants = State(), {}
         return handler
@@ -115,7 +115,7 @@ class Handler(
 
     @abc.abstractmethod
     def info(self) -> dict[str, str]:
-        """Return what the handler computes with: libraries, versions, device."""
+        """Return the libraries, versions and device that the handler uses."""
 
     @abc.abstractmethod
     def run_program(
@@ -124,16 +124,15 @@ class Handler(
         """Compute op-trees: write or add the value of each tree to its output.
 
         The results are as if every value were computed before any output is written; outputs
-        that share memory with each other are written in their order. What is derived from the
-        program is kept as long as the program is: linearise once, run often. From then on
-        nothing is allocated.
+        that share memory are written in their order. Everything derived from the program is cached
+        as long as the program exists: linearise once, run often. Then nothing is allocated.
 
         Args:
-            program: What `brainstorm.optree.linearise` returned.
+            program: The result of `brainstorm.optree.linearise`.
             inputs: One array per ``program.inputs``, of its shape and type.
             outputs: One array per ``program.outputs``, of its shape; values are converted to its
                 type. They may overlap the inputs.
-            accumulate: Per output whether to add to its content instead of overwriting it.
+            accumulate: For each output, whether to add to its content instead of overwriting it.
         """
 
     # -- calls and traces ----------------------------------------------------------------------
@@ -141,22 +140,22 @@ class Handler(
     def execute(
         self, calls: Iterable[Callable[[], Any]], operation: str, arguments: Iterable[Any] = ()
     ) -> None:
-        """Do the calls that an operation comes down to; while it is traced, keep them.
+        """Execute the calls of an operation; record them if it is traced.
 
         Args:
-            calls: Functions that take nothing.
+            calls: Functions without arguments.
             operation: Its name.
-            arguments: Its arguments, of which arrays are kept with the calls.
+            arguments: Its arguments; arrays are kept with recorded calls.
 
         Raises:
-            OutOfMemoryError: There is no memory for what they need beside their arguments.
+            OutOfMemoryError: There is no memory for scratch arrays.
         """
         state = self.running
         trace = state.trace
         if trace is None:
             _do(calls, operation)
             return
-        state.trace = None  # what a function of Python does is a part of its call
+        state.trace = None  # operations within a Python call are part of it
         try:
             if trace.runs:
                 _do(calls, operation)
@@ -165,22 +164,22 @@ class Handler(
         trace.keep(calls, operation, arguments)
 
     def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
-        """Call a function that does something else than operations; a replay calls it again.
+        """Call a function that does other things than operations; a replay calls it again.
 
         Args:
-            function: Takes nothing.
-            is_queued: Whether it does nothing but put work into the stream of the handler, so that
-                it can be a part of a CUDA graph.
+            function: A function without arguments.
+            is_queued: Whether it only puts work into the stream of the handler, so that it can be
+                part of a CUDA graph.
         """
         self.execute((function,), "queued" if is_queued else "python")
 
     def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:
-        """Call ``body(t)`` for each of the steps, as a walk through time does.
+        """Call ``body(t)`` for each of the steps, e.g. to loop over time.
 
         Args:
-            steps: A range; others are done one by one.
-            body: Does nothing but operations on rows of arrays whose numbers grow by one with t, so
-                that a trace need not keep every step.
+            steps: A range; other sequences are processed one by one.
+            body: Does only operations, on rows of arrays whose numbers grow by one with t, so that
+                a trace need not record every step.
         """
 
         def walk() -> None:
@@ -191,18 +190,18 @@ class Handler(
 
     @contextlib.contextmanager
     def tracing(self, runs: bool = True) -> Iterator[Trace]:
-        """Keep the calls that this thread does until the ``with`` block ends.
+        """Record the calls of this thread until the ``with`` block ends.
 
         Args:
-            runs: Whether operations run meanwhile; else their calls are only kept, and what
-                `call` is given is not called.
+            runs: Whether operations are executed, too; if not, their calls are only recorded, and
+                functions passed to `call` are not called.
         """
         trace = Trace(self, runs)
         with self._traced_by(trace):
             yield trace
 
     def trace(self, function: Callable[[], None]) -> Trace:
-        """Call a function, and return the trace of what it did."""
+        """Call a function, and return its trace."""
         with self.tracing() as trace:
             function()
         return trace
@@ -217,22 +216,22 @@ class Handler(
             state.trace = before
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
-        """Return functions that do calls again and again, in their order."""
+        """Return functions that execute the calls repeatedly, in order."""
         return calls
 
     def new_lane(self) -> Any:
-        """Return what a network's calls are to have to themselves, as scratch memory, if anything.
+        """Return memory for the calls of one network, such as scratch memory, or None.
 
-        It is in use while it is the `lane` of the thread's state. It may be cleared, by its
-        method `clear`, when the network's memory moves.
+        It is used while it is the `lane` of the thread's state. Its method `clear` may be called
+        when the network's memory moves.
         """
         return None
 
     def reserve(self, shape: tuple[int, ...]) -> Array | None:
-        """Return an array that takes no memory, and that nobody writes to.
+        """Return an array without memory, which is never written.
 
-        On such arrays operations can be traced without running, to see how much memory a lane would
-        hold: it has `only_measure` and `nbytes` then. None: it does not tell that.
+        With such arrays operations can be traced without running, to find how much memory a lane
+        would hold: it then has `only_measure` and `nbytes`. None: not supported.
         """
         return None
 
@@ -243,13 +242,13 @@ class Handler(
         outputs: Arrays,
         accumulate: bool | Sequence[bool] = False,
     ) -> None:
-        """Compute a formula: write or add each of its values to the output at its place.
+        """Compute a formula: write or add each of its values to the corresponding output.
 
         Args:
-            formula: What to compute.
+            formula: The formula.
             inputs: One array per argument; their shapes broadcast as in NumPy.
             outputs: One array per value, of its shape. They may overlap the inputs.
-            accumulate: Whether to add to what is in the outputs: for all, or for each.
+            accumulate: Whether to add to the outputs: for all, or for each.
 
         Raises:
             ValidationError: The number or the shapes of the inputs do not fit the formula.
@@ -258,7 +257,7 @@ class Handler(
         self.run_program(formula.program(*inputs), inputs, outputs, flags)
 
     def clear(self, arrays: Arrays) -> None:
-        """Fill arrays with zeros, by as few operations as that takes."""
+        """Fill arrays with zeros, by as few operations as possible."""
         for start in range(0, len(arrays), MOST_CLEARED):
             part = arrays[start : start + MOST_CLEARED]
             form = tuple((tuple(array.shape), np.dtype(array.dtype).name) for array in part)
@@ -267,11 +266,11 @@ class Handler(
     def repeated_dot_add(self, b: Array, transb: bool = False) -> Callable[[Array, Array], None]:
         """Return ``product(a, out)``, which adds a @ b to out, for many products with the same b.
 
-        A handler may bring b into the form that its products are fastest with; so b must not change
+        A handler may convert b to the form that is fastest for its products; so b must not change
         as long as the function is used.
 
         Args:
-            b: The matrix (K, N) that they have in common.
+            b: The common matrix (K, N).
             transb: Whether to transpose it first.
         """
         self.pack_m(b, transb)
@@ -293,11 +292,11 @@ class Handler(
         )
 
     def _constant(self, name: Hashable, make: Callable[[], np.ndarray]) -> Array:
-        """Return an array that many operations use, made when it is first asked for."""
+        """Return a constant array, created when first used and cached by name."""
         array = self._constants.get(name)
         if array is None:
             if len(self._constants) >= MOST_CONSTANTS:
-                self._constants.clear()  # who uses them keeps them
+                self._constants.clear()  # users keep them
             with self._traced_by(None):
                 array = self._constants[name] = self.create_from_numpy(make())
         return array
@@ -310,7 +309,7 @@ def _do(calls: Iterable[Callable[[], Any]], operation: str) -> None:
 
 
 def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[..., Any]:
-    """Return an operation that is kept while it is traced, unless it sees to that by itself."""
+    """Return an operation that is recorded while tracing, unless it does so itself."""
     if getattr(function, "executes", False):
         return function
 
@@ -322,7 +321,7 @@ def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[
                 if trace is None:
                     return function(self, *args, **kwargs)
                 trace.reads.append(called)
-                with self._traced_by(None):  # what it allocates is no part of the trace
+                with self._traced_by(None):  # its allocations are not part of the trace
                     return function(self, *args, **kwargs)
         call = functools.partial(function, self, *map(_fixed, args), **kwargs)
         self.execute((call,), called, _flat((*args, *kwargs.values())))
@@ -334,7 +333,7 @@ def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[
 
 
 def _fixed(value: Any) -> Any:
-    """Return an argument that does not change, if it is a list."""
+    """Return an argument, with lists replaced by tuples."""
     return tuple(value) if type(value) is list else value
 
 

@@ -1,7 +1,7 @@
 """The operations on images that every handler has: convolution and pooling of whole batches.
 
 Images are (N, H, W, C): image, row, column, channel. A window, stride or dilation is (rows,
-columns). A padding is one number for all sides, or one for each axis, or (before, after) for each.
+columns). A padding is one number for all sides, or for each axis one number or (before, after).
 """
 # ruff: noqa: B024, B027, D403 (`operation` makes methods abstract; docstrings start with formulas)
 
@@ -50,20 +50,20 @@ class ImageOperations(abc.ABC):
         """outputs[n,p,q,f] = bias[f] + sum over i,j,c of x[n,p*s+i*d,q*s+j*d,c] * weights[f,i,j,c].
 
         x is `inputs` with `padding` zeros around it; the kernel is not flipped. The channels are in
-        `groups` consecutive groups of CG: c runs over that group to which f belongs by its place
-        among the F filters.
+        `groups` consecutive groups of CG, and so are the F filters: c runs over the group of
+        channels with the number of the group of f.
 
         Args:
             inputs: The images.
             weights: The filters.
-            bias: Added; None or an array of size 0: nothing is.
+            bias: Added, unless it is None or an array of size 0.
             outputs: Overwritten (see `add_outputs`).
             padding: Zeros around the images.
-            stride: Rows and columns between two applications, s.
-            dilation: Rows and columns between two cells of a filter, d.
+            stride: Rows and columns between successive applications, s.
+            dilation: Rows and columns between neighbouring cells of a filter, d.
             groups: Number of groups of channels.
             add_outputs: Add to the outputs.
-            activation: Applied to all that, in the outputs.
+            activation: Applied to the result in the outputs.
         """
 
     @operation(
@@ -79,8 +79,8 @@ class ImageOperations(abc.ABC):
     ) -> None:  # fmt: skip
         """Write the derivatives of `conv2d_forward_batch`.
 
-        Those that are None or an array of size 0 are not computed. With in_deltas alone this is a
-        transposed convolution (of out_deltas), which needs no inputs.
+        Derivatives that are None or an array of size 0 are not computed. With in_deltas alone this
+        is a transposed convolution (of out_deltas), which needs no inputs.
 
         Args:
             inputs: As in the forward pass; None or an array of size 0 if no weight_deltas.
@@ -106,7 +106,7 @@ class ImageOperations(abc.ABC):
         self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: Margin,
         stride: Triple, dilation: Triple = (1, 1, 1), groups: int = 1, activation: str = "linear",
     ) -> None:  # fmt: skip
-        """Do what `conv2d_forward_batch` does, with one more axis (depth) in front of the rows."""
+        """Do the same as `conv2d_forward_batch`, with a further axis (depth) before the rows."""
 
     @operation(
         "inputs(N,D,H,W,C) weights(F,KD,KH,KW,CG) padding:margin3d stride:triple dilation:triple "
@@ -135,8 +135,8 @@ class ImageOperations(abc.ABC):
     ) -> None:  # fmt: skip
         """outputs = largest input in each window; padding does not count.
 
-        argmax = its index (row * W + column) * C + channel in the image; of equal inputs the
-        first, and so of NaN, which is the largest. A window without inputs gives 0 and the index
+        argmax = its index (row * W + column) * C + channel in the image, the first one for ties and
+        for NaN, which counts as the largest. A window without inputs has the output 0 and the index
         -1.
         """
 
@@ -150,7 +150,7 @@ class ImageOperations(abc.ABC):
         self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
         argmax: Array, in_deltas: Array, out_deltas: Array, add_in_deltas: bool = True,
     ) -> None:  # fmt: skip
-        """in_deltas at each window's argmax += out_deltas; all are cleared before if not to add."""
+        """in_deltas at each window's argmax += out_deltas; first cleared unless `add_in_deltas`."""
 
     @operation(
         "inputs(N,H,W,C) window:pair padding:margin stride:pair -> outputs(N,OH,OW,C)",
@@ -172,5 +172,5 @@ class ImageOperations(abc.ABC):
     ) -> None:  # fmt: skip
         """in_deltas in each window += out_deltas / number of inputs in the window.
 
-        All are cleared before if not to add.
+        Unless `add_in_deltas`, they are cleared first.
         """

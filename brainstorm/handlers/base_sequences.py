@@ -1,7 +1,7 @@
 """The operations on sequences that every handler has: look-up, attention, reversal, alignment.
 
 Sequences are (T, B, features...): time step, sequence of the batch. A mask (T, B, 1) is 0 at steps
-that do not count, such as those after the end of a sequence.
+that do not count, e.g. those after the end of a sequence.
 """
 # ruff: noqa: B024, B027, D403 (`operation` makes methods abstract; docstrings start with formulas)
 
@@ -31,7 +31,7 @@ def _attention(causal: bool, lowest: float) -> Formula:
         ]
         for condition in allowed:
             scores = fn.where(condition, scores, -np.inf)
-        largest = fn.maximum(fn.max(scores, axis=2), lowest)  # where there is no key at all
+        largest = fn.maximum(fn.max(scores, axis=2), lowest)  # if all keys are masked
         terms = fn.exp(scores - largest)
         return terms / fn.maximum(fn.sum(terms, axis=2), 1.0)  # one is exp(0), if there are any
 
@@ -59,7 +59,7 @@ class SequenceOperations(abc.ABC):
 
     @operation("m(K,N) v(K,1)<M -> out(M,N)+")
     def add_rows_mv(self, m: Array, v: Array, out: Array) -> None:
-        """out[v[i, 0]] += m[i] for every i; the same row may be meant several times."""
+        """out[v[i, 0]] += m[i] for every i; indices may occur several times."""
 
     # -- attention ---------------------------------------------------------------------------
 
@@ -69,17 +69,17 @@ class SequenceOperations(abc.ABC):
     ) -> None:
         """out[:, g] = a[:, g] @ b[:, g] for every g.
 
-        If asked for, all the matrices of a or of b are transposed first: a is (K, G, M) then.
+        If requested, all matrices of a or of b are transposed first: a is then (K, G, M).
         """
 
     @operation("scores(M,G,K) mask(K,G)? causal:bool ~> out(M,G,K)", derived=True)
     def attention_softmax(
         self: Any, scores: Array, mask: Array | None, causal: bool, out: Array
     ) -> None:
-        """out[m, g] = softmax of scores[m, g], over the keys k that m may attend to.
+        """out[m, g] = softmax of scores[m, g], over the keys k that m attends to.
 
-        These are the k where mask[k, g] is not 0 and, if `causal`, k <= m + K - M: the last m sees
-        them all. The others get 0.
+        These are the k where mask[k, g] is not 0 and, if `causal`, k <= m + K - M: the last m
+        attends to all. All other k get 0.
         """
         steps, _, keys = scores.shape
         masks = [] if mask is None or not mask.size else [mask.T]
@@ -99,7 +99,7 @@ class SequenceOperations(abc.ABC):
     def add_sinusoids(self: Any, x: Array, out: Array) -> None:
         """out[t, b, 2i] = x[t, b, 2i] + sin(t / 10000 ** (2i / N)); 2i + 1 has cos instead."""
         steps, _, size = out.shape
-        most = 1 << steps.bit_length()  # few tables serve every T
+        most = 1 << steps.bit_length()  # few tables for all T
         table = self._constant(
             ("sinusoids", most, size), lambda: _sinusoids(most, size, self.dtype)
         )
@@ -120,6 +120,6 @@ class SequenceOperations(abc.ABC):
 
         The labels of b are those before its first 0; 0 is the blank. p is the sum of the products
         of the probabilities along all paths that give the labels when first repetitions and then
-        blanks are taken out, over the steps where the mask is not 0. Where there is no such path
-        the loss is infinite and the deltas are 0. (Graves et al., ICML 2006.)
+        blanks are removed, over the steps where the mask is not 0. If there is no such path, the
+        loss is infinite and the deltas are 0. (Graves et al., ICML 2006.)
         """

@@ -1,4 +1,4 @@
-"""Stages with arrays: which views of which arrays their loops read and write, and how they walk."""
+"""Stages with arrays: the views that their loops read and write, and the axes of the loops."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from brainstorm.utils import Array
 
 __all__ = ["PARALLEL_WORK", "Alone", "Binding", "Bound", "Overlaps", "Place", "bind"]
 
-#: Work, in additions of float32, below which threads cost more than they save; what an operator
-#: like exp costs.
+#: Minimum work for threads, in additions of float32; and the cost of an operator like exp.
 PARALLEL_WORK, EXPENSIVE = 200_000, 10
 
 
@@ -48,7 +47,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Alone:
-    """A step that is no loop, with arrays."""
+    """A step that is not a loop, with arrays."""
 
     step: Step
     reads: list[Place]
@@ -56,7 +55,7 @@ class Alone:
 
     @property
     def reads_all(self) -> list[bool]:
-        """For all that is written, whether everything is read before any of it is."""
+        """For each write, whether everything is read before anything is written."""
         return [True]
 
 
@@ -74,7 +73,7 @@ class Bound:
 
     @property
     def numbers(self) -> list[int]:
-        """What the C function takes besides addresses."""
+        """The arguments of the C function other than addresses."""
         flat = [n for strides in self.axes.strides for n in strides]
         bits = np.array(self.constants, np.float64).view(np.int64).tolist()
         return [self.threads, self.chunks, *self.axes.sizes, *flat, *bits]
@@ -89,8 +88,8 @@ class Binding(NamedTuple):
     """A program in stages, with arrays.
 
     Attributes:
-        stages: What is done, in order.
-        arrays: What its places are views of: inputs, outputs, and new arrays.
+        stages: The stages, in order.
+        arrays: The arrays of its places: inputs, outputs, and new arrays.
         keeps_zeros: Whether parts of the new arrays are never written, and must stay zero.
     """
 
@@ -110,8 +109,8 @@ def bind(
 ) -> Binding:
     """Give a program in stages arrays; see `SpecializedProgram`.
 
-    Outputs that would be written before something else has been read of their memory are computed
-    into new arrays, which are copied to them at the end.
+    Outputs that would be written before all reads of their memory are computed in new arrays, which
+    are copied to them at the end.
     """
     protected: set[int] = set()
     while True:
@@ -160,7 +159,7 @@ class _Binder:
         return Place(len(self.arrays) - 1, self.arrays[-1])
 
     def give_memory(self, value: int) -> None:
-        """Let a value live in an output that it is written to anyway, or in new memory."""
+        """Place a value in an output that it is written to anyway, or in new memory."""
         if self.step(value).operator.name == "embed":  # its zeros are written only once
             self.keeps_zeros = True
         else:
@@ -194,7 +193,7 @@ class _Binder:
         return True
 
     def is_moved(self, value: int) -> bool:
-        """Whether a value is an input, or a view of one, and so has the input's type."""
+        """Whether a value is an input or a view of one, and so has the input's type."""
         while value >= len(self.program.inputs):
             step = self.step(value)
             if step.operator.kind != "view":
@@ -205,7 +204,7 @@ class _Binder:
     # -- views -------------------------------------------------------------------------------
 
     def place(self, value: int) -> Place:
-        """Return where a value that is read lies; views of stored values are made here."""
+        """Return the place from which a value is read; views of stored values are created here."""
         if value not in self.places:
             step = self.step(value)
             (operand,) = step.operands
@@ -220,7 +219,7 @@ class _Binder:
 
     @staticmethod
     def moves(array: Array, shape: tuple[int, ...]) -> bool:
-        """Whether NumPy would have to copy in order to reshape."""
+        """Whether NumPy would have to copy to reshape."""
         try:
             array.reshape(shape, copy=False)
         except ValueError:
@@ -228,7 +227,7 @@ class _Binder:
         return False
 
     def target(self, root: Root, stage: Stage) -> tuple[Place, bool]:
-        """Return where a root is stored, with the rank of the domain, and whether it is added."""
+        """Return the place of a root, with the rank of the domain, and whether it is added to."""
         if root.kind == "part":
             return self.part(root), False
         if root.kind == "output":
@@ -264,7 +263,7 @@ class _Binder:
         return Place(base, array[(slice(None),) * axis + (slice(start, start + shape[axis]),)])
 
     def bind_alone(self, step: Step) -> Alone:
-        """Place a step that is no loop; operands other than indices get its working type."""
+        """Bind a step that is not a loop; operands other than indices get its working type."""
         places = [self.place(x) for x in step.operands if isinstance(x, int)]
         values = [i for i in range(len(places)) if i not in step.operator.index_operands]
         self.check_exact(step, [places[i].view.dtype for i in values])
@@ -277,7 +276,7 @@ class _Binder:
 
     @staticmethod
     def check_exact(step: Step, types: Sequence[Any]) -> None:
-        """Refuse to take integers for floating point numbers where that rounds them."""
+        """Raise an error if integers would be rounded to floating-point numbers."""
         rounds = step.operator.kind == "product" or any(dtype.itemsize > 2 for dtype in types)
         if types and rounds and all(dtype.kind != "f" for dtype in types):
             raise NotRenderableError(
@@ -376,7 +375,7 @@ def c_type(array: Array) -> str:
 
 
 def steps(array: Array) -> tuple[int, ...]:
-    """Return an array's strides, counted in elements."""
+    """Return an array's strides in elements."""
     size, strides = array.dtype.itemsize, steps_of(array)
     if any(stride % size for stride in strides):
         raise NotRenderableError(
@@ -386,7 +385,7 @@ def steps(array: Array) -> tuple[int, ...]:
 
 
 def chunks_of(loop: Loop, axes: Axes, threads: int) -> int:
-    """Return into how many chunks the outermost reduced axis is cut."""
+    """Return the number of chunks of the outermost reduced axis."""
     if threads == 1 or not loop.can_chunk:
         return 1
     kept = [n for n, r in zip(axes.sizes, axes.reduced, strict=True) if not r]
@@ -396,4 +395,4 @@ def chunks_of(loop: Loop, axes: Axes, threads: int) -> int:
     if items >= 2 * threads:
         return 1
     length = next(n for n, r in zip(axes.sizes, axes.reduced, strict=True) if r)
-    return min(2 * threads, -(-8 * threads // items), length)  # enough for all to be busy
+    return min(2 * threads, -(-8 * threads // items), length)  # enough to keep all threads busy

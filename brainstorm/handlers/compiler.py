@@ -1,11 +1,10 @@
-"""The system's C compiler: from source to a loaded function, by way of a cache on disk.
+"""The system's C compiler: from source to a loaded function, with a cache on disk.
 
-The cache is the directory in BRAINSTORM_CACHE_DIR, or ``brainstorm`` in the user's cache
-directory, where nobody else can write (see `kernel_cache`). A library's name there consists of the
-hash of everything that it depends on (source, compiler, flags, processor) and the hash of its
-content. It appears by renaming, is loaded only if the content has that hash, and has to return the
-first hash when it is asked. So nothing has to be locked, and what is cut short, or comes from
-elsewhere, is built again.
+The cache is the directory in BRAINSTORM_CACHE_DIR, or ``brainstorm`` in the user's cache directory,
+which no other user can write to (see `kernel_cache`). The name of a library consists of the hash of
+everything that it depends on (source, compiler, flags, processor) and the hash of its content. It
+is created by renaming, loaded only if the content has its hash, and must return the first hash when
+called. So no locks are needed, and truncated or foreign files are built again.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ LOG = logging.getLogger("brainstorm")
 
 
 def compiler_command() -> list[str] | None:
-    """Return the command of the C compiler: that in the variable CC, else cc, gcc or clang."""
+    """Return the command of the C compiler: the variable CC, or else cc, gcc or clang."""
     return next(map(list, _commands()), None)
 
 
 def _commands() -> tuple[tuple[str, ...], ...]:
-    """Return all commands that are there, of which the first that works is used."""
+    """Return all existing commands; the first one that works is used."""
     wanted = os.environ.get("CC", "").strip()
     try:
         words = shlex.split(wanted)
-    except ValueError:  # an open quotation mark
+    except ValueError:  # an unclosed quotation mark
         words = [wanted]
     if words:
         return (tuple(words),) if shutil.which(words[0]) else ()
@@ -65,7 +64,7 @@ def is_available() -> bool:
 
 
 def describe() -> str:
-    """Return what compiles C here, or why nothing does."""
+    """Return the compiler that is used, or why there is none."""
     found = _compiler_here()[1]
     if found.problem:
         return f"numpy ({found.problem})"
@@ -74,7 +73,7 @@ def describe() -> str:
 
 
 class _Compiler(NamedTuple):
-    """A compiler: what compiled code depends on besides its source, or why it is of no use."""
+    """A compiler: what compiled code depends on besides its source, or why it does not work."""
 
     command: tuple[str, ...] = ()
     key: str = ""
@@ -92,7 +91,7 @@ def _compiler_here() -> tuple[Path, _Compiler]:
 
 @functools.lru_cache
 def _find_compiler(commands: tuple[tuple[str, ...], ...], directory: Path) -> _Compiler:
-    """Return the first compiler that works; says so if there is none."""
+    """Return the first compiler that works; log a warning if there is none."""
     problems = []
     for command in commands:
         try:
@@ -111,7 +110,7 @@ def _find_compiler(commands: tuple[tuple[str, ...], ...], directory: Path) -> _C
 
 
 def _machine(command: tuple[str, ...]) -> str:
-    """Return what the flags of a compiler depend on."""
+    """Return a text about everything that the flags of a compiler depend on."""
     version = ""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         version = subprocess.run(
@@ -124,7 +123,7 @@ def _machine(command: tuple[str, ...]) -> str:
 
 
 def _known_flags(machine: str, directory: Path) -> Flags | None:
-    """Return what the cache has: a library that was made with the flags, and returns them."""
+    """Return the flags from the cache: a library compiled with them, which returns them."""
     library = _find_library(directory, _hash(machine), "flags")
     if library is None:
         return None
@@ -135,7 +134,7 @@ def _known_flags(machine: str, directory: Path) -> Flags | None:
 
 
 def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags:
-    """Find out which flags a compiler takes, and leave that in the cache."""
+    """Find the flags that a compiler supports, and store them in the cache."""
     try:
         with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
             flags = find_flags(command, Path(work))
@@ -162,7 +161,7 @@ def load(source: str, name: str) -> int:
 
     Raises:
         MissingDependencyError: If there is no compiler, it does not accept the source, or there is
-            no place for what it makes. The same source is not tried again in this process.
+            no space for the result. The same source is not tried again in this process.
     """
     directory, compiler = _compiler_here()
     if compiler.problem:

@@ -1,7 +1,7 @@
-"""Which flags a C compiler takes: found out by programs that are compiled and run.
+"""Flags that a C compiler supports: found by compiling and running test programs.
 
-Every compiler gets what it is known to do fast code with; what it refuses, or what makes a program
-that does not run as it should, costs that group of flags alone.
+Every compiler gets flags for fast code; if it rejects a group of flags, or a program compiled with
+them does not run correctly, only that group is left out.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from brainstorm.errors import MissingDependencyError
 
 __all__ = ["GROUPS", "PATIENCE", "Flags", "find_flags", "run_compiler"]
 
-#: Seconds that the compiler may take.
+#: Time limit of the compiler in seconds.
 PATIENCE = 120
 
 
 class Flags(NamedTuple):
-    """What stands in front of a source and behind it, divided by spaces."""
+    """Flags before and after a source, separated by spaces."""
 
     options: str
     libraries: str = ""
@@ -39,23 +39,23 @@ class Flags(NamedTuple):
     def command(
         self, command: Sequence[str], source: Path, target: Path, extra: str = ""
     ) -> list[str]:
-        """Return the words of the call that makes `target` from `source`."""
+        """Return the command line that builds `target` from `source`."""
         before, after = (*self.options.split(), *extra.split()), self.libraries.split()
         return [*command, *before, str(source), "-o", str(target), *after]
 
 
-# GCC would use half of AVX-512's registers, as wide ones slowed down the processors of 2017.
+# GCC would use half of AVX-512's registers, because wide ones slowed down processors of 2017.
 _WIDE = " -mprefer-vector-width=512" if platform.machine() in ("x86_64", "AMD64") else ""
 
-#: What every compiler takes.
+#: Flags for every compiler.
 BASE = Flags("-O3 -w -fPIC", "-lm")
 #: Groups of alternatives, of which the first that works is used, or none.
 GROUPS = (
     (Flags("-std=gnu11"),),
-    # Zig's compiler may end a program at what C leaves undefined, unless it is told not to.
+    # Zig's compiler may insert traps for undefined behaviour unless it is told not to.
     (Flags("-fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-sanitize=all"),),
-    # Of GCC. Threaded jumps would make masked special cases of what is clamped, and partial
-    # redundancy elimination branches, with which a loop is not vectorised.
+    # For GCC. Threaded jumps would make masked special cases of clamped values, and partial
+    # redundancy elimination would add branches, with which a loop is not vectorised.
     (Flags("-fno-thread-jumps -fno-tree-pre"),),
     (Flags(f"-march=native{_WIDE}"), Flags("-march=native"), Flags("-mcpu=native")),
     (Flags("-fopenmp -DBS_THREADS"), Flags("-fopenmp-simd")),
@@ -63,7 +63,7 @@ GROUPS = (
     (Flags("-DBS_VECTOR_LIBRARY", "-lmvec"), Flags("-fveclib=libmvec", "-lmvec")),
 )
 
-#: A program that returns 0 if vectors and threads do what they should.
+#: A program that returns 0 if vectors and threads work.
 _PROBE = r"""
 #include <math.h>
 #ifdef BS_VECTOR_LIBRARY
@@ -94,14 +94,14 @@ int main(int count, char **words) {
 
 
 def find_flags(command: Sequence[str], work: Path) -> Flags:
-    """Return the best flags that a compiler takes.
+    """Return the best flags that a compiler supports.
 
     Args:
-        command: Its words.
+        command: Its command.
         work: A directory for files, which are left there.
 
     Raises:
-        MissingDependencyError: It makes no programs that run.
+        MissingDependencyError: The programs that it builds do not run.
         OSError: The directory cannot be written.
     """
     source, program = work / "probe.c", work / "probe"
@@ -114,7 +114,7 @@ def find_flags(command: Sequence[str], work: Path) -> Flags:
     flags = BASE
     for group in GROUPS:
         flags += group[0]
-    if not problem(flags):  # GCC's, on Linux
+    if not problem(flags):  # all groups work with GCC on Linux
         return flags
     flags = BASE
     if refusal := problem(flags):
@@ -126,7 +126,7 @@ def find_flags(command: Sequence[str], work: Path) -> Flags:
 
 
 def run_compiler(words: Sequence[str]) -> str:
-    """Run a compiler and return what is wrong, or nothing."""
+    """Run a compiler and return the problem, or an empty text."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -137,7 +137,7 @@ def run_compiler(words: Sequence[str]) -> str:
 
 
 def _run(program: Path) -> str:
-    # What the user wants of OpenMP (fewer threads, for one) says nothing about the compiler.
+    # The user's settings of OpenMP (e.g. fewer threads) are irrelevant for the compiler.
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
     try:
         done = subprocess.run(

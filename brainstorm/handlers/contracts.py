@@ -1,37 +1,37 @@
-"""Contracts: one line per operation says what its arguments must be and what it writes.
+"""Contracts: one line per operation that specifies its arguments and what it writes.
 
 ::
 
     @operation("a(M,K)^transa b(K,N)^transb -> out(M,N)")
     def dot_mm(self, a, b, out, transa=False, transb=False): ...
 
-The line is parsed once, when the class is made. The checks of `DebugHandler`, the reference
-documentation and the conformance tests are all derived from it. Its grammar::
+The line is parsed once, when the class is created. The checks of `DebugHandler`, the reference
+documentation and the contract tests are all derived from it. Its grammar::
 
     contract = argument ... [("->" | "~>") argument ...] ["=>" result]
     argument = [low "<="] name [shapes] ["?"] [":" kind] ["^" flag] ["+" [flag]] ["<" high]
     shapes   = shape ["|" shape] ...           # alternatives; the first one that fits counts
     shape    = "(" [dim ["," dim] ...] ")"
 
-Arguments behind an arrow are written. Behind ``->`` they must not overlap any other argument;
-behind ``~>`` they may also *be* one (same memory, same shape: an element-wise operation done in
-place). ``name:scalar`` is a Python number or an array of one element. The marks of an argument:
+Arguments after an arrow are written. After ``->`` they must not overlap any other argument; after
+``~>`` they may also *be* one (same memory, same shape: an element-wise operation in place).
+``name:scalar`` is a Python number or an array of one element. The marks of an argument:
 
 ``(M,3,*S,M+K)``
     It is an array. A dimension is a symbol, a number, ``*S`` (any number of dimensions, once per
     shape) or an expression over symbols. A symbol stands for one size throughout the contract.
 ``?``
-    It may be `None` or an array of size 0: there is no such argument then.
+    It may be `None` or an array of size 0: then it is absent.
 ``:kind``
-    What it is if not an array of the handler: a key of `KINDS`. With a shape: ``:host`` is a
+    Its kind, if it is not an array of the handler: a key of `KINDS`. With a shape: ``:host`` is a
     NumPy array of any dtype, ``:any`` an array of the handler of any dtype, ``:unread`` one of
-    which only the shape matters, whatever it holds and with whom it shares its memory.
+    which only the shape matters, and neither content nor memory.
 ``^flag``
-    The shape is meant after transposition if the argument `flag` is true.
+    The shape is that after transposition if the argument `flag` is true.
 ``+`` or ``+flag``
     Its old content matters (always, or if `flag` is true): it is added to or kept in parts.
 ``low<=name(...)<high``
-    Its elements are integral numbers in [low, high); low is 0 where only high is given.
+    Its elements are integral numbers in [low, high); low is 0 if only high is given.
 
 `where` holds conditions in Python syntax, joined by ``;``, over the symbols (``*S`` is the tuple
 ``S``), the arguments that are not arrays, `len`, and `around`, `kept` and `reduces` of this
@@ -100,7 +100,7 @@ def _is_shape(value: Any) -> bool:
     return all(_is_int(size) and size >= 0 for size in sizes)
 
 
-#: kind -> (what it is, how to tell). Scalars in memory and arrays are told by the handler.
+#: kind -> (description, test). Scalars in memory and arrays are recognized by the handler.
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "scalar": ("a number or an array of one element", lambda v: isinstance(v, numbers.Real)),
     "int": ("an integer", _is_int),
@@ -172,13 +172,13 @@ def around(margin: Margin, axis: int) -> int:
     return sum(sides(margin, axis + 1)[axis])
 
 
-#: What expressions may call.
+#: Names available in expressions.
 _FUNCTIONS = {"around": around, "kept": kept, "len": len, "reduces": reduces}
 
 
 @dataclass(frozen=True)
 class Argument:
-    """What one argument of an operation must be; see the module for the meaning of the marks."""
+    """The specification of one argument of an operation; see the module for the marks."""
 
     name: str
     kind: str = "array"
@@ -201,11 +201,11 @@ class Argument:
         return bool(values[self.kept]) if isinstance(self.kept, str) else self.kept
 
     def bounds(self, sizes: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Return what its elements must not be below, and must be below; None: no limits."""
+        """Return the limits [low, high) of its elements; None: no limits."""
         return None if self.high is None else (self.low, _evaluate(self.high, sizes))
 
     def is_absent(self, value: Any) -> bool:
-        """Return whether it is optional and `value` says that it is not there."""
+        """Return whether it is optional and `value` is None or empty."""
         return self.optional and (value is None or getattr(value, "size", None) == 0)
 
 
@@ -215,9 +215,9 @@ class Contract:
 
     Attributes:
         name: Name of the operation.
-        text: The contract as it was written, for documentation.
+        text: The contract as written, for documentation.
         signature: Arguments with their defaults, without `self`.
-        arguments: One `Argument` per array or scalar, those behind the arrow last.
+        arguments: One `Argument` per array or scalar, those after the arrow last.
         where: Conditions over symbols and scalars.
         result: What the operation returns; `None` for nothing.
     """
@@ -240,7 +240,7 @@ class Contract:
         return [(name, p.default) for name, p in self.signature.parameters.items()]
 
     def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments of a call in their order; faster than `inspect` does it.
+        """Return all arguments of a call in their order; faster than `inspect`.
 
         Raises:
             TypeError: There are too many or too few, or one has an unknown name.
@@ -249,17 +249,17 @@ class Contract:
         values = args + tuple([kwargs.get(name, default) for name, default in rest])
         missing = any(value is inspect.Parameter.empty for value in values)
         if missing or len(args) > len(self._defaults) or not kwargs.keys() <= dict(rest).keys():
-            self.signature.bind(*args, **kwargs)  # says what is wrong
+            self.signature.bind(*args, **kwargs)  # raises the error
         return values
 
     def error(self, argument: str, what: str, array: Any = None) -> HandlerValidationError:
-        """Return the error that says what is wrong with an argument, which may be an array."""
+        """Return an error about an argument, which may be an array."""
         error = HandlerValidationError(f"{self.call}: argument {argument!r}{what}")
         error.array = array
         return error
 
     def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Match the shapes of all arrays and return the size that each symbol stands for.
+        """Match the shapes of all arrays and return the size of each symbol.
 
         Args:
             values: Every argument of the call by name; arrays need only a `shape`.
@@ -313,15 +313,15 @@ def operation(
     derived: bool = False,
     formula: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
-    """Declare a method to be an operation with the contract `text` (grammar: see the module).
+    """Declare a method as an operation with the contract `text` (grammar: see the module).
 
     Args:
         text: The contract.
         where: Conditions over symbols and arguments that are not arrays, joined by ``;``.
-        derived: The method works on every handler as it is; else it is abstract.
-        formula: What is written, as the tree of those arguments that it names; then the method
-            computes that on every handler. If old content matters, and is none of the arguments,
-            it is added to.
+        derived: Whether the method works on every handler; else it is abstract.
+        formula: The result, as a tree of the arguments that it names; every handler then computes
+            it by this formula. If old content matters, and is not one of the arguments, the result
+            is added to it.
     """
 
     def declare(function: F) -> F:
@@ -335,7 +335,7 @@ def operation(
 
 
 def _computed(contract: Contract, formula: Callable[..., Any], declared: F) -> F:
-    """Return the method that computes a formula, with numbers as arrays of one element."""
+    """Return the method that computes a formula; numbers become arrays of one element."""
     names = list(contract.signature.parameters)
     named = {argument.name: argument for argument in contract.arguments}
     given = list(inspect.signature(formula).parameters)
@@ -380,7 +380,7 @@ def _parse(text: str, where: str, function: Callable[..., Any]) -> Contract:
 
 
 def _check_names(place: str, arguments: list[Argument], conditions: tuple[str, ...]) -> None:
-    """Refuse expressions over names that no shape and no argument explains."""
+    """Raise an error for names in expressions that are neither symbols nor arguments."""
     dims = [dim for argument in arguments for shape in argument.shapes for dim in shape]
     known = {dim.lstrip("*") for dim in dims if _SYMBOL.fullmatch(dim)}
     known |= {argument.name for argument in arguments} | _FUNCTIONS.keys()
@@ -431,7 +431,7 @@ def _code(expression: str) -> CodeType:
 
 
 def _evaluate(expression: str, names: Mapping[str, Any]) -> Any:
-    # The expression stands beside an operation in this library's source: it is code, not data.
+    # The expression is in this library's source beside an operation: it is code, not data.
     return eval(_code(expression), {"__builtins__": {}, **_FUNCTIONS}, dict(names))
 
 
@@ -458,13 +458,13 @@ def _match(dims: tuple[str, ...], shape: Shape, sizes: Mapping[str, Any]) -> dic
 
 
 def _given_by(origin: Mapping[str, str], symbols: Iterable[str]) -> str:
-    """Name the arguments whose shapes say how large the symbols are."""
+    """Return the names of the arguments that determine the sizes of the symbols."""
     sources = sorted({origin[symbol] for symbol in symbols if symbol in origin})
     return f"; sizes given by {', '.join(sources)}" if sources else ""
 
 
 def _spell(dims: tuple[str, ...], sizes: Mapping[str, Any]) -> str:
-    """Return a shape as text, with the sizes that are known: ``(K=5, N)``."""
+    """Return a shape as text, with known sizes: ``(K=5, N)``."""
     parts = []
     for dim in dims:
         if all(symbol in sizes for symbol in _symbols(dim)) and _symbols(dim):

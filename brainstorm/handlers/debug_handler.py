@@ -1,7 +1,7 @@
 """A handler that checks every operation of another one against its contract.
 
-Slow, and made to find mistakes: in a layer of your own, in a new handler, or where a NaN
-comes from. All checks are generated from the contracts in `brainstorm.handlers.base_handler`.
+It is slow, and helps to find mistakes in your own layer or a new handler, or the origin of a NaN.
+All checks are generated from the contracts in `brainstorm.handlers.base_handler`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["DebugArray", "DebugHandler"]
 
 
 class DebugArray:
-    """An array that can do no more than what the arrays of every handler can.
+    """An array with only those features that the arrays of every handler have.
 
     It has views (indices, slices without a step, reshapes), but neither arithmetic nor
     assignment: these are operations of the handler.
@@ -102,9 +102,8 @@ class DebugArray:
 class DebugHandler(Handler):
     """Handler that checks each call of an operation, then lets another handler compute.
 
-    Checked are types, dtypes, shapes, scalars, ranges of indices, overlapping memory and, in
-    the arrays that are read and in those that were written, NaN and infinity. Everything that
-    is not an operation is passed on.
+    It checks types, dtypes, shapes, scalars, ranges of indices, overlapping memory and, in arrays
+    that are read or written, NaN and infinity. Everything that is not an operation is forwarded.
 
     Args:
         handler: The handler that computes.
@@ -114,7 +113,7 @@ class DebugHandler(Handler):
     """
 
     array_type = DebugArray
-    replays = False  # errors name the layer that called
+    replays = False  # errors name the calling layer
 
     def __init__(self, handler: Handler) -> None:
         self.handler, self.running = handler, handler.running
@@ -123,7 +122,7 @@ class DebugHandler(Handler):
 
     @contextlib.contextmanager
     def tracing(self, runs: bool = True) -> Iterator[Trace]:
-        """Keep the calls of the other handler, which always run: what they write is looked at."""
+        """Record the calls of the other handler, which always run, so that results are checked."""
         with self.handler.tracing() as trace:
             yield trace
 
@@ -131,8 +130,8 @@ class DebugHandler(Handler):
         """Call ``body(t)`` for each of the steps, which must all do the same operations.
 
         Raises:
-            HandlerValidationError: One does others than the first, or on other arrays than those
-                that lie one step further.
+            HandlerValidationError: A step does other operations than the first, or on arrays that
+                are not one step further.
         """
         outer, first = self.running.trace, None
         places: list[np.ndarray] = []
@@ -162,7 +161,7 @@ class DebugHandler(Handler):
                     )
 
     def new_lane(self) -> Any:
-        """Return one of the other handler."""
+        """Return a lane of the other handler."""
         return self.handler.new_lane()
 
     def __getattr__(self, name: str) -> Any:
@@ -178,13 +177,13 @@ class DebugHandler(Handler):
         return cls(create_from_description(description["handler"]))
 
     def info(self) -> dict[str, str]:
-        """Return the info of the handler that computes, and who checks it."""
+        """Return the info of the other handler, and that it is checked."""
         return {**self.handler.info(), "checks": type(self).__name__}
 
     def run_program(
         self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
-        """Check the arrays of a program, run it, and look for NaN and infinity.
+        """Check the arrays of a program, run it, and check for NaN and infinity.
 
         Raises:
             HandlerValidationError: Naming the input or output that is wrong, and the program.
@@ -223,9 +222,9 @@ class DebugHandler(Handler):
                 )
 
     def _program_array(self, label: str, array: Any, shape: Any, dtype: Any = None) -> Any:
-        """Check an array of a program, and return what the other handler wants for it."""
+        """Check an array of a program, and return it for the other handler."""
         if not isinstance(array, DebugArray):
-            getattr(array, "dtype", None)  # of a null buffer: the error that says how to have it
+            getattr(array, "dtype", None)  # raises the error of a null buffer
             raise _program_error(
                 f"{label}: expected an array of this handler (create_from_numpy makes one), got "
                 f"{type(array).__name__}"
@@ -260,7 +259,7 @@ class DebugHandler(Handler):
         return None
 
     def _unwrap(self, contract: Contract, argument: Argument, value: Any) -> Any:
-        """Check what an argument is, and return what the other handler wants for it."""
+        """Check an argument, and return it for the other handler."""
         of_handler = argument.is_array and argument.kind != "host"
         if isinstance(value, DebugArray):
             if of_handler and argument.kind == "array" and value.dtype != self.dtype:
@@ -302,7 +301,7 @@ class DebugHandler(Handler):
     def _compute(
         self, contract: Contract, arrays: dict[Argument, Any], values: dict[str, Any]
     ) -> None:
-        """Run the operation and look for NaN and infinity before and after it."""
+        """Run the operation and check for NaN and infinity before and after it."""
         soiled = set()
         for argument, array in arrays.items():
             if not argument.written:
@@ -322,7 +321,7 @@ class DebugHandler(Handler):
                 )
 
     def _not_finite(self, array: Array) -> str:
-        """Return what is wrong with the content, and where; nothing if it is finite."""
+        """Return the first value that is not finite, and its index; '' if all are finite."""
         found = self._host(array)
         bad = ~np.isfinite(found)
         if not bad.any():
@@ -338,7 +337,7 @@ class DebugHandler(Handler):
 
 
 def _addresses(trace: Trace) -> np.ndarray:
-    """Return where the arrays of all operations lie."""
+    """Return the addresses of the arrays of all operations."""
     arrays = [getattr(a, "array", a) for step in trace.steps for a in step.arrays]
     return np.array([getattr(a, "address", None) or address_of(a) for a in arrays], np.int64)
 
@@ -354,7 +353,7 @@ def _first(where: np.ndarray) -> tuple[int, ...]:
 
 
 def _check_overlaps(contract: Contract, arrays: dict[Argument, Any]) -> None:
-    """Refuse written arrays that share memory with others (for arrays in the host's memory)."""
+    """Raise an error for written arrays that share memory with others (in host memory)."""
     for written, target in arrays.items():
         for other, array in arrays.items():
             if not written.written or other is written or not _overlap(target, array):

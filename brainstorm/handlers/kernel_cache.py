@@ -1,10 +1,10 @@
-"""The folder of compiled code, into which nobody else can put anything.
+"""The folder of compiled code, to which no other user can write.
 
-What lies there is run. So the folder and its files must belong to this user, and what leads to it
-to this user or the system; and nobody else may write any of it, but for folders like ``/tmp``,
-where nobody can replace what belongs to others. (A group in which nobody is but the user, as many
-systems make one for each, is nobody else.) Then what was checked is what is loaded. Where it
-is otherwise, a folder of this process stands in, which is removed when the process ends.
+Its content is executed. So the folder and its files must belong to this user, and its parent
+folders to this user or the system, and no other user may write to any of them, except for folders
+like ``/tmp``, where files of others cannot be replaced. (Many systems have a group for each user;
+such a group counts as the user.) So the content is trusted. Otherwise a folder of this process is
+used, which is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOG = logging.getLogger("brainstorm")
 
 
 def cache_directory() -> Path:
-    """Return where compiled code should be kept; the directory may not exist, or not be ours."""
+    """Return the directory for compiled code; it may not exist, or belong to others."""
     chosen = os.environ.get("BRAINSTORM_CACHE_DIR")
     if not chosen:
         home = os.environ.get("XDG_CACHE_HOME", "")
@@ -44,15 +44,15 @@ def cache_directory() -> Path:
 
 @functools.cache
 def _absolute(path: str) -> Path:
-    """Return what a path means where it is used first: programs may change their folder."""
+    """Return an absolute path, fixed at its first use: programs may change their directory."""
     return Path(path).absolute()
 
 
 def trusted_directory() -> Path:
-    """Return where compiled code is kept: the cache directory, or one of this process.
+    """Return the folder for compiled code: the cache directory, or one of this process.
 
     Raises:
-        OSError: Others can write wherever there could be one.
+        OSError: Others can write to all possible folders.
     """
     directory = cache_directory()
     if directory.is_absolute():
@@ -69,7 +69,7 @@ def trusted_directory() -> Path:
 
 
 def read_trusted(path: Path) -> bytes | None:
-    """Return the content of a file of ours in the folder; `None` if there is none."""
+    """Return the content of a file in the folder, if it belongs to this user; else `None`."""
     with contextlib.suppress(OSError):
         if not path.is_symlink():
             with open_regular(path) as file:
@@ -79,7 +79,7 @@ def read_trusted(path: Path) -> bytes | None:
 
 
 def _make(directory: Path) -> str:
-    """Make a folder and what leads to it, for nobody else; return why that cannot be done."""
+    """Create a private folder and its parents; return why that is not possible, or ''."""
     try:
         for path in (*reversed(directory.parents), directory):
             if not path.is_dir():
@@ -90,7 +90,7 @@ def _make(directory: Path) -> str:
 
 
 def _problem(directory: Path) -> str:
-    """Return why others could change what lies in a folder; nothing if they cannot."""
+    """Return why others could change the content of a folder; '' if they cannot."""
     real = Path(os.path.realpath(directory))
     try:
         for path in dict.fromkeys((*directory.parents, directory, *real.parents)):
@@ -103,8 +103,8 @@ def _problem(directory: Path) -> str:
 
 
 def _others(found: os.stat_result, is_above: bool = False) -> str:
-    """Return what lets others change a file or folder; `is_above` for what leads to the folder."""
-    if not hasattr(os, "geteuid"):  # Windows: folders of users are theirs
+    """Return how others can change a file or folder; `is_above` for parent folders."""
+    if not hasattr(os, "geteuid"):  # Windows: folders of users are private
         return ""
     if found.st_uid != os.geteuid() and not (is_above and found.st_uid == 0):
         return f"belongs to user {found.st_uid}"
@@ -119,7 +119,7 @@ def _others(found: os.stat_result, is_above: bool = False) -> str:
 
 @functools.cache
 def _is_alone_in(group: int) -> bool:
-    """Return whether nobody else is in a group: it is the user's own, and has the user's name."""
+    """Return whether a group is the user's own: it has the user's name and no other members."""
     try:
         user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
@@ -133,7 +133,7 @@ def _warn(text: str) -> None:
     LOG.warning(text)
 
 
-#: The last folder of this process, or of the one that it was forked from.
+#: The last folder of this process, or of its parent before a fork.
 _private: list[Path] = []
 
 
@@ -148,6 +148,6 @@ def _private_directory() -> Path:
 
 
 def _remove(path: Path, owner: int) -> None:
-    """Remove a folder at the end of the process that has made it, not of its children."""
+    """Remove a folder at the end of the process that created it, not of its children."""
     if os.getpid() == owner:
         shutil.rmtree(path, ignore_errors=True)

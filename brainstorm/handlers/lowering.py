@@ -1,9 +1,9 @@
-"""From operations to calls: looked up by the places of their arguments, or built and remembered.
+"""From operations to calls: looked up by the addresses of the arguments, or built and cached.
 
     dot_mm = lowered("dot_mm", build)  # the method of a handler that is `Lowering`
 
-An array that lies where another one lay needs the same calls, so nothing has to be told when arrays
-come and go.
+An array at the address of an earlier one needs the same calls, so the cache need not know when
+arrays are created or freed.
 """
 # ruff: noqa: D102 (`run_program` is documented in base_handler)
 
@@ -26,22 +26,22 @@ from brainstorm.utils import Arrays
 
 __all__ = ["Lowering", "Memo", "lowered"]
 
-#: How many operations are remembered with their arguments.
+#: Maximum number of cached operations with their arguments.
 MOST_CALLS = 4096
 
-#: What an operation comes down to; None: the handler that it is derived from does it.
+#: The calls of an operation; None: the base handler does it.
 Calls: TypeAlias = list[Any] | None
 
 
 class Memo:
-    """The calls that operations and programs came down to, and the executors of the programs.
+    """The cached calls of operations and programs, and the executors of programs.
 
-    Executors are given copies of the programs, and go with the programs themselves.
+    Executors are given copies of the programs, and are dropped with the programs.
 
     Args:
-        execute: Makes the executor of a program; it returns None if there can be none.
-        build: Returns the calls of an executor for inputs, outputs, and what is added to; where
-            there are none for some arrays, there are none for any.
+        execute: Creates the executor of a program, or returns None.
+        build: Returns the calls of an executor for inputs, outputs, and `accumulate`; if there are
+            none for some arrays, there are none for any.
     """
 
     def __init__(self, execute: Callable[[Program], Any], build: Callable[..., Calls]) -> None:
@@ -51,7 +51,7 @@ class Memo:
         self._executors: weakref.WeakKeyDictionary[Program, Any] = weakref.WeakKeyDictionary()
 
     def calls(self, key: Hashable, build: Callable[[], Calls]) -> Calls:
-        """Return what `build` returned when it was first called for this key."""
+        """Return the result of `build` for this key, from the cache if possible."""
         try:
             return self._calls[key]
         except KeyError:
@@ -88,22 +88,22 @@ class Memo:
 
     @property
     def executors(self) -> list[Any]:
-        """Those that there are."""
+        """All existing executors."""
         return [executor for executor in self._executors.values() if executor is not None]
 
     def forget(self) -> None:
-        """Forget the calls."""
+        """Drop all cached calls."""
         with self._lock:
             self._calls.clear()
 
 
 class Lowering(Handler):
-    """Base of handlers that build calls of operations, and look them up from then on."""
+    """Base of handlers that build the calls of operations, and cache them."""
 
     @property
     @abc.abstractmethod
     def memo(self) -> Memo:
-        """What this thread has built."""
+        """The cache of this thread."""
 
     @abc.abstractmethod
     def _build_calls(
@@ -113,8 +113,8 @@ class Lowering(Handler):
 
         Args:
             name: The operation.
-            builder: What was given to `lowered`.
-            arguments: By their names.
+            builder: The argument of `lowered`.
+            arguments: The arguments by name.
         """
 
     def run_program(
@@ -134,7 +134,7 @@ def lowered(name: str, builder: Callable[..., Any]) -> Any:
 
     Args:
         name: The operation.
-        builder: What builds its calls; see `Lowering._build_calls`.
+        builder: Builds its calls; see `Lowering._build_calls`.
     """
     contract = Handler.operations()[name]
     names = tuple(contract.signature.parameters)
@@ -157,12 +157,12 @@ def lowered(name: str, builder: Callable[..., Any]) -> Any:
 
 
 def _instead(handler: Lowering, name: str, values: Sequence[Any]) -> Callable[[], Any]:
-    """Return the call of the method that the handler would have without what is lowered."""
+    """Return a call of the method that the handler would have without lowering."""
     return functools.partial(getattr(super(Lowering, handler), name), *values)
 
 
 def _place_of(value: Any) -> Hashable:
-    """Return what calls depend on of an argument: where an array lies, and how."""
+    """Return the properties of an argument that calls depend on: address and layout of an array."""
     if isinstance(value, np.ndarray):
         place = address_of(value), value.shape, value.strides, value.dtype.num
         return place if value.flags.writeable else (*place, "read only")

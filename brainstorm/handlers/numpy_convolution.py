@@ -1,7 +1,7 @@
 """Convolution of the NumpyHandler, over any number of spatial axes, for whole batches at once.
 
 A convolution is one matrix product (one per group of channels): each window of the images is
-laid out as a row.
+copied to a row.
 """
 # ruff: noqa: D102 (operations are documented in base_images)
 
@@ -30,10 +30,10 @@ class Windows(NamedTuple):
 
     Attributes:
         kernel: The size of a window.
-        counts: How many there are.
+        counts: Number of windows.
         padding: Zeros before and after.
-        stride: From one to the next.
-        dilation: From one cell of a window to the next.
+        stride: Step between windows.
+        dilation: Step between cells of a window.
         groups: Groups of channels.
     """
 
@@ -123,7 +123,7 @@ class NumpyConvolutions(Handler):
     def _scatter(
         self, weights: Array, in_deltas: Array, out_deltas: Array, windows: Windows, add: bool
     ) -> None:
-        """Write the deltas of the inputs: what each window gives, offset by offset."""
+        """Write the input deltas: the contribution of each window, offset by offset."""
         if not _is_there(in_deltas):
             return
         n, *image, channels = in_deltas.shape
@@ -165,7 +165,7 @@ class NumpyConvolutions(Handler):
             copied = self._scratch("windows", view.shape)
             np.copyto(copied, view)
             return copied.reshape(windows.groups, -1, length)
-        # With one channel there is more to copy at once along a row of windows than within one.
+        # With one channel, runs along a row of windows are longer than those within a window.
         axes = len(image)
         view = view.transpose(0, *range(2 + axes, 3 + 2 * axes), *range(1, 2 + axes))
         copied = self._scratch("windows", view.shape)
@@ -191,7 +191,7 @@ def _is_there(array: Array) -> bool:
 
 
 def _writable(operation: str, name: str, array: Array) -> Array:
-    """Return an array that is to be written through reshapes, which must not become copies."""
+    """Return an array to be written through reshapes, which must not become copies."""
     if not array.flags.c_contiguous:
         raise HandlerValidationError(
             f"{operation}: argument {name!r}: expected contiguous memory, got shape {array.shape} "
@@ -201,10 +201,10 @@ def _writable(operation: str, name: str, array: Array) -> Array:
 
 
 def offsets(image: Sequence[int], windows: Windows) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
-    """Yield, for each offset in the window, where the inputs and the windows are that meet there.
+    """Yield, for each offset in the window, the corresponding inputs and windows.
 
     Yields:
-        The offset, index into the images, index into the windows (that have an input there).
+        The offset, index into the images, index into the windows (those with an input there).
     """
     axes = []
     for size, kernel, *rest, dilation, count in zip(

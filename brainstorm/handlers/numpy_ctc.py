@@ -1,7 +1,7 @@
 """Connectionist temporal classification for the NumpyHandler: forward-backward in log space.
 
 A sequence with n labels has 2n + 1 states: blank, label, blank, ..., label, blank. All sequences
-of a batch are treated together; those with fewer labels end in an earlier state. (Graves et al.,
+of a batch are processed together; those with fewer labels end in an earlier state. (Graves et al.,
 "Connectionist temporal classification", ICML 2006, section 4.)
 """
 
@@ -18,7 +18,7 @@ class Alignment:
     """The paths through the labels of a batch.
 
     Args:
-        scratch: Lends the memory for everything that grows with T.
+        scratch: Provides memory for all arrays that grow with T.
         x: Class scores (T, B, K) before the softmax.
         labels: Labels (T, B, 1), each sequence up to its first 0.
         mask: (T, B, 1), 0 at steps that do not count; or None.
@@ -34,7 +34,7 @@ class Alignment:
         states = 2 * int(self.counts.max()) + 1
         classes = np.zeros((B, states), np.intp)
         classes[:, 1::2] = labels[: states // 2, :, 0].T
-        #: 0 where a state can be reached from the one before the last, else minus infinity.
+        #: 0 where a state can follow the one before the last, else minus infinity.
         self.skip = np.full((B, max(states - 2, 0)), -np.inf, x.dtype)
         self.skip[(classes[:, 2:] != 0) & (classes[:, 2:] != classes[:, :-2])] = 0
         #: Positions of the states' classes among the B * K scores of one step.
@@ -63,7 +63,7 @@ class Alignment:
         """Return ln p of each state with all before it, and ln p of all labels (B,).
 
         The former (T, B, states) is relative to the most probable state of each step: numbers that
-        grow with T would lose their digits.
+        grow with T would lose digits.
         """
         sequences, peaks = np.arange(len(self.where)), np.zeros(len(self.where))
         row = np.full(self.where.shape, -np.inf, self.log_p.dtype)
@@ -86,7 +86,7 @@ class Alignment:
         return self.log_p[t].take(self.where)
 
     def _subtract_posteriors(self, forward: np.ndarray, deltas: np.ndarray) -> None:
-        """Subtract from the deltas how probable each class is at each step, given the labels."""
+        """Subtract from the deltas the probability of each class at each step, given the labels."""
         sequences = np.arange(len(self.where))
         row = np.full(self.where.shape, -np.inf, self.log_p.dtype)  # ln p of all after a state
         row[sequences, 2 * self.counts] = row[sequences, np.maximum(2 * self.counts - 1, 0)] = 0
@@ -113,7 +113,7 @@ class Alignment:
 
 
 def _subtract_maximum(rows: np.ndarray) -> np.ndarray:
-    """Let the maximum of each row be 0 (if it is not minus infinity), and return what it was."""
+    """Shift each row so that its maximum is 0 (unless it is minus infinity); return the maxima."""
     peaks = rows.max(axis=1).clip(np.finfo(rows.dtype).min)
     rows -= peaks[:, None]
     return peaks

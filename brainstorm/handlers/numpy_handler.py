@@ -1,4 +1,4 @@
-"""The handler that needs NumPy alone: the reference for all others, in float32 and float64."""
+"""The handler that needs only NumPy: the reference for all others, in float32 and float64."""
 # ruff: noqa: D102 (operations are documented in base_handler)
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["NumpyHandler"]
 class NumpyHandler(NumpyImages, NumpySequences):
     """Handler for plain NumPy arrays.
 
-    In steady state no operation allocates memory: intermediate results live in scratch arrays
-    that are kept per thread. An operation does not check its arguments; `DebugHandler` does.
+    After the first calls, operations allocate no memory: intermediate results are in scratch arrays
+    for each thread. Operations do not check their arguments; `DebugHandler` does.
 
     Args:
         dtype: float32 or float64.
@@ -127,7 +127,7 @@ class NumpyHandler(NumpyImages, NumpySequences):
 
 
 def _scalar(value: Any) -> Any:
-    """Return a number or array of one element as something that keeps the dtype of an array."""
+    """Return a number or array of one element in a form that keeps the dtype of an array."""
     if isinstance(value, np.ndarray):
         return value.reshape(())
     return value.item() if isinstance(value, np.generic) else value

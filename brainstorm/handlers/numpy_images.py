@@ -1,6 +1,6 @@
 """Pooling of the NumpyHandler, for whole batches (N, H, W, C) at once.
 
-It visits the offsets inside a window (few) and treats all windows (many) together.
+It iterates over the offsets in a window (few) and processes all windows (many) together.
 """
 # ruff: noqa: D102 (operations are documented in base_images)
 
@@ -20,7 +20,7 @@ from brainstorm.utils import Array
 
 __all__ = ["NumpyImages"]
 
-#: More than any index of an element.
+#: Larger than any index of an element.
 _FAR = 2.0**60
 
 
@@ -47,11 +47,11 @@ class NumpyImages(NumpyConvolutions):
             differs = self._scratch("mask", first.shape, bool)
             np.not_equal(inputs[there], outputs[here], out=differs)
             found = self._scratch("float", first.shape)
-            np.copyto(found, differs)  # faster than to write in places, as `where` does
+            np.copyto(found, differs)  # faster than writing with `where`
             np.multiply(found, _FAR, out=found)
             np.add(found, index[there[1:]], out=found)
             np.minimum(first, found, out=first)
-        if (argmax == _FAR).any():  # NaN, whose first is the largest, or only padding
+        if (argmax == _FAR).any():  # the first NaN counts as the largest, or only padding
             for there, here in _meetings(inputs, window, outputs, padding, stride):
                 first = argmax[here]
                 nans = np.where(np.isnan(inputs[there]), index[there[1:]], _FAR)
@@ -118,6 +118,6 @@ class NumpyImages(NumpyConvolutions):
 def _meetings(
     inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield where the inputs and the outputs are that meet, for each offset in the window."""
+    """Yield the corresponding inputs and outputs for each offset in the window."""
     windows = Windows(window, outputs.shape[1:3], sides(padding, 2), stride)
     return ((there, here) for _, there, here in offsets(inputs.shape[1:3], windows))

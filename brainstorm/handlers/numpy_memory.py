@@ -1,4 +1,4 @@
-"""Memory of NumPy arrays: aligned, kept between calls as scratch space, or shared by two."""
+"""Memory of NumPy arrays: aligned, reused as scratch space, or shared."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
     "steps_of",
 ]
 
-#: Bytes; a cache line, and the widest vector register.
+#: In bytes: a cache line, and the widest vector register.
 ALIGNMENT = 64
-#: How many parts of slots are kept ready at most.
+#: Maximum number of cached parts of slots.
 _MOST_PARTS = 1000
-#: Work (see `numpy.shares_memory`) after which views are taken to overlap.
+#: Work limit (see `numpy.shares_memory`) after which views count as overlapping.
 _MOST_WORK = 1000
 
 
@@ -46,10 +46,10 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return an array that takes addresses and no memory: nobody can write to it.
+    """Return an array with addresses but no memory, which cannot be written.
 
     Raises:
-        MemoryError: There are no addresses for so much.
+        MemoryError: The address space is too small.
     """
     count, dtype = math.prod(shape), np.dtype(dtype)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -63,14 +63,14 @@ def reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def array_at(
     address: int, shape: tuple[int, ...], dtype: Any, strides: Any = None, owner: Any = None
 ) -> np.ndarray:
-    """Return what NumPy takes for an array at an address, wherever that is.
+    """Return a NumPy array for any address.
 
     Args:
-        address: Of its first element.
+        address: Address of its first element.
         shape: Its shape.
-        dtype: Of its elements.
-        strides: Its strides; None: those of contiguous memory.
-        owner: What it keeps.
+        dtype: Its element type.
+        strides: Its strides; None: contiguous.
+        owner: An object that it keeps alive.
     """
     described = {
         "version": 3,
@@ -94,9 +94,9 @@ _pointer_at = ctypes.c_void_p.from_address
 
 
 def steps_of(array: Any) -> tuple[int, ...]:
-    """Return the strides, with 0 on axes along which no step is taken: those of length 1 or 0.
+    """Return the strides, with 0 on axes of length 1 or 0.
 
-    NumPy leaves any number there; a step of a sequence of length 1 has that of its origin.
+    NumPy's strides on these axes are arbitrary.
     """
     shape = array.shape
     if 1 not in shape and 0 not in shape:
@@ -119,10 +119,10 @@ def overlap(a: np.ndarray, b: np.ndarray) -> str:
 
 
 class out_of_memory:  # noqa: N801 (a context manager; one with `yield` takes three times as long)
-    """Turns Python's lack of memory into an error that names the operation.
+    """Turns Python's MemoryError into an error that names the operation.
 
     Args:
-        operation: What needs the memory.
+        operation: The operation that needs the memory.
     """
 
     __slots__ = ("_operation",)
@@ -144,11 +144,11 @@ class out_of_memory:  # noqa: N801 (a context manager; one with `yield` takes th
 class Scratch(threading.local):
     """Arrays for intermediate results, one set per thread, that grow and never shrink.
 
-    ``scratch(slot, shape)`` returns an array of arbitrary content, valid until the same slot is
-    asked for again. Copies and pickles start empty.
+    ``scratch(slot, shape)`` returns an array of arbitrary content, valid until the next call with
+    the same slot. Copies and pickles start empty.
 
     Args:
-        dtype: Of the arrays for which no other is asked.
+        dtype: The default dtype.
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -177,11 +177,11 @@ class Scratch(threading.local):
         return part
 
     def counting(self, length: int) -> np.ndarray:
-        """Return 0, 1, ..., length - 1 as a read-only part of a kept array."""
+        """Return 0, 1, ..., length - 1 as a read-only part of a cached array."""
         return self._constant("counting", length, self._dtype)
 
     def positions(self, length: int) -> np.ndarray:
-        """Return what `counting` does, as integers that can index."""
+        """Return the same as `counting`, as integers for indexing."""
         return self._constant("positions", length, np.intp)
 
     def _constant(self, slot: str, length: int, dtype: Any) -> np.ndarray:

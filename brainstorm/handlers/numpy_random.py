@@ -22,7 +22,7 @@ class NumpyStream:
         self.generator = np.random.Generator(np.random.Philox(seed))
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state as data that can be written as JSON."""
+        """Return the state as data for JSON."""
         state = self.generator.bit_generator.state
         inner = {name: value.tolist() for name, value in state["state"].items()}
         return {**state, "state": inner, "buffer": state["buffer"].tolist()}
@@ -31,11 +31,11 @@ class NumpyStream:
         """Continue from a state that `get_state` returned.
 
         Raises:
-            ValidationError: Its position lies outside of the generator's memory.
+            ValidationError: Its position is out of range.
         """
         inner = {n: np.array(value, dtype=np.uint64) for n, value in state["state"].items()}
         buffer = np.array(state["buffer"], dtype=np.uint64)
         position = state["buffer_pos"]
-        if not 0 <= position <= 4:  # NumPy believes it
+        if not 0 <= position <= 4:  # NumPy does not check it
             raise ValidationError(f"NumpyStream: expected a position from 0 to 4, got {position}")
         self.generator.bit_generator.state = {**state, "state": inner, "buffer": buffer}

@@ -28,7 +28,7 @@ class NumpySequences(Handler):
             np.copyto(out, taken)
 
     def add_rows_mv(self, m: Array, v: Array, out: Array) -> None:
-        # One-dimensional addresses into the memory of out: `add.at` is fast for these alone.
+        # One-dimensional indices into the memory of out: `add.at` is only fast for these.
         row_step, column_step = (step // out.itemsize for step in out.strides)
         extent = (out.shape[0] - 1) * row_step + (out.shape[1] - 1) * column_step + 1
         where = self._scratch("index", m.shape, np.intp)

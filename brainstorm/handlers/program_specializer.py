@@ -31,7 +31,7 @@ class ProgramSpecializer:
         workspace: See `SpecializedProgram`; None: all have memory of their own.
 
     Raises:
-        NotRenderableError: If the program has an operator without C.
+        NotRenderableError: If the program has an operator without a C form.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ProgramSpecializer:
             inputs: One array per input of the program, of its shape.
             outputs: One array per output.
             accumulate: For each output, whether to add to it.
-            addresses: Those of inputs and outputs.
+            addresses: Addresses of inputs and outputs.
 
         Raises:
             HandlerValidationError: If an array has another shape.

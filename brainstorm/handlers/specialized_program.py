@@ -25,8 +25,7 @@ __all__ = ["Loops", "Operation", "SpecializedProgram", "find_overlaps"]
 def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
     """Return which outputs share memory with an input or an earlier output, and how.
 
-    Arrays are many and overlaps are few: only where the bytes from first to last do, is a pair
-    looked at.
+    Overlaps are rare: pairs are only compared if their ranges of bytes overlap.
 
     Args:
         arrays: Inputs and outputs.
@@ -73,11 +72,11 @@ class _Part:
 
 
 class Loops(_Part):
-    """Loops that follow each other, as one kernel may do them.
+    """Consecutive loops, which one kernel may do.
 
     Attributes:
         loops: The loops.
-        numbers: What they take besides pointers.
+        numbers: Their arguments other than pointers.
     """
 
     def __init__(self, stages: Sequence[Bound], arrays: Sequence[Array]) -> None:
@@ -88,7 +87,7 @@ class Loops(_Part):
 
 
 class Operation(_Part):
-    """A step that is no loop: a product, or an indexing.
+    """A step that is not a loop: a product, or an indexing.
 
     Attributes:
         step: The step.
@@ -123,9 +122,9 @@ class SpecializedProgram:
         NotRenderableError: If there is no C type for an array's elements.
 
     Attributes:
-        parts: What is done, in order.
-        buffers: What lies between the stages, which must not go before calls do.
-        nbytes: How much of that is memory of its own.
+        parts: The parts, in order.
+        buffers: Memory of values between the stages; it must live as long as the calls.
+        nbytes: Bytes of it that are not in the workspace.
     """
 
     def __init__(
@@ -158,7 +157,7 @@ class SpecializedProgram:
 
 
 def _placed(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:
-    """Return arrays like these, one after the other in the workspace."""
+    """Return arrays like these, placed one after the other in the workspace."""
     stops = np.cumsum([-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]).tolist()
     memory = workspace(stops[-1])
     return [

@@ -1,8 +1,7 @@
-"""How many threads an operation may use, and how long threads wait for work.
+"""The number of threads of an operation, and how long threads wait for work.
 
-The number is that in OMP_NUM_THREADS, else that of the processors that the system lets this process
-use: those that it is bound to, and no more than the quota of its control groups, as containers have
-one.
+The number is OMP_NUM_THREADS, or else the number of processors that the system allows this process
+to use: those of its affinity mask, limited by the quota of its control groups, as in containers.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ _is_forked = False
 def is_forked() -> bool:
     """Return whether this process was forked.
 
-    The threads of the GNU OpenMP library stay behind in the parent, and waiting for them has no
-    end.
+    The threads of the GNU OpenMP library exist only in the parent, and waiting for them never
+    ends.
     """
     return _is_forked
 
@@ -39,7 +38,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def default_threads() -> int:
-    """Return OMP_NUM_THREADS, or how many processors this process may use; 1 after a fork."""
+    """Return OMP_NUM_THREADS, or the number of processors for this process; 1 after a fork."""
     if _is_forked:
         return 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
@@ -54,13 +53,13 @@ def default_threads() -> int:
 
 @functools.cache
 def cpu_quota(root: Path = Path("/")) -> float:
-    """Return how many processors' time the control groups of this process allow.
+    """Return the number of processors that the control groups of this process allow.
 
     Args:
-        root: Of the file system.
+        root: Root of the file system.
 
     Returns:
-        The least quota of its groups and of those that these are in; infinity: there is none.
+        The least quota of its groups and their parents; infinity if there is none.
     """
     least = math.inf
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -98,38 +97,38 @@ def _words(file: Path) -> list[str]:
 
 
 def _ratio(quota: str, period: str) -> float:
-    """Return a quota in processors; -1, 'max' and what is no number mean that there is none."""
+    """Return a quota in processors; -1, 'max' and anything but a number mean no quota."""
     if not (quota.isdecimal() and period.isdecimal()) or 0 in (int(quota), int(period)):
         return math.inf
     return int(quota) / int(period)
 
 
 #: How long threads wait for work before they sleep: turns of GNU's OpenMP, milliseconds of LLVM's.
-#: With GNU's own choice two programs on the same processors take many times as long as in turn.
+#: With GNU's default, two programs on the same processors take many times as long as in turn.
 _BRIEFLY = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 
 
 def load_library(path: str) -> ctypes.CDLL:
-    """Load a library; if it brings OpenMP, the threads of that wait briefly.
+    """Load a library; if it loads OpenMP, limit the waiting time of its threads.
 
-    That is so unless the user has said how they should wait, or they are there already.
+    Unless the user has set how they wait, or OpenMP is already loaded.
 
     Args:
         path: File, or name for the system's loader.
 
     Raises:
-        OSError: It does not load.
+        OSError: It cannot be loaded.
     """
     with _waiting_briefly():
         library = ctypes.CDLL(path)
-        # GNU's reads the environment when it is loaded, LLVM's when it is first asked.
+        # GNU's reads the environment when loaded, LLVM's when first used.
         getattr(library, "omp_get_max_threads", int)()
     return library
 
 
 @contextlib.contextmanager
 def _waiting_briefly() -> Iterator[None]:
-    """Have the variables of the environment set; nothing else should see them."""
+    """Set the environment variables temporarily; other code should not see them."""
     wanted = {} if "OMP_WAIT_POLICY" in os.environ else _BRIEFLY
     given = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(given)

@@ -1,13 +1,13 @@
-"""Traces: the calls that operations came down to, kept while they ran, and done again.
+"""Traces: the calls of operations, recorded while they run, and replayed.
 
     with handler.tracing() as trace:
-        handler.dot_mm(x, w, y)  # runs, and its calls are kept
-    trace.replay()  # does the same to what is in the arrays now
+        handler.dot_mm(x, w, y)  # runs, and its calls are recorded
+    trace.replay()  # repeats them with the present content of the arrays
 
-An operation comes down to calls: of a C function, of a kernel on a GPU, or of a Python function,
-each with its arguments. A pass is a fixed sequence of operations over fixed memory, so its calls
-can be repeated without the layers. What else happens between operations is no part of a trace,
-unless it is done by `Handler.call`: then it is called again in every replay.
+An operation consists of calls: of a C function, of a kernel on a GPU, or of a Python function, each
+with its arguments. A pass is a fixed sequence of operations on fixed memory, so its calls can be
+repeated without the layers. Other code between operations is not part of a trace, unless it runs in
+`Handler.call`: then it is called again in every replay.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def replays_are_enabled() -> bool:
 
 
 class Step(NamedTuple):
-    """A call that is kept.
+    """A recorded call.
 
     Attributes:
-        call: Does it; takes nothing.
-        operation: Of the handler, or ``'python'`` for what happens between operations.
-        arrays: Those of the operation, which must not go before the call does.
-        place: Whose call it is, e.g. ``'Lstm, forward'``.
+        call: A function without arguments.
+        operation: The operation, or ``'python'`` for functions passed to `Handler.call`.
+        arrays: The arrays of the operation, kept alive for the call.
+        place: The place of the call, e.g. ``'Lstm, forward'``.
     """
 
     call: Callable[[], Any]
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 def owners(steps: Iterable[Step]) -> list[Any]:
-    """Return what must not go before the steps do: what the memory of their arrays belongs to."""
+    """Return the owners of the memory of all arrays, to be kept alive for the steps."""
     found = {}
     for step in steps:
         for array in step.arrays:
@@ -59,10 +59,10 @@ def owners(steps: Iterable[Step]) -> list[Any]:
 
 
 class Report(str):
-    """A table of steps with their times: text, which a notebook shows as a table.
+    """A table of steps with their times: text, shown as a table in notebooks.
 
     Attributes:
-        rows: Its cells.
+        rows: The cells of the table.
     """
 
     rows: Sequence[tuple[str, ...]] = ()
@@ -85,16 +85,16 @@ class Report(str):
 
 
 class Trace:
-    """Calls, in their order.
+    """Calls in order.
 
     Args:
-        handler: Whose calls they are.
-        runs: Whether operations run while they are traced; else they are only kept.
+        handler: The handler of the calls.
+        runs: Whether operations are executed while they are traced, or only recorded.
 
     Attributes:
-        steps: What was kept.
-        place: Goes into all that is kept from now on.
-        reads: The operations with a result that ran meanwhile, which a replay does not repeat.
+        steps: The recorded calls.
+        place: The place of the calls recorded next.
+        reads: The operations with results that ran while tracing, which a replay does not repeat.
     """
 
     def __init__(self, handler: Any, runs: bool = True) -> None:
@@ -107,22 +107,22 @@ class Trace:
     def keep(
         self, calls: Iterable[Callable[[], Any]], operation: str, given: Iterable[Any]
     ) -> None:
-        """Keep the calls of an operation, and those of its arguments that are arrays."""
+        """Record the calls of an operation, and its array arguments."""
         arrays = tuple([value for value in given if hasattr(value, "dtype")])
         self.steps += [Step(call, operation, arrays, self.place) for call in calls]
 
     def replay(self) -> None:
-        """Do all calls, on what is in their arrays now."""
+        """Execute all calls on the present content of their arrays."""
         if self._functions is None:
             self._functions = self.handler.compile([step.call for step in self.steps])
         for function in self._functions:
             function()
 
     def profile(self, repeats: int = 20) -> list[tuple[Step, float]]:
-        """Return every step with the shortest time that it took, in seconds.
+        """Return every step with its shortest time in seconds.
 
         Args:
-            repeats: How often all steps are done, in their order.
+            repeats: Number of runs of all steps.
         """
         best = [float("inf")] * len(self.steps)
         for _ in range(repeats):
@@ -152,11 +152,11 @@ class Trace:
 
 
 class State(threading.local):
-    """What a thread does with a handler at the moment; copies and pickles start anew.
+    """The state of a thread that uses a handler; copies and pickles start fresh.
 
     Attributes:
-        trace: Where calls are kept, if they are.
-        lane: What the calls of this thread, or of a network, have to themselves; see
+        trace: The trace being recorded, if any.
+        lane: Memory for the calls of this thread, or of a network; see
             `Handler.new_lane`.
     """
 
@@ -165,7 +165,7 @@ class State(threading.local):
 
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[None]:
-        """Say of calls that are kept whose they are, until the ``with`` block ends."""
+        """Set the place of recorded calls until the ``with`` block ends."""
         trace = self.trace
         if trace is not None:
             trace.place = place
@@ -180,24 +180,24 @@ class State(threading.local):
 
 
 class Traceable:
-    """Base of what computes with operations: layers, steppers, modifiers."""
+    """Base of objects that compute with operations: layers, steppers, modifiers."""
 
     __slots__ = ("revision",)
 
-    #: Whether its passes, its update or its call do nothing but handler operations, the same ones
-    #: each time until a public attribute changes. Then the operations are traced; else the method
-    #: is called in every replay. It is said of one class: a subclass must say it of itself.
+    #: Whether its passes, its update or its call do only handler operations, the same ones each
+    #: time until a public attribute changes. If so, the operations are traced; if not, the method
+    #: is called in every replay. Subclasses must declare it themselves.
     is_traceable: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.is_traceable = vars(cls).get("is_traceable", False)
 
-    #: How often a public attribute was changed.
+    #: Number of changes of public attributes.
     revision: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make an object of which nothing was changed yet."""
+        """Create an object without recorded changes."""
         new = super().__new__(cls)
         object.__setattr__(new, "revision", 0)
         return new

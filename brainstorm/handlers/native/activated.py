@@ -1,4 +1,4 @@
-"""Products and convolutions that an activation function follows."""
+"""Products and convolutions followed by an activation function."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from brainstorm.utils import Array
 
 __all__ = ["affine", "with_activation"]
 
-#: Called with a lane and the arguments of an operation by their names, returns calls.
+#: Function from a lane and the arguments of an operation, by name, to calls.
 Build = Callable[..., list[Any]]
 
 
 def with_activation(build: Build, out: str) -> Build:
-    """Return a builder for all activations, of one for those that the library has.
+    """Return a builder for all activations, given one for those that the library supports.
 
     Args:
         build: The builder.
@@ -49,7 +49,8 @@ def _affine_row(activation: str) -> Formula:
 def affine(lane: Lane, a: Array, b: Array, bias: Array, out: Array, activation: str) -> list[Any]:
     """Return the calls for ``out = activation(a @ b.T + bias)``.
 
-    One row is limited by reading b, once; oneDNN's product takes about twice as long (measured).
+    For one row, the time is that of reading b once; oneDNN's product takes about twice as long
+    (measured).
     """
     if len(a) == 1:
         with contextlib.suppress(UnsupportedError):

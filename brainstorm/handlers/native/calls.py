@@ -1,8 +1,8 @@
-"""Native calls: C functions with their arguments, one by one, in a loop, or many in one go.
+"""Native calls: C functions with their arguments, called one by one, in a loop, or all at once.
 
 A call is of a kernel, ``f(void **pointers, int64_t *numbers)``, or executes a primitive of oneDNN:
-``int f(primitive, stream, int count, arguments)``, which returns 0 if all went well. It holds what
-was made for it, but not the arrays of the operation: who keeps a call keeps these.
+``int f(primitive, stream, int count, arguments)``, which returns 0 on success. It keeps objects
+created for it alive, but not the arrays of the operation, which the owner of the call must keep.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KERNEL_TYPE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 _PRIMITIVE_TYPE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p)
 _OUT_OF_MEMORY = 1
 
-#: Is another object in a process that was forked.
+#: Replaced by another object in a forked process.
 _process = [object()]
 
 
@@ -62,24 +62,24 @@ class Call:
 
     Attributes:
         name: The operation, for messages.
-        places: The addresses of the data that it works on.
-        threads: How many threads it may use, where the library has to be told; else 0.
+        places: The addresses of its data.
+        threads: The number of threads to set in the library; 0: not needed.
     """
 
     __slots__ = ()
     name: str
     places: list[int]
     threads = 0
-    #: What must not go before the call does.
+    #: Objects kept alive for the call.
     keep: Any = ()
 
     @property
     def form(self) -> Any:
-        """What is equal for calls that differ in nothing but places."""
+        """A value that is equal for calls that differ only in their places."""
         raise NotImplementedError
 
     def record(self) -> _Record:
-        """Return it as `Replay` wants it."""
+        """Return it as a record for `Replay`."""
         raise NotImplementedError
 
     def __call__(self) -> None:
@@ -105,9 +105,9 @@ class Kernel(Call):
 
     Args:
         function: Its address.
-        pointers: The places that it is given first.
-        numbers: What it is given then.
-        keep: What must not go before the call does.
+        pointers: Its first arguments, the places.
+        numbers: Its other arguments.
+        keep: Objects to keep alive for the call.
         name: The operation.
     """
 
@@ -125,12 +125,12 @@ class Kernel(Call):
 
     @property
     def places(self) -> list[int]:  # type: ignore[override]
-        """The addresses of the data that it works on."""
+        """The addresses of its data."""
         return self._words[: self._places].tolist()
 
     @property
     def numbers(self) -> list[int]:
-        """What the function is given beside the places."""
+        """The arguments of the function other than places."""
         return self._words[self._places :].tolist()
 
     @property
@@ -139,15 +139,15 @@ class Kernel(Call):
         return self._function, self.numbers, self._places
 
     def record(self) -> _Record:
-        """Return it as `Replay` wants it."""
+        """Return it as a record for `Replay`."""
         return _Record(_KERNEL, self._function, *self._arguments)
 
     def copy(self) -> Kernel:
-        """Return the same with places of its own."""
+        """Return a copy with places of its own."""
         return Kernel(self._function, self.places, self.numbers, self.keep, self.name)
 
     def slots(self) -> list[tuple[int, int]]:
-        """Return, for each of the places, where it is written to and by which function: 0."""
+        """Return, for each place, where it is stored, and the function that sets it (0: none)."""
         size = self._words.itemsize
         return [(self._arguments[0] + i * size, 0) for i in range(self._places)]
 
@@ -167,11 +167,11 @@ class Execution(Call):
     Args:
         library: The library.
         primitive: The primitive, with an attribute ``handle``.
-        stream: What it is executed in.
+        stream: The stream of the execution.
         given: Number of the argument to (layout, address).
-        keep: What must not go before the call does.
+        keep: Objects to keep alive for the call.
         name: The operation.
-        threads: How many threads it may use.
+        threads: Number of threads.
     """
 
     def __init__(
@@ -201,15 +201,15 @@ class Execution(Call):
         return self._form
 
     def record(self) -> _Record:
-        """Return it as `Replay` wants it."""
+        """Return it as a record for `Replay`."""
         return _Record(_PRIMITIVE, self._library.execute, *self._arguments, self.threads)
 
     def copy(self) -> Execution:
-        """Return the same with memory objects of its own."""
+        """Return a copy with memory objects of its own."""
         return Execution(*self._made_of)
 
     def slots(self) -> list[tuple[int, int]]:
-        """Return, for each of the places, the memory object and the function that moves it."""
+        """Return, for each place, the memory object and the function that sets its address."""
         return [(memory.address, self._library.data_setter) for memory in self._memories]
 
     def __call__(self) -> None:
@@ -233,8 +233,8 @@ class _Loop(ctypes.Structure):
     ]
 
 
-#: `state` is the number of calls, then which call failed, and its status, and the function that
-#: sets the number of threads.
+#: `state` holds the number of calls, then the number and status of a failed call, and the function
+#: that sets the number of threads.
 _SOURCE = """
 #include <stdint.h>
 struct record { int64_t kind; void *function, *a, *b; int64_t c; void *d; int64_t threads; };
@@ -284,11 +284,11 @@ void replay(const struct record *calls, int64_t *state) {
 
 
 class Replay:
-    """Executes calls, in their order: with a C compiler from one C function.
+    """Executes calls in order; with a C compiler by one C function.
 
     Args:
         calls: The calls, which are kept.
-        library: Where the primitives among them come from.
+        library: The library of the primitives among them.
     """
 
     def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
@@ -307,18 +307,18 @@ class Replay:
         """Execute the calls.
 
         Raises:
-            BrainstormError: The library reports a failure; the calls behind it did not run.
+            BrainstormError: The library reports a failure; later calls did not run.
             HandlerValidationError: The process was forked since.
         """
         if self._process is not _process[0]:
-            # The threads of the GNU OpenMP library stay behind: waiting for them has no end.
+            # The threads of the GNU OpenMP library exist only in the parent: waiting never ends.
             raise HandlerValidationError(
                 "a trace that was made before the process was forked cannot be replayed after it. "
                 "Trace again."
             )
         self._function(*self._arguments)
         if self._library is not None:
-            self._library.used.count = 0  # whatever the last call used
+            self._library.used.count = 0  # unknown after the replay
         if self._state[2]:
             status, self._state[2] = self._state[2], 0
             raise self.calls[self._state[1]].failure(status)
@@ -334,14 +334,14 @@ def _compiled() -> Callable[..., None]:
 
 
 class Loop(Call):
-    """Calls that are executed again and again, each time at places that are one step further.
+    """Calls that are repeated, each time at places one step further.
 
     Args:
-        calls: Those of the first round, which are not shared with others.
-        steps: For each of them, for each of its places, by how many bytes it moves.
-        iterations: How many rounds.
-        keep: What must not go before the call does.
-        library: Where the primitives among them come from.
+        calls: The calls of the first iteration, which are not shared.
+        steps: For each call and each of its places, the step in bytes.
+        iterations: Number of iterations.
+        keep: Objects to keep alive for the call.
+        library: The library of the primitives among them.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class Loop(Call):
         self._alone = Replay([self], library)
 
     def record(self) -> _Record:
-        """Return it as `Replay` wants it."""
+        """Return it as a record for `Replay`."""
         return _Record(_LOOP, None, ctypes.addressof(self._loop))
 
     def __call__(self) -> None:
@@ -375,13 +375,13 @@ class Loop(Call):
 def as_loop(
     rounds: Sequence[Sequence[Any]], iterations: int, keep: Any, library: Library | None
 ) -> Loop | None:
-    """Return a loop over the calls of rounds, or None if they do not follow from each other.
+    """Return a loop over the calls of several iterations, or None if they do not form a loop.
 
     Args:
-        rounds: The calls of the first, the second and the last round.
-        iterations: How many there are.
-        keep: What must not go before the loop does.
-        library: Where primitives come from.
+        rounds: The calls of the first, the second and the last iteration.
+        iterations: Number of iterations.
+        keep: Objects to keep alive for the loop.
+        library: The library of the primitives.
     """
     first, second, last = rounds
     steps = []

@@ -1,8 +1,8 @@
-"""Convolutions over any number of spatial axes, on images (N, ..., C) as they lie in memory.
+"""Convolutions over any number of spatial axes, on images (N, ..., C) in place.
 
-The library chooses the layout of the weights, which are copied into it before, and their gradients
-out of it afterwards. Factors in bfloat16 are copies too: the library's own rounding, within the
-convolution, takes several times as long.
+The library chooses the layout of the weights, so these are copied into it, and their gradients out
+of it. Factors in bfloat16 are copies too: if the library rounds within the convolution, that takes
+several times as long.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = ["build_backward", "build_forward"]
 
 _TRAINING, _DIRECT = 64, 1
 
-#: From how many multiplications and additions per number of the images and results factors in
-#: bfloat16 pay (measured), and what is in the names of the code that they pay for.
+#: The minimum number of multiplications and additions per number in images and results for which
+#: factors in bfloat16 are faster (measured), and names of the implementations that are faster.
 HALF_WORK, FAST_IN_HALF = 100, "amx"
 
 ShapeAndStrides = tuple[tuple[int, ...], tuple[int, ...]]
@@ -59,23 +59,23 @@ class Geometry(NamedTuple):
 
     @classmethod
     def of(cls, weights: Array, padding: Any, stride: Any, dilation: Any, groups: int) -> Geometry:
-        """Return it from the arguments of an operation."""
+        """Return the geometry for the arguments of an operation."""
         margins = sides(padding, weights.ndim - 2)
         return cls(tuple(stride), tuple(dilation), margins, groups)
 
     def reach(self, weights: Array) -> list[int]:
-        """Return how long, on each axis, a window is, or the step to the next if that is longer."""
+        """Return, for each axis, the extent of a window or the stride, whichever is larger."""
         sides = zip(weights.shape[1:-1], self.dilation, self.stride, strict=True)
         return [max((size - 1) * gap + 1, step) for size, gap, step in sides]
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return strides, dilations and paddings as the library counts them."""
+        """Return strides, dilations and paddings in the conventions of the library."""
         gaps = sizes(d - 1 for d in self.dilation)
         return sizes(self.stride), gaps, *map(sizes, zip(*self.padding, strict=True))
 
 
 class _Convolution:
-    """The primitives of one convolution, whatever arrays it is for.
+    """The primitives of one convolution, independent of the arrays.
 
     Args:
         is_half: Whether factors, i.e. images, weights and the deltas of results, are rounded to
@@ -116,7 +116,7 @@ class _Convolution:
         return self._kept(("forward", with_bias, add, activation), make)
 
     def backward_data(self) -> Primitive:
-        """Return what computes the derivatives of the images."""
+        """Return the primitive for the derivatives of the images."""
 
         def make() -> Primitive:
             return self.primitives.make(
@@ -128,7 +128,7 @@ class _Convolution:
         return self._kept(("backward data",), make)
 
     def backward_weights(self, with_bias: bool) -> Primitive:
-        """Return what computes the derivatives of the weights and of the bias."""
+        """Return the primitive for the derivatives of the weights and of the bias."""
 
         def make() -> Primitive:
             return self.primitives.make(
@@ -155,7 +155,7 @@ class _Convolution:
         return layout, self.primitives.temporary("convolution", layout)
 
     def factor(self, name: str, array: Array, what: str) -> tuple[tuple[Any, int], list[Call]]:
-        """Return (layout, address) of images or deltas as they are multiplied, and what copies."""
+        """Return (layout, address) of rounded images or deltas, and the calls that copy them."""
         is_images = what == "images"
         plain = self.images if is_images else self.results, address_of(array)
         if not self.is_half:
@@ -223,9 +223,9 @@ def build_backward(
 
 def _fastest(primitives: Primitives, build: Callable[..., list[Call]], options: tuple[Any, ...],
              *arrays: Array | None) -> list[Call]:  # fmt: skip
-    """Return the calls with factors in bfloat16, if they are wanted, gain something and are right.
+    """Return the calls with factors in bfloat16, if these are wanted, faster and correct.
 
-    They are not right for some windows in oneDNN 3.2, e.g. of 4x4 pixels with 16 channels, 4 apart.
+    For some windows they are wrong in oneDNN 3.2, e.g. 4x4 pixels with 16 channels and stride 4.
     """
     if primitives.is_half:
         key = "right", build, options, *(a if a is None else a.shape[1:] for a in arrays)
@@ -237,7 +237,7 @@ def _fastest(primitives: Primitives, build: Callable[..., list[Call]], options: 
 
 def _is_right(primitives: Primitives, build: Callable[..., list[Call]], options: tuple[Any, ...],
               arrays: Sequence[Array | None]) -> bool:  # fmt: skip
-    """Return whether factors in bfloat16 make no difference to whole numbers, which they can be."""
+    """Return whether bfloat16 gives exact results for whole numbers, which it can represent."""
     found = []
     for is_half in (True, False):
         random = np.random.default_rng(0)
@@ -319,7 +319,7 @@ def _check(outputs: Sequence[Array | None], inputs: Sequence[Array | None]) -> N
 
 def _check_bias(results: Array, bias: Array | None) -> None:
     if bias is not None and bias.shape != results.shape[-1:]:
-        raise UnsupportedError("the bias does not fit")  # NumPy says so
+        raise UnsupportedError("the bias does not fit")  # NumPy raises the error
 
 
 def _images(array: Array) -> ShapeAndStrides:

@@ -1,4 +1,4 @@
-"""Kernels that are written by hand in C: compiled once per type of the arrays."""
+"""Handwritten C kernels, compiled once per type of the arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from brainstorm.utils import Array
 
 __all__ = ["kernel_call"]
 
-#: What the names stand for that a source may use: the type of the arrays, and one for indices that
-#: is as wide, so that loops over both become vectors.
+#: The types that a source may use: that of the arrays, and an integer type of the same width for
+#: indices, so that loops over both are vectorised.
 _TYPES = {
     "float32": "typedef float real; typedef int32_t whole;",
     "float64": "typedef double real; typedef int64_t whole;",
@@ -26,10 +26,10 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
     """Return the call of ``void name(void *const *pointers, const int64_t *n)`` in C.
 
     Args:
-        name: Of the function.
-        body: Its text, and what stands before it; it may use the types ``real`` and ``whole``.
-        arrays: What the pointers point to, all of one type.
-        numbers: What n holds.
+        name: Name of the function.
+        body: Its text, and the text before it; it may use the types ``real`` and ``whole``.
+        arrays: The arrays that the pointers point to, all of one type.
+        numbers: The content of n.
 
     Raises:
         UnsupportedError: There is no compiler.

@@ -1,4 +1,4 @@
-"""Lanes: what native calls that follow each other share, and nobody else uses meanwhile."""
+"""Lanes: memory and caches for native calls that run one after the other."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 
 
 class Lane(Primitives):
-    """Primitives, scratch memory, and the memo of what operations came down to.
+    """Primitives, scratch memory, and the cached calls of operations.
 
-    A thread has one of its own, and so has every network, whichever thread runs it.
+    Each thread has a lane, and so has every network, in whichever thread it runs.
 
     Attributes:
-        version: Changes when calls that were built before should be built anew.
-        memo: What operations came down to.
-        refusals: Why programs have no kernel, for those that have none.
+        version: Changes when existing calls should be built again.
+        memo: The cached calls of operations.
+        refusals: Reasons why programs have no kernel.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Lane(Primitives):
         _lanes.add(self)
 
     def only_measure(self) -> None:
-        """Build calls that nobody executes, and hold no memory for them."""
+        """Build calls that are never executed, and allocate no memory for them."""
         self.allocate = reserved
 
     def check_writable(self, where: str, arrays: Iterable[Any]) -> None:
-        """Refuse to write to what NumPy says must not be written: C would.
+        """Raise an error for arrays that NumPy treats as read-only: C would write to them.
 
         Raises:
             HandlerValidationError: An array is read-only.
@@ -66,24 +66,24 @@ class Lane(Primitives):
 
     @property
     def nbytes(self) -> int:
-        """How much memory calls take beside their arguments."""
+        """Bytes of memory of calls, other than their arguments."""
         held = (*self.packed.values(), *self.memo.executors)
         return self.workspace.nbytes + sum(each.nbytes for each in held)
 
     def forget(self) -> None:
-        """Let calls that are built from now on use the memory that there is now."""
+        """Make calls that are built from now on use the present memory."""
         self.memo.forget()
         for executor in self.memo.executors:
             executor.forget()
         self.version += 1
 
     def clear(self) -> None:
-        """Forget all that belongs to arrays: memory has moved."""
+        """Drop everything that belongs to arrays, because memory has moved."""
         self.forget()
         self.packed.clear()
 
     def run_alone(self) -> None:
-        """Use one thread from now on: in a forked process others do not come."""
+        """Use one thread from now on: in a forked process there are no others."""
         self.threads = self.team = 1
         self._made.clear()
         self.memo = Memo(self._execute, self._build)
@@ -116,7 +116,7 @@ class Lane(Primitives):
             return None
 
     def _operations(self, step: Step, *arrays: Array) -> list[Any]:
-        """Return the calls of a step of a program that is no loop."""
+        """Return the calls of a step of a program that is not a loop."""
         if step.operator.name == "dot":
             with contextlib.suppress(UnsupportedError):
                 return build_stacked(self, *arrays)

@@ -1,9 +1,8 @@
 """oneDNN, called through ctypes on its C API of version 3.
 
-The library ``libdnnl.so.3`` is looked for where Python's prefix has it, where the distribution
-``onednn-cpu-gomp`` was installed, and where the system's loader finds it. The environment variable
-``BRAINSTORM_ONEDNN`` names another file, or is ``off``: then none is used. Nothing is loaded before
-`load` is called.
+The library ``libdnnl.so.3`` is searched for in Python's prefix, in the distribution
+``onednn-cpu-gomp``, and by the system's loader. The environment variable ``BRAINSTORM_ONEDNN``
+names another file, or is ``off`` to use none. Nothing is loaded before `load` is called.
 
 The numbers in this module are those of oneDNN's ``dnnl_types.h``.
 """
@@ -32,7 +31,7 @@ DISTRIBUTION = "onednn-cpu-gomp"
 _CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
 _HANDLE = (c_void_p,)
 _GEOMETRY = (c_void_p,) * 4
-#: Function -> types of the arguments; all return a status but those of `_RESULTS`.
+#: Function -> types of the arguments; all return a status except those in `_RESULTS`.
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "dnnl_version": (),
     "dnnl_engine_create": (c_void_p, c_int, c_size_t),
@@ -93,17 +92,17 @@ _RESULTS: dict[str, Any] = {
 
 
 class Argument(ctypes.Structure):
-    """An argument of an execution: what it is, and the memory object."""
+    """An argument of an execution: its number, and the memory object."""
 
     _fields_ = [("index", c_int), ("memory", c_void_p)]
 
 
 class UnsupportedError(Exception):
-    """The library, or what it is used for here, does not cover a case; NumPy then does."""
+    """The library, or its use here, does not support a case; NumPy is used then."""
 
 
 class Handle:
-    """An object of the library, which goes when this one does."""
+    """An object of the library, destroyed together with this object."""
 
     __slots__ = ("_as_parameter_", "_destroy", "_owner")
 
@@ -133,11 +132,11 @@ class Library:
         MissingDependencyError: It does not load, or is not oneDNN 3.
 
     Attributes:
-        path: What it was loaded from.
+        path: The file that it was loaded from.
         version: E.g. ``'3.2.0'``.
-        used: Its `count` is how many threads the calling thread's work uses; 0: that is unknown.
-        thread_setter: The address of the function that sets it in C; 0: there is none.
-        data_setter: The address of the function that moves a memory object.
+        used: Its `count` is the number of threads set for the calling thread; 0: unknown.
+        thread_setter: The address of the C function that sets it; 0: there is none.
+        data_setter: The address of the function that sets the address of a memory object.
     """
 
     def __init__(self, path: str) -> None:
@@ -173,7 +172,7 @@ class Library:
         return f"oneDNN {self.version} ({self.path})"
 
     def use_threads(self, count: int) -> None:
-        """Let the calling thread's work use `count` threads, where the library uses OpenMP."""
+        """Set the number of threads for the calling thread, if the library uses OpenMP."""
         if self.used.count != count:
             self.used.count = count
             if self._set_threads is not None:
@@ -183,7 +182,7 @@ class Library:
         """Call a function that returns a status.
 
         Raises:
-            UnsupportedError: If that is none of success.
+            UnsupportedError: The status is not that of success.
         """
         status = getattr(self._library, name)(*arguments)
         if status:
@@ -193,9 +192,9 @@ class Library:
         """Create an object.
 
         Args:
-            kind: Beginning of the names of the functions, e.g. ``'dnnl_memory'``.
-            arguments: Those of ``kind_create``, without the first.
-            way: End of the name, e.g. ``'_with_tag'``.
+            kind: Prefix of the names of the functions, e.g. ``'dnnl_memory'``.
+            arguments: Arguments of ``kind_create``, without the first.
+            way: Suffix of the name, e.g. ``'_with_tag'``.
         """
         value = c_void_p()
         self.check(f"{kind}_create{way}", ctypes.byref(value), *arguments)
@@ -213,7 +212,7 @@ class Library:
         return self.create("dnnl_stream", self.engine, _IN_ORDER)
 
     def implementation(self, description: Handle) -> str:
-        """Return the name of the code that a primitive descriptor stands for."""
+        """Return the name of the implementation of a primitive descriptor."""
         text = c_char_p()
         self.check("dnnl_primitive_desc_query", description, _IMPLEMENTATION, 0, ctypes.byref(text))
         return (text.value or b"").decode()
@@ -223,7 +222,7 @@ class Library:
         return c_void_p(self._library.dnnl_primitive_desc_query_md(description, what, 0))
 
     def size(self, memory_description: Any) -> int:
-        """Return how many bytes a memory descriptor asks for."""
+        """Return the number of bytes for a memory descriptor."""
         return self._library.dnnl_memory_desc_get_size(memory_description)
 
 
@@ -233,7 +232,7 @@ def sizes(numbers: Any) -> ctypes.Array[c_int64]:
 
 
 def load() -> tuple[Library | None, str]:
-    """Return the library and what it is, or None and why there is none."""
+    """Return the library and its name, or None and why there is none."""
     return _load(os.environ.get(VARIABLE, ""))
 
 
@@ -258,7 +257,7 @@ def _candidates() -> Iterator[str]:
     path = Path(sys.prefix, "lib", FILE)
     if path.exists():
         yield str(path)
-    from importlib import metadata  # slow to import, and not needed where the file was found
+    from importlib import metadata  # slow to import, and rarely needed
 
     try:
         files = metadata.distribution(DISTRIBUTION).files or []

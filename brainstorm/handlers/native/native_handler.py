@@ -1,4 +1,4 @@
-"""The fast CPU: oneDNN and compiled C where they do what is asked for, NumPy where not."""
+"""The fast CPU handler: oneDNN and compiled C where possible, otherwise NumPy."""
 # ruff: noqa: D102 (documented in the base classes)
 
 from __future__ import annotations
@@ -27,38 +27,37 @@ from brainstorm.utils import Array
 
 __all__ = ["NativeHandler", "is_available"]
 
-#: Types that factors of products can have.
+#: Types of factors of products.
 COMPUTE = ("float32", "bf16")
 
 
 def is_available() -> bool:
-    """Return whether there is anything native here: oneDNN or a C compiler."""
+    """Return whether oneDNN or a C compiler is available."""
     return load()[0] is not None or compiler.is_available()
 
 
-#: From how many steps on a walk through time becomes a loop in C.
+#: Minimum number of steps for which a loop over time becomes a loop in C.
 FEWEST_STEPS = 4
 
 
 class NativeHandler(Lowering, NumpyHandler):
-    """Handler for NumPy arrays that computes with oneDNN and with C, compiled when it is needed.
+    """Handler for NumPy arrays that computes with oneDNN and with C, compiled when needed.
 
-    What neither does (float64 products, arrays with unusual strides, ...) is done by NumPy, as is
-    everything if both are missing; `info` says what there is. An operation looks the calls up that
-    it came down to before, and executes them. Results are the same bits from run to run for the
-    same number of threads.
+    Cases that neither supports (float64 products, arrays with unusual strides, ...) are computed by
+    NumPy, as is everything if both are missing; see `info`. The calls of an operation are cached.
+    Results have the same bits in every run with the same number of threads.
 
     Args:
         dtype: float32 or float64.
-        threads: How many threads an operation uses at most; None: OMP_NUM_THREADS, or one per
+        threads: Maximum number of threads of an operation; None: OMP_NUM_THREADS, or one per
             processor. After a fork the child uses one.
         seed: Seeds `rnd`; `None` draws a seed from `global_rnd`.
-        compute: 'bf16' rounds the factors of products and convolutions to bfloat16, where oneDNN
-            has code for that on this CPU: several times as fast, with 8 significant bits. Sums,
-            parameters and everything else stay in float32. 'float32' rounds nothing.
+        compute: 'bf16' rounds the factors of products and convolutions to bfloat16, if oneDNN
+            supports that on this CPU: several times as fast, with 8 significant bits. Sums,
+            parameters and everything else stay in float32. 'float32' does not round.
 
     Raises:
-        HandlerValidationError: An argument is not what it should be, or this machine cannot compute
+        HandlerValidationError: An argument is not valid, or this machine does not support
             in bfloat16.
 
     """
@@ -88,7 +87,7 @@ class NativeHandler(Lowering, NumpyHandler):
             self._check_half()
 
     def _check_half(self) -> None:
-        """Refuse to compute in bfloat16 where that is not possible."""
+        """Raise an error if bfloat16 is not supported."""
         if self.dtype != np.float32:
             reason = f"the dtype is {self.dtype.name}"
         elif self._library is None:
@@ -112,24 +111,24 @@ class NativeHandler(Lowering, NumpyHandler):
 
     def _connect(self) -> None:
         self._library, self._library_name = load()
-        #: Why formulas run on NumPy, for those that do.
+        #: Reasons why formulas run on NumPy.
         self._refusals: list[str] = []
 
     @property
     def threads(self) -> int:
-        """How many threads an operation uses at most."""
+        """Maximum number of threads of an operation."""
         return 1 if is_forked() else self._threads
 
     def new_lane(self) -> Lane:
         return Lane(self._library, self.threads, self._compute == "bf16", self._refusals)
 
     def reserve(self, shape: tuple[int, ...]) -> Array | None:
-        # Without a compiler a walk through time is traced step by step, which may have no end.
+        # Without a compiler, a loop over time is recorded step by step, which may take too long.
         return reserved(shape, self.dtype) if compiler.is_available() else None
 
     @property
     def lane(self) -> Lane:
-        """What the calls of this thread use."""
+        """The lane of the calls of this thread."""
         running = self.running
         if running.lane is None:
             running.lane = self.new_lane()
@@ -195,7 +194,7 @@ class NativeHandler(Lowering, NumpyHandler):
                 body(t)
             return
         version = None
-        while version != self.lane.version:  # scratch memory may grow in the first round
+        while version != self.lane.version:  # scratch memory may grow in the first iteration
             version, traces = self.lane.version, []
             for t in (steps[0], steps[1], steps[-1]):
                 with self.tracing(runs=False) as trace:

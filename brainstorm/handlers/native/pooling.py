@@ -1,6 +1,6 @@
-"""Pooling as C kernels of our own: oneDNN has no indices of the maxima.
+"""Pooling as handwritten C kernels, because oneDNN has no indices of the maxima.
 
-Channels lie side by side, so that the innermost loops run over them.
+Channels are adjacent in memory, so the innermost loops run over them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from brainstorm.utils import Array
 
 __all__ = ["build_average", "build_average_deltas", "build_maximum", "build_maximum_deltas"]
 
-#: The largest image whose indices float32 can hold.
+#: Maximum image size for indices in float32.
 MOST_FLOAT32 = 2**24
 
 _HEAD = """
@@ -160,7 +160,7 @@ def _build(primitives: Primitives, text: str, arrays: list[Array], first_output:
     ]
     shape = (len(images), *cells, images.shape[3])
     if any(array.shape != shape for array in arrays[1:]):
-        raise UnsupportedError("the shapes do not fit")  # NumPy says which
+        raise UnsupportedError("the shapes do not fit")  # NumPy raises the error
     work = results.size * window[0] * window[1]
     threads = primitives.threads if work >= PARALLEL_WORK else 1
     n, *rest = images.shape

@@ -1,4 +1,4 @@
-"""oneDNN's primitives, made once per layout of their arguments, and the memory that they need."""
+"""oneDNN's primitives, created once per layout of their arguments, and their memory."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ T = TypeVar("T")
 # Numbers of dnnl_types.h: the arguments of executions ...
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
-# ... what can be queried ...
+# ... kinds of queries ...
 WEIGHTS_LAYOUT, DIFF_WEIGHTS_LAYOUT, SCRATCHPAD_LAYOUT = 131, 132, 136
 # ... and the rest.
 _BFLOAT16, _FLOAT32, _OURS, _ALLOW_BF16 = 2, 3, 1, 1
 _ANY_TAG: Any = 1
 
-#: Instead of strides: the library chooses the layout.
+#: In place of strides: the library chooses the layout.
 ANY = None
-#: Instead of a size or a stride: that of the arrays which the primitive is executed with.
+#: In place of a size or a stride: that of the arrays at execution.
 GIVEN = -(2**63)
-#: How many primitives are kept.
+#: Maximum number of cached primitives.
 MOST_PRIMITIVES = 1024
-#: From how much work on several threads pay (measured): one unit is a multiplication or an
-#: addition, and what is read or written counts as `PER_NUMBER` of them.
+#: Minimum work for several threads (measured): one unit is a multiplication or an addition, and
+#: each number read or written counts as `PER_NUMBER` of them.
 PARALLEL_WORK, PER_NUMBER = 2_000_000, 16
 
 
 class Workspace:
-    """Memory for intermediate results, by purpose; it grows to what the largest call needs.
+    """Memory for intermediate results, by purpose; it grows to the size for the largest call.
 
     Args:
-        owner: Whose it is; when it grows, calls hold the memory that was there before.
+        owner: Its owner; when it grows, existing calls still hold the previous memory.
     """
 
     def __init__(self, owner: Primitives) -> None:
@@ -59,25 +59,25 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        """How large it is."""
+        """Its size in bytes."""
         return sum(memory.nbytes for memory in self._slots.values())
 
     @property
     def held(self) -> tuple[np.ndarray, ...]:
-        """All memory that is in use now."""
+        """All memory that is in use."""
         return tuple(self._slots.values())
 
 
 class Primitive:
-    """A primitive descriptor of the library and, once it is needed, its primitive.
+    """A primitive descriptor of the library and, created when needed, its primitive.
 
     Args:
         library: The library.
         kind: E.g. ``'matmul'``.
-        arguments: Those of the function that makes the descriptor.
+        arguments: Arguments of the function that creates the descriptor.
 
     Attributes:
-        implementation: The name of the code that does it.
+        implementation: The name of the implementation.
     """
 
     def __init__(self, library: Library, kind: str, *arguments: Any) -> None:
@@ -93,23 +93,23 @@ class Primitive:
         return self._library.create("dnnl_primitive", self.description)
 
     def layout(self, what: int) -> Any:
-        """Return the memory descriptor of an argument, which lives as long as this object."""
+        """Return the memory descriptor of an argument; it exists as long as this object."""
         return self._library.queried(self.description, what)
 
 
 class Primitives:
-    """What operations are built from, for calls that do not run at the same time.
+    """Everything that operations are built from, for calls that run one after the other.
 
     Args:
-        library: None: only what needs no primitive can be built.
-        threads: How many threads calls may use.
+        library: The library; None: only calls without primitives can be built.
+        threads: Maximum number of threads of a call.
         is_half: Whether factors of products are rounded to bfloat16; sums stay in float32.
 
     Attributes:
-        threads: How many threads calls may use.
+        threads: Maximum number of threads of a call.
         is_half: Whether factors are rounded to bfloat16.
-        allocate: Returns new memory that calls need, as an array of zeros of a shape and type.
-        team: How many the next primitives and calls use.
+        allocate: Allocates zeros of a given shape and type for calls.
+        team: The number of threads for the next primitives and calls.
         workspace: Memory that every call may overwrite.
         packed: See `brainstorm.handlers.native.products`.
     """
@@ -131,14 +131,14 @@ class Primitives:
             self._stream = library.stream()
 
     def forget(self) -> None:
-        """Do what has to be done when calls that were built hold memory that is out of date."""
+        """Called when existing calls hold memory that is out of date; does nothing here."""
 
     def choose_team(self, flop: int, numbers: int) -> None:
-        """Let the next primitives and calls use all threads, or one if there is little to do.
+        """Use all threads for the next primitives and calls, or one if there is little work.
 
         Args:
-            flop: How much is computed.
-            numbers: How many are read and written.
+            flop: Number of floating-point operations.
+            numbers: Number of values read and written.
         """
         self.team = self.threads if flop + PER_NUMBER * numbers >= PARALLEL_WORK else 1
         self.library.use_threads(self.team)
@@ -148,14 +148,14 @@ class Primitives:
         """The library.
 
         Raises:
-            UnsupportedError: There is none.
+            UnsupportedError: It is not available.
         """
         if self._loaded is None:
             raise UnsupportedError("there is no oneDNN")
         return self._loaded
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` returned when it was first called for this key."""
+        """Return the result of `make` for this key, from the cache if possible."""
         key = self.team, key
         made = self._made.get(key)
         if made is None:
@@ -194,7 +194,7 @@ class Primitives:
 
         Args:
             add: Whether to add.
-            activation: Its number in the library and its two parameters.
+            activation: Its number in the library and two parameters.
             is_half: Whether the library may round factors in float32 to bfloat16.
         """
         library = self.library
@@ -215,7 +215,7 @@ class Primitives:
         return Primitive(self.library, kind, self.library.engine, *arguments)
 
     def reorder(self, key: Hashable, source: Any, target: Any, add: bool = False) -> Primitive:
-        """Return what copies from one layout into another; `key` identifies these."""
+        """Return the primitive that copies from one layout to another; `key` identifies these."""
 
         def make() -> Primitive:
             engine = self.library.engine
@@ -246,10 +246,10 @@ class Primitives:
 
 
 def check_arrays(dtypes: tuple[Any, ...], outputs: list[Array], inputs: list[Array]) -> None:
-    """Refuse what no native operation does.
+    """Raise an error for arrays that no native operation supports.
 
     Raises:
-        UnsupportedError: Something is empty, of another type, or overlaps an output.
+        UnsupportedError: An array is empty, of another type, or overlaps an output.
     """
     arrays = [*outputs, *inputs]
     if any(a.dtype not in dtypes or a.dtype != arrays[0].dtype or a.size == 0 for a in arrays):

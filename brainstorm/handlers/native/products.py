@@ -1,4 +1,4 @@
-"""Matrix products, with what follows them done in the same pass over the result."""
+"""Matrix products, with following operations done in the same pass over the result."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ __all__ = [
 _RELU, _TANH, _ELU, _SOFTPLUS, _SIGMOID = 0x20, 0x21, 0x22, 0x27, 0x29
 _SWISH, _GELU = 0x2C, 0x31
 
-#: Activation functions that the library applies to a product: number, and two parameters. Its rel
-#: and hard_sigmoid are not used: they make 0 of NaN.
+#: Activation functions that the library can apply to a product: number, and two parameters. Its rel
+#: and hard_sigmoid are not used, because they turn NaN into 0.
 ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
     "linear": None,
     **dict.fromkeys(("leaky_rel", "leaky_relu"), (_RELU, 0.01, 0.0)),
@@ -55,24 +55,24 @@ ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
     "gelu": (_GELU, 0.0, 0.0),
 }
 
-#: Rows of the result from which rearranging the second factor, if it is stored by rows or not,
-#: costs less than it gains (measured).
+#: Minimum number of rows of the result for which it is faster to rearrange the second factor first,
+#: for factors stored by rows, and others (measured).
 MANY_ROWS, VERY_MANY_ROWS = 256, 1024
 
-#: How many matrices stay packed.
+#: Maximum number of packed matrices.
 MOST_PACKED = 64
 
-#: Rows of the first factor that a matrix is packed for, when it is to be found out if it is small.
+#: Number of rows of the first factor with which to decide whether a packed matrix is small.
 FEW_ROWS = 8
 
 Strides = tuple[int, ...]
 
 
 def activation_number(name: str) -> tuple[int, float, float] | None:
-    """Return an activation as the library knows it; None: linear.
+    """Return an activation in the library's terms; None: linear.
 
     Raises:
-        UnsupportedError: The library does not have it.
+        UnsupportedError: The library does not support it.
     """
     if name not in ACTIVATIONS:
         raise UnsupportedError(f"oneDNN has no {name}")
@@ -80,15 +80,15 @@ def activation_number(name: str) -> tuple[int, float, float] | None:
 
 
 def has_half_products(library: Library) -> bool:
-    """Return whether the library has other code for factors in bfloat16 than for float32."""
+    """Return whether the library has a separate implementation for factors in bfloat16."""
     return _code_for_products(library, False) != _code_for_products(library, True)
 
 
 @functools.cache
 def takes_all_sizes(library: Library) -> bool:
-    """Return whether the library has the same code for products of all sizes.
+    """Return whether the library has the same implementation for products of all sizes.
 
-    Then one primitive does them all. With AVX-512 there is faster code that is made for each size.
+    Then one primitive is enough. With AVX-512 it has faster code generated for each size.
     """
     return _code_for_products(library, False).startswith("gemm")
 
@@ -123,7 +123,7 @@ def build_batched(
 
 
 def build_stacked(primitives: Primitives, a: Array, b: Array, out: Array) -> list[Call]:
-    """Return the calls for ``out = a @ b`` of matrices, or of stacks with as many each."""
+    """Return the calls for ``out = a @ b`` of matrices, or of stacks of equal length."""
     stacks = {array.shape[:-2] for array in (a, b, out)}
     if len(stacks) > 1 or out.ndim > 3:
         raise UnsupportedError("these are no stacks of one length")
@@ -141,7 +141,7 @@ def _build(
 ) -> list[Call]:
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
     if (*a.shape[-2:], *b.shape[-2:]) != (out.shape[-2], b.shape[-2], a.shape[-1], out.shape[-1]):
-        raise UnsupportedError("the shapes do not fit")  # NumPy says which
+        raise UnsupportedError("the shapes do not fit")  # NumPy raises the error
     if bias is not None and bias.shape != (out.shape[-1],):
         raise UnsupportedError("the bias does not fit")
     plain = bias is None and activation is None and a.ndim == 2
@@ -191,7 +191,7 @@ def _product(
 ) -> Primitive:
     """Return the product of arrays of these shapes and strides: a, b, the result and the bias.
 
-    `ANY` strides of b: it has the layout `weights`, or else that which the library wants; equal
+    `ANY` strides of b: it has the layout `weights`, or else that chosen by the library; equal
     shapes and strides must mean equal `weights`. The factors are in bfloat16 if `is_half`.
     """
 
@@ -212,7 +212,7 @@ def _product(
 
 
 def _of_any(*strides: Strides | None) -> tuple[list[Strides], list[Strides | None]]:
-    """Return shapes and strides that stand for all sizes of arrays which lie likewise."""
+    """Return shapes and strides that stand for all sizes of arrays with the same layout."""
     batch = (GIVEN,) * (len(strides[0] or ()) - 2)
     rows, columns = (*batch, GIVEN, 1), (*batch, 1, GIVEN)
     form = [None if s is None else rows if s[-1] == 1 else columns for s in strides]
@@ -220,7 +220,7 @@ def _of_any(*strides: Strides | None) -> tuple[list[Strides], list[Strides | Non
 
 
 def _strides(array: Array) -> Strides:
-    """Return the strides in elements, those of axes of size 1 being as in contiguous memory.
+    """Return the strides in elements; on axes of size 1, those of contiguous memory.
 
     Raises:
         UnsupportedError: Neither rows nor columns are contiguous, or the strides are not whole.
@@ -241,12 +241,12 @@ def _strides(array: Array) -> Strides:
 
 
 def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
-    """Return the call that gets b ready for `build_packed`."""
+    """Return the call that prepares b for `build_packed`."""
     check_arrays((np.float32,), [b], [])
     b = b.T if transb else b
     is_large = not is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize)
     if is_large and not primitives.is_half and takes_all_sizes(primitives.library):
-        return []  # its products take b as it is
+        return []  # its products use b directly
     key = _place(b)
     if key not in primitives.packed:
         if len(primitives.packed) >= MOST_PACKED:
@@ -256,7 +256,7 @@ def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
 
 
 def build_packed(primitives: Primitives, a: Array, b: Array, out: Array, transb: bool) -> list[Any]:
-    """Return the calls for ``out += a @ b``, where b is what it was when it was packed."""
+    """Return the calls for ``out += a @ b``, with the content of b when it was packed."""
     packed = primitives.packed.get(_place(b.T if transb else b))
     if packed is None:
         return build_dot(primitives, a, b, out, False, transb, add=True)
@@ -268,10 +268,10 @@ def _place(b: Array) -> tuple[Any, ...]:
 
 
 class _Packed:
-    """A matrix in memory of its own: by rows if it is small, else as the library wants it.
+    """A copy of a matrix: by rows if it is small, else in the layout chosen by the library.
 
     Attributes:
-        copy: The call that copies what the matrix is now.
+        copy: The call that copies the present content of the matrix.
     """
 
     def __init__(self, primitives: Primitives, b: Array) -> None:
@@ -287,7 +287,7 @@ class _Packed:
 
     @property
     def nbytes(self) -> int:
-        """How large the memory is."""
+        """The size of the memory in bytes."""
         return self._memory.nbytes
 
     def _copy_as_wanted(self, primitives: Primitives, b: Array) -> None:

@@ -1,4 +1,4 @@
-"""Programs as calls: loops in C, and between them the operations that are no loops.
+"""Programs as calls: loops in C, and other operations between them.
 
 Everything that depends on shapes, strides and types is worked out once for all arrays that lie
 likewise. Kernels are shared by all programs of the same structure.
@@ -24,16 +24,16 @@ from brainstorm.utils import Array
 
 __all__ = ["CompiledProgram", "numpy_calls"]
 
-#: Loops to the address of their kernel.
+#: From loops to the address of their kernel.
 _functions: dict[tuple[Loop, ...], int] = {}
 
 
 def numpy_calls(step: Step, *arrays: Array) -> list[Callable[[], None]]:
-    """Return the call of NumPy's function for a step that is no loop.
+    """Return the call of NumPy's function for a step that is not a loop.
 
     Args:
         step: The step.
-        *arrays: Its operands, and where the result is written.
+        *arrays: Its operands and its result.
     """
     *operands, out = arrays
     call = functools.partial(_quietly, step.operator.numpy, *operands, out=out, **step.params)
@@ -48,7 +48,7 @@ def _quietly(function: Any, *operands: Array, **options: Any) -> None:
 class CompiledProgram(ProgramSpecializer):
     """Turns a program and arrays into calls; not for several Python threads at a time.
 
-    Results are the same bits for the same number of threads.
+    Results have the same bits for the same number of threads.
 
     Args:
         *given: What `ProgramSpecializer` takes.
@@ -65,17 +65,17 @@ class CompiledProgram(ProgramSpecializer):
     def calls(
         self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: tuple[bool, ...]
     ) -> list[Any]:
-        """Return what computes the outputs, as if all inputs were read before any is written.
+        """Return calls that compute the outputs as if all inputs were read before any is written.
 
         Args:
             inputs: One array per input of the program, of its shape.
             outputs: One array per output.
-            accumulate: For each output, whether to add to what is in it.
+            accumulate: For each output, whether to add to its content.
 
         Raises:
             HandlerValidationError: If an array has another shape.
             MissingDependencyError: If there is no compiler.
-            NotRenderableError: If an array's element type is none of C's.
+            NotRenderableError: If an array's element type does not exist in C.
         """
         given = [address_of(array) for array in (*inputs, *outputs)]
         special = self.specialize(inputs, outputs, accumulate, given)
@@ -94,7 +94,7 @@ class CompiledProgram(ProgramSpecializer):
         return calls
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
-        """Return the C text for arrays like these: of one kernel after the other."""
+        """Return the C text for arrays like these: all kernels, one after the other."""
         given = [address_of(array) for array in (*inputs, *outputs)]
         parts = self.specialize(inputs, outputs, (False,) * len(outputs), given).parts
         kernels = [part.loops for part in parts if isinstance(part, Loops)]

@@ -12,8 +12,8 @@ from brainstorm.utils import Array
 
 __all__ = ["build_add", "build_take"]
 
-#: An index outside of the table reads its first or last row, and nothing is added there:
-#: whatever the numbers are, no other memory is touched.
+#: An index outside of the table reads its first or last row, and adds nothing: other memory is
+#: never accessed, for any numbers.
 _SOURCE = """
 enum { COUNT, WIDTH, ROWS, TABLE_ROW, NUMBER_STEP, OTHER_ROW, ADDS };
 void rows(void *const *pointers, const int64_t *n) {
@@ -50,7 +50,7 @@ def build_add(primitives: Primitives, m: Array, v: Array, out: Array) -> list[Ca
 def _build(table: Array, numbers: Array, other: Array, adds: bool) -> list[Call]:
     size = table.itemsize
     if other.shape != (len(numbers), table.shape[1]) or numbers.shape[1:] != (1,):
-        raise UnsupportedError("the shapes do not fit")  # NumPy says which
+        raise UnsupportedError("the shapes do not fit")  # NumPy raises the error
     if table.strides[1] != size or other.strides[1] != size:
         raise UnsupportedError("rows are not contiguous")
     strides = [

@@ -1,10 +1,10 @@
-"""Products of small matrices as a C kernel of our own: oneDNN takes a microsecond to begin.
+"""Products of small matrices as a handwritten C kernel: oneDNN takes a microsecond to start.
 
     out (+)= a @ b
 
-The rows of b and of out are contiguous; a has any strides. Four rows by four vectors of the result,
-or two where there are sixteen registers, stay in registers while the sum runs; columns that do not
-fill a vector are done one by one.
+The rows of b and of out are contiguous; a has any strides. Four rows by four vectors of the result
+(two with sixteen registers) stay in registers during the sum; columns that do not fill a vector are
+computed one by one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from brainstorm.utils import Array
 
 __all__ = ["MOST_FLOP", "build_small", "build_transposed", "is_small"]
 
-#: Multiplications and additions up to which this is faster than oneDNN (measured): of all columns,
-#: and of those that do not fill a vector.
+#: Maximum number of multiplications and additions for which this is faster than oneDNN (measured):
+#: of all columns, and of those that do not fill a vector.
 MOST_FLOP, MOST_SINGLE_FLOP = 300_000, 10_000
 #: The longest vector: AVX-512's.
 VECTOR_BYTES = 64
@@ -90,7 +90,7 @@ def is_small(m: int, k: int, n: int, itemsize: int) -> bool:
 
 
 def build_small(a: Array, b: Array, out: Array, add: bool) -> list[Call]:
-    """Return the call for ``out (+)= a @ b``, which are of one type and do not overlap.
+    """Return the call for ``out (+)= a @ b``; the arrays have one type and do not overlap.
 
     Raises:
         UnsupportedError: There is no compiler, or rows of b or out are not contiguous.
@@ -104,6 +104,6 @@ def build_small(a: Array, b: Array, out: Array, add: bool) -> list[Call]:
 
 
 def build_transposed(b: Array, out: Array) -> Call:
-    """Return the call that copies b, of any strides, into contiguous memory of its shape."""
+    """Return the call that copies b, with any strides, to contiguous memory of its shape."""
     strides = [stride // b.itemsize for stride in b.strides]
     return kernel_call("transposed", _TRANSPOSED, [b, out], [*b.shape, *strides])

@@ -1,4 +1,4 @@
-"""The handler for NVIDIA GPUs; nothing of CUDA is imported before one is made."""
+"""The handler for NVIDIA GPUs; CUDA is not imported before one is created."""
 
 from brainstorm.handlers.pycuda.pycuda_handler import PyCudaHandler
 

@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU: views without copies, and nothing that computes."""
+"""Arrays in the memory of a GPU: views without copies, but no computation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class DeviceArray:
     the memory through ``__cuda_array_interface__`` and DLPack.
 
     Args:
-        device: Where it is.
-        memory: What it is a part of, which it keeps; None: somebody else does.
+        device: The GPU.
+        memory: The memory that contains it, kept alive by it; None: kept alive otherwise.
         shadow: A NumPy array with its address, shape, strides and dtype. NumPy must not read it.
 
     Attributes:
@@ -32,7 +32,7 @@ class DeviceArray:
         size: Number of elements.
         ndim: Number of dimensions.
         strides: Bytes from one element to the next, for each dimension.
-        address: Where the first element is.
+        address: Address of the first element.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class DeviceArray:
 
     @classmethod
     def at(cls, device: Device, memory: Memory, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-        """Return an array at the beginning of some memory."""
+        """Return an array at the start of some memory."""
         return cls(device, memory, array_at(memory.address or 256, shape, dtype, owner=memory))
 
     # -- views -------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class DeviceArray:
         """Return a view; an index of every dimension gives an array without dimensions.
 
         Raises:
-            HandlerValidationError: The key is something else than integers and slices.
+            HandlerValidationError: The key contains other things than integers and slices.
         """
         parts = key if type(key) is tuple else (key,)
         for part in parts:
@@ -124,12 +124,12 @@ class DeviceArray:
         return self._view(self.shadow.T)
 
     def broadcast_to(self, shape: tuple[int, ...]) -> DeviceArray:
-        """Return a view of a larger shape, in which elements are repeated."""
+        """Return a view of a larger shape, with repeated elements."""
         return self._view(np.broadcast_to(self.shadow, shape))
 
     @property
     def flags(self) -> Any:
-        """What NumPy calls flags: whether it is contiguous."""
+        """NumPy's flags: whether it is contiguous."""
         return self.shadow.flags
 
     @property
@@ -145,7 +145,7 @@ class DeviceArray:
     # -- content -----------------------------------------------------------------------------
 
     def get(self) -> np.ndarray:
-        """Return a copy as a NumPy array, when everything before it is computed.
+        """Return a copy as a NumPy array, after waiting for earlier operations.
 
         Raises:
             DeviceError: The GPU failed.
@@ -153,7 +153,7 @@ class DeviceArray:
         return self.device.download(self)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Copy a number or an array from the host to what the key selects."""
+        """Copy a number or an array from the host to the selected elements."""
         part = self[key]
         part.device.upload(np.broadcast_to(np.asarray(value), part.shape), part)
 
@@ -179,7 +179,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What other libraries need in order to use the memory; they wait for the stream."""
+        """The interface by which other libraries use the memory; they wait for the stream."""
         return {
             "data": (self.address if self.size else 0, False),
             "shape": self.shape,
@@ -193,7 +193,7 @@ class DeviceArray:
         return KDL_CUDA, self.device.index
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """Return a capsule for ``from_dlpack``; what is being computed is waited for."""
+        """Return a capsule for ``from_dlpack``, after waiting for pending operations."""
         self.device.synchronize()
         return capsule(self)
 

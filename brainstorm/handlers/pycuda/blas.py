@@ -21,8 +21,8 @@ from brainstorm.handlers.pycuda.libraries import load_library
 
 __all__ = ["PROVIDERS", "CtypesBlas", "Product", "SkcudaBlas"]
 
-#: Bytes that cuBLAS may use between the steps of a product; it must not allocate while a graph is
-#: captured, and results depend on them.
+#: Bytes of workspace for cuBLAS, which must not allocate while a graph is captured; results depend
+#: on their number.
 WORKSPACE = 32 << 20
 
 _VERSIONS = (13, 12)
@@ -37,20 +37,20 @@ class Product(NamedTuple):
     """out = beta * out + a @ b for matrices in rows, `batch` times.
 
     Attributes:
-        a: Address of the first matrix (m, k), or (k, m) if it is to be transposed.
+        a: Address of the first matrix (m, k), or (k, m) if it is transposed.
         b: Address of the second matrix (k, n), or (n, k).
         out: Address of the result (m, n).
-        transa: Whether a is to be transposed.
-        transb: Whether b is.
+        transa: Whether a is transposed.
+        transb: Whether b is transposed.
         m: Rows of the result.
         n: Columns of the result.
         k: Terms of each sum.
-        lda: Elements from one row of a to the next.
-        ldb: Likewise of b.
-        ldc: Likewise of out.
+        lda: Elements between rows of a.
+        ldb: The same for b.
+        ldc: The same for out.
         add: Whether beta is 1 and not 0.
-        batch: How many products.
-        steps: Elements from one a, b, out to the next ones.
+        batch: Number of products.
+        steps: Elements between successive a, b and out.
         half: Whether a and b are bfloat16 and not float32.
     """
 
@@ -85,7 +85,7 @@ class CtypesBlas:
     """cuBLAS, called through its C API.
 
     Args:
-        device: Where products are computed.
+        device: The GPU.
         compute: 'f32', 'tf32' or 'bf16'.
     """
 
@@ -114,7 +114,7 @@ class CtypesBlas:
 
     def call(self, p: Product) -> Any:
         """Return a function that puts a product into the stream."""
-        # Matrices in rows are transposed ones in columns: out.T = b.T @ a.T.
+        # Matrices stored by rows are transposed matrices stored by columns: out.T = b.T @ a.T.
         sizes = (c_int(p.transb), c_int(p.transa), c_int(p.n), c_int(p.m), c_int(p.k))
         is_stack = p.batch > 1
 
@@ -157,14 +157,14 @@ class CtypesBlas:
 
 
 class SkcudaBlas:
-    """cuBLAS, called through scikit-cuda, which has no bfloat16 and no TensorFloat32.
+    """cuBLAS, called through scikit-cuda, which supports neither bfloat16 nor TensorFloat32.
 
     Args:
-        device: Where products are computed.
+        device: The GPU.
         compute: Must be 'f32'.
 
     Raises:
-        HandlerValidationError: It is another.
+        HandlerValidationError: `compute` is not 'f32'.
         MissingDependencyError: scikit-cuda is not installed.
     """
 
@@ -187,7 +187,7 @@ class SkcudaBlas:
         """Return a function that puts a product into the stream."""
         trans, beta = ["n", "t"], float(p.add)
         head = (self._handle, trans[p.transb], trans[p.transa], p.n, p.m, p.k, 1.0)
-        # It has no batches whose matrices are equally far apart.
+        # It has no batches of matrices with a fixed distance.
         calls = []
         for i in range(p.batch):
             a, b, out = (
@@ -251,7 +251,7 @@ def _failure(function: str, status: Any, p: Product) -> DeviceError:
     )
 
 
-#: What can be chosen by the argument `cublas` of the handler.
+#: The values of the handler's argument `cublas`.
 PROVIDERS: dict[str, type[CtypesBlas] | type[SkcudaBlas]] = {
     "ctypes": CtypesBlas,
     "skcuda": SkcudaBlas,

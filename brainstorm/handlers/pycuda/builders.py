@@ -1,6 +1,6 @@
-"""Products, rows of tables and sequences: arguments to launches.
+"""Products, rows of tables and sequences: from arguments to launches.
 
-A function builds the operation of its name.
+Each function builds the operation with its name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def add_picked(
     build: Building, rows: DeviceArray, indices: DeviceArray, out: DeviceArray, size: int,
     inner: int,
 ) -> None:  # fmt: skip
-    """Add out (outer, size, inner) += rows (outer, picks, inner), in the rows that are named."""
+    """Add out (outer, size, inner) += rows (outer, picks, inner), in the rows given by indices."""
     picks = indices.size
     following = build.temporary((picks,), np.int32)
     build.kernel("chain_rows", picks, indices, following, picks)

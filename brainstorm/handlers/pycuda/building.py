@@ -20,21 +20,21 @@ __all__ = ["Building"]
 
 _copied = formula(lambda source: source)
 _repeated = formula(lambda target, source: fn.broadcast_to(source, target.shape))
-#: Elements to whose multiple rows of bfloat16 are padded: what tensor cores read at once.
+#: Rows of bfloat16 are padded to multiples of this many elements, for tensor cores.
 _HALF_ROW = 8
 
 
 class Building:
-    """What an operation puts into the stream: collects it, and is the call that does it.
+    """Collects everything that an operation puts into the stream; calling it does so.
 
     Args:
-        handler: Whose operation it is.
+        handler: The handler of the operation.
         name: The operation.
 
     Attributes:
-        launches: What was collected.
-        kept: What must not go before the launches do, besides the arrays of the operation, which
-            whoever keeps a building keeps if they are to stay.
+        launches: The collected launches.
+        kept: Objects to keep alive for the launches, except the arrays of the operation, which the
+            owner of a building keeps.
     """
 
     def __init__(self, handler: Any, name: str) -> None:
@@ -52,7 +52,7 @@ class Building:
         return [launch.kernel for launch in self.launches if launch.kernel is not None]
 
     def load(self) -> None:
-        """Load the kernels of its launches, unless that is done."""
+        """Load the kernels of its launches, unless they are loaded."""
         if not self._is_loaded:
             modules: Modules = self.handler._modules
             modules.load(self.device, self.kernels)
@@ -76,7 +76,7 @@ class Building:
             raise failure(error, self.name) from error
 
     def kernel(self, name: str, count: int, *arguments: Any, **more: Any) -> None:
-        """Add a kernel that is written by hand, if there is anything to do; see `kernel_launch`."""
+        """Add a handwritten kernel, if there is anything to do; see `kernel_launch`."""
         if count:
             launch = kernel_launch(self.device, hand_written(name), count, *arguments, **more)
             self.launches.append(launch)
@@ -103,11 +103,11 @@ class Building:
         self.program(_repeated, [target, source], [target])
 
     def clear(self, target: DeviceArray) -> None:
-        """Add the filling with zeros."""
+        """Add a launch that fills with zeros."""
         self.repeat(self.number(0.0), target)
 
     def temporary(self, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
-        """Return memory that is this operation's until it ends."""
+        """Return memory for this operation until it ends."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         memory = self.device.scratch(f"temporary {self._temporaries}", size)
         self.kept.append(memory)
@@ -127,7 +127,7 @@ class Building:
     # -- arrays without gaps -----------------------------------------------------------------
 
     def dense(self, array: DeviceArray) -> DeviceArray:
-        """Return an array that is to be read, or a contiguous copy of it."""
+        """Return an array for reading: itself, or a contiguous copy."""
         if array.flags.c_contiguous:
             return array
         copied = self.temporary(array.shape, array.dtype)
@@ -135,7 +135,7 @@ class Building:
         return copied
 
     def target(self, array: DeviceArray, keeps: bool = False) -> DeviceArray:
-        """Return an array that is to be written, or contiguous memory that `finish` copies to it.
+        """Return an array for writing: itself, or contiguous memory that `finish` copies to it.
 
         Args:
             array: The array.
@@ -150,7 +150,7 @@ class Building:
         return instead
 
     def finish(self) -> None:
-        """Add what copies results to where they belong, and let the operation's arrays go."""
+        """Add the copies of results to their arrays, and release the operation's arrays."""
         while self._back:
             self.copy(*self._back.pop(0))
 
@@ -160,12 +160,12 @@ class Building:
         self, a: DeviceArray, b: DeviceArray, out: DeviceArray, transa: bool = False,
         transb: bool = False, add: bool = False, is_packed: bool = False,
     ) -> None:  # fmt: skip
-        """Add out = a @ b, or out += a @ b; transposed first if asked for.
+        """Add out = a @ b, or out += a @ b; transposed first if requested.
 
-        The arrays are matrices, or stacks of matrices: their first axis counts the products. For b
-        is taken what `pack` made of it, if it `is_packed`.
+        The arrays are matrices, or stacks of matrices whose first axis counts the products. If
+        `is_packed`, the result of `pack` is used for b.
         """
-        if not out.size or not a.size:  # cuBLAS wants rows of one element at least
+        if not out.size or not a.size:  # cuBLAS needs at least one element per row
             if not add:
                 self.clear(out)
             return
@@ -183,7 +183,7 @@ class Building:
         self.launches.append(Launch(None, self.handler._blas.call(product)))
 
     def pack(self, array: DeviceArray) -> None:
-        """Add the rounding of a factor of many products, to memory that goes with the factor's."""
+        """Add the rounding of a factor of many products, to memory kept with the factor."""
         if self.handler._compute == "bf16" and array.size and _rows(array) is not None:
             known = self.handler._packed.setdefault(array.memory, {})
             half = known.get(_place(array))
@@ -197,7 +197,7 @@ class Building:
     def _factor(
         self, array: DeviceArray, turned: bool, is_packed: bool = False
     ) -> tuple[DeviceArray, int, bool]:
-        """Return a factor as cuBLAS takes it, the distance of its rows, whether to transpose."""
+        """Return a factor for cuBLAS, the distance of its rows, and whether to transpose."""
         step = _rows(array)
         if step is None:
             order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
@@ -229,7 +229,7 @@ def _place(array: DeviceArray) -> tuple[Any, ...]:
 
 
 def _stacked(array: DeviceArray) -> tuple[int, int, int]:
-    """Return the sizes of a stack of matrices, of a matrix as a stack of one."""
+    """Return the sizes of a stack of matrices; a matrix is a stack of one."""
     *_, count, rows, columns = (1, *array.shape)
     return count, rows, columns
 
@@ -240,7 +240,7 @@ def _half_shape(array: DeviceArray) -> tuple[int, int, int]:
 
 
 def _rows(array: DeviceArray) -> int | None:
-    """Return how many elements rows are apart; None: their elements do not lie side by side."""
+    """Return the elements between rows; None: the elements of rows are not adjacent."""
     *_, rows, columns = array.shape
     *_, step, inner = (stride // array.itemsize for stride in array.strides)
     if columns > 1 and inner != 1:

@@ -1,6 +1,6 @@
-"""From CUDA C to code of a GPU: by NVRTC, called by ctypes, or by nvcc.
+"""From CUDA C to GPU code: by NVRTC, called through ctypes, or by nvcc.
 
-NVRTC is a library. It comes with PyTorch, needs no C++ compiler beside it and starts no process.
+NVRTC is a library. It comes with PyTorch, needs no C++ compiler and starts no process.
 
 The numbers in this module are those of nvrtc.h.
 """
@@ -20,13 +20,13 @@ from brainstorm.handlers.pycuda.libraries import load_library
 
 __all__ = ["Nvcc", "Nvrtc", "RefusedError", "find_compiler"]
 
-#: Of both. Products and sums are fused as on the CPU; division and roots are exact.
+#: For both. Products and sums are fused as on the CPU; division and roots are exact.
 OPTIONS = ("--std=c++17",)
 _EMPTY = 'extern "C" __global__ void empty() {}'
 
 
 class RefusedError(Exception):
-    """A compiler does not accept a text, and says why."""
+    """A compiler does not accept a text; the message has its output."""
 
 
 class Nvrtc:
@@ -36,7 +36,7 @@ class Nvrtc:
         OSError: It is not found, or cannot be loaded.
 
     Attributes:
-        name: What it is, with its version.
+        name: Its name and version.
     """
 
     def __init__(self) -> None:
@@ -47,15 +47,15 @@ class Nvrtc:
         self.name = "NVRTC {}.{}".format(*(number.value for number in version))
 
     def compile(self, text: str, arch: str, *options: str) -> tuple[bytes, str]:
-        """Compile CUDA C that includes nothing.
+        """Compile CUDA C without includes.
 
         Args:
             text: The source.
             arch: E.g. ``'sm_90'``.
-            *options: More of them.
+            *options: Further options.
 
         Returns:
-            The code, and what the compiler remarks.
+            The code, and the compiler's remarks.
 
         Raises:
             RefusedError: It does not accept the text, or it cannot work here.
@@ -84,13 +84,13 @@ class Nvrtc:
 
 
 class Nvcc:
-    """The toolkit's compiler, as PyCUDA runs it.
+    """The compiler of the CUDA toolkit, run by PyCUDA.
 
     Raises:
         Exception: It cannot be run.
 
     Attributes:
-        name: What it is, with its version.
+        name: Its name and version.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Nvcc:
         """Compile CUDA C; see `Nvrtc.compile`."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what the compiler remarks about unused variables
+                warnings.simplefilter("ignore")  # the compiler's remarks about unused variables
                 return self._compiler.compile(
                     text, options=list(OPTIONS), no_extern_c=True, arch=arch, cache_dir=False
                 ), ""
@@ -111,10 +111,10 @@ class Nvcc:
 
 @functools.cache
 def find_compiler(arch: str) -> Nvrtc | Nvcc:
-    """Return the compiler for an architecture: NVRTC where it is found and works, else nvcc.
+    """Return the compiler for an architecture: NVRTC if it is found and works, else nvcc.
 
     Raises:
-        MissingDependencyError: There is neither.
+        MissingDependencyError: Neither is available.
     """
     try:
         found = Nvrtc()

@@ -1,8 +1,8 @@
-"""Convolutions of images by cuDNN, where its library is found.
+"""Convolutions of images by cuDNN, if its library is found.
 
-An algorithm is used if it is deterministic, and if it ran once on memory that nobody needs. If
-there is none, cuBLAS does the convolution. ``BRAINSTORM_CUDNN=off`` in the environment switches it
-off. Pooling is not done by cuDNN, which does not say where a maximum was.
+An algorithm is used if it is deterministic, and if a test run on scratch memory succeeded. If
+there is none, cuBLAS is used. ``BRAINSTORM_CUDNN=off`` in the environment disables cuDNN. It is not
+used for pooling, because it does not return the positions of maxima.
 
 The numbers in this module are those of cudnn_ops.h and cudnn_cnn.h, versions 8 and 9.
 """
@@ -33,12 +33,12 @@ LOG = logging.getLogger("brainstorm")
 _FLOAT, _NHWC, _CROSS_CORRELATION = 0, 1, 1
 #: Math types: exact products, and those in TensorFloat32.
 _MATH = {"f32": 3, "tf32": 0}
-#: Bytes between the steps of an algorithm, at most.
+#: Maximum number of bytes of workspace for an algorithm.
 MOST_WORKSPACE = 512 << 20
 
 
 class Geometry(NamedTuple):
-    """How filters move over images: for rows and columns; as much padding before as after."""
+    """How filters move over images: for rows and columns; the padding is equal on both sides."""
 
     padding: tuple[tuple[int, int], ...]
     stride: tuple[int, ...]
@@ -47,10 +47,10 @@ class Geometry(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """One of the three computations: its functions, and algorithms that always add in one order.
+    """One of the three passes: its functions, and its deterministic algorithms.
 
-    The functions take descriptors of the two arrays that are read, in their order, then that of the
-    result; the convolution's stands behind the second one.
+    The functions take the descriptors of the two arrays that are read, the descriptor of the
+    convolution, and that of the result.
     """
 
     function: str
@@ -66,11 +66,11 @@ FILTERS = _Pass(
 
 
 class _UnsupportedError(Exception):
-    """cuDNN does not do this."""
+    """cuDNN does not support this."""
 
 
 class _Descriptor:
-    """A description for cuDNN, which is destroyed with this object."""
+    """A descriptor of cuDNN, destroyed together with this object."""
 
     def __init__(self, library: Any, kind: str) -> None:
         self._library, self.handle = library, c_void_p()
@@ -80,7 +80,7 @@ class _Descriptor:
         weakref.finalize(self, destroy, self.handle).atexit = False
 
     def set(self, function: str, *arguments: Any) -> _Descriptor:
-        """Call a function that describes it."""
+        """Call a function that sets the descriptor."""
         if getattr(self._library, function)(self.handle, *arguments):
             raise _UnsupportedError
         return self
@@ -95,7 +95,7 @@ class Cudnn:
 
     Args:
         library: cuDNN.
-        device: Where convolutions are computed.
+        device: The GPU.
         compute: 'f32' or 'tf32'.
     """
 
@@ -116,7 +116,7 @@ class Cudnn:
 
     @classmethod
     def found(cls, device: Device, compute: str) -> Cudnn | None:
-        """Return cuDNN if it is there and works, and has the precision; warns if it fails."""
+        """Return cuDNN if it works and supports the precision; log a warning if it fails."""
         if compute not in _MATH or os.environ.get("BRAINSTORM_CUDNN") == "off":
             return None
         try:
@@ -135,7 +135,7 @@ class Cudnn:
         self, build: Building, which: _Pass, images: DeviceArray, filters: DeviceArray,
         outputs: DeviceArray, geometry: Geometry, add: bool,
     ) -> bool:  # fmt: skip
-        """Add one of the passes to what is built.
+        """Add one of the passes to a building.
 
         Args:
             build: Collects launches.
@@ -144,10 +144,10 @@ class Cudnn:
             filters: (F, KH, KW, C / groups).
             outputs: (N, OH, OW, F).
             geometry: How filters move.
-            add: Add to what is there.
+            add: Add to the present content.
 
         Returns:
-            Whether cuDNN does it; if not, nothing was added.
+            Whether cuDNN supports it; if not, nothing was added.
         """
         read = {FORWARD: (images, filters), DATA: (filters, outputs), FILTERS: (images, outputs)}
         written = {FORWARD: outputs, DATA: images, FILTERS: filters}[which]
@@ -176,7 +176,7 @@ class Cudnn:
         self, build: Building, which: _Pass, algorithm: int, read: tuple[DeviceArray, DeviceArray],
         written: DeviceArray, geometry: Geometry,
     ) -> Callable[[DeviceArray, bool], Callable[[], int]]:  # fmt: skip
-        """Return what makes the call that writes to some memory, or adds, and returns a status."""
+        """Return a function that makes the call for some memory, which returns a status."""
         library, handle = self._library, self._handle
         convolution = _Descriptor(library, "Convolution")
         convolution.set(

@@ -1,6 +1,6 @@
-"""DLPack: the capsule in which arrays are handed to other libraries.
+"""DLPack: capsules by which arrays are passed to other libraries.
 
-The structures are those of dlpack.h, version 0.8, which every consumer understands.
+The structures are those of dlpack.h, version 0.8, which every consumer supports.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _ManagedTensor(ctypes.Structure):
     _fields_ = [("tensor", _Tensor), ("context", c_void_p), ("deleter", _Deleter)]
 
 
-#: What was handed out, by address: it must live until its deleter is called.
+#: Structures in use, by address, until their deleters are called.
 _handed_out: dict[int, tuple[Any, ...]] = {}
 
 
@@ -50,7 +50,7 @@ def _delete(address: int) -> None:
     _handed_out.pop(address, None)
 
 
-# Addresses instead of objects: a capsule that is being freed must not be counted again.
+# Addresses instead of objects: the reference count of a dying capsule must not change.
 _is_valid = ctypes.PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -62,16 +62,16 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(
 
 @ctypes.PYFUNCTYPE(None, c_void_p)
 def _drop(unused: int) -> None:
-    """Free a capsule that nobody consumed; a consumer renames it."""
+    """Free a capsule that was not consumed; a consumer renames it."""
     if _is_valid(unused, _NAME):
         _delete(_pointer(unused, _NAME))
 
 
 def capsule(array: Any) -> Any:
-    """Return a capsule with a `DeviceArray`, which lives as long as who consumed it wants.
+    """Return a capsule with a `DeviceArray`, which is kept alive until the consumer releases it.
 
     Raises:
-        HandlerValidationError: Its strides are no whole elements, or DLPack lacks the dtype.
+        HandlerValidationError: Its strides are not whole elements, or DLPack lacks the dtype.
     """
     if array.dtype.kind not in _CODES or any(s % array.itemsize for s in array.strides):
         raise HandlerValidationError(f"{array!r}: DLPack has no such arrays. Copy it first.")

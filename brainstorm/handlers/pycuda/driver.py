@@ -1,7 +1,7 @@
-"""The CUDA driver: one GPU with its context, streams, memory, and what goes wrong there.
+"""The CUDA driver: one GPU with its context, streams, memory and errors.
 
-PyCUDA is imported when the first `Device` is made, and never before. The context is the primary
-one of the GPU, which PyTorch, CuPy and the libraries of CUDA use too.
+PyCUDA is imported when the first `Device` is created. The context is the primary one of the GPU,
+which PyTorch, CuPy and the CUDA libraries use too.
 """
 
 from __future__ import annotations
@@ -88,16 +88,16 @@ def load_driver() -> ModuleType:
 
 @functools.cache
 def driver_library() -> ctypes.CDLL:
-    """Return the driver itself, for what PyCUDA does not have."""
+    """Return the driver library itself, for functions that PyCUDA lacks."""
     return ctypes.CDLL("libcuda.so.1")
 
 
 def failure(error: Exception, what: str) -> BrainstormError:
-    """Return the error of this library for one of PyCUDA's.
+    """Return an error of this library for one of PyCUDA.
 
     Args:
-        error: What PyCUDA raised.
-        what: What was being done.
+        error: The error of PyCUDA.
+        what: The failed action.
     """
     text = str(error)
     if isinstance(error, load_driver().MemoryError):
@@ -111,7 +111,7 @@ def failure(error: Exception, what: str) -> BrainstormError:
 
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call something that uses the driver.
+    """Call a function that uses the driver.
 
     Raises:
         BrainstormError: PyCUDA raised an error; see `failure`.
@@ -130,9 +130,9 @@ def _current_handle() -> int | None:
 
 
 def _make_current(handle: int | None) -> None:
-    """Make a context current, where another library has made another one so, or none.
+    """Make a context (or none) current, because another library may have changed that.
 
-    PyCUDA, which knows of its own contexts alone, takes for granted that nobody does.
+    PyCUDA assumes that only its own contexts become current.
     """
     if _current_handle() != handle:
         driver_library().cuCtxSetCurrent(ctypes.c_void_p(handle))
@@ -145,16 +145,16 @@ def _primary_context(index: int) -> Any:
 
 @atexit.register
 def _say_nothing() -> None:
-    """Let memory go with the process: PyCUDA warns of what it cannot free in the main thread."""
+    """Suppress PyCUDA's warning about memory that is only freed when the process ends."""
     warnings.filterwarnings("ignore", ".*context could not be cleaned up")
 
 
 @contextlib.contextmanager
 def pushed(context: Any) -> Iterator[None]:
-    """Let PyCUDA know which context is current: where it makes or destroys something it has to.
+    """Tell PyCUDA which context is current, as it requires for creating or destroying objects.
 
-    What is current is left as it was. A context that PyCUDA believed current when a thread ended,
-    or Python, would end the process.
+    Afterwards the current context is unchanged. A context that PyCUDA considers current when a
+    thread or Python ends would abort the process.
     """
     before = _current_handle()
     _make_current(context.handle)
@@ -172,22 +172,22 @@ def _within(context: Any, function: Callable[..., Any], *arguments: Any) -> None
 
 
 def destroy_with(owner: Any, device: Device, function: Callable[..., Any], *handle: Any) -> None:
-    """Let a library destroy a handle when the object that owns it is collected, in any thread.
+    """Destroy a handle of a library when its owner is collected, in any thread.
 
-    Not when Python ends: by then the library may have been closed before its handles.
+    Not when Python exits: the library may be unloaded before its handles.
     """
     weakref.finalize(owner, _within, device.context, function, *handle).atexit = False
 
 
-#: What its owners have left behind, by the number of the GPU.
+#: Objects left behind by their owners, by the number of the GPU.
 _left: defaultdict[int, list[Any]] = defaultdict(list)
 
 
 def leave_with(owner: Any, device: Device, *things: Any) -> None:
-    """Let PyCUDA's streams, events and pinned memory go some time after the object that owns them.
+    """Destroy PyCUDA's streams, events and pinned memory some time after their owner.
 
-    That is when memory is allocated the next time. The garbage collector may come upon the owner in
-    any thread, and in others than that which made the context PyCUDA destroys nothing.
+    That is at the next allocation. The garbage collector may collect the owner in any thread, but
+    PyCUDA can only destroy objects in the thread that created the context.
     """
     weakref.finalize(owner, _left[device.index].extend, things).atexit = False
 
@@ -197,19 +197,19 @@ def _allocated(size: int) -> Any:
     try:
         return driver.mem_alloc(size)
     except driver.MemoryError:
-        gc.collect()  # networks that nobody uses any more, but whose parts refer to each other
+        gc.collect()  # unused networks whose parts refer to each other
         return driver.mem_alloc(size)
 
 
 class Memory:
-    """Memory on a GPU, which is freed with this object, in whatever thread that happens.
+    """Memory on a GPU, freed together with this object, in any thread.
 
     Args:
-        device: Where it is.
+        device: The GPU.
         size: In bytes.
 
     Attributes:
-        address: Where it begins, a multiple of 256.
+        address: Its start, a multiple of 256.
     """
 
     __slots__ = ("__weakref__", "address", "size")
@@ -230,20 +230,20 @@ class Device:
     """A GPU, with the streams and the scratch memory of one handler.
 
     Args:
-        index: Number of the GPU, as CUDA counts.
+        index: Number of the GPU, as in CUDA.
 
     Raises:
         MissingDependencyError: PyCUDA is not installed.
         DeviceError: There is no driver, no such GPU, or it is too old.
 
     Attributes:
-        name: What the GPU is called.
-        arch: What the compiler calls its architecture, e.g. ``'sm_90'``.
-        multiprocessors: How many it has.
-        stream: Everything is computed in it, in order.
-        copies: Another stream, for what comes from the host.
-        lock: Is held while an operation is put into the stream: operations share scratch memory,
-            and a graph that is captured must get nothing from other threads.
+        name: The name of the GPU.
+        arch: Its architecture in the compiler's terms, e.g. ``'sm_90'``.
+        multiprocessors: Number of multiprocessors.
+        stream: The stream of all operations, in order.
+        copies: Another stream, for copies from the host.
+        lock: Held while an operation is put into the stream: operations share scratch memory,
+            and while a graph is captured, other threads must not add to it.
     """
 
     def __init__(self, index: int) -> None:
@@ -274,12 +274,12 @@ class Device:
         self.context = guarded(f"the context of {self.name}", _primary_context, index)
         self._handle: int = self.context.handle
         with pushed(self.context):
-            # Streams that do not wait for the default stream, where others may be at work.
+            # Streams that do not wait for the default stream, which other libraries may use.
             self.stream, self.copies = (driver.Stream(1) for _ in range(2))
         leave_with(self, self, self.stream, self.copies)
         self.lock = threading.RLock()
         self._scratch: dict[str, Memory] = {}
-        #: Zeros, with which the blocks of a reduction count who is the last; see `render_cuda`.
+        #: Zeros, by which the blocks of a reduction find the last one; see `render_cuda`.
         self.tickets = Memory(self, 4 * BUSY)
         self.clear(self.tickets)
         #: Copies an array of the host to a `DeviceArray`; set by the handler.
@@ -290,9 +290,9 @@ class Device:
         _make_current(self._handle)
 
     def scratch(self, slot: str, size: int) -> Memory:
-        """Return memory of at least `size` bytes for what is needed within one operation.
+        """Return memory of at least `size` bytes for use within one operation.
 
-        Who packs its address into a call keeps the memory: the slot may get larger memory later.
+        Calls that contain its address must keep it: the slot may get larger memory later.
         """
         memory = self._scratch.get(slot)
         if memory is None or memory.size < size:
@@ -300,13 +300,13 @@ class Device:
         return memory
 
     def clear(self, memory: Memory) -> None:
-        """Fill memory with zeros, when everything before it is computed."""
+        """Fill memory with zeros, after waiting for earlier operations."""
         if memory.size:
             clear = load_driver().memset_d8_async
             guarded("clearing memory", clear, memory.address, 0, memory.size, self.stream)
 
     def download(self, array: Any) -> np.ndarray:
-        """Return a copy of a `DeviceArray` on the host, when everything before it is computed.
+        """Return a copy of a `DeviceArray` on the host, after waiting for earlier operations.
 
         Raises:
             DeviceError: Something failed since the last time.
@@ -314,7 +314,7 @@ class Device:
         self.synchronize()
         if not array.size:
             return np.empty(array.shape, array.dtype)
-        # All bytes from the first to the last one, which hold the array with its strides.
+        # All bytes from the first to the last one, which contain the array with its strides.
         spans = [step * (n - 1) for step, n in zip(array.strides, array.shape, strict=True)]
         before, after = (sum(f(0, span) for span in spans) for f in (min, max))
         memory = np.empty(after - before + array.itemsize, np.uint8)
@@ -324,7 +324,7 @@ class Device:
         return view if view.flags.c_contiguous else view.copy()
 
     def synchronize(self) -> None:
-        """Wait until everything is computed.
+        """Wait for all operations.
 
         Raises:
             DeviceError: Something failed since the last time.

@@ -1,6 +1,6 @@
-"""CUDA graphs: launches that are captured once and repeated by one call of the driver.
+"""CUDA graphs: launches that are captured once and repeated by one driver call.
 
-PyCUDA has none, so these are functions of the driver, called by ctypes on PyCUDA's streams.
+PyCUDA does not support them, so these are functions of the driver, called by ctypes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brainstorm.handlers.pycuda.driver import Device, driver_library, guarded
 
 __all__ = ["Graph"]
 
-#: Of cuda.h: libraries may load their kernels while a graph is captured.
+#: From cuda.h: libraries may load their kernels while a graph is captured.
 _RELAXED = 2
 
 
@@ -34,8 +34,8 @@ class Graph:
     """Launches as one graph.
 
     Args:
-        device: Where they run.
-        operations: Their launches, which are not executed now.
+        device: The GPU.
+        operations: The operations, which are not executed now.
 
     Raises:
         DeviceError: They cannot be captured.
@@ -56,7 +56,7 @@ class Graph:
             library.cuStreamBeginCapture_v2(self._stream, c_int(_RELAXED)),
         )
         collects = gc.isenabled()
-        gc.disable()  # freeing memory waits for the GPU, which a capture forbids
+        gc.disable()  # freeing memory would wait for the GPU, not allowed here
         try:
             for building in self._operations:
                 for launch in building.launches:

@@ -1,8 +1,8 @@
-"""Convolution and pooling: arguments to launches.
+"""Convolution and pooling: from arguments to launches.
 
 A convolution is a product of the filters with a matrix that has a row for each output (im2col).
-It is made for as many images at a time as fit into `COLUMNS`. Images of two axes are taken for
-volumes of depth 1.
+It is created for as many images at a time as fit into `COLUMNS`. Images with two axes are treated
+as volumes of depth 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brainstorm.optree import functions as fn
 
 __all__ = ["biased"]
 
-#: Elements of the matrix that is made of images, about.
+#: Approximate number of elements of the matrix for several images.
 COLUMNS = 1 << 25
 
 _summed = formula(lambda x: fn.sum(x, 0, False))
@@ -33,7 +33,7 @@ _summed = formula(lambda x: fn.sum(x, 0, False))
 
 @functools.cache
 def biased(activation: str) -> Formula:
-    """Return an activation function of the sum of two arrays."""
+    """Return the formula of an activation function of the sum of two arrays."""
     if activation == "linear":
         return formula(lambda x, bias: x + bias)
     function = activation_formula(activation)
@@ -56,7 +56,7 @@ def _axes(*rows: tuple[Any, ...]) -> _Axes:
 
 
 class _Convolution:
-    """The sizes of a convolution, and its pieces of images."""
+    """The sizes of a convolution, and the division of images into pieces."""
 
     def __init__(
         self, images: DeviceArray, filters: DeviceArray, outputs: DeviceArray, padding: Any,
@@ -78,7 +78,7 @@ class _Convolution:
     def is_done_by_cudnn(
         self, build: Building, which: Any, images: Any, filters: Any, outputs: Any, add: bool
     ) -> bool:
-        """Let cuDNN do one of the passes, if it is there and can."""
+        """Do one of the passes by cuDNN if possible; return whether it was."""
         cudnn = build.handler._cudnn
         is_even = all(before == after for before, after in self.geometry.padding)
         if cudnn is None or self.is_plain or not is_even or len(self.geometry.stride) != 2:
@@ -87,7 +87,7 @@ class _Convolution:
         return done
 
     def pieces(self) -> Iterator[slice]:
-        """Yield slices of images whose columns fit into memory."""
+        """Yield slices of images whose matrices fit into memory."""
         most = max(1, COLUMNS // max(1, self.rows * self.width * self.groups))
         for start in range(0, self.count, most):
             yield slice(start, min(start + most, self.count))
@@ -105,7 +105,7 @@ class _Convolution:
     def columns(
         self, build: Building, images: DeviceArray, piece: slice, memory: DeviceArray
     ) -> Any:
-        """Add the making of columns, and return them: (groups, rows, width)."""
+        """Add the creation of the matrix, and return it: (groups, rows, width)."""
         part = images[piece]
         rows = part.shape[0] * self.rows
         if self.is_plain:
@@ -118,7 +118,7 @@ class _Convolution:
         return columns.reshape((self.groups, rows, self.width))
 
     def memory(self, build: Building) -> DeviceArray:
-        """Return memory for the columns of a piece."""
+        """Return memory for the matrix of a piece."""
         first = next(self.pieces(), None)
         images = 0 if self.is_plain or first is None else first.stop - first.start
         return build.temporary((max(1, images * self.rows * self.width * self.groups),))

@@ -1,6 +1,6 @@
-"""Products, indexing and scans in op-trees: arguments to launches.
+"""Products, indexing and scans in op-trees: from arguments to launches.
 
-A function builds the operator of its name.
+Each function builds the operator with its name.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _from_the_front(size: int) -> Formula:
 
 
 def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
-    """Add a step that is no loop.
+    """Add a step that is not a loop.
 
     Args:
         build: Collects launches.
         step: The step.
-        *arrays: Its operands, and where the result is written.
+        *arrays: Its operands and its result.
 
     Raises:
-        HandlerValidationError: It computes in float64, or there is no kernel for its operator.
+        HandlerValidationError: It is not in float32, or there is no kernel for its operator.
     """
     if step.operator.name not in _STEPS:
         raise HandlerValidationError(
@@ -55,7 +55,7 @@ def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
     )
     target = out if is_written_to else build.temporary(out.shape)
     _STEPS[step.operator.name](build, *operands, target, **step.params)
-    if target is not out:  # now: what follows may read it
+    if target is not out:  # now, because the next steps may read it
         build.copy(target, out)
 
 
@@ -67,12 +67,12 @@ def _dot(build: Building, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> N
 
 
 def _sizes(shape: tuple[int, ...], axis: int, count: int = 1) -> tuple[int, int]:
-    """Return how many elements lie before some axes, and behind them."""
+    """Return the number of elements before some axes, and after them."""
     return math.prod(shape[:axis]), math.prod(shape[axis + count :])
 
 
 def _as_indices(build: Building, indices: DeviceArray, size: int = 0) -> DeviceArray:
-    """Return indices as kernels take them, as floats; those below 0 count from a size."""
+    """Return indices as floats for kernels; negative ones are counted from `size`."""
     found = build.temporary(indices.shape)
     build.program(_from_the_front(size), [indices], [found])
     return found

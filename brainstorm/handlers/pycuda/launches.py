@@ -1,4 +1,4 @@
-"""Launches: what an operation comes down to for given arrays, with the arguments packed once."""
+"""Launches: the kernels of an operation for given arrays, with arguments packed once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from brainstorm.handlers.pycuda.modules import Kernel, Modules
 
 __all__ = ["MANY", "Launch", "kernel_launch", "packed_launch"]
 
-#: Blocks for each multiprocessor at most: they work on several elements each.
+#: Maximum number of blocks per multiprocessor; each processes several elements.
 BLOCKS = 16
-#: Threads of a block of the kernels that are written by hand.
+#: Threads per block of handwritten kernels.
 THREADS = 256
-#: Elements from which on 32 bits are not enough for an index.
+#: Number of elements for which 32-bit indices are too small.
 MANY = 2**31 - 2**20
 
 
@@ -26,10 +26,10 @@ class Launch:
     """A kernel with its arguments, or a call of a library.
 
     Args:
-        kernel: What is launched; None: a call.
-        call: The call, or what `bind` makes of the kernel's function: ``call(function)()``.
-        keep: What was made for it, and must not go before it does. The arrays of an operation are
-            not kept: whoever keeps a launch keeps these.
+        kernel: The kernel to launch; None: a call.
+        call: The call, or its creation from the kernel's function: ``call(function)()``.
+        keep: Objects to keep alive for it, except the arrays of an operation, which the owner of
+            a launch keeps.
 
     Attributes:
         run: Puts it into the stream.
@@ -42,7 +42,7 @@ class Launch:
         self.run: Callable[[], Any] = call
 
     def bind(self, modules: Modules) -> None:
-        """Look up the kernel, which is loaded by now."""
+        """Look up the kernel's function, which must be loaded."""
         if self.kernel is not None:
             self.run = self._call(modules.function(self.kernel))
 
@@ -60,12 +60,12 @@ def packed_launch(
     """Return the launch of a kernel with packed arguments.
 
     Args:
-        device: Where it runs.
+        device: The GPU.
         kernel: The kernel.
-        blocks: How many blocks along x would give each thread one element, where there may be
-            fewer unless there are several along y.
-        block: Threads of each.
-        arguments: As the kernel wants them.
+        blocks: Number of blocks along x with one element per thread; fewer are used if that is
+            many, unless there are several along y.
+        block: Threads per block.
+        arguments: The arguments, packed.
         keep: See `Launch`.
     """
     count, chunks = blocks
@@ -78,15 +78,15 @@ def packed_launch(
 def kernel_launch(
     device: Device, kernel: Kernel, count: int, *arguments: Any, blocks: int | None = None
 ) -> Launch:
-    """Return the launch of a kernel that is written by hand.
+    """Return the launch of a handwritten kernel.
 
     Args:
-        device: Where it runs.
+        device: The GPU.
         kernel: The kernel.
-        count: Elements that the threads share, in a loop over the whole grid.
+        count: Number of elements, which the threads process in a loop over the whole grid.
         *arguments: Arrays and None become addresses, integers ``int``; bytes are a structure of
             integers.
-        blocks: The exact number of blocks, where the kernel depends on it.
+        blocks: The exact number of blocks, if the kernel depends on it.
 
     Raises:
         HandlerValidationError: There are more elements than the kernel can count.

@@ -1,8 +1,8 @@
-"""NVIDIA's libraries by ctypes: which copy of each is taken.
+"""Loading NVIDIA's libraries by ctypes, and choosing among several copies.
 
-Where a process has two copies of a library, functions of one find those of the other. So a copy
-that is loaded already, by PyTorch or CuPy, is taken before any other, and what belongs together
-comes from one folder.
+If a process has two copies of a library, functions of one may call those of the other. So a copy
+that is already loaded, by PyTorch or CuPy, is preferred, and related libraries come from one
+folder.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from pathlib import Path
 
 __all__ = ["load_library", "path_of"]
 
-#: What a library needs from its own folder, where it does not look for it.
+#: Libraries required from the same folder, if the loader would not find them.
 _NEEDS = {"cublas": "libcublasLt.so.{}", "nvrtc": "libnvrtc-builtins.so.{}.*"}
 
 
 def load_library(name: str, versions: tuple[int, ...]) -> ctypes.CDLL:
     """Load a shared library.
 
-    Looked for are, in this order, what the process has loaded already, the wheels of NVIDIA,
-    LD_LIBRARY_PATH, the toolkit (CUDA_HOME, else /usr/local/cuda), and what the system's loader
-    finds.
+    The search order is: libraries loaded by the process, NVIDIA's wheels, LD_LIBRARY_PATH, the
+    toolkit (CUDA_HOME, else /usr/local/cuda), and the system's loader.
 
     Args:
         name: E.g. ``'cublas'``.
-        versions: Major versions, the best first.
+        versions: Major versions, the preferred one first.
 
     Raises:
-        FileNotFoundError: It is in none of these places.
-        OSError: It is there, and cannot be loaded.
+        FileNotFoundError: It is not found.
+        OSError: It is found, but cannot be loaded.
     """
     for version in versions:
         with contextlib.suppress(OSError):
@@ -65,7 +64,7 @@ def _load_needed(name: str, version: int, folder: Path) -> None:
 
 
 def _folders(name: str) -> Iterator[Path]:
-    """Yield where libraries may be; first the folder of what is needed, if that is loaded."""
+    """Yield folders of libraries; first that of related libraries, if these are loaded."""
     needed = path_of("cublasLt") if name == "cublas" else None
     if needed is not None:
         yield Path(needed).parent
@@ -78,7 +77,7 @@ def _folders(name: str) -> Iterator[Path]:
 
 
 def path_of(name: str) -> str | None:
-    """Return the file that a library of this process was loaded from; None: it has none.
+    """Return the file of a library that this process has loaded; None: not loaded.
 
     Args:
         name: E.g. ``'cublas'``.

@@ -1,4 +1,4 @@
-"""Kernels: from CUDA C source to functions of a GPU, compiled once and cached on disk."""
+"""Kernels: from CUDA C source to functions on a GPU, compiled once and cached on disk."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = [
     "loop_kernel",
 ]
 
-#: The files beside this one with kernels that are written by hand.
+#: The files with handwritten kernels in this folder.
 FILES = ("images", "sequences", "alignment", "random", "arithmetic")
 
 
 class Kernel:
-    """A kernel, and where its source is.
+    """A kernel and its source.
 
     Args:
         name: Its name in the source.
-        source: CUDA C, without what stands in front of all kernels.
+        source: CUDA C, without the common text before all kernels.
 
     Kernels that share a source are compiled together.
     """
@@ -57,14 +57,14 @@ def file_source(file: str) -> str:
 
 @functools.cache
 def hand_written(name: str) -> Kernel:
-    """Return a kernel that is written by hand, by its name."""
+    """Return a handwritten kernel by its name."""
     file = next(f for f in FILES if f"void {name}(" in file_source(f))
     return Kernel(name, file_source(file))
 
 
 @functools.lru_cache(maxsize=4096)
 def loop_kernel(loops: tuple[Loop, ...], index: str) -> Kernel:
-    """Return the kernel that does a loop, or several row by row.
+    """Return the kernel for a loop, or for several loops row by row.
 
     Args:
         loops: The loop, or loops for `render_rows`.
@@ -77,13 +77,13 @@ def loop_kernel(loops: tuple[Loop, ...], index: str) -> Kernel:
 
 
 class Modules:
-    """The kernels that are loaded on a GPU, for all handlers of the process, which it outlives."""
+    """The kernels loaded on a GPU, for all handlers; it exists as long as the process."""
 
     _of_devices: ClassVar[dict[int, Modules]] = {}
 
     @classmethod
     def of(cls, device: Device) -> Modules:
-        """Return those of a GPU."""
+        """Return the modules of a GPU."""
         return cls._of_devices.setdefault(device.index, cls())
 
     def __init__(self) -> None:
@@ -92,11 +92,11 @@ class Modules:
         self._lock = threading.Lock()
 
     def load(self, device: Device, kernels: Iterable[Kernel]) -> None:
-        """Make kernels ready; all that are new are compiled together, as one module.
+        """Load kernels; all new ones are compiled together, as one module.
 
         Args:
-            device: The GPU, as one of its handlers sees it.
-            kernels: What is needed.
+            device: The GPU, as seen by one of its handlers.
+            kernels: The kernels.
 
         Raises:
             KernelError: The compiler does not accept one of them.
@@ -131,7 +131,7 @@ def _loaded(text: str, device: Device) -> Any:
 
 
 def _cached(text: str, arch: str) -> bytes:
-    """Return compiled text, from the cache on disk if it is there."""
+    """Return compiled text, from the cache on disk if possible."""
     compiler_name = find_compiler(arch).name
     key = hashlib.sha256("\n".join([compiler_name, arch, *OPTIONS, text]).encode()).hexdigest()
     with contextlib.suppress(OSError):
@@ -148,10 +148,10 @@ def _cached(text: str, arch: str) -> bytes:
 
 
 def compile_text(text: str, arch: str) -> bytes:
-    """Return what the compiler makes of CUDA C.
+    """Return CUDA C compiled for an architecture.
 
     Raises:
-        KernelError: It does not accept it.
+        KernelError: The compiler does not accept it.
         MissingDependencyError: There is no compiler.
     """
     found = find_compiler(arch)

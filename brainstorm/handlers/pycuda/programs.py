@@ -29,7 +29,7 @@ class DeviceProgram(ProgramSpecializer):
 
     Args:
         program: The program.
-        device: Where it runs.
+        device: The GPU.
 
     """
 
@@ -40,7 +40,7 @@ class DeviceProgram(ProgramSpecializer):
     def collect(
         self, build: Any, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> None:
-        """Add the launches that compute the outputs to what a `Building` collects.
+        """Add the launches that compute the outputs to a `Building`.
 
         Raises:
             HandlerValidationError: An array has another shape than the program.
@@ -90,7 +90,7 @@ class DeviceProgram(ProgramSpecializer):
 
 
 def _reach(walk: Walk) -> int:
-    """Return the largest number that an index of a loop can be."""
+    """Return the maximum value of an index of a loop."""
     distances = (
         sum(abs(s) * n for s, n in zip(row, walk.sizes, strict=True)) for row in walk.strides
     )

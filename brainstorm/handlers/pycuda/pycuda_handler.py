@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: PyCUDA for memory, streams and kernels, cuBLAS for products."""
+"""The handler for NVIDIA GPUs: PyCUDA for memory, streams and kernels, cuBLAS for products."""
 # ruff: noqa: D102 (operations are documented in the base classes)
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from brainstorm.utils import Array
 
 __all__ = ["PyCudaHandler"]
 
-#: How products are computed.
+#: The precisions of products.
 COMPUTE = ("f32", "tf32", "bf16")
 
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
@@ -44,21 +44,20 @@ _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
 class PyCudaHandler(Lowering):
     """Handler for float32 arrays on an NVIDIA GPU.
 
-    Operations are put into a stream, and return before they are computed; whoever reads an array
-    (`get_numpy_copy`, ``array.get()``) waits. An operation looks the launches up that it came down
-    to before, whose arguments are packed; a trace is replayed as a CUDA graph. Threads may share a
-    handler. Same seed, same GPU, same versions of the libraries: same bits.
+    Operations are put into a stream, and return before they are computed; reading an array
+    (`get_numpy_copy`, ``array.get()``) waits. The launches of an operation are cached, with packed
+    arguments; a trace is replayed as a CUDA graph. Threads may share a handler. Results have the
+    same bits for the same seed, GPU and library versions.
 
     Args:
         seed: Seeds `rnd`; `None` draws a seed from `global_rnd`.
-        device: Number of the GPU, as CUDA counts.
-        compute: How products and convolutions are computed: 'f32' exactly, 'tf32' with factors
-            rounded to 11 significant bits, 'bf16' with 8. Sums, parameters and everything else
-            stay in float32.
-        cublas: What calls cuBLAS: 'ctypes', or 'skcuda' for scikit-cuda (with 'f32' alone).
+        device: Number of the GPU, as in CUDA.
+        compute: Precision of products and convolutions: 'f32' is exact, 'tf32' rounds factors to 11
+            significant bits, 'bf16' to 8. Sums, parameters and everything else stay in float32.
+        cublas: How cuBLAS is called: 'ctypes', or 'skcuda' by scikit-cuda (only with 'f32').
 
     Raises:
-        HandlerValidationError: An argument is none of these.
+        HandlerValidationError: An argument is not valid.
         MissingDependencyError: PyCUDA, cuBLAS or the compiler is not installed.
         DeviceError: There is no driver, no such GPU, or it is too old.
 
@@ -90,7 +89,7 @@ class PyCudaHandler(Lowering):
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
         self._memo = Memo(self._execute_program, self._build_program)
-        #: Memory to the matrices in it that were packed: place to what it was rounded to.
+        #: From memory to the packed matrices in it: place to the rounded copy.
         self._packed: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]] = (
             weakref.WeakKeyDictionary()
         )
@@ -121,7 +120,7 @@ class PyCudaHandler(Lowering):
         return type(self), (None, self._device.index, self._compute, self._provider)
 
     def info(self) -> dict[str, str]:
-        from importlib.metadata import version  # takes longer than the rest of this module
+        from importlib.metadata import version  # slow to import
 
         driver, device = load_driver(), self._device
         compiler = find_compiler(device.arch).name.splitlines()[-1]
@@ -181,13 +180,13 @@ class PyCudaHandler(Lowering):
             body(t)
 
     def trace(self, function: Callable[[], None]) -> Trace:
-        with self.tracing(runs=False) as ahead:  # all of its kernels are compiled together
+        with self.tracing(runs=False) as ahead:  # to compile all of its kernels together
             function()
         self._load([step.call for step in ahead.steps if isinstance(step.call, Building)])
         return super().trace(function)
 
     def _load(self, buildings: Sequence[Building]) -> None:
-        """Compile and load the kernels of all of them at once."""
+        """Compile and load all their kernels at once."""
         with self._device.lock:
             self._modules.load(self._device, [k for b in buildings for k in b.kernels])
             for building in buildings:
@@ -202,12 +201,12 @@ class PyCudaHandler(Lowering):
         return functions
 
     def _execute_program(self, program: Program) -> DeviceProgram:
-        """Return what turns a program into launches."""
+        """Return an object that converts a program to launches."""
         with self._device.lock:
             return DeviceProgram(program, self._device)
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
-        """Copy from one array to another one of any dtype."""
+        """Copy an array to another one of any dtype."""
         building = Building(self, "copy")
         building.copy(source, target)
         building()

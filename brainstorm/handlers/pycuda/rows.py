@@ -1,8 +1,8 @@
-"""Loops that one kernel can do, row by row: which of them go through the same rows.
+"""Loops that one kernel can do row by row: finding loops over the same rows.
 
-A softmax is three loops: the maximum of each row, the sum of the exponentials, the quotients. What
-a loop reads of the results of those before it lies in the same row, so the threads that do a row
-need wait for nobody but each other.
+A softmax is three loops: the maximum of each row, the sum of the exponentials, the quotients. Each
+loop reads results of the earlier ones only in the same row, so only the threads of a row need to
+wait for each other.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from brainstorm.optree.render_cuda import MOST_SHARED, blocks_of, shares
 
 __all__ = ["Walk", "grouped", "walks_of"]
 
-#: Terms of a row up to which a block does it all.
+#: Maximum number of terms of a row that a block processes alone.
 MOST_TERMS = 8192
 
 _SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
 
 
 class Walk(NamedTuple):
-    """A loop with its numbers.
+    """A loop with sizes, strides and addresses.
 
     Attributes:
         loop: The loop.
-        sizes: Of its axes.
-        strides: Of each array on each axis, counted in elements.
+        sizes: Sizes of its axes.
+        strides: Strides of each array on each axis, in elements.
         pointers: Addresses of the arrays.
         constants: The numbers that it uses.
     """
@@ -45,7 +45,7 @@ class Walk(NamedTuple):
 
     @property
     def terms(self) -> int:
-        """What there is to do in a row, the first axis being that of rows."""
+        """Number of elements in a row; the first axis is that of rows."""
         return math.prod(self.sizes[1:])
 
 
@@ -65,7 +65,7 @@ def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
 
 
 def grouped(walks: Sequence[Walk]) -> Iterator[list[Walk]]:
-    """Yield loops that one kernel does, in their order; most often it is one."""
+    """Yield groups of loops for one kernel each, in order; most groups have one loop."""
     rest = list(walks)
     while rest:
         group = _rows_ahead(rest)
@@ -74,7 +74,7 @@ def grouped(walks: Sequence[Walk]) -> Iterator[list[Walk]]:
 
 
 def _rows_ahead(walks: Sequence[Walk]) -> list[Walk]:
-    """Return those at the beginning that go through the same rows, the first one at least."""
+    """Return the longest run of loops at the start over the same rows, at least one."""
     rows = next((w.sizes[0] for w in walks if _reduces_rows(w)), 0)
     group: list[Walk] = []
     reductions = 0
@@ -90,7 +90,7 @@ def _rows_ahead(walks: Sequence[Walk]) -> list[Walk]:
 
 
 def _reduces_rows(walk: Walk) -> bool:
-    """Return whether a loop reduces each row to one element, and is best done by one block each."""
+    """Return whether a loop reduces each row to one element, with enough work for a block."""
     is_first_kept = walk.loop.reduced[0] is False and all(walk.loop.reduced[1:])
     return (
         walk.loop.kind == "rows"
@@ -101,7 +101,7 @@ def _reduces_rows(walk: Walk) -> bool:
 
 
 def _by_rows(walk: Walk, rows: int) -> Walk | None:
-    """Return a loop such that its first axis is that of rows; None: that cannot be."""
+    """Return the loop with the rows as its first axis; None if that is not possible."""
     if not rows or walk.terms * walk.sizes[0] > MOST_TERMS * rows:
         return None
     if any(walk.loop.reduced):
@@ -119,7 +119,7 @@ def _by_rows(walk: Walk, rows: int) -> Walk | None:
 
 
 class _Span(NamedTuple):
-    """Bytes of an array that a loop reaches: of the first row, from one to the next, of all."""
+    """Bytes of an array that a loop accesses: in the first row, between rows, and altogether."""
 
     start: int
     stop: int
@@ -137,7 +137,7 @@ def _span(walk: Walk, array: int) -> _Span:
 
 
 def _keeps_to_rows(before: Walk, after: Walk) -> bool:
-    """Return whether two loops touch nothing in common but in the same row, if one writes it."""
+    """Return whether two loops share only elements of the same row, if one of them writes."""
     reads = len(before.loop.reads), len(after.loop.reads)
     for i in range(before.loop.arrays):
         for j in range(after.loop.arrays):

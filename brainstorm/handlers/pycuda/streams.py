@@ -1,4 +1,4 @@
-"""Random numbers on a GPU: streams whose position lies in device memory."""
+"""Random numbers on a GPU: streams whose position is in device memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class DeviceStream:
     """A stream of random numbers (Philox4x32-10), the same for the same seed.
 
     Args:
-        device: Where the numbers are drawn.
+        device: The GPU.
         seed: A non-negative integer.
 
     Attributes:
-        state: Two 64-bit integers in device memory: the key, and how many blocks of four numbers
-            were drawn. Kernels count on, so that draws can be replayed.
+        state: Two 64-bit integers in device memory: the key, and the number of blocks of four
+            numbers drawn so far. Kernels update it, so that draws can be replayed.
     """
 
     def __init__(self, device: Device, seed: int) -> None:
@@ -34,7 +34,7 @@ class DeviceStream:
         self.state[...] = np.array([key, 0], np.uint64)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state as data that can be written as JSON; waits for the GPU."""
+        """Return the state as data for JSON; waits for the GPU."""
         key, drawn = self.state.get().tolist()
         return {"generator": "Philox4x32", "key": key, "drawn": drawn}
 
@@ -42,7 +42,7 @@ class DeviceStream:
         """Continue from a state that `get_state` returned.
 
         Raises:
-            ValidationError: It is of another kind of stream.
+            ValidationError: It belongs to another kind of stream.
         """
         words = [state.get("key"), state.get("drawn")]
         if not all(isinstance(word, int) and 0 <= word < _WORD for word in words):

@@ -1,11 +1,11 @@
 """From the host to a GPU, while the GPU computes.
 
-Small arrays go from a ring of pinned memory straight to where they belong, in the order of what is
-computed. Large ones go through one of two pairs of staging memory, one half of it pinned on the
-host and the other on the GPU: the host fills the first, a stream of its own moves it to the
-second, and from there the stream that computes copies it. So the next batch is on its way while
-the present one is computed. The host waits only for memory that is still in use. Very large ones
-are not worth pinned memory: the driver sends them, in the order of what is computed.
+Small arrays are copied from a ring of pinned memory directly to their destination, in the order of
+the operations. Large ones go through one of two pairs of staging memory, one half pinned on the
+host and the other on the GPU: the host fills the first, a separate stream copies it to the second,
+and the stream of the operations copies it from there. So the next batch is transferred while the
+present one is being processed. The host waits only for memory that is still in use. Very large
+arrays do not use pinned memory: the driver copies them, in the order of the operations.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from brainstorm.handlers.pycuda.driver import (
 
 __all__ = ["Uploads"]
 
-#: Bytes of an array that is small, of both halves, and of arrays that go through pinned memory.
+#: Bytes: maximum of a small array, of both halves, and of arrays that use pinned memory.
 SMALL, RING, MOST_PINNED = 16 << 10, 256 << 10, 64 << 20
 
-#: dtypes that are sent as they are and converted on the GPU; others are converted on the host.
+#: dtypes that are sent unchanged and converted on the GPU; others are converted on the host.
 _SENT = frozenset(map(np.dtype, ("bool", "uint8", "int8", "uint16", "int16", "float32")))
 
 
@@ -49,7 +49,7 @@ def _event(device: Device) -> Any:
 
 
 class _Ring:
-    """Two halves of pinned memory, which are filled in turn."""
+    """Two halves of pinned memory, which are filled alternately."""
 
     def __init__(self, device: Device) -> None:
         self._halves = [_pinned(RING // 2, device) for _ in range(2)]
@@ -57,7 +57,7 @@ class _Ring:
         self._start = 0
 
     def filled(self, values: np.ndarray, stream: Any) -> np.ndarray:
-        """Return a part that holds the values, when what was there has been sent."""
+        """Return a part filled with the values, after its earlier content has been sent."""
         if self._start + values.nbytes > RING // 2:
             self._sent[0].record(stream)
             self._halves.reverse()
@@ -71,7 +71,7 @@ class _Ring:
 
 
 class _Staging:
-    """Memory on both sides, and events that say when it can be used again."""
+    """Memory on both sides, and events for when it can be reused."""
 
     def __init__(self, device: Device) -> None:
         self.sent, self.used = _event(device), _event(device)
@@ -79,7 +79,7 @@ class _Staging:
         self.memory: Memory | None = None
 
     def filled(self, values: np.ndarray, device: Device) -> np.ndarray:
-        """Return the part on the host that holds the values, when the last ones have been sent."""
+        """Return the part on the host filled with the values, after earlier ones were sent."""
         guarded("waiting for a copy to the GPU", self.sent.synchronize)
         if self.host.size < values.nbytes:
             self.host = _pinned(values.nbytes, device)
@@ -93,7 +93,7 @@ class Uploads:
     """Copies arrays from the host.
 
     Args:
-        device: Where to.
+        device: The GPU.
         copy: Copies one array on the GPU to another one, and converts.
     """
 
@@ -127,8 +127,8 @@ class Uploads:
             return
         is_plain = values.dtype == array.dtype and array.flags.c_contiguous
         whole = array if is_plain else DeviceArray.new(self._device, array.shape, values.dtype)
-        # In the stream that computes: a copy in the default stream may still be under way when it
-        # returns, and this stream would not wait for it.
+        # In the stream of the operations: a copy in the default stream may still be running when
+        # it returns, and this stream would not wait for it.
         guarded("copying to the GPU", self._send, whole.address, values, self._device.stream)
         if whole is not array:
             self._copy(whole, array)
