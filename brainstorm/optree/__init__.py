@@ -1,4 +1,4 @@
-"""Op-trees: a formula written once, its derivative derived.
+"""Op-trees: formulas written once, with derived derivatives.
 
 A tree is built from variables by operators and functions and holds no values:
 
@@ -9,9 +9,9 @@ A tree is built from variables by operators and functions and holds no values:
     dx, dw = gradients(y, [x, w])
     y_value, dw_value = evaluate([y, dw], {x: x_array, w: w_array})
 
-`nodes` are what trees consist of, `registry` and the two files of `operators` say what an operator
-is, `autodiff` differentiates, `program` flattens trees for executors, of which `interpreter` is the
-plainest, and a `Formula` is a function that builds trees, with a program for any shapes.
+`nodes` defines the nodes of trees, `registry` and the two files of `operators` the operators,
+`autodiff` differentiates, `program` flattens trees for executors, of which `interpreter` is the
+simplest. A `Formula` is a function that builds trees, with programs for any shapes.
 """
 
 from brainstorm.optree import operators as operators

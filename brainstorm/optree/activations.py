@@ -1,11 +1,11 @@
-"""Activation functions as formulas: one table for layers, handlers and formulas of the user.
+"""Activation functions as formulas: one table for layers, handlers and user formulas.
 
     act = activation("tanh")
     y = act(x)                      # in a formula: a tree
     dx = dy * act.slope(x, y)       # the tree of the derivative
 
-Most derivatives follow from the output alone; then the output may overwrite the input. The others
-are derived from the formula, and need the input.
+Most derivatives can be computed from the output; then the output may overwrite the input. The
+others are derived from the formula, and need the input.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from brainstorm.optree.nodes import Expression, Variable
 
 __all__ = ["ACTIVATIONS", "Activation", "activation", "register_activation"]
 
-#: From an expression to one of the same shape.
+#: Function from an expression to one of the same shape.
 Function: TypeAlias = Callable[[Any], Any]
 
-#: Slope of leaky_rel below zero.
+#: Slope of leaky_rel for negative inputs.
 LEAK = 0.01
 
-#: Slope of selu above zero, and its limit at minus infinity as a multiple of that: means of 0 and
-#: variances of 1 stay (Klambauer et al. 2017).
+#: Slope of selu for positive inputs, and minus its limit at minus infinity divided by that: they
+#: preserve mean 0 and variance 1 (Klambauer et al. 2017).
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
@@ -41,11 +41,11 @@ class Activation:
     """One row of the table; calling it with an expression builds the tree of its value.
 
     Attributes:
-        name: Its first name; the table may have it under others too.
-        formula: From x to y.
-        slope_from_output: From y to the derivative; None: it has to be derived, and needs x.
-        value: What y is, as text, of those that are operations of every handler.
-        deltas: Likewise what dx is, given dy.
+        name: Its first name; the table may contain it under others too.
+        formula: Function from x to y.
+        slope_from_output: Function from y to the derivative; None: it is derived, and needs x.
+        value: y as text, if it is an operation of every handler.
+        deltas: dx, given dy, as text.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Activation:
         return self.slope_from_output is None
 
     def slope(self, x: Any, y: Any) -> Any:
-        """Build the tree of the derivative of y by x, which only uses one of them."""
+        """Build the tree of the derivative of y by x, which uses only one of them."""
         if self.slope_from_output is not None:
             return self.slope_from_output(y)
         return gradients(self.formula(x), [x])[0]
@@ -75,7 +75,7 @@ def _largest(x: Expression) -> float:
 
 
 def _exp(x: Expression) -> Any:
-    """e^x, or about the largest number of the type where that would be infinite."""
+    """Return e^x, or about the largest number of the type if that is infinite."""
     return fn.exp(fn.minimum(x, math.log(_largest(x)) * (1 - 1e-6)))
 
 
@@ -85,12 +85,12 @@ def _selu(x: Expression) -> Any:
 
 
 def _gelu(x: Expression) -> Any:
-    """X times the normal distribution function of x, which is erfc(-x / sqrt(2)) / 2."""
+    """Return x times the normal distribution function of x, which is erfc(-x / sqrt(2)) / 2."""
     return 0.5 * x * fn.erfc(x * -math.sqrt(0.5))
 
 
 def _hard_sigmoid(x: Expression) -> Any:
-    """Min(max(x / 6 + 1 / 2, 0), 1), NaN where x is."""
+    """Return min(max(x / 6 + 1 / 2, 0), 1), or NaN if x is NaN."""
     return 1 - fn.relu(1 - fn.relu(x * (1 / 6) + 0.5))
 
 
@@ -137,15 +137,15 @@ for _row in _ROWS:
     if _row.name in _SYNONYMS:
         _table[_SYNONYMS[_row.name]] = _row
 
-#: Name -> `Activation`; grows with `register_activation`.
+#: Name -> `Activation`; `register_activation` adds to it.
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(_table)
 
 
 def activation(name: str) -> Activation:
-    """Return the activation function of that name.
+    """Return the activation function with this name.
 
     Raises:
-        HandlerValidationError: There is none; the text lists the names.
+        HandlerValidationError: There is none; the message lists the names.
     """
     try:
         return _table[name]
@@ -156,7 +156,7 @@ def activation(name: str) -> Activation:
 def register_activation(
     name: str, formula: Function, slope_from_output: Function | None = None
 ) -> None:
-    """Add an activation function, which every layer on every handler finds by its name.
+    """Add an activation function, which every layer on every handler can use by its name.
 
         from brainstorm.optree import functions as fn
 
@@ -166,14 +166,14 @@ def register_activation(
         )
 
     Args:
-        name: What layers are to call it.
+        name: Its name in layers.
         formula: Takes an expression of any shape, returns one of that shape. Its derivative is
-            derived from it, and layers keep its input for that.
-        slope_from_output: From y to the derivative of y by x, where y alone is enough; layers
-            then need not keep x, and may overwrite it by y.
+            derived, and layers keep its input for that.
+        slope_from_output: Function from y to the derivative of y by x, if that depends only on y;
+            layers then need not keep x, and may overwrite it by y.
 
     Raises:
-        HandlerValidationError: The name is taken, or something is not what it should be.
+        HandlerValidationError: The name is taken, or an argument is not valid.
     """
     where = f"register_activation({name!r})"
     if not isinstance(name, str) or not name:

@@ -2,8 +2,8 @@
 
 Gradients are ordinary trees, so they can be differentiated again. Each node of the graph is
 visited once and adds a bounded number of nodes, however often it is shared. Gradient trees refer
-to nodes of the forward tree; `saved_nodes` says whose values are worth storing for them, and
-`substitute` puts variables in their place:
+to nodes of the forward tree; `saved_nodes` returns those whose values are worth storing for them,
+and `substitute` replaces these by variables:
 
     dx, = gradients(loss, [x])
     saved = saved_nodes(loss, [dx])                 # compute together with the loss, and keep
@@ -28,7 +28,7 @@ from brainstorm.optree.shapes import Shape
 
 __all__ = ["gradients", "is_expensive", "saved_nodes", "views_overlap"]
 
-#: Byte at which the arrays that only compare addresses pretend to start.
+#: Start address of arrays that are only used to compare addresses.
 PRETENDED_ADDRESS = 1 << 40
 
 
@@ -40,13 +40,13 @@ def gradients(
     """Build the trees of the gradients of the sum of all elements of ``root * next_error``.
 
     Args:
-        root: The tree that is differentiated; or several, whose contributions add up.
-        variables: With respect to what; also nodes of the tree can be given.
-        next_error: Tree or variable of the root's shape, the gradient of what comes after it;
+        root: The tree to differentiate; or several, whose contributions add up.
+        variables: The variables to differentiate with respect to; also nodes of the tree.
+        next_error: Tree or variable of the root's shape, the gradient with respect to the root;
             None stands for ones. One per root, if several are given.
 
     Returns:
-        One tree per variable, of its shape; zeros where the root does not depend on it.
+        One tree per variable, of its shape; zeros if the root does not depend on it.
 
     Raises:
         ValidationError: If shapes do not fit, an operator has no derivative, or a variable's
@@ -110,14 +110,14 @@ def _seed(tree: Expression, error: Expression | None) -> Any:
 
 
 def _fitted(gradient: Any, x: Expression, op: str) -> Any:
-    """Bring a gradient to the shape of its operand: undo broadcasting by summing."""
+    """Convert a gradient to the shape of its operand: undo broadcasting by summing."""
     if not isinstance(gradient, Expression):
         return fn.full(x.shape, gradient, _float_type(x))
     if gradient.shape == x.shape:
         return gradient
     lead = gradient.ndim - x.ndim
     aligned: Shape = (1,) * lead + x.shape
-    # a rule may also return less than the operand's shape, to be repeated
+    # a rule may also return less than the operand's shape, to be broadcast
     pairs = list(zip(gradient.shape, aligned, strict=False))
     if lead < 0 or any(n not in (1, m) and m != 1 for n, m in pairs):
         raise ValidationError(
@@ -125,7 +125,7 @@ def _fitted(gradient: Any, x: Expression, op: str) -> Any:
             f"belong to its operand of shape {x.shape}. Correct the operator's rule."
         )
     expanded = tuple(i for i, (n, m) in enumerate(pairs) if m == 1 != n)
-    if expanded:  # where axes only vanish, without a reshape: executors would copy for it
+    if expanded:  # if axes only vanish, without a reshape, for which executors would copy
         gradient = fn.sum(gradient, expanded, keepdims=expanded != tuple(range(lead)))
     if gradient.ndim > x.ndim:
         gradient = fn.reshape(gradient, gradient.shape[lead:])
@@ -139,7 +139,7 @@ def views_overlap(a: Variable, b: Variable) -> bool:
     """Return whether two variables are different views that share elements.
 
     Views whose elements interleave without touching, such as column slices of one buffer, do
-    not overlap. In the rare case that this is too hard to decide, they are taken to.
+    not overlap. In the rare case that this is too hard to decide, the result is true.
     """
     x, y = a.identity, b.identity
     if not (isinstance(x, View) and isinstance(y, View)):
@@ -164,7 +164,7 @@ class _Address:
 
 
 def _pretended(variable: Variable, view: View) -> Any:
-    """Return an array at a made-up address, whose elements must not be touched."""
+    """Return an array at a made-up address, whose elements must not be accessed."""
     return np.asarray(_Address(variable, view))
 
 
@@ -186,13 +186,13 @@ def _refuse_overlaps(variables: Sequence[Expression], order: Sequence[Expression
                 )
 
 
-# -- what the backward pass keeps ------------------------------------------------------------
+# -- values kept for the backward pass -------------------------------------------------------
 
 
 def is_expensive(node: OpTreeNode) -> bool:
-    """Return whether a value is stored for the backward pass rather than computed again.
+    """Return whether a value is stored for the backward pass rather than recomputed.
 
-    True for transcendental functions, reductions, products and what moves elements by index.
+    True for transcendental functions, reductions, products and indexing.
     """
     return not get_operator(node.op).cheap
 
@@ -206,7 +206,7 @@ def saved_nodes(
 
     Args:
         root: The forward tree, or several.
-        gradient_trees: What `gradients` returned for it.
+        gradient_trees: The results of `gradients` for it.
         store: Decides per forward node; a node that is not stored is recomputed from its
             operands, down to stored nodes and variables.
 

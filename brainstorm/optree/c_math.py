@@ -1,4 +1,4 @@
-"""C text: mathematical functions that a compiler can vectorise.
+"""Mathematical functions as C text that compilers can vectorise.
 
 The float versions have no branches, so loops that call them become vector code. They are within
 3 units in the last place of the exact value, and NaN, infinities and denormal numbers come out

@@ -1,4 +1,4 @@
-"""From a stage's arrays to a loop: which axes become one, and in which order they are walked."""
+"""From a stage's arrays to a loop: merging axes, and choosing their order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Axes:
     Attributes:
         sizes: Their lengths.
         reduced: Whether they are reduced.
-        strides: Per array the strides on them.
+        strides: For each array the strides on them.
     """
 
     sizes: tuple[int, ...]
@@ -25,7 +25,7 @@ class Axes:
     strides: tuple[tuple[int, ...], ...]
 
     def inner(self, array: int) -> str:
-        """Return how an array's elements lie on the innermost axis: 'unit', 'fixed' or 'any'."""
+        """Return an array's stride on the innermost axis: 'unit', 'fixed' or 'any'."""
         return {0: "fixed", 1: "unit"}.get(self.strides[array][-1], "any")
 
 
@@ -36,14 +36,14 @@ def collapse(
     keep_order: bool = False,
     reduces: bool = False,
 ) -> Axes:
-    """Order the axes and join those that every array walks through as if they were one.
+    """Order the axes, and merge those that are contiguous in every array.
 
     Args:
         domain: The lengths of the axes.
         reduced: Whether they are reduced.
-        strides: Per array its strides; 0 on axes along which it is repeated or reduced.
-        keep_order: Whether reduced axes, and kept ones, have to stay in their order.
-        reduces: Whether there is a reduced axis in the result even if none is longer than 1.
+        strides: For each array its strides; 0 on axes along which it is repeated or reduced.
+        keep_order: Whether reduced axes, and kept ones, must stay in their order.
+        reduces: Whether the result has a reduced axis even if none is longer than 1.
     """
     # (size, reduced, strides of all arrays)
     axes = [
@@ -60,7 +60,7 @@ def collapse(
     gone = [axis for axis in axes if axis[1]]
     if not axes or axes[-1][1] or not gone:
         ordered = kept + gone
-    else:  # rows of what is kept are innermost
+    else:  # kept axes are innermost
         ordered = kept[:-1] + gone + kept[-1:]
     joined: list[tuple[int, bool, tuple[int, ...]]] = []
     for size, is_reduced, steps in ordered:

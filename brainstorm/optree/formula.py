@@ -11,8 +11,8 @@
     handler.compute(gated, [x, gate], [y])
     handler.compute(gated_deltas, [x, gate, dy], [dx, dgate], accumulate=True)
 
-A formula is written once; for every combination of shapes and types it is turned into a program,
-which executors compile or interpret and keep.
+A formula is written once; for every combination of shapes and types it is converted to a program,
+which executors compile or interpret, and cache.
 """
 
 from __future__ import annotations
@@ -27,19 +27,17 @@ from brainstorm.optree.program import Program, linearise
 
 __all__ = ["Formula", "formula"]
 
-#: Programs that one formula keeps: one per combination of shapes and types.
+#: Number of programs that a formula caches: one per combination of shapes and types.
 MOST_PROGRAMS = 64
 
 
 class Formula:
-    """A function from expressions to a tree or several trees; calling it builds these.
+    """A function from expressions to a tree or several trees; calling it builds them.
 
     Args:
         function: Takes expressions or numbers, one per positional argument. Numbers that change
-            from call to call have to be arguments: those that the function holds are kept with
-            the program.
-        name: What it is called in traces and messages; None: as the function, or as the one that
-            this was made in.
+            from call to call must be arguments: others become constants of the program.
+        name: Its name in traces and messages; None: that of the function, or of the enclosing one.
     """
 
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
@@ -57,7 +55,7 @@ class Formula:
         """Return the program for arrays of these shapes and types.
 
         Raises:
-            ValidationError: There are more or fewer arrays than arguments, or shapes do not fit.
+            ValidationError: The numbers of arrays and arguments differ, or shapes do not fit.
         """
         key = tuple([(array.shape, array.dtype) for array in arrays])
         program = self._programs.get(key)

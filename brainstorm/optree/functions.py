@@ -1,8 +1,8 @@
-"""Functions that build op-trees, under the names of neon's backend and of NumPy.
+"""Functions that build op-trees, with the names of neon's backend and of NumPy.
 
 Operands are expressions or numbers. Reductions take `axis` (an int, several, negative; None: all
-axes) and keep the reduced axes with length 1 unless ``keepdims=False``. Shapes that do not fit
-raise `ValidationError`, which shows the operands and the tree.
+axes) and keep the reduced axes with length 1 unless ``keepdims=False``. If shapes do not fit, a
+`ValidationError` shows the operands and the tree.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ power = _binary(
 
 
 def reciprocal(x: Operand) -> Any:
-    """1 / x."""
+    """Return 1 / x."""
     return build("div", (1, x))
 
 
@@ -99,7 +99,7 @@ minimum = _binary(
 
 
 def clip(x: Operand, low: Operand, high: Operand) -> Any:
-    """minimum(maximum(x, low), high)."""
+    """Return minimum(maximum(x, low), high)."""
     return minimum(maximum(x, low), high)
 
 
@@ -117,7 +117,7 @@ logical_not = _unary("logical_not", "1 where x is 0, else 0; also ``~x``.", "not
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Any:
-    """``x`` where the condition is not 0, y elsewhere; what is not chosen gets gradient 0."""
+    """Return x where the condition is not 0, else y; elements not chosen get gradient 0."""
     return build("where", (condition, x, y))
 
 
@@ -125,71 +125,71 @@ def where(condition: Operand, x: Operand, y: Operand) -> Any:
 
 
 def sum(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """The sum over the axes."""
+    """Return the sum over the axes."""
     return build("sum", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def prod(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """The product over the axes; the gradient is right at zeros, the gradient's own is not."""
+    """Return the product over the axes; at zeros, only the first derivative is correct."""
     return build("prod", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def max(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """The largest element; all that are equal to it get the whole gradient."""
+    """Return the largest element; all elements equal to it get the whole gradient."""
     return build("max", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def min(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """The smallest element; all that are equal to it get the whole gradient."""
+    """Return the smallest element; all elements equal to it get the whole gradient."""
     return build("min", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def argmax(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Where the first largest element is: an index into the axes flattened in C order."""
+    """Return the index of the first largest element in the axes flattened in C order."""
     return build("argmax", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def argmin(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Where the first smallest element is: an index into the axes flattened in C order."""
+    """Return the index of the first smallest element in the axes flattened in C order."""
     return build("argmin", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def mean(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """The mean over the axes."""
+    """Return the mean over the axes."""
     total = sum(x, axis, keepdims)
     count = x.size // builtins.max(total.size, 1)
     return total * (1.0 / count if count else float("nan"))
 
 
 def var(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """The population variance over the axes."""
+    """Return the population variance over the axes."""
     return mean(square(x - mean(x, axis)), axis, keepdims)
 
 
 def std(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """The population standard deviation over the axes."""
+    """Return the population standard deviation over the axes."""
     return sqrt(var(x, axis, keepdims))
 
 
 def logsumexp(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """ln(sum(e^x)) without overflow."""
+    """Return ln(sum(e^x)) without overflow."""
     return build("logsumexp", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def softmax(x: Expression, axis: Axis = -1) -> Any:
-    """e^x / sum(e^x) without overflow."""
+    """Return e^x / sum(e^x) without overflow."""
     return build("softmax", (x,), {"axis": axis})
 
 
 def log_softmax(x: Expression, axis: Axis = -1) -> Any:
-    """ln(softmax(x)), exact also where that is 0."""
+    """Return ln(softmax(x)), exact even if softmax(x) is 0."""
     return build("log_softmax", (x,), {"axis": axis})
 
 
 def cross_entropy_with_logits(
     logits: Expression, target: Expression, axis: Axis = -1, keepdims: bool = True
 ) -> Any:
-    """-sum(target * log_softmax(logits)).
+    """Return -sum(target * log_softmax(logits)).
 
     Args:
         logits: Any shape.
@@ -203,7 +203,7 @@ def cross_entropy_with_logits(
 
 
 def cumsum(x: Expression, axis: int = -1) -> Any:
-    """The sums of each element and those before it on the axis."""
+    """Return the cumulative sums along the axis."""
     return build("cumsum", (x,), {"axis": axis})
 
 
@@ -211,47 +211,47 @@ def cumsum(x: Expression, axis: int = -1) -> Any:
 
 
 def dot(x: Expression, y: Expression) -> Any:
-    """Matrix product (..., m, k) (..., k, n) -> (..., m, n); the axes in front broadcast."""
+    """Return the matrix product (..., m, k) (..., k, n) -> (..., m, n); other axes broadcast."""
     return build("dot", (x, y))
 
 
 def take(x: Expression, indices: Expression, axis: int = 0) -> Any:
-    """The slices of x at the indices, whose axes take the place of `axis`; -1 is the last."""
+    """Return the slices of x at the indices, whose axes replace `axis`; -1 is the last."""
     return build("take", (x, indices), {"axis": axis})
 
 
 def gather(x: Expression, indices: Expression, axis: int = -1) -> Any:
-    """``x[..., indices[..., i], ...]`` along the axis, -1 the last; else the shapes are equal."""
+    """Return ``x[..., indices[..., i], ...]`` along the axis; the other axes must agree."""
     return build("gather", (x, indices), {"axis": axis})
 
 
 def onehot(indices: Expression, axis: int, size: int) -> Any:
-    """1 at the index and 0 elsewhere; `axis` has length 1 and gets length `size`."""
+    """Return 1 at the index and 0 elsewhere; `axis` has length 1 and gets length `size`."""
     return build("onehot", (indices,), {"axis": axis, "size": size})
 
 
 def transpose(x: Expression, axes: tuple[int, ...] | None = None) -> Any:
-    """The axes in another order; by default reversed."""
+    """Return the tree with its axes in another order; by default reversed."""
     return build("transpose", (x,), {"axes": axes})
 
 
 def reshape(x: Expression, shape: int | tuple[int, ...]) -> Any:
-    """The elements, in C order, in another shape; one length may be -1."""
+    """Return the elements, in C order, in another shape; one length may be -1."""
     return build("reshape", (x,), {"shape": shape})
 
 
 def broadcast_to(x: Expression, shape: int | tuple[int, ...]) -> Any:
-    """The elements repeated to `shape`."""
+    """Return the elements broadcast to `shape`."""
     return build("broadcast", (x,), {"shape": shape})
 
 
 def concatenate(parts: list[Expression] | tuple[Expression, ...], axis: int = -1) -> Any:
-    """The parts one after the other along the axis."""
+    """Return the parts concatenated along the axis."""
     return build("concatenate", tuple(parts), {"axis": axis})
 
 
 def full(shape: int | tuple[int, ...], value: float, dtype: Any = "float32") -> Any:
-    """One number everywhere."""
+    """Return an array filled with one number."""
     return build("full", (), {"shape": shape, "value": value, "dtype": np.dtype(dtype).name})
 
 

@@ -1,4 +1,4 @@
-"""Walks over op-trees as graphs: every node once, however often it is shared, and no recursion."""
+"""Op-trees as graphs: traversals that visit shared nodes once, without recursion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["key_of", "listed", "postfix", "postorder", "rewrite", "substitute"]
 
 
 def listed(given: Any) -> list[Any]:
-    """Return one tree, or several, as a list; a node is one, although it is a tuple."""
+    """Return one tree, or several, as a list; a node is a tuple, but counts as one."""
     is_one = hasattr(given, "shape") or not isinstance(given, Iterable)
     return [given] if is_one else list(given)
 
@@ -46,7 +46,7 @@ def postorder(roots: Iterable[Any]) -> list[Any]:
 
 
 def postfix(root: Any, found: list[Any]) -> list[Any]:
-    """Add a tree to a list as neon does: operands, shared ones again, and then the op dict."""
+    """Append a tree to a list as in neon: operands, repeated if shared, and then the op dict."""
     pending = [root]
     while pending:
         x = pending.pop()
@@ -62,7 +62,7 @@ def _is_number(x: Any) -> bool:
 
 
 def key_of(root: Any) -> tuple[Hashable, ...]:
-    """Return what identifies the computation; see `OpTreeNode.key`."""
+    """Return the key of the computation; see `OpTreeNode.key`."""
     numbering: dict[Hashable, int] = {}
     number_of: dict[int, int] = {}
     for node in postorder([root]):
@@ -77,7 +77,7 @@ def substitute(trees: Sequence[Any], replacements: Iterable[tuple[Any, Any]]) ->
 
     Args:
         trees: Root nodes.
-        replacements: Pairs (node of the trees, what takes its place).
+        replacements: Pairs (node of the trees, its replacement).
 
     Raises:
         ValidationError: If a replacement has another shape.
@@ -95,7 +95,7 @@ def substitute(trees: Sequence[Any], replacements: Iterable[tuple[Any, Any]]) ->
 
 
 def rewrite(trees: Sequence[Any], replace: Callable[[Any, tuple[Any, ...]], Any]) -> list[Any]:
-    """Return `trees` with what ``replace(node, rewritten operands)`` returns for each node.
+    """Return `trees` with every node replaced by ``replace(node, rewritten operands)``.
 
     None stands for the same node on the rewritten operands. Shared nodes stay shared.
     """

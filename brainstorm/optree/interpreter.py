@@ -2,7 +2,7 @@
 
 Elements are computed in the working type of their step. Some values are more exact until they are
 used or written: integers that are only moved, compared or added, sums, which have the type of an
-accumulator (float64, or integers of 64 bits), and indices.
+accumulator (float64, or 64-bit integers), and indices.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["Interpreter"]
 Dtype: TypeAlias = np.dtype[Any]
 
 INDEX, BOOLEAN = np.dtype(np.intp), np.dtype(np.bool_)
-#: Operators that take integers as they are.
+#: Operators that take integers without conversion.
 EXACT = {"sum", "prod", "cumsum", "max", "min", "argmax", "argmin", "dot", "concatenate", "embed",
          "take", "gather"}  # fmt: skip
-#: Those whose results have more digits than what they take.
+#: Operators whose results have more digits than their operands.
 TOTALS = {"sum", "prod", "cumsum"}
-#: The type in which numbers of a kind are added, unless their own is wider.
+#: The type in which numbers of a kind are summed, unless their own is wider.
 ACCUMULATORS = {"f": np.float64, "b": np.int64, "i": np.int64, "u": np.uint64}
 
 
 class Interpreter(threading.local):
-    """Runs programs on arrays of NumPy.
+    """Runs programs on NumPy arrays.
 
-    The memory of values is kept per thread and grows to what the largest program needs: from the
-    second run on nothing is allocated but what functions of NumPy take for themselves (in erf,
-    argmax, and gather). Copies and pickles start without any.
+    The memory of values is kept per thread and grows to the size for the largest program: from the
+    second run on only some functions of NumPy (in erf, argmax, and gather) allocate memory. Copies
+    and pickles start empty.
     """
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class Interpreter(threading.local):
         with np.errstate(all="ignore"):
             for step in program.steps:
                 run.compute(step)
-            if len(outputs) > 1:  # to write the first may change an input that is the second
+            if len(outputs) > 1:  # writing the first may change an input that is the second
                 run.detach(program.outputs)
             for value, out, add in zip(program.outputs, outputs, accumulate, strict=True):
                 array = run.arrays[value]
-                if out.shape != array.shape:  # NumPy would repeat what is smaller
+                if out.shape != array.shape:  # NumPy would broadcast a smaller value
                     raise HandlerValidationError(
                         f"{program.name}: expected an output of shape {array.shape}, got "
                         f"{out.shape}. Linearise the trees again for other shapes."
@@ -87,7 +87,7 @@ def _places(
 ) -> dict[int, Array]:
     """Return the output that the last step may compute into: the only one, by a ufunc.
 
-    Ufuncs give the right result however what they read overlaps what they write.
+    Ufuncs give the right result for any overlap of inputs and outputs.
     """
     if len(outputs) == 1 and not accumulate[0] and program.steps:
         last = program.steps[-1]
@@ -99,7 +99,7 @@ def _places(
 
 
 class _Piece:
-    """A piece of memory of 2^n bytes, the last array made of it, and how many values lie in it."""
+    """Memory of 2^n bytes, the last array created in it, and the number of values in it."""
 
     __slots__ = ("array", "n", "raw", "values")
 
@@ -110,7 +110,7 @@ class _Piece:
 
 
 class _Pool:
-    """Free pieces of memory; there are few sizes, so that arrays of all shapes share them."""
+    """Free memory; there are few sizes, so that arrays of all shapes can share it."""
 
     def __init__(self) -> None:
         self._free: list[list[_Piece]] = [[] for _ in range(64)]
@@ -125,13 +125,13 @@ class _Pool:
         return piece.array, piece
 
     def leave(self, piece: _Piece) -> None:
-        """One value less lies in the piece."""
+        """Decrease the number of values in the piece."""
         piece.values -= 1
         if not piece.values:
             self._free[piece.n].append(piece)
 
 
-#: An array, and the piece of memory that it lies in; None: in that of an input or output.
+#: An array, and the piece of memory that contains it; None: that of an input or output.
 Value: TypeAlias = tuple[Array, _Piece | None]
 
 
@@ -141,7 +141,7 @@ class _Run:
     Args:
         inputs: The first values.
         places: Arrays to compute values into, by the number of the value.
-        pool: Where the memory of others comes from.
+        pool: Provides memory for the other values.
 
     Attributes:
         arrays: The values.
@@ -154,21 +154,21 @@ class _Run:
         self._pool = pool
 
     def compute(self, step: Step) -> None:
-        """Add the value of the next step, and free what is not used after it."""
+        """Compute the value of the next step, and free values that are not used after it."""
         array, piece = self._view(step) or self._computed(step)
         self.arrays.append(array)
         self._pieces.append(piece)
         self.free(step.frees)
 
     def detach(self, values: Sequence[int]) -> None:
-        """Copy the values among these that lie in an input."""
+        """Copy those of the values that are views of an input."""
         for value in set(values):
             if self._pieces[value] is None:
                 array = self.arrays[value]
                 self.arrays[value], self._pieces[value] = self._converted(array, array.dtype)
 
     def free(self, values: Iterable[int]) -> None:
-        """Give back the memory of values, unless others lie in it too."""
+        """Release the memory of values, unless it contains others too."""
         for value in values:
             piece = self._pieces[value]
             if piece is not None:
@@ -201,7 +201,7 @@ class _Run:
                 operands.append(x.value)
                 continue
             array = self.arrays[x]
-            # What repeats in memory would be multiplied without BLAS.
+            # NumPy would multiply arrays with repeated memory without BLAS.
             if array.dtype != dtype or (operator.kind == "product" and 0 in array.strides):
                 array, copy = self._converted(array, dtype)
                 copies.append(copy)
@@ -214,13 +214,13 @@ class _Run:
         return out, piece
 
     def _place(self, step: Step, dtype: Dtype) -> Value:
-        """Return what to compute into: an output, an operand that is used last, or a new array."""
+        """Return the destination: an output, an operand that is used last, or a new array."""
         if step.result in self._places:
             return self._places[step.result], None
         if step.operator.kind == "elementwise" and isinstance(step.operator.numpy, np.ufunc):
             for x in step.frees:
                 array, piece = self.arrays[x], self._pieces[x]
-                # Neither a view nor seen by one: each element lies where its result will lie.
+                # Not a view, and without views: each element has the position of its result.
                 if piece is None or piece.values > 1 or piece.array is not array:
                     continue
                 if array.shape == step.shape and array.dtype == dtype:
@@ -230,7 +230,7 @@ class _Run:
 
 
 def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]:
-    """Return the types in which a step takes its operands, and that of its result."""
+    """Return the types to which a step converts its operands, and the type of its result."""
     operator, result = step.operator, step.dtype
     if operator.name == "where":
         return (BOOLEAN, result, result), result
@@ -244,7 +244,7 @@ def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]
 
 
 def _exact_types(step: Step, arrays: Sequence[Array]) -> tuple[Dtype, Dtype]:
-    """Return the types of operands and of the result such that no integer is rounded."""
+    """Return types of operands and result with which integers are not rounded."""
     operator, dtype = step.operator, step.dtype
     values = [x for i, x in enumerate(step.operands) if i not in operator.index_operands]
     types = [arrays[x].dtype for x in values if not isinstance(x, Constant)]

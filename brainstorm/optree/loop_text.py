@@ -1,4 +1,4 @@
-"""The text of one loop: what all C-family executors have in common."""
+"""The text of one loop: the common part of all C-family executors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["LoopText"]
 
 
 class LoopText:
-    """Collects the lines of the function that does a loop.
+    """Collects the lines of the function for a loop.
 
     Args:
         loop: The loop.
         title: Name of the function.
 
     Attributes:
-        arrays: What is read, then what is written.
+        arrays: The arrays that are read, then those that are written.
         kept: The axes that are not reduced.
-        axes: Those that are.
-        reductions: What is written reduced, with its place among all that is written.
+        axes: The axes that are reduced.
+        reductions: The writes with a reduction, with their indices among all writes.
     """
 
     def __init__(self, loop: Loop, title: str) -> None:
@@ -34,7 +34,7 @@ class LoopText:
         self.depth = 0
 
     def put(self, *lines: str) -> None:
-        """Add lines; braces at their ends and beginnings indent."""
+        """Add lines; braces at their ends and starts control the indentation."""
         for line in lines:
             self.depth -= line.startswith("}")
             self.lines.append(line if line.startswith("#") else "    " * self.depth + line)
@@ -49,12 +49,12 @@ class LoopText:
         return f"n[{2 + self.loop.rank * (1 + array) + axis}]"
 
     def assign(self, place: str, write: Write, value: str) -> None:
-        """Add the storing of a value."""
+        """Add a statement that stores a value."""
         sign = "+=" if write.add else "="
         self.put(f"{place} {sign} ({write.type}){value};")
 
     def stored(self, reduced: bool) -> list[int]:
-        """Return which arrays are written from reductions, or from single elements."""
+        """Return the arrays that are written from reductions, or from single elements."""
         first = len(self.loop.reads)
         return [first + i for i, w in enumerate(self.loop.writes) if bool(w.reduction) == reduced]
 
@@ -64,13 +64,13 @@ class LoopText:
 
     @staticmethod
     def combine(write: Write, total: str, other: str) -> str:
-        """Return the statement that joins two results of a reduction."""
+        """Return the statement that combines two results of a reduction."""
         return f"{total} = {COMBINED[write.reduction][1].format(other, acc=total)};"
 
     def decode(
         self, factors: Sequence[tuple[str, str]], type_: str = "ptrdiff_t", item: str = "item"
     ) -> None:
-        """Add the indices that an item stands for; each factor is (index, length)."""
+        """Add the indices of an item; each factor is (index, length)."""
         rest = item
         for index, length in reversed(factors):
             last = index == factors[0][0]

@@ -1,8 +1,8 @@
-"""What is rendered: loops, and their bodies as text.
+"""Loops for rendering, and their bodies as text.
 
-A `Loop` is a stage whose arrays have a known pattern, but no known sizes, and whose numbers have
-types, but no values: these are arguments. Two stages with equal loops have equal text.
-`render_body`, the formula of one element, is C, C++ and CUDA C at once; `render_c` has the loops in
+A `Loop` is a stage whose arrays have a known pattern, but unknown sizes, and whose numbers have
+types, but unknown values: these are arguments. Two stages with equal loops have equal text.
+`render_body`, the formula of one element, is valid C, C++ and CUDA C; `render_c` adds the loops in
 C around it.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["COMBINED", "C_TYPES", "FLOATING", "TOTALS", "Line", "Loop", "Read", 
            "line_of", "render_body", "source_of", "typed"]  # fmt: skip
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-#: NumPy's element types, in this machine's order of bytes -> C's.
+#: NumPy's element types, in native byte order -> C's.
 C_TYPES: dict[np.dtype[Any], str] = {
     np.dtype(np.float32): "float",
     np.dtype(np.float64): "double",
@@ -29,19 +29,19 @@ C_TYPES: dict[np.dtype[Any], str] = {
     **{np.dtype(name): f"{name}_t" for name in _INTEGERS},
 }
 
-#: C's types of floating point numbers; all others are integers.
+#: C's floating-point types; all others are integer types.
 FLOATING = ("float", "double")
 
-#: Numbers that are text: they have instructions of their own, and make structures, but few.
+#: Constants rendered as text: they are few, have special instructions, and shape the formula.
 LITERALS = (-1, 0, 1, 2)
 
-#: Reductions that know integers: they are not converted to the working type before.
+#: Reductions of integers without conversion to the working type.
 OF_INTEGERS = ("sum", "prod", "max", "min", "argmax", "argmin")
 
-#: Reductions whose results have more digits than what they reduce.
+#: Reductions whose results have more digits than their operands.
 TOTALS = ("sum", "prod")
 
-#: Reductions of which two results can be reduced to one -> OpenMP's name, and how.
+#: Reductions whose results can be combined -> OpenMP's name, and the combination.
 COMBINED = {
     "sum": ("+", "{acc} + {0}"),
     "prod": ("*", "{acc} * {0}"),
@@ -79,12 +79,12 @@ class Write:
 
     Attributes:
         type: C type of its elements.
-        inner: As for `Read`.
+        inner: See `Read`.
         source: The variable whose value is stored or reduced, and its type.
-        add: Whether to add to what is there.
+        add: Whether to add to the present content.
         reduction: '' or the name of the operator.
-        c: Its text.
-        initial: Its start.
+        c: Its C expression.
+        initial: Its initial value.
     """
 
     type: str
@@ -97,7 +97,7 @@ class Write:
 
     @property
     def is_index(self) -> bool:
-        """Whether the place is wanted and not the value."""
+        """Whether the result is an index and not the value."""
         return self.reduction.startswith("arg")
 
     @property
@@ -110,13 +110,13 @@ class Write:
 
     @property
     def total_type(self) -> str:
-        """The type in which results of blocks are collected; it has at most 8 bytes."""
+        """The type in which results of blocks are combined; it has at most 8 bytes."""
         is_float = self.reduction in TOTALS and self.block_type == "float"
         return "double" if is_float else self.block_type
 
     @property
     def start(self) -> str:
-        """What a reduction starts from."""
+        """The initial value of a reduction."""
         return typed(self.initial, self.block_type)
 
 
@@ -126,9 +126,9 @@ class Loop:
 
     Attributes:
         reduced: For each axis, from the outermost to the innermost, whether it is reduced.
-        reads: What is read.
-        body: What is computed.
-        writes: What is written.
+        reads: The arrays that are read.
+        body: The steps that are computed.
+        writes: The arrays that are written.
         constants: C types of the numbers ``c0``, ``c1``, ... that the body uses.
     """
 
@@ -150,7 +150,7 @@ class Loop:
 
     @property
     def extents(self) -> int:
-        """How many sizes of axes and strides of arrays there are."""
+        """The number of sizes of axes and strides of arrays."""
         return self.rank * (1 + self.arrays)
 
     @property
@@ -162,7 +162,7 @@ class Loop:
 
     @property
     def can_chunk(self) -> bool:
-        """Whether the outermost reduced axis can be cut into chunks."""
+        """Whether the outermost reduced axis can be divided into chunks."""
         return self.kind != "map" and all(
             w.reduction in COMBINED for w in self.writes if w.reduction
         )
@@ -188,7 +188,7 @@ def typed(c: str, type_: str) -> str:
 
 
 def source_of(step: Step, variable: tuple[str, str]) -> tuple[str, str]:
-    """Return what a reduction reduces, given name and type of its operand."""
+    """Return name and type of the operand of a reduction, perhaps without conversion."""
     name, type_ = variable
     if type_ in FLOATING or step.operator.name in OF_INTEGERS:
         return variable
@@ -206,7 +206,7 @@ def line_of(
 
     Args:
         step: The step.
-        name: Of its result.
+        name: Name of its result.
         names: Names and types of the values that it uses.
         constants: Types and values of the loop's numbers; those of the step are added.
     """
@@ -232,7 +232,7 @@ def line_of(
 
 
 def render_body(lines: Iterable[Line]) -> list[str]:
-    """Return one statement per line: the part that every C-family executor shares."""
+    """Return one statement per line: the common part of all C-family executors."""
     statements = []
     for line in lines:
         operands = [

@@ -32,7 +32,7 @@ FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 def _operator_method(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Expression, other: Any) -> Any:
         if not isinstance(other, (Expression, numbers.Number)):
-            # Left to Python and NumPy these would be appended to the node, which is a tuple.
+            # Otherwise Python and NumPy would append these to the node, which is a tuple.
             if isinstance(other, (tuple, list, np.ndarray)):
                 raise TypeError(
                     f"expected an op-tree or a number, got {type(other).__name__}. Put the values "
@@ -46,10 +46,10 @@ def _operator_method(name: str, reflected: bool = False) -> Callable[[Any, Any],
 
 
 class Expression:
-    """What can stand in a tree and has a shape: a `Variable` or an `OpTreeNode`.
+    """A `Variable` or an `OpTreeNode`: an operand with a shape.
 
-    Operators build nodes, comparisons too: ``x == y`` is a tree with values 0 and 1. Whether two
-    expressions are the same object is asked with ``is``; they hash by identity.
+    Operators build nodes, including comparisons: ``x == y`` is a tree with values 0 and 1. Use
+    ``is`` to test whether two expressions are the same object; they hash by identity.
     """
 
     __array_ufunc__ = None  # NumPy scalars and arrays leave operators to this class
@@ -105,7 +105,7 @@ class Expression:
 
         Args:
             *axes: The order, as integers or one tuple.
-            out: Tensor into which it is computed at once; it may also stand last among `axes`.
+            out: Tensor to compute into immediately; it may also be the last of `axes`.
         """
         if axes and isinstance(axes[-1], Variable):
             *axes, out = axes  # type: ignore[assignment]
@@ -132,13 +132,13 @@ class Expression:
         """Return every node below and this one, each once, operands before their users.
 
         Args:
-            stack: As neon has it: a list, to which operands and op dicts are added in postfix
+            stack: As in neon: a list, to which operands and op dicts are appended in postfix
                 order, and which is returned.
         """
         return postorder([self]) if stack is None else postfix(self, stack)
 
     def key(self) -> tuple[Hashable, ...]:
-        """Return what identifies the computation: equal for trees equal in structure and leaves."""
+        """Return the key of the computation: equal for trees of equal structure and leaves."""
         return key_of(self)
 
     def pp(self) -> str:
@@ -150,7 +150,7 @@ Operand: TypeAlias = Expression | float
 
 
 class View(NamedTuple):
-    """Which memory a variable stands for: the identity of variables.
+    """The memory that a variable stands for: its identity.
 
     Attributes:
         allocation: Identifies the allocated memory.
@@ -172,9 +172,9 @@ class Variable(Expression):
         shape: Its shape.
         dtype: Element type; floating, or integer for indices and the like.
         name: Used in text.
-        identity: What it stands for, hashable: two variables of equal identity are one to
-            `gradients` and `linearise`. A `View` lets overlapping memory be recognised. Without
-            it the variable stands for memory of its own.
+        identity: Hashable; variables of equal identity are the same variable for `gradients` and
+            `linearise`. With a `View`, overlapping memory is recognized. Without it the variable
+            stands for memory of its own.
     """
 
     operands: tuple[Any, ...] = ()
@@ -212,11 +212,11 @@ class Variable(Expression):
 
     @property
     def identity(self) -> Hashable:
-        """What the variable stands for; see the class."""
+        """The identity of the variable; see the class."""
         return self._identity
 
     def own_key(self) -> tuple[Hashable, ...]:
-        """Return what tells the variable from others."""
+        """Return the variable's part of a key."""
         return self._identity, self._dtype
 
     def assign(self, tree: Operand) -> Any:
@@ -231,7 +231,7 @@ class Variable(Expression):
 
 
 class _ShapeOf:
-    """``tree.shape``, and ``OpTreeNode.shape(x)`` for whatever can stand in a tree."""
+    """``tree.shape``, and ``OpTreeNode.shape(x)`` for any operand x."""
 
     @overload
     def __get__(self, node: None, owner: type) -> Callable[[Operand], Shape]: ...
@@ -248,9 +248,9 @@ def _shape_of(x: Operand) -> Shape:
 class OpTreeNode(Expression, tuple):
     """A tuple ``(op dict, left, right)``: an operator, its options and its operands.
 
-    ``node[0]`` is the op dict (``'shape'``, ``'op'`` and the options; to change it changes nothing
-    else), ``node[1]`` and ``node[2]`` are the operands; an absent one is None, further ones follow.
-    Any other index than a plain integer builds a slice: ``node[0, :]``, ``node[..., 1:]``.
+    ``node[0]`` is the op dict (``'shape'``, ``'op'`` and the options; changes have no effect),
+    ``node[1]`` and ``node[2]`` are the operands; an absent one is None, further ones follow. Any
+    other index than a plain integer builds a slice: ``node[0, :]``, ``node[..., 1:]``.
 
     The constructor checks nothing; `build` does.
 
@@ -264,26 +264,26 @@ class OpTreeNode(Expression, tuple):
     params: Mapping[str, Any]
 
     def __new__(cls, op_dict: Mapping[str, Any], *operands: Any) -> OpTreeNode:
-        """Make a node of exactly these parts."""
+        """Create a node of exactly these parts."""
         present = tuple(x for x in operands if x is not None)
         params = {k: v for k, v in op_dict.items() if k not in ("op", "shape")}
         return _new_node(op_dict["op"], op_dict["shape"], params, present, _working_type(present))
 
     @staticmethod
     def build(op: str, *operands: Any, out: Any = None, **options: Any) -> Any:
-        """Build a node; check its operands and find its shape.
+        """Build a node; check its operands and determine its shape.
 
         Args:
             op: Name of an operator. ``'assign'`` executes the right operand into the left one.
             *operands: Expressions and numbers; None is skipped.
-            out: Variable with memory into which the node is executed at once.
-            **options: Such as `axis` and `keepdims`.
+            out: Variable with memory into which the node is executed immediately.
+            **options: Options, such as `axis` and `keepdims`.
 
         Returns:
-            The node; a number where all operands are numbers; `out` if that was given.
+            The node; a number if all operands are numbers; `out` if it was given.
 
         Raises:
-            ValidationError: If operands do not fit; the text shows them and the tree.
+            ValidationError: If operands do not fit; the message shows them and the tree.
             UnknownTypeError: If there is no such operator.
         """
         present = tuple(x for x in operands if x is not None)
@@ -293,7 +293,7 @@ class OpTreeNode(Expression, tuple):
         return tree if out is None else compute_into(out, tree)
 
     def astensor(self) -> Any:
-        """Compute the tree into a new tensor, of the backend of the tensors in it."""
+        """Compute the tree into a new tensor of the backend of its tensors."""
         backend = backend_of(self)
         if backend is None:
             raise ValidationError(f"op-tree: expected tensors in {self!r}. Evaluate the tree.")
@@ -316,7 +316,7 @@ class OpTreeNode(Expression, tuple):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle all nodes as one list, so that no depth is too deep."""
+        """Copy and pickle all nodes as one list, to support any depth."""
         nodes = postorder([self])
         place = {id(node): (number,) for number, node in enumerate(nodes)}
         parts = [
@@ -334,7 +334,7 @@ class OpTreeNode(Expression, tuple):
         return text.as_tuples(self, text.SHORT)
 
     def execute(self) -> Any:
-        """Execute an assignment, and return what was assigned to."""
+        """Execute an assignment, and return its target."""
         if self.op != "assign":
             raise ValidationError(
                 f"op-tree: expected an assignment to execute, got {self!r}. Write out[:] = tree."
@@ -342,11 +342,11 @@ class OpTreeNode(Expression, tuple):
         return compute_into(*self.operands)
 
     def own_key(self) -> tuple[Hashable, ...]:
-        """Return what tells the node from others with the same operands."""
+        """Return the node's part of a key, without the operands."""
         return self.op, self.shape, self.dtype, tuple(self.params.items())
 
     def with_operands(self, operands: tuple[Any, ...]) -> OpTreeNode:
-        """Return the same node on other operands, of the same shapes."""
+        """Return the same node with other operands, of the same shapes."""
         return _new_node(self.op, self.shape, self.params, operands, self.dtype)
 
 
@@ -361,7 +361,7 @@ def _new_node(
 
 
 def _assemble(parts: Sequence[Any]) -> Any:
-    """Return the last of the nodes that `OpTreeNode.__reduce__` has listed."""
+    """Return the last of the nodes listed by `OpTreeNode.__reduce__`."""
     made: list[Any] = []
     for part in parts:
         if isinstance(part, tuple):
@@ -404,7 +404,7 @@ def _described(x: Any) -> str:
 def build(op: str, operands: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> Any:
     """Build a node from its operator's name, operands and options; see `OpTreeNode.build`."""
     operator = get_operator(op)
-    # Exact Python numbers and nodes are most of all operands.
+    # Most operands are exact Python numbers and nodes.
     operands = tuple(
         x if isinstance(x, Expression) or type(x) in (int, float) else _as_number(x, operator)
         for x in operands
@@ -453,7 +453,7 @@ def compute_into(target: Any, tree: Operand) -> Any:
 
 
 def slice_of(x: Expression, index: Any) -> Any:
-    """Build ``x[index]`` from a slice and, for axes that come or go, a reshape.
+    """Build ``x[index]`` from a slice and, if axes are removed or added, a reshape.
 
     One index may be an array of integers, or a tree or variable of them; then it is a `take`.
     """
@@ -471,13 +471,13 @@ def slice_of(x: Expression, index: Any) -> Any:
 
 
 def parts_of(index: Any) -> tuple[Any, ...]:
-    """Return what stands between ``[ ]``, one after the other; a node is one, although a tuple."""
+    """Return the parts between ``[ ]``; a node is a tuple, but counts as one part."""
     is_one = isinstance(index, Expression) or not isinstance(index, tuple)
     return (index,) if is_one else index
 
 
 def arrays_in(parts: tuple[Any, ...]) -> list[int]:
-    """Return which parts of an index are arrays, lists, trees or variables."""
+    """Return the numbers of the parts that are arrays, lists, trees or variables."""
     return [
         i
         for i, part in enumerate(parts)
@@ -499,7 +499,7 @@ def _picked(x: Expression, parts: tuple[Any, ...], at: int) -> Any:
 
 
 def _indices(x: Expression, given: Any) -> Expression:
-    """Return an index as an expression; what is an array lies where a tensor of the tree lies."""
+    """Return an index as an expression; an array becomes a tensor if the tree has tensors."""
     found = given if isinstance(given, Expression) else np.asarray(given)
     is_mask = found.dtype.kind == "b" or (
         isinstance(found, OpTreeNode) and get_operator(found.op).kind == "comparison"
@@ -522,5 +522,5 @@ def _indices(x: Expression, given: Any) -> Expression:
 
 
 def backend_of(tree: Expression) -> Any:
-    """Return what the tensors of a tree were made by; None if there are none in it."""
+    """Return the backend of the tensors of a tree; None if there are no tensors."""
     return next((x.backend for x in postorder([tree]) if hasattr(x, "backend")), None)

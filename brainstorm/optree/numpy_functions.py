@@ -1,4 +1,4 @@
-"""The NumPy functions of the operator table that are no ufuncs.
+"""The NumPy functions of the operator table that are not ufuncs.
 
 Each writes its result into ``out``. The element-wise ones compute in the type of `out` and allow
 `out` to be one of the inputs; NaN and infinity propagate as in NumPy's own functions.
@@ -42,11 +42,11 @@ _ERFC = (
     -9.6546967484334389059e-13, 3.2525481481487398415e-14, 3.3478119482868053878e-14,
     -1.8645628804193131015e-15, -1.2507950530688647085e-15,
 )  # fmt: skip
-#: The same as coefficients of powers; the terms that are left out are too small for float32.
+#: The same as coefficients of powers; the omitted terms are too small for float32.
 ERFC_POWERS, ERFC_POWERS_FLOAT = (
     tuple(np.polynomial.chebyshev.cheb2poly(_ERFC[:terms]).tolist()) for terms in (None, 12)
 )
-#: The number in the variable, and the z above which erfc is zero in every type.
+#: The constant of the variable, and the z above which erfc is zero in every type.
 ERFC_CENTRE, ERFC_ENDS = 3.75, 28.0
 
 
@@ -56,7 +56,7 @@ def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Array) 
 
 
 def erf(x: Array, *, out: Array) -> None:
-    """The error function, to 1e-15."""
+    """Write the error function, with an error of 1e-15."""
     a = np.abs(x)
     small = a * _ratio(_ERF_SMALL, a * a)
     np.copyto(out, np.copysign(np.where(a < 0.5, small, 1 - _upper_erfc(a)), x))
@@ -70,13 +70,13 @@ def _upper_erfc(x: Array) -> Array:
 
 
 def binarize(x: Array, *, out: Array) -> None:
-    """1 where x >= 0, -1 where x < 0."""
+    """Write 1 where x >= 0, -1 where x < 0."""
     np.sign(x, out=out)
     np.copyto(out, 1, where=np.equal(out, 0))
 
 
 def where(condition: Array, x: Array, y: Array, *, out: Array) -> None:
-    """X where the condition is not 0, y elsewhere."""
+    """Write x where the condition is not 0, y elsewhere."""
     mask = np.asarray(condition, bool)
     if out is x:
         np.copyto(out, y, where=~mask)
@@ -89,27 +89,27 @@ def where(condition: Array, x: Array, y: Array, *, out: Array) -> None:
 
 
 def sum_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """The sum over the axes, added in the type of `out`."""
+    """Write the sum over the axes, added in the type of `out`."""
     np.add.reduce(x, axis=axis, dtype=out.dtype, keepdims=keepdims, out=out)
 
 
 def prod(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """The product over the axes, multiplied in the type of `out`."""
+    """Write the product over the axes, multiplied in the type of `out`."""
     np.multiply.reduce(x, axis=axis, dtype=out.dtype, keepdims=keepdims, out=out)
 
 
 def max_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """The largest element."""
+    """Write the largest element."""
     np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=out)
 
 
 def min_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """The smallest element."""
+    """Write the smallest element."""
     np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=out)
 
 
 def index_of(function: Callable[..., Array]) -> Callable[..., None]:
-    """Make argmax or argmin over any axes: an index into them, flattened in C order."""
+    """Return argmax or argmin over any axes: an index into them, flattened in C order."""
 
     def write(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
         rest = [i for i in range(x.ndim) if i not in axis]
@@ -121,7 +121,7 @@ def index_of(function: Callable[..., Array]) -> Callable[..., None]:
 
 
 def cumsum(x: Array, *, out: Array, axis: int) -> None:
-    """The sums of each element and those before it, added in float64 or integers of 64 bits."""
+    """Write the cumulative sums, added in float64 or 64-bit integers."""
     np.cumsum(x, axis, dtype=np.float64 if out.dtype.kind == "f" else out.dtype, out=out)
 
 
@@ -129,7 +129,7 @@ def cumsum(x: Array, *, out: Array, axis: int) -> None:
 
 
 def _checked(indices: Array, size: int, lowest: int | None = None) -> Array:
-    """Return indices as integers from 0 on, if they are those of an axis of this length."""
+    """Return indices as integers from 0 on, if they are valid for an axis of this length."""
     numbers = np.asarray(indices).astype(np.intp, copy=False)
     lowest = -size if lowest is None else lowest
     if not numbers.size:
@@ -143,9 +143,9 @@ def _checked(indices: Array, size: int, lowest: int | None = None) -> Array:
 
 
 def take(x: Array, indices: Array, *, out: Array, axis: int) -> None:
-    """The slices of x at the indices."""
+    """Write the slices of x at the indices."""
     numbers = _checked(indices, x.shape[axis])
-    if out.size:  # of an axis without elements nothing can be taken
+    if out.size:  # an empty axis has no elements to take
         np.take(x, numbers, axis=axis, out=out, mode="clip")
 
 
@@ -158,7 +158,7 @@ def put(values: Array, indices: Array, *, out: Array, axis: int, size: int) -> N
 
 
 def gather(x: Array, indices: Array, *, out: Array, axis: int) -> None:
-    """One element of x per index, along the axis."""
+    """Write one element of x per index, along the axis."""
     np.copyto(out, np.take_along_axis(x, _checked(indices, x.shape[axis]), axis=axis))
 
 
@@ -171,7 +171,7 @@ def scatter(values: Array, indices: Array, *, out: Array, axis: int, size: int) 
 
 
 def onehot(indices: Array, *, out: Array, axis: int, size: int) -> None:
-    """1 at the index, 0 elsewhere."""
+    """Write 1 at the index, 0 elsewhere."""
     classes = np.arange(size).reshape(-1, *(1,) * (out.ndim - axis - 1))
     np.equal(_checked(indices, size, lowest=0), classes, out=out)
 
@@ -180,16 +180,16 @@ def onehot(indices: Array, *, out: Array, axis: int, size: int) -> None:
 
 
 def full(*, out: Array, value: float, dtype: str) -> None:
-    """One number everywhere."""
+    """Write one number everywhere."""
     out.fill(value)
 
 
 def concatenate(*parts: Array, out: Array, axis: int) -> None:
-    """The parts one after the other."""
+    """Write the parts one after the other."""
     np.concatenate(parts, axis=axis, out=out)
 
 
 def embed(x: Array, *, out: Array, start: Axes, step: Axes, size: Axes) -> None:
-    """Zeros, with x in the region."""
+    """Write zeros, with x in the region."""
     out.fill(0)
     out[region(start, step, x.shape)] = x

@@ -1,7 +1,7 @@
-"""The operator table, first part: operators that work element by element.
+"""The operator table, first part: element-wise operators.
 
-One row says everything about an operator: its NumPy function, its derivative, its form in C and
-CUDA, and where it can be tested. `registry.Operator` explains the columns.
+One row contains everything about an operator: its NumPy function, its derivative, its form in C and
+CUDA, and the intervals for tests. `registry.Operator` explains the columns.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _pow_base(dz: Any, z: Any, x: Any, y: Any) -> Any:
 
 
 def _pow_exponent(dz: Any, z: Any, x: Any, y: Any) -> Any:
-    # x = 0: d/dy 0^y = 0 for y > 0. x < 0: no derivative, the logarithm says NaN.
+    # x = 0: d/dy 0^y = 0 for y > 0. x < 0: no derivative, the logarithm gives NaN.
     return dz * z * log(where(equal(x, 0), 1, x))
 
 
@@ -146,7 +146,7 @@ _transcendental(
     "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
 )
 
-# -- taken apart into the above --------------------------------------------------------------
+# -- decomposed into the above ---------------------------------------------------------------
 
 
 def _lower_erfc(x: Any) -> Any:
@@ -185,7 +185,7 @@ _taken_apart("relu", lambda x: maximum(x, 0), lambda dz, z, x: dz * (z > 0), che
 
 
 def _below(x: Any, y: Any) -> Any:
-    """Return the remainder with the sign of x, and where floor and truncation differ."""
+    """Return the remainder with the sign of x, and whether floor and truncation differ."""
     rest = fmod(x, y)
     return rest, logical_and(rest, not_equal(rest < 0, y < 0))
 

@@ -1,10 +1,10 @@
-"""Programs: op-trees as flat lists of steps, which executors work through.
+"""Programs: op-trees as flat lists of steps for executors.
 
     program = linearise([loss, *gradients(loss, [x, y])])
 
 Equal computations become one step, also across trees. Values are numbered: first the input
-variables, then the result of each step. A step says which values are used for the last time, so
-that an executor can reuse their memory.
+variables, then the result of each step. A step lists the values that are used for the last time,
+so that an executor can reuse their memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Constant(NamedTuple):
     value: float
 
     def __eq__(self, other: object) -> bool:
-        """Return whether it is the same number, of the same sign if it is zero."""
+        """Return whether it is the same number, including the sign of zero."""
         return isinstance(other, Constant) and signed(self.value) == signed(other.value)
 
     def __hash__(self) -> int:
@@ -38,7 +38,7 @@ class Constant(NamedTuple):
 
 
 def signed(value: float) -> tuple[float, float]:
-    """Return what tells a number from all others: Python takes 0.0 and -0.0 for equal."""
+    """Return a key that distinguishes all numbers: in Python 0.0 equals -0.0."""
     return value, math.copysign(1.0, value)
 
 
@@ -51,11 +51,11 @@ class Step:
     """One operation.
 
     Attributes:
-        operator: What is computed.
+        operator: The operator.
         operands: Numbers of values, and constants.
         params: Options of the operator in normal form, such as ``{'axis': (1,), ...}``.
         shape: Shape of the result.
-        dtype: Working type: operands (but for indices) are converted to it, the result has it.
+        dtype: Working type: operands (except indices) are converted to it, the result has it.
         result: The number of the value that the step computes.
         frees: Values of earlier steps that no later step and no output uses.
     """
@@ -69,20 +69,20 @@ class Step:
     frees: tuple[int, ...] = ()
 
     def view(self, array: Any) -> Any:
-        """Return the result of a step that is a view of its operand."""
+        """Return the result of a view step: a view of its operand."""
         function: Any = self.operator.numpy
         return function(array, self.shape, **self.params)
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Steps from input variables to outputs; equal to itself alone.
+    """Steps from input variables to outputs; programs compare by identity.
 
     Attributes:
         inputs: The variables; input i is value i. One per identity.
         steps: In order of execution.
         outputs: For each tree the number of its value; this may be an input, or occur twice.
-        name: What computes it is called so in traces and messages.
+        name: Name of the computation in traces and messages.
     """
 
     inputs: tuple[Variable, ...]
@@ -117,7 +117,7 @@ class Program:
 
 
 def _lowered(trees: Sequence[Expression]) -> list[Expression]:
-    """Return the trees with operators that are taken apart (softmax, ...) replaced by others."""
+    """Return the trees with composite operators (softmax, ...) replaced by others."""
 
     def replace(node: Expression, operands: tuple[Any, ...]) -> Any:
         if not isinstance(node, OpTreeNode):
@@ -134,17 +134,16 @@ def linearise(
     lower: bool = True,
     name: str = Program.name,
 ) -> Program:
-    """Turn trees into a program, in which operators that have a lowering are taken apart.
+    """Convert trees to a program; operators with a lowering are decomposed.
 
     Args:
         trees: One or several.
-        inputs: Variables that are to be the first inputs, in this order, also unused ones.
-        lower: False: leave them as they are, for formats that have such operators; no executor
-            has.
-        name: Of the program.
+        inputs: Variables that become the first inputs, in this order, even if unused.
+        lower: False: do not decompose operators, for formats that support them; executors do not.
+        name: Name of the program.
 
     Raises:
-        ValidationError: If something else than an expression is given.
+        ValidationError: If something other than an expression is given.
     """
     roots = listed(trees)
     if lower:
@@ -161,7 +160,7 @@ def linearise(
 
 @dataclass
 class _Builder:
-    """Numbers values; one value for equal computations."""
+    """Numbers values, with one number for equal computations."""
 
     order: list[Expression]
     steps: list[Step] = field(default_factory=list)
@@ -182,7 +181,7 @@ class _Builder:
 
     def add(self, node: OpTreeNode) -> None:
         operator = get_operator(node.op)
-        if node.op == "full":  # becomes a step only where an array is needed
+        if node.op == "full":  # becomes a step only if an array is needed
             self.constant[id(node)] = node.params["value"]
             return
         if not operator.is_elementwise:

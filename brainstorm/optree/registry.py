@@ -1,8 +1,8 @@
-"""What an operator is, and the table that all of them stand in.
+"""Operators, and the table of all of them.
 
-The rows are in `operators` (element by element) and `shaped_operators` (everything else). Users
-add rows with `register_operator`; whatever works on the table (building, differentiation,
-executors, conformance tests) then knows the new operator too.
+The rows are in `operators` (element-wise) and `shaped_operators` (everything else). Users add rows
+with `register_operator`; everything that uses the table (building, differentiation, executors,
+contract tests) then supports the new operator too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["KINDS", "OPERATORS", "Operator", "Rule", "get_operator", "register_o
 #: ``rule(dz, z, *inputs, **options) -> tree``
 Rule: TypeAlias = Callable[..., Any]
 
-#: What executors distinguish. 'composite' operators have a lowering to operators of other kinds; a
-#: 'view' is other places of the operand's memory; a 'scan' carries something along an axis.
+#: Kinds that executors distinguish. 'composite' operators have a lowering to operators of other
+#: kinds; a 'view' selects elements of the operand's memory; a 'scan' accumulates along an axis.
 KINDS = (
     "elementwise",
     "comparison",
@@ -46,26 +46,26 @@ class Operator:
         arity: Number of operands; None: any number.
         kind: One of `KINDS`. Comparisons are element-wise with values 0 and 1.
         numpy: ``numpy(*inputs, out=array, **options)`` writes the value. Inputs have the working
-            type (indices: any) or are numbers. Where it works element by element, `out` may be
-            one of the inputs. Of a view: ``numpy(x, shape, **options)`` returns it. None if there
-            is a lowering.
+            type (indices: any) or are numbers. For element-wise operators, `out` may be one of the
+            inputs. For views: ``numpy(x, shape, **options)`` returns it. None if there is a
+            lowering.
         shape: ``shape(*shapes, **options) -> (shape, options in normal form)``.
-        derivative: One rule per operand: ``rule(dz, z, *inputs, **options)`` gives the tree of
-            the gradient from those of the output's gradient and value and of the inputs. It may
-            have the shape of the output: broadcasting is undone by the caller. None in place of a
-            rule: zero everywhere. For operators of any arity a single rule that gets the
-            operand's number as its first argument. None instead of all: not differentiable.
+        derivative: One rule per operand: ``rule(dz, z, *inputs, **options)`` returns the tree of
+            the gradient, given the trees of the output's gradient and value and of the inputs. It
+            may have the shape of the output: the caller undoes broadcasting. None in place of a
+            rule: zero everywhere. For operators of any arity, a single rule with the operand's
+            number as its first argument. None instead of all: not differentiable.
         c: Expression in C, CUDA C and C++ for one element of type ``T`` (float or double), with
             ``<tgmath.h>`` in C. ``{0}``, ``{1}``, ... are names of variables. Reductions: the new
-            value of ``{acc}``; argmax and argmin: whether ``{0}`` takes the place of ``{acc}``.
+            value of ``{acc}``; argmax and argmin: whether ``{0}`` replaces ``{acc}``.
             Empty: the operator only moves elements, or is lowered, or has no C form.
-        initial: C expression that a reduction starts from; LOWEST and HIGHEST are T's extremes.
-        symbol: Infix sign with which trees are printed.
+        initial: C expression of a reduction's initial value; LOWEST and HIGHEST are T's limits.
+        symbol: Infix sign for printing trees.
         cheap: Whether a gradient recomputes the value rather than storing it.
-        index_operands: Operands that hold indices, which take no part in the working type.
-        domain: Per operand an interval on which tests compare value and derivative.
+        index_operands: Operands that are indices, and do not influence the working type.
+        domain: For each operand an interval on which tests compare value and derivative.
         lowering: ``lowering(*inputs, **options) -> tree`` with the same value, of operators
-            without a lowering: programs have these instead.
+            without a lowering, which replace it in programs.
     """
 
     name: str
@@ -84,16 +84,16 @@ class Operator:
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether an element of the result depends on one element of each operand."""
+        """Whether each element of the result depends on one element of each operand."""
         return self.kind in ("elementwise", "comparison")
 
     def lower(
         self, shape: shapes.Shape, operands: tuple[Any, ...], options: Mapping[str, Any]
     ) -> Any:
-        """Return what the lowering makes of operands: a tree, or of numbers alone a number.
+        """Return the lowering of the operator on operands: a tree, or a number for numbers.
 
         Raises:
-            ValidationError: It has returned something else, or a tree of another shape.
+            ValidationError: It returns something else, or a tree of another shape.
         """
         assert self.lowering is not None
         tree = self.lowering(*operands, **options)
@@ -109,7 +109,7 @@ class Operator:
         return tree
 
     def rule(self, operand: int) -> Rule | None:
-        """Return the derivative with respect to an operand; None where it is zero.
+        """Return the derivative with respect to an operand; None if it is zero.
 
         Raises:
             ValidationError: If the operator is not differentiable.
@@ -128,7 +128,7 @@ class Operator:
 
 _table: dict[str, Operator] = {}
 
-#: Operator name -> `Operator`; grows with `register_operator`.
+#: Operator name -> `Operator`; `register_operator` adds to it.
 OPERATORS: Mapping[str, Operator] = MappingProxyType(_table)
 
 
@@ -147,8 +147,8 @@ def register_operator(
     Args:
         name: A name that is not taken.
         arity: Number of operands; None: any number.
-        numpy: Function that takes ``out``; a ufunc will do. None for one with a lowering.
-        derivative: One rule per operand; see `Operator`, also for the rest.
+        numpy: Function with an argument ``out``, e.g. a ufunc. None for one with a lowering.
+        derivative: One rule per operand; see `Operator`, as for the following arguments.
         kind: One of `KINDS`.
         shape: Shape rule; by default all operands broadcast together.
         **attributes: ``c``, ``domain``, ``cheap`` and the other attributes of `Operator`.
@@ -183,7 +183,7 @@ def get_operator(name: str) -> Operator:
     """Return the operator called `name`.
 
     Raises:
-        UnknownTypeError: If there is none; the text lists the names.
+        UnknownTypeError: If there is none; the message lists the names.
     """
     try:
         return _table[name]

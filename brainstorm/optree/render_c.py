@@ -1,10 +1,10 @@
-"""From loops to C: the text of one function per stage and of a kernel that calls them in turn.
+"""From loops to C: the text of one function per stage, and of a kernel that calls them in turn.
 
 There are three kinds of loops, each parallel over its *items*. 'map' has no reduction; an item is
-a piece of a row. 'rows' reduces the innermost axis and maybe more; an item is one element of the
-result. 'columns' reduces other axes than the innermost; an item is a tile of consecutive elements
-of the result. Long reductions with few items are cut into chunks that are items themselves, so
-that the order of additions depends on the number of chunks, and not on which thread is faster.
+a piece of a row. 'rows' reduces the innermost axis and perhaps more; an item is one element of the
+result. 'columns' reduces only other axes; an item is a tile of consecutive elements of the result.
+Long reductions with few items are divided into chunks that are items themselves, so that the order
+of additions depends on the number of chunks, and not on the speed of threads.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from brainstorm.optree.loops import COMBINED, Loop, Read
 
 __all__ = ["TILE", "render_kernel"]
 
-#: Elements of a row that one item of a 'map' has, of a tile, and of a block that is summed before
-#: it is added to the rest.
+#: Numbers of elements: in a piece of a row in a 'map', in a tile, and in a block that is summed
+#: before it is added to the total.
 PIECE, TILE, BLOCK = 4096, 256, 512
 
 
@@ -32,7 +32,7 @@ def render_kernel(loops: Sequence[Loop], name: str) -> str:
 
     Args:
         loops: The stages.
-        name: Of the function.
+        name: Name of the function.
     """
     unique = {loop: f"loop{i}" for i, loop in enumerate(dict.fromkeys(loops))}
     parts = [_CText(loop, title).render() for loop, title in unique.items()]
@@ -123,7 +123,7 @@ class _CText(LoopText):
         return ("low", "high") if axis == self.axes[0] else ("0", f"n{axis}")
 
     def chunks(self, sizes: Iterable[str]) -> None:
-        """Add the memory for what chunks reduce; without it there is only one chunk."""
+        """Add the memory for the results of chunks; without it there is only one chunk."""
         if not self.loop.can_chunk:
             self.put("const ptrdiff_t chunks = 1;")
             return
@@ -133,7 +133,7 @@ class _CText(LoopText):
         self.put("const ptrdiff_t chunks = parts ? n[1] : 1;")
 
     def part(self, i: int, place: str) -> str:
-        """Return where chunks leave a result of a reduction."""
+        """Return the location of a chunk's result of a reduction."""
         number = [j for j, _ in self.reductions].index(i)
         type_ = self.loop.writes[i].total_type
         return f"(({type_} *)(parts + {8 * number} * places))[{place}]"
@@ -246,7 +246,7 @@ class _CText(LoopText):
         self.put(f"const ptrdiff_t width = {inner} - start < {TILE} ? {inner} - start : {TILE};")
 
     def tile_reduction(self) -> None:
-        """Reduce the rows of a tile; sums are collected per so many rows of the innermost."""
+        """Reduce the rows of a tile; sums are collected in blocks of rows of the innermost axis."""
         for i, write in self.reductions:
             self.put(f"{write.total_type} total{i}[{TILE}];")
             self.put(f"ptrdiff_t place{i}[{TILE}];") if write.is_index else None

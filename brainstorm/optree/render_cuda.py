@@ -1,13 +1,12 @@
 """From loops to CUDA C: one kernel per stage, around the same bodies as in C.
 
-A block of threads has a column for each element of the result that it works on, and in each column
-as many *workers* as share a reduction. They reduce every so-manieth element in order, and then
-their results in a tree. Long reductions with few results are cut into chunks, one for each block
-along y; the block that is the last to be done reduces the results of all, in their order. So what
-comes out depends on the sizes alone: it is the same bits every time and on every GPU. Without a
-reduction there is one worker. Loops that go through the same rows, and read of what others write
-nothing but the same row, are one kernel: a block does all of them for some of the rows. The text
-includes no file.
+A block of threads has a column for each element of the result, and in each column as many *workers*
+as share a reduction. With n workers, each reduces every n-th element in order, and then their
+results are combined in a tree. Long reductions with few results are divided into chunks, one for
+each block along y; the last block to finish combines the results of all, in order. So the result
+depends on the sizes only: it has the same bits every time and on every GPU. Without a reduction
+there is one worker. Loops over the same rows, which read results of each other only in the same
+row, become one kernel: a block does all of them for some of the rows. The text includes no files.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ __all__ = [
     "shares",
 ]
 
-#: Threads of a block at most.
+#: Maximum number of threads in a block.
 THREADS = 256
-#: Blocks that keep a GPU busy, and terms of a worker that are worth a block more.
+#: Number of blocks that keep a GPU busy, and of terms per worker that justify another block.
 BUSY, FEW_TERMS = 256, 32
-#: Reductions in one loop whose workers' results fit into the memory that a block shares.
+#: Maximum number of reductions in a loop: the workers' results must fit into shared memory.
 MOST_SHARED = 20
 
-#: What C has and CUDA C++ lacks without its headers.
+#: Names that C has, but CUDA C++ lacks without its headers.
 CUDA_HEAD = """
 #ifdef __CUDACC_RTC__
 #define INFINITY __int_as_float(0x7f800000)
@@ -57,17 +56,17 @@ CUDA_HEAD = """
 
 
 def render_cuda(loop: Loop, name: str, index: str = "int") -> str:
-    """Return the CUDA C source of a kernel, to stand behind `CUDA_HEAD`.
+    """Return the CUDA C source of a kernel, to be placed after `CUDA_HEAD`.
 
     The kernel takes one structure: the addresses ``char *p[]`` of the arrays that its loop reads,
-    then writes, and, if it `shares` reductions, of 8 bytes for each of them, result and chunk, and
-    of zeros of 4 bytes for each block along x. Then numbers ``index n[]``: the sizes of the axes,
-    and the strides of each array, counted in elements. Then the constants, each of its type. Its
-    grid is what `blocks_of` returns.
+    then writes; if it `shares` reductions, the addresses of 8 bytes for each of them, each result
+    and each chunk, and of 4 zero bytes for each block along x; then numbers ``index n[]``: the
+    sizes of the axes, and the strides of each array in elements; then the constants, each of its
+    type. Its grid is the result of `blocks_of`.
 
     Args:
         loop: The stage.
-        name: Of the kernel.
+        name: Name of the kernel.
         index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
     """
     return _CudaText(loop, name, index).render()
@@ -78,7 +77,7 @@ def render_rows(loops: Sequence[Loop], name: str, index: str = "int") -> str:
 
     The first axis of each loop is that of the rows, which it does not reduce. The kernel takes one
     structure: the addresses of the arrays of all loops, ``index n[]`` of all of them, and their
-    constants; see `render_cuda`. Its blocks are what `row_blocks` returns.
+    constants; see `render_cuda`. Its blocks are the result of `row_blocks`.
     """
     text = LoopText(loops[0], name)
     counts = [len(loop.constants) for loop in loops]
@@ -111,14 +110,14 @@ def kernel_name(loops: Sequence[Loop], index: str) -> str:
 
 
 class Blocks(NamedTuple):
-    """How many threads a kernel wants.
+    """The number of threads of a kernel.
 
     Attributes:
-        x: Threads of a block.
-        y: Likewise.
-        grid: Blocks that give each column one element; without chunks fewer do as well.
+        x: Threads of a block along x.
+        y: Threads of a block along y.
+        grid: Blocks for one element per column; without chunks there may be fewer.
         chunks: Blocks along y.
-        results: How many elements the result has.
+        results: Number of elements of the result.
     """
 
     x: int
@@ -131,8 +130,8 @@ class Blocks(NamedTuple):
 def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
     """Return the blocks for axes of these sizes.
 
-    Columns lie along x if results that lie side by side are reduced from elements that do, else
-    along y: threads that run together shall read what lies together.
+    Columns lie along x if adjacent results are reduced from adjacent elements, else along y:
+    threads that run together should read adjacent memory.
     """
     kept = reduced = 1
     for size, is_reduced in zip(sizes, loop.reduced, strict=True):
@@ -153,7 +152,7 @@ def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
 
 
 def row_blocks(rows: int, most_terms: int) -> Blocks:
-    """Return the blocks of `render_rows`, for so many rows and terms of a loop in a row."""
+    """Return the blocks of `render_rows`, for given numbers of rows and of terms in a row."""
     workers = _power_of_two(most_terms, THREADS)
     columns = THREADS // workers
     return Blocks(workers, columns, -(-rows // columns), 1, rows)
@@ -166,12 +165,12 @@ def shares(loop: Loop) -> bool:
 
 
 def _power_of_two(count: int, most: int) -> int:
-    """Return the power of two up to `most` that is not less than half of a count."""
+    """Return the smallest power of two of at least half of a count, but at most `most`."""
     return min(most, 1 << max(0, (count - 1).bit_length() - 1))
 
 
 class _CudaText(LoopText):
-    """The text of one loop, whose arrays and extents stand in the arguments from some place on."""
+    """The text of one loop, whose arrays and extents start at some offset in the arguments."""
 
     def __init__(self, loop: Loop, title: str, index: str, p: int = 0, n: int = 0) -> None:
         super().__init__(loop, title)
@@ -197,7 +196,7 @@ class _CudaText(LoopText):
         return "\n".join(self.lines) + "\n"
 
     def numbers(self, c: int) -> None:
-        """Name the lengths of the axes, and the constants, which are those from c on."""
+        """Name the lengths of the axes, and the constants, which start at c."""
         for axis in range(self.loop.rank):
             self.put(f"const {self.index} n{axis} = a.n[{self.n + axis}];")
         for k, type_ in enumerate(self.loop.constants):
@@ -255,7 +254,7 @@ class _CudaText(LoopText):
         self.put(f"const {self.index} terms = {terms};")
 
     def join_chunks(self) -> None:
-        """Leave results in memory, and let the last block go on with those of all."""
+        """Store results in memory, and let the last block continue with those of all."""
         self.put("if (gridDim.y > 1) {", "if (worker == 0 && item < items) {")
         for i, _ in self.reductions:
             self.put(f"{self.part(i, 'blockIdx.y')} = total{i};")
@@ -276,7 +275,7 @@ class _CudaText(LoopText):
         self.put("}")
 
     def part(self, i: int, chunk: str) -> str:
-        """Return where the result of a chunk lies."""
+        """Return the location of a chunk's result."""
         number = [j for j, _ in self.reductions].index(i)
         type_ = self.loop.writes[i].total_type
         place = f"((size_t){number} * gridDim.y + {chunk}) * items + item"

@@ -1,7 +1,7 @@
 """The operator table, second part: reductions, products, indexing and structure.
 
-Derivatives are built from the same operators: every operator that moves elements stands beside
-its adjoint (slice and embed, take and put, gather and scatter, broadcast and sum).
+Derivatives are built from the same operators: every operator that moves elements is defined next
+to its adjoint (slice and embed, take and put, gather and scatter, broadcast and sum).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REAL = ((-3.0, 3.0),)
 
 
 def _kept(tree: Any, x: Any, axis: tuple[int, ...]) -> Any:
-    """Give what was reduced from x its reduced axes back, with length 1."""
+    """Restore the reduced axes of a reduction of x, with length 1."""
     shape = kept_shape(x.shape, axis)
     return tree if tree.shape == shape else fn.reshape(tree, shape)
 
@@ -39,7 +39,7 @@ def _extreme(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> 
 
 
 def _of_others(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-    """The product of the other factors: of all without the zeros, if no other one is a zero."""
+    """Return dz times the product of the other factors, without dividing by zero."""
     is_zero = fn.equal(x, 0)
     others = fn.sum(is_zero, axis) - is_zero
     product = fn.prod(fn.where(is_zero, 1, x), axis) / fn.where(is_zero, 1, x)
@@ -187,7 +187,7 @@ def _swapped(x: Any) -> Any:
 
 
 def _dot_right(dz: Any, z: Any, x: Any, y: Any) -> Any:
-    if y.ndim == 2 and x.ndim > 2:  # one product over all rows, instead of many that are added
+    if y.ndim == 2 and x.ndim > 2:  # one product over all rows, instead of a sum of many
         x, dz = fn.reshape(x, (-1, x.shape[-1])), fn.reshape(dz, (-1, dz.shape[-1]))
     return fn.dot(_swapped(x), dz)
 

@@ -1,9 +1,9 @@
-"""Shape rules: the shape of a node from those of its operands, and its options in one form.
+"""Shape rules: the shape of a node from those of its operands, and its options in normal form.
 
 A rule is called with the operands' shapes and the options of the node. It returns the shape of
 the result and the options as they are stored: axes as sorted tuples of non-negative numbers,
-indices as start, step and length. What does not fit raises `ValidationError` with what was
-expected and what to do; the caller adds the operands and the tree.
+indices as start, step and length. If shapes do not fit it raises `ValidationError` with the
+expected shapes and a remedy; the caller adds the operands and the tree.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def _integers(given: Any, complaint: str) -> tuple[int, ...]:
-    """Return one integer, or several, as a tuple."""
+    """Return one or several integers as a tuple."""
     try:
         return (operator.index(given),)
     except TypeError:
@@ -93,7 +93,7 @@ def kept_shape(shape: Shape, axes: tuple[int, ...]) -> Shape:
 
 
 def normalize_shape(shape: Any) -> Shape:
-    """Return `shape` (an int or several, not negative) as a tuple."""
+    """Return `shape` (an int or several, none negative) as a tuple."""
     result = _integers(shape, SHAPE_EXPECTED)
     if any(n < 0 for n in result):
         raise ValidationError(f"expected a shape without negative lengths, got {shape!r}")
@@ -104,12 +104,12 @@ def normalize_shape(shape: Any) -> Shape:
 
 
 def elementwise(*shapes: Shape) -> ShapeAndParams:
-    """All operands broadcast together."""
+    """All operands are broadcast together."""
     return broadcast_shapes(*shapes), {}
 
 
 def reduction(x: Shape, axis: Axis = None, keepdims: bool = True) -> ShapeAndParams:
-    """The axes (all of them without `axis`) get length 1, or vanish without `keepdims`."""
+    """The axes (by default all) get length 1, or are removed without `keepdims`."""
     axes = normalize_axes(axis, len(x))
     if keepdims:
         shape = kept_shape(x, axes)
@@ -119,7 +119,7 @@ def reduction(x: Shape, axis: Axis = None, keepdims: bool = True) -> ShapeAndPar
 
 
 def nonempty_reduction(x: Shape, axis: Axis = None, keepdims: bool = True) -> ShapeAndParams:
-    """A reduction that has no value for no elements."""
+    """A reduction that is undefined for no elements."""
     shape, params = reduction(x, axis, keepdims)
     if any(x[a] == 0 for a in params["axis"]):
         raise ValidationError("expected at least one element on the reduced axes")
@@ -127,12 +127,12 @@ def nonempty_reduction(x: Shape, axis: Axis = None, keepdims: bool = True) -> Sh
 
 
 def along_axes(x: Shape, axis: Axis = -1) -> ShapeAndParams:
-    """The shape stays; the axes say what is normalised together."""
+    """The shape is unchanged; the axes are normalised together."""
     return x, {"axis": normalize_axes(axis, len(x))}
 
 
 def along_axis(x: Shape, axis: int = -1) -> ShapeAndParams:
-    """The shape stays; something is carried along one axis."""
+    """The shape is unchanged; a scan runs along one axis."""
     return x, {"axis": normalize_axis(axis, len(x))}
 
 
@@ -144,7 +144,7 @@ def cross_entropy(x: Shape, t: Shape, axis: Axis = -1, keepdims: bool = True) ->
 
 
 def product(x: Shape, y: Shape) -> ShapeAndParams:
-    """(..., m, k) times (..., k, n) gives (..., m, n); the axes in front broadcast."""
+    """(..., m, k) times (..., k, n) gives (..., m, n); the axes before these broadcast."""
     if len(x) < 2 or len(y) < 2:
         raise ValidationError("expected operands of rank 2 or more. Reshape vectors to matrices")
     if x[-1] != y[-2]:
@@ -177,7 +177,7 @@ def reshape(x: Shape, shape: Any) -> ShapeAndParams:
 
 
 def broadcast(x: Shape, shape: Any) -> ShapeAndParams:
-    """The operand repeated along axes of length 1 and new leading axes."""
+    """The operand is repeated along axes of length 1 and new leading axes."""
     result = normalize_shape(shape)
     if broadcast_shapes(x, result) != result:
         raise ValidationError(f"expected a shape that the operand broadcasts to, got {shape!r}")
@@ -193,7 +193,7 @@ def full(shape: Any, value: float, dtype: str) -> ShapeAndParams:
 
 
 def concatenate(*shapes: Shape, axis: int = -1) -> ShapeAndParams:
-    """Operands of equal shapes, except on the axis on which they are joined."""
+    """Operands of equal shapes, except on the axis of concatenation."""
     if not shapes:
         raise ValidationError("expected at least one operand")
     at = normalize_axis(axis, len(shapes[0]))
@@ -217,7 +217,7 @@ def sliced(
 def embed(
     x: Shape, start: tuple[int, ...], step: tuple[int, ...], size: tuple[int, ...]
 ) -> ShapeAndParams:
-    """The adjoint of a slice: zeros of shape `size` with the operand at the slice's place."""
+    """The adjoint of a slice: zeros of shape `size` with the operand in the slice's position."""
     sliced(size, start, step, x)
     return size, {"start": start, "step": step, "size": size}
 
@@ -262,15 +262,15 @@ def onehot(indices: Shape, axis: int, size: int) -> ShapeAndParams:
 
 
 def normalize_index(index: Any, shape: Shape) -> tuple[dict[str, Shape], Shape]:
-    """Turn what stands between ``[ ]`` into the options of a slice and the final shape.
+    """Convert an index (between ``[ ]``) to the options of a slice and the final shape.
 
     Args:
         index: An int, slice, ``...``, None (new axis of length 1), or a tuple of them.
-        shape: The shape of what is indexed.
+        shape: The shape of the indexed operand.
 
     Returns:
-        ``{'start', 'step', 'length'}``, one entry per axis, and the shape of the result, in
-        which axes that were indexed by an int are gone.
+        ``{'start', 'step', 'length'}``, one entry per axis, and the shape of the result, from
+        which axes indexed by an int are removed.
     """
     parts = list(index) if isinstance(index, tuple) else [index]
     gaps = [i for i, part in enumerate(parts) if part is Ellipsis]
@@ -311,7 +311,7 @@ def normalize_index(index: Any, shape: Shape) -> tuple[dict[str, Shape], Shape]:
 
 
 def region(start: Shape, step: Shape, length: Shape) -> tuple[slice, ...]:
-    """Return the index of elements ``start + i * step`` for i < length, as NumPy takes it."""
+    """Return the index of elements ``start + i * step`` for i < length, as slices."""
     ends = (a + n * s for a, s, n in zip(start, step, length, strict=True))
     return tuple(
         slice(a, e if e >= 0 else None, s) if n else slice(0)

@@ -1,12 +1,12 @@
-"""From a program to stages: what one loop nest computes, and what is stored between them.
+"""From a program to stages: what each loop nest computes, and which values are stored between them.
 
-A stage works through a *domain*, a shape. At each place it evaluates element-wise steps on
-elements of arrays that exist already, stores some of the results, and may reduce others over one
-set of axes. Element-wise values that several stages need are computed again in each, unless they
-are expensive or compared with what was computed from them; those are stored. Operators that only
-move elements are views of stored values, except that joined parts are stored side by side.
-Products, indexing and scans are no loops: such a step stands between the stages as it is, from
-stored values to a stored value, and executors have a way of their own to do it.
+A stage loops over a *domain*, a shape. At each index it evaluates element-wise steps on elements of
+existing arrays, stores some of the results, and may reduce others over one set of axes.
+Element-wise values that several stages need are recomputed in each, unless they are expensive or
+compared with values computed from them; those are stored. Operators that only move elements are
+views of stored values, except that concatenated parts are stored side by side. Products, indexing
+and scans are not loops: such a step is placed between the stages, from stored values to a stored
+value, and executors have their own implementations of it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ __all__ = [
 ASSEMBLIES = ("concatenate", "embed")
 #: Kinds of operators that are no loops.
 OPERATIONS = ("product", "indexing", "scan")
-#: Steps in one loop; compilers take more than linear time.
+#: Maximum number of steps in a loop: compilers take more than linear time.
 MOST_STEPS = 1000
 
 
-#: The axes that a stage reduces; None: it does not reduce.
+#: The axes that a stage reduces; None: no reduction.
 Axes: TypeAlias = tuple[int, ...] | None
 
 
 class NotRenderableError(ValidationError):
-    """The program has steps for which there is no loop nest; another executor has to run it."""
+    """The program has steps without a loop nest; another executor has to run it."""
 
 
 class Root(NamedTuple):
-    """Something that a stage stores.
+    """A value that a stage stores.
 
     Attributes:
         value: The number of the value.
@@ -69,9 +69,10 @@ class Stage:
     """One loop nest.
 
     Attributes:
-        domain: The shape that it works through.
-        axes: The axes that its reductions reduce; None: it has none.
-        roots: What it stores. Values of reductions have the domain's shape without `axes`.
+        domain: The shape that it loops over.
+        axes: The axes that its reductions reduce; None: no reductions.
+        roots: The values that it stores. Values of reductions have the domain's shape without
+            `axes`.
         body: Element-wise values (and `full`, and broadcast ones) that it computes, in order.
         leaves: Values whose elements it reads.
     """
@@ -160,8 +161,8 @@ class _Stager:
         if kind in OPERATIONS or (kind == "view" and not self.is_inline(step.result)):
             return [x for x in self.operands(step) if self.is_inline(x)]
         if kind == "reduction" and name not in TOTALS:
-            # The compiler rounds an expression in different ways in different loops, and what is
-            # compared with its maximum has to be the same number.
+            # The compiler may round an expression differently in different loops, but a value that
+            # is compared with its maximum must be the same number.
             return [x for x in self.operands(step) if self.is_inline(x) and len(self.users[x]) > 1]
         return []
 
@@ -199,7 +200,7 @@ class _Stager:
         return max([0, *known, *(self.base_level(x) for x in leaves)])
 
     def roots(self, value: int) -> Iterable[tuple[Root, int, Shape, Axes]]:
-        """Yield (root, the value that is evaluated, domain, reduced axes) for a value."""
+        """Yield (root, the evaluated value, domain, reduced axes) for a value."""
         step = self.step(value)
         roots = [Root(value, "output", index) for index in self.outputs[value]]
         source, domain, axes = value, self.program.shape_of(value), None
@@ -217,7 +218,7 @@ class _Stager:
             yield root, source, domain, axes
 
     def arrange(self) -> list[Stage | Step]:
-        """Group all roots by level, domain and reduction, with the steps that are no loops."""
+        """Group all roots by level, domain and reduction, with the steps that are not loops."""
         self.level.clear()
         self.done.clear()
         groups: dict[int, dict[Shape, dict[Axes, list[Root]]]] = defaultdict(dict)
@@ -241,8 +242,8 @@ class _Stager:
         return stages
 
     def stages(self, domain: Shape, group: dict[Axes, list[Root]]) -> Iterable[Stage]:
-        """Yield what computes a group of roots: a loop nest per set of axes."""
-        if None in group and len(group) > 1:  # what is only stored needs no loop of its own
+        """Yield the stages for a group of roots: a loop nest per set of axes."""
+        if None in group and len(group) > 1:  # values without reduction need no loop of their own
             first = next(axes for axes in group if axes is not None)
             group[first] = group.pop(None) + group[first]
         for axes, roots in group.items():
@@ -260,7 +261,7 @@ class _Stager:
         return Stage(domain, axes, tuple(roots), tuple(sorted(bodies)), tuple(sorted(leaves)))
 
     def source(self, root: Root) -> int:
-        """Return the value that is evaluated for a root: a reduction's operand, or itself."""
+        """Return the value evaluated for a root: a reduction's operand, or the value itself."""
         step = self.step(root.value)
         if root.kind != "part" and step is not None and step.operator.kind == "reduction":
             return self.operands(step)[0]

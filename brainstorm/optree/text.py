@@ -1,6 +1,6 @@
-"""Op-trees as text: as the tuples they are, and as formulas.
+"""Op-trees as text: as tuples, and as formulas.
 
-A tree with shared nodes can be exponentially long when it is written out; text is cut at a limit.
+A tree with shared nodes can be exponentially long when written out; text is cut at a limit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from brainstorm.optree.registry import OPERATORS
 
 __all__ = ["as_formula", "as_tuples"]
 
-#: Characters after which a tree is cut; in error messages, `SHORT`.
+#: Number of characters at which a tree is cut; in error messages, `SHORT`.
 LONG, SHORT = 100_000, 300
 
 
@@ -27,7 +27,7 @@ def as_formula(tree: Any, limit: int = LONG) -> str:
 
 
 class _Bare(NamedTuple):
-    """A tree that needs no parentheses where it stands."""
+    """A tree that needs no parentheses in its place."""
 
     tree: Any
 
