@@ -24,13 +24,13 @@ PAGE = Path(__file__).with_name("handlers_reference.md")
 
 HEADER = """# Operations of handlers
 
-Made by `python docs/make_handlers_page.py` from the declarations; a test keeps it up to date. What
-handlers are for is on [a page of its own](handlers.md).
+Generated from the declarations by `python docs/make_handlers_page.py`. For an introduction, see
+[handlers](handlers.md).
 
-Every operation has a signature, a contract and a formula. The last letters of a name say what the
-operands are: `s` a scalar (a number, or an array of one element), `v` a row or column vector (2-D
-with a 1), `m` a matrix, `t` an array of any shape. Operations marked *derived* work on every
-handler as they are; the others are what a new handler implements.
+Every operation has a signature, a contract and a formula. The last letters of a name are the types
+of the operands: `s` a scalar (a number, or an array with one element), `v` a row or column vector
+(2-D with a 1), `m` a matrix, `t` an array of any shape. Operations marked *derived* work on every
+handler; a new handler implements the others.
 
 ## How to read a contract
 
@@ -39,16 +39,16 @@ transposed by a flag, and an output that is added to.
 
 | mark | meaning |
 |---|---|
-| `->` | what follows is written, and shares no memory with any other argument |
-| `~>` | what follows is written, and may be one of the inputs (in place) |
-| `=>` | what is returned |
+| `->` | the following arguments are written, and share no memory with any other argument |
+| `~>` | the following arguments are written, and may be one of the inputs (in place) |
+| `=>` | the return value |
 | `(M,3,*S)` | an array: a symbol is one size throughout, `*S` any number of dimensions |
 | `(1,N)\\|(M,1)` | one shape or the other |
 | `?` | may be `None` or an array of size 0 |
-| `^flag` | the shape is meant after transposition if the flag is true |
-| `+`, `+flag` | the old content counts, always or if the flag is true: it is added to |
-| `v(M,1)<N` | the elements are whole numbers from 0 to N - 1 |
-| `:any`, `:unread` | an array of any dtype; one of which only the shape counts |
+| `^flag` | if the flag is true, the array is transposed; the shape is that after transposition |
+| `+`, `+flag` | the result is added to the old content, always or if the flag is true |
+| `v(M,1)<N` | the elements are integers from 0 to N - 1 |
+| `:any`, `:unread` | an array of any dtype; an array of which only the shape is used |
 
 Other kinds of arguments:
 """

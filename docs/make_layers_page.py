@@ -19,15 +19,14 @@ from brainstorm.structure.buffer_structure import format_shape
 
 PAGE = Path(__file__).with_name("layers.md")
 
-HEADER = """# Layers
+HEADER = """# All layers
 
-Made by `python docs/make_layers_page.py` from the declarations; a test keeps it up to date.
+Generated from the declarations by `python docs/make_layers_page.py`.
 
 Shapes: T time steps, B sequences, then features; F stands for one feature dimension, ... for any
-number of them. An input in brackets may be left unconnected. Buffers with context 1 have T + 1
-rows, of which the last is the state before the first step. What is not time_coupled takes
-('B', ...) in the place of ('T', 'B', ...) as well: [sequences and what has no
-time](about_layers.md#sequences-and-what-has-no-time).
+number of them. An input in brackets is optional. Buffers with context 1 have T + 1 rows, of which
+the last is the state before the first step. Layers that are not time_coupled also accept inputs
+('B', ...): see [sequences and data without time](about_layers.md#sequences-and-data-without-time).
 """
 
 
