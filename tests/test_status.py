@@ -87,12 +87,12 @@ def test_features_are_rows_with_what_shows_them(page_of):
         "    ::test_nothing_is_said_twice examples/xor.py\n"
         "# Different on purpose\n## Less\nNo less\n    examples/xor.py\n"
     )
-    assert "keeps it up to date. 1\nfeatures" in page
+    assert "[status.txt](status.txt). 1 features, each" in page
     assert page.partition("\n## ")[2] == (
         "One\n\n### Full\n\n| feature | shown by |\n| --- | --- |\n| It works | "
         "`tests/test_status.py`: `the_page_is_up_to_date`, `nothing_is_said_twice`; "
         "`examples/xor.py` |\n\n"
-        "## Different on purpose\n\n### Less\n\n| what is not there, and what is instead | shown "
+        "## Different on purpose\n\n### Less\n\n| difference: before, and here | shown "
         "by |\n| --- | --- |\n| No less | `examples/xor.py` |\n"
     )
 
