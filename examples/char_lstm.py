@@ -3,10 +3,10 @@
 
 An LSTM learns to write docstrings, character by character.
 
-Shows truncated back-propagation with carried context: the text is read in streams, cut into short
-parts, and the state of the LSTM is taken from each part to the next. Samples are written the same
-way, one character per step. On text that it has never seen, the network needs far fewer
-bits per character than the frequencies of three characters in a row; two minutes on two cores.
+Shows truncated backpropagation with carried context: the text is read in streams, divided into
+short chunks, and the state of the LSTM is carried from chunk to chunk. Samples are generated one
+character per step. On held-out text, the network needs far fewer bits per character than a model of
+the frequencies of three consecutive characters. Takes two minutes on two cores.
 
 To run it::
 
@@ -31,8 +31,8 @@ from brainstorm.value_modifiers import ClipValues
 
 TEXT_SIZE = 600_000
 SIZE = 256  # of the LSTM
-STREAMS = 32  # read side by side
-STEPS = 64  # of a part
+STREAMS = 32  # read in parallel
+STEPS = 64  # of a chunk
 EPOCHS = 4
 LEARNING_RATE = 0.005
 PROMPT = "\n\nReturn the "
@@ -41,7 +41,7 @@ TEMPERATURE = 0.6
 
 
 def make_streams(codes, count):
-    """Return parts of `count` streams (T, B=count, 1); the target is always the next character."""
+    """Return chunks of `count` streams (T, B=count, 1); the target is the next character."""
     steps = (codes.size - 1) // count
     characters, targets = (
         codes[start : start + steps * count].reshape(count, steps).T[..., None] for start in (0, 1)
@@ -50,7 +50,7 @@ def make_streams(codes, count):
 
 
 def make_network():
-    """Wire Embedding >> Lstm >> projection, and initialize it."""
+    """Connect Embedding >> Lstm >> projection, and initialize the network."""
     inp, projection = bs.tools.get_in_out_layers("classification", 1, len(CHARACTERS))
     inp >> Embedding(len(CHARACTERS), 64) >> Lstm(SIZE) >> projection
     net = bs.Network.from_layer(projection)
@@ -67,7 +67,7 @@ def make_network():
 
 
 def train(net, training, held_out):
-    """Train, and return the bits per held-out character: before, and after each epoch."""
+    """Train, and return the bits per held-out character before and after each epoch."""
     trainer = bs.Trainer(AdamStepper(LEARNING_RATE))
     trainer.train_scorers = [BitsPerCharacter()]
     trainer.add_hook(ProgressBar())
@@ -81,12 +81,12 @@ def train(net, training, held_out):
 
 
 def write(net, prompt, size):
-    """Return `size` characters that the network writes after a prompt."""
+    """Return `size` characters that the network generates after a prompt."""
     return decode(bs.tools.generate(net, encode(prompt), size, TEMPERATURE, seed=1))
 
 
 def main():
-    """Return the bits per held-out character in the course of the training, and a sample."""
+    """Return the bits per held-out character during training, and a sample."""
     bs.global_rnd.set_seed(42)
     training, held_out = load_text(TEXT_SIZE)
     net = make_network()
@@ -94,7 +94,7 @@ def main():
     bits = train(net, make_streams(training, STREAMS), make_streams(held_out, STREAMS))
     sample = write(net, PROMPT, SAMPLE_SIZE)
     print(f"\nbits per character, on {held_out.size:,} characters held out:")
-    print(f"  {baseline_bits(training, held_out):.3f} by the frequencies of three in a row")
+    print(f"  {baseline_bits(training, held_out):.3f} by the frequencies of three characters")
     print(f"  {bits[-1]:.3f} by the network")
     print(f"\na sample:{PROMPT}{sample}")
     return bits, sample

@@ -1,10 +1,9 @@
 """Text for character models
 =========================
 
-What the character models beside this file share: a text, a baseline, and a score.
+The text, the baseline and the score of the two character models in this folder.
 
-The text is what Python tells about itself: the docstrings of its standard library, read from the
-files that every installation has.
+The text consists of the docstrings of Python's standard library, read from the installed files.
 """
 
 import ast
@@ -15,10 +14,10 @@ import numpy as np
 
 from brainstorm.scorers import Scorer
 
-CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # what is not among them becomes "?"
-HELD_OUT = 0.1  # of the text: its end, so that it comes from other modules
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # others become "?"
+HELD_OUT = 0.1  # the end of the text, which comes from other modules
 
-# Not in every Python from 3.10 on; without them the text is nearly the same in all.
+# Modules that are not in every Python from 3.10 on; without them the text is almost the same.
 GONE = {
     "aifc", "asynchat", "asyncore", "binhex", "cgi", "cgitb", "chunk", "crypt", "imghdr", "imp",
     "mailcap", "nntplib", "pipes", "smtpd", "sndhdr", "sunau", "telnetlib", "uu", "xdrlib",
@@ -26,7 +25,7 @@ GONE = {
 
 
 def load_text(size):
-    """Return up to `size` characters as numbers (N,): those for training, and those held out."""
+    """Return up to `size` characters as numbers (N,): for training, and held out."""
     folder = Path(os.__file__).parent
     text = ""
     for path in sorted(folder.glob("[a-z]*.py")):

@@ -3,10 +3,10 @@
 
 A transformer learns to write docstrings, character by character.
 
-Shows how its blocks are wired from layers: causal self-attention and a feed-forward part, each
-normalized and added to what goes in; and a data iterator of one's own, which draws random windows
-of the text. On text that it has never seen, the network needs fewer bits per character than the
-frequencies of three characters in a row; two minutes on two cores.
+Shows how its blocks are built from layers: causal self-attention and a feed-forward part, each with
+normalization and a residual connection; and a custom data iterator, which draws random windows of
+the text. On held-out text, the network needs fewer bits per character than a model of the
+frequencies of three consecutive characters. Takes two minutes on two cores.
 
 To run it::
 
@@ -53,7 +53,7 @@ TEMPERATURE = 0.6
 
 
 class RandomWindows(DataIterator):
-    """Batches of windows (T=STEPS, B=WINDOWS, 1) from random places of a text."""
+    """Batches of windows (T=STEPS, B=WINDOWS, 1) at random positions of a text."""
 
     def __init__(self, codes):
         super().__init__({"default": (1,), "targets": (1,)}, EPOCH_LENGTH)
@@ -71,12 +71,12 @@ def make_windows(codes):
 
 
 def as_batch(windows):
-    """Return windows as data (T, B, 1); the target is always the next character."""
+    """Return windows as data (T, B, 1); the target is the next character."""
     return {"default": windows[:, :-1].T[..., None], "targets": windows[:, 1:].T[..., None]}
 
 
 def residual(last, *layers):
-    """Wire last + layers(LayerNorm(last)), and return the sum."""
+    """Connect last + layers(LayerNorm(last)), and return the sum."""
     total = Add()
     last >> "inputs_1" - total
     last >>= LayerNorm()
@@ -87,7 +87,7 @@ def residual(last, *layers):
 
 
 def make_network():
-    """Wire the blocks, and initialize the network."""
+    """Connect the blocks, and initialize the network."""
     inp, projection = bs.tools.get_in_out_layers("classification", 1, len(CHARACTERS))
     last = inp >> Embedding(len(CHARACTERS), SIZE) >> PositionalEncoding()
     for _ in range(BLOCKS):
@@ -105,7 +105,7 @@ def make_network():
 
 
 def train(net, training, held_out):
-    """Train, and return the bits per held-out character: before, and after each epoch."""
+    """Train, and return the bits per held-out character before and after each epoch."""
     trainer = bs.Trainer(AdamStepper(LEARNING_RATE))
     trainer.train_scorers = [BitsPerCharacter()]
     trainer.add_hook(ProgressBar())
@@ -130,7 +130,7 @@ def write(net, prompt, size):
 
 
 def main():
-    """Return the bits per held-out character in the course of the training, and a sample."""
+    """Return the bits per held-out character during training, and a sample."""
     bs.global_rnd.set_seed(42)
     training, held_out = load_text(TEXT_SIZE)
     net = make_network()
@@ -139,7 +139,7 @@ def main():
     bits = train(net, RandomWindows(training), Minibatches(WINDOWS, shuffle=False, **windows))
     sample = write(net, PROMPT, SAMPLE_SIZE)
     print(f"\nbits per character, on {held_out.size:,} characters held out:")
-    print(f"  {baseline_bits(training, held_out):.3f} by the frequencies of three in a row")
+    print(f"  {baseline_bits(training, held_out):.3f} by the frequencies of three characters")
     print(f"  {bits[-1]:.3f} by the network, also at the start of windows")
     print(f"\na sample:{PROMPT}{sample}")
     return bits, sample

@@ -1,12 +1,11 @@
 """A layer of your own
 ===================
 
-A layer in a file of one's own: written, proved right, and trained.
+A custom layer in a file of its own: written, tested, and trained.
 
-The layer is Swish with a slope that is learned for each feature: y = x * sigmoid(slope * x).
-Defining the class is all that the library needs to use it in wirings, architecture dicts and saved
-networks. Prints the properties that are checked, and reads 96 % of digits that it has never seen,
-within seconds.
+The layer is Swish with a learned slope for each feature: y = x * sigmoid(slope * x). Once the class
+is defined, it can be used in networks, architecture dictionaries and saved files. The script prints
+the tested properties, and reaches 96 % on held-out digits within seconds.
 
 To run it::
 
@@ -41,7 +40,7 @@ def Swish(name=None):
 
 
 class SwishLayerImpl(Layer):
-    """Implements `Swish`, with the operations that every handler has."""
+    """Implements `Swish` with handler operations."""
 
     is_traceable = True
 
@@ -90,7 +89,7 @@ def load_data():
 
 
 def main():
-    """Prove the layer, train with it, and return the accuracy on the test digits."""
+    """Check the layer, train with it, and return the accuracy on the test digits."""
     bs.global_rnd.set_seed(42)
     check_layer(Swish(), {"default": ("T", "B", 2, 3)})
     print("Swish satisfies the properties of a layer:", *LAYER_PROPERTIES, sep="\n  ")

@@ -1,11 +1,11 @@
 """A convolutional network for digits
 ==================================
 
-From wiring to a saved, reloaded and tested network, for real images of 8 x 8 pixels.
+Build, train, save, reload and test a convolutional network for images of 8 x 8 pixels.
 
-Trains on the 1,797 handwritten digits that come with scikit-learn; reaches 98 % on digits it has
-never seen within a minute on two cores. Writes to the folder `output`: the best network (HDF5), the
-logs, and a picture of the learning curve and of some misread digits.
+Trains on the 1,797 handwritten digits of scikit-learn, and reaches 98 % on held-out digits within a
+minute on two cores. Writes the best network (HDF5), the logs, and a picture of the learning curve
+and of some misclassified digits to the folder `output`.
 
 To run it::
 
@@ -60,13 +60,13 @@ def load_data():
 
 
 def convolution(last, filters):
-    """Wire a normalized 3x3 convolution behind the layer `last`."""
+    """Connect a 3x3 convolution with batch normalization to the layer `last`."""
     last >>= Convolution2D(filters, (3, 3), padding=1, activation="linear")
     return last >> BatchNorm() >> Elementwise("rel")
 
 
 def make_network():
-    """Wire and initialize the network."""
+    """Build and initialize the network."""
     inp, projection = bs.tools.get_in_out_layers("classification", (8, 8, 1), 10)
     last = convolution(inp, 32)
     last = convolution(last, 32) >> Pooling2D((2, 2), stride=(2, 2)) >> Dropout(0.2)
@@ -79,8 +79,8 @@ def make_network():
 
 
 def train(net, training, validation, best_file):
-    """Train `net`; the best network on the validation digits ends up in `best_file`."""
-    # Digits are cut out at random places of a padded image: shifts by one pixel.
+    """Train `net`; the best network on the validation digits is saved in `best_file`."""
+    # Random crops of a padded image: shifts by one pixel.
     batches = Minibatches(batch_size=50, **training)
     batches = RandomCrop(Pad(batches, {"default": 1}), {"default": (8, 8)})
     trainer = bs.Trainer(AdamStepper(learning_rate=0.003))
@@ -96,7 +96,7 @@ def train(net, training, validation, best_file):
 
 
 def draw(logs, test, predicted, filename):
-    """Draw the learning curve and up to eight misread digits."""
+    """Draw the learning curve and up to eight misclassified digits."""
     figure = plt.figure(figsize=(9, 3.6), layout="constrained")
     curve, pictures = figure.subfigures(1, 2, width_ratios=(3, 2))
     axes = curve.subplots()

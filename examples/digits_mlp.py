@@ -1,11 +1,11 @@
 """A fully connected network for digits
 ====================================
 
-Handwritten digits, with a network that is regularized and stopped early.
+Classification of handwritten digits, with regularization and early stopping.
 
-Shows `get_in_out_layers`, Dropout, ConstrainL2Norm on the weights, momentum, scores on a validation
-set that decide when to stop, and the best network kept in memory. Reaches 97 % on digits that it
-has never seen within seconds.
+Shows `get_in_out_layers`, Dropout, ConstrainL2Norm on the weights, momentum, early stopping by the
+accuracy on a validation set, and the best network kept in memory. Reaches 97 % on held-out digits
+within seconds.
 
 To run it::
 
@@ -39,7 +39,7 @@ def load_data():
 
 
 def make_network():
-    """Wire and initialize the network."""
+    """Build and initialize the network."""
     inp, projection = bs.tools.get_in_out_layers("classification", 64, 10)
     (
         inp

@@ -1,11 +1,11 @@
-"""Weights from and for others
-===========================
+"""Import and export of weights
+============================
 
-Weights from elsewhere, weights for others, and memory that is shared with other libraries.
+Import and export of weights, and memory that is shared with other libraries.
 
-A module of PyTorch is a dictionary of tensors; here arrays stand for them, so that PyTorch is not
-needed. They are taken over by a map of names, shared with another library through DLPack without a
-copy, and written as safetensors. Prints the network that was read again; takes less than a second.
+The weights are a state dict as in PyTorch, here with arrays, so that PyTorch is not required. They
+are copied according to a map of names, shared with another library by DLPack, and saved as
+safetensors. Prints the reloaded network; takes less than a second.
 
 To run it::
 
@@ -26,7 +26,7 @@ FILE = Path("output") / "weights.safetensors"
 
 
 def foreign_weights():
-    """Return what `state_dict()` of a module with a GRU and a linear layer would look like."""
+    """Return a dictionary like the `state_dict()` of a module with a GRU and a linear layer."""
     rnd = np.random.RandomState(0)
     shapes = {
         "encoder.weight_ih_l0": (3 * 8, 4),  # gates r, z, n, one above the other
@@ -41,7 +41,7 @@ def foreign_weights():
 
 
 def main():
-    """Take weights over, share them, write and read them; return whether all went well."""
+    """Import, share, save and load weights; return whether they are equal."""
     inp = Input(out_shapes={"default": ("T", "B", 4)})
     inp >> Gru(8, name="Gru") >> FullyConnected(2, "linear", name="Last")
     net = bs.Network.from_layer(inp)

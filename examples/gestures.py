@@ -1,12 +1,11 @@
-"""Gestures: one class for a sequence of any length
-================================================
+"""Gestures: classification of sequences
+=====================================
 
-A network tells circles, spirals, zigzags and strokes apart, drawn with a trembling hand at any
-speed.
+A network classifies circles, spirals, zigzags and strokes, drawn by a trembling hand at any speed.
 
-Shows sequences of different lengths with one label each: `BucketedMinibatches` pads them and makes
-a mask, and gives the labels as (B, 1); a GRU reads the movements, `TimePooling` makes one vector of
-each sequence, and everything behind it is a network without time. A few seconds.
+Shows sequences of different lengths with one label each: `BucketedMinibatches` pads them, adds a
+mask, and yields the labels as (B, 1); a GRU reads the movements, `TimePooling` reduces each
+sequence to one vector, and the layers after it classify this vector. Takes a few seconds.
 
 To run it::
 
@@ -32,7 +31,7 @@ EPOCHS = 10
 
 
 def draw(kind, steps, rnd):
-    """Return a gesture as movements (steps, 2): anywhere, in any direction and at any speed."""
+    """Return a gesture as movements (steps, 2), with random position, direction and speed."""
     t = np.linspace(0, 1, steps + 1)
     turns = rnd.choice([-1, 1]) * rnd.uniform(1.5, 3)
     start, angle = rnd.uniform(0, 2 * np.pi, 2)
@@ -64,7 +63,7 @@ def batches(gestures, classes, **options):
 
 
 def make_network():
-    """Wire Gru >> TimePooling >> classes, with the mask for the two that look at time."""
+    """Connect Gru >> TimePooling >> classes, with the mask for the first two layers."""
     inp = Input({"default": ("T", "B", 2), "mask": ("T", "B", 1), "targets": ("B", 1)})
     gru, pooling, output = Gru(SIZE, name="Gru"), TimePooling("avg"), SoftmaxCE(name="Output")
     last = FullyConnected(len(NAMES), "linear", name="Last")
@@ -84,7 +83,7 @@ def make_network():
 
 
 def main():
-    """Return the accuracy on gestures that were held out."""
+    """Return the accuracy on held-out gestures."""
     bs.global_rnd.set_seed(42)
     rnd = np.random.RandomState(0)
     training, held_out = make_gestures(TRAINING, rnd), make_gestures(HELD_OUT, rnd)
@@ -98,7 +97,7 @@ def main():
     trainer.add_hook(StopAfterEpoch(EPOCHS))
     trainer.train(net, batches(*training), held_out=batches(*held_out, shuffle=False))
 
-    for name in NAMES:  # one sequence is a batch, too
+    for name in NAMES:  # a batch of one sequence
         movements = draw(name, 20, rnd)[:, None]
         found = net.predict({"default": movements, "mask": np.ones((20, 1, 1))})
         print(f"a new {name}: {found[0].max():.2f} {NAMES[found[0].argmax()]}")

@@ -1,10 +1,10 @@
 """A grid search with scikit-learn
 ===============================
 
-A network as an estimator of scikit-learn: scaled, searched over, and cross-validated.
+A network as an estimator of scikit-learn, with scaling, grid search and cross-validation.
 
-The hidden layers are a text, so that they can be searched over like any other parameter. Prints the
-score of each, and tells all or nearly all of the wines held out apart, within seconds.
+The hidden layers are a string, so they can be searched like any other parameter. Prints the score
+of each setting, and classifies almost all held-out wines correctly, within seconds.
 
 To run it::
 
@@ -24,7 +24,7 @@ SPECS = ["F10", "F20 D0.2", "Ft10 Ft10"]  # as in brainstorm.tools.create_net_fr
 
 
 def main():
-    """Search for the best hidden layers and return the accuracy on data that were held out."""
+    """Search for the best hidden layers and return the accuracy on held-out data."""
     X, y = load_wine(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
     pipeline = make_pipeline(StandardScaler(), NetClassifier(max_epochs=EPOCHS, random_state=0))

@@ -1,11 +1,11 @@
 """Regression with L-BFGS
 ======================
 
-A small regression with L-BFGS of SciPy: on all data at once, and much nearer to the minimum.
+A small regression with SciPy's L-BFGS on all data at once, much closer to the minimum than Adam.
 
-Shows a stepper that is a whole optimiser of another library, over the flat buffer of all parameters
-and of all gradients. Within two seconds its loss is hundreds of times smaller than that of Adam
-after as many passes.
+Shows a stepper that uses the optimizer of another library, over the flat arrays of all parameters
+and gradients. Within two seconds its loss is hundreds of times smaller than that of Adam after the
+same number of passes.
 
 To run it::
 
@@ -28,7 +28,7 @@ DATA = {"default": x, "targets": np.sin(2 * x)}
 
 
 def train(stepper, epochs):
-    """Return the last loss of a new network, always from the same start."""
+    """Return the last loss of a new network with the same initial parameters."""
     bs.global_rnd.set_seed(42)
     net = bs.tools.create_net_from_spec("regression", 1, 1, "Ft20")
     trainer = bs.Trainer(stepper, verbose=False)

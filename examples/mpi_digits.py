@@ -3,9 +3,9 @@
 
 Handwritten digits under MPI, on one process or on many, with the same losses.
 
-The losses are those of one process with the same batches, whatever the number of ranks: for a
-fully connected network, a convolutional one with batch normalization, and an LSTM that reads the
-rows of an image in parts. Rank 0 prints the losses of five epochs, within seconds.
+For any number of ranks, the losses are those of one process with the same batches: for a fully
+connected network, a convolutional one with batch normalization, and an LSTM that reads the rows of
+an image in chunks. Rank 0 prints the losses of five epochs, within seconds.
 
 To run it::
 
@@ -41,7 +41,7 @@ RATES = {"mlp": 0.3, "cnn": 0.5, "lstm": 1.0}
 
 
 def load_data(kind):
-    """Return the iterators over training and validation data: the same ones on all ranks."""
+    """Return the iterators over training and validation data, the same on all ranks."""
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)
     targets = digits.target[None, :, None]
@@ -54,7 +54,7 @@ def load_data(kind):
         images = images.reshape(1, -1, 64)
     parts = bs.tools.split(images, targets, ratios=(1497, 300))
     training, validation = ({"default": x, "targets": y} for x, y in zip(*parts, strict=True))
-    if kind == "lstm":  # four rows at a time; the state is carried from part to part
+    if kind == "lstm":  # four rows at a time; the state is carried from chunk to chunk
         return (
             SequenceChunks(4, BATCH_SIZE, **training),
             SequenceChunks(4, BATCH_SIZE, shuffle=False, **validation),
@@ -63,7 +63,7 @@ def load_data(kind):
 
 
 def make_network(kind):
-    """Wire and initialize one of the three networks."""
+    """Build and initialize one of the three networks."""
     shape = {"mlp": (64,), "cnn": (8, 8, 1), "lstm": (8,)}[kind]
     inp, projection = bs.tools.get_in_out_layers("classification", shape, 10)
     if kind == "mlp":

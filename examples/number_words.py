@@ -1,13 +1,13 @@
 """Numbers to words
 ================
 
-A network reads numbers, digit by digit, and writes them in words: 4072, four thousand seventy two.
+A network reads numbers, digit by digit, and translates them into words: 4072, four thousand
+seventy two.
 
-Shows two lengths in one network: an encoder reads the digits in both directions, over S, and a
-decoder writes the words over T, looking at the digits by attention. Training data are pairs of
-sequences, put into batches by both lengths. Afterwards the network translates numbers that it has
-never seen, word by word, each time taking the most probable one; 95 in 100 have to be right as a
-whole; a minute on two cores.
+Shows two lengths in one network: a bidirectional encoder reads the digits over S, and a decoder
+generates the words over T, with attention to the digits. Training data are pairs of sequences,
+batched by both lengths. After training, the network translates held-out numbers, taking the most
+probable word in each step; at least 95 % should be completely correct. Takes a minute on two cores.
 
 To run it::
 
@@ -40,7 +40,7 @@ ONES = [
     "nineteen",
 ]
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-WORDS = ["", *ONES, *TENS, "hundred", "thousand"]  # the first stands for the beginning and the end
+WORDS = ["", *ONES, *TENS, "hundred", "thousand"]  # the first marks the beginning and the end
 
 LARGEST, MOST_WORDS = 999_999, 9
 TRAINING = 10_000  # numbers
@@ -63,7 +63,7 @@ def in_words(number):
 
 
 def draw_numbers():
-    """Return numbers for training and others, of all lengths."""
+    """Return numbers for training and held-out numbers, of all lengths."""
     rnd = np.random.RandomState(0)
     drawn = rnd.uniform(0, np.log(LARGEST + 1), 4 * (TRAINING + HELD_OUT))
     numbers = list(dict.fromkeys(np.exp(drawn).astype(int).tolist()))
@@ -71,7 +71,7 @@ def draw_numbers():
 
 
 def make_pairs(numbers):
-    """Return lists of sequences: digits, words that are read, and words to be written."""
+    """Return lists of sequences: digits, words as input, and words as targets."""
     digits = [np.array([[int(digit)] for digit in str(number)]) for number in numbers]
     words = [np.array([[WORDS.index(word)] for word in in_words(n)]) for n in numbers]
     border = np.zeros((1, 1), int)
@@ -83,7 +83,7 @@ def make_pairs(numbers):
 
 
 def make_network():
-    """Wire encoder, attention and decoder, and initialize the network."""
+    """Connect encoder, attention and decoder, and initialize the network."""
     times = {"default": "T", "targets": "T", "mask": "T", "source": "S", "mask_s": "S"}
     inp = Input({name: (time, "B", 1) for name, time in times.items()})
     encoder = BidirectionalWrapper(Gru, SIZE // 2, name="Encoder")
@@ -117,7 +117,7 @@ def train(net, numbers):
 
 
 def translate(net, numbers):
-    """Return the words that the network writes for numbers."""
+    """Return the words that the network generates for numbers."""
     digits = make_pairs(numbers)["source"]
     batch = next(BucketedMinibatches(len(digits), shuffle=False, default=digits)())
     given = {
@@ -131,7 +131,7 @@ def translate(net, numbers):
 
 
 def main():
-    """Return the share of held-out numbers that were translated without a mistake."""
+    """Return the fraction of held-out numbers that were translated without a mistake."""
     bs.global_rnd.set_seed(42)
     training, held_out = draw_numbers()
     net = make_network()
@@ -142,7 +142,7 @@ def main():
     right = np.mean([found == text for found, text in zip(written, expected, strict=True)])
     for number, text in list(zip(held_out, written, strict=True))[:8]:
         print(f"{number:>8,}  {text}")
-    print(f"{right:.1%} of {len(held_out)} numbers that it has never seen are right as a whole")
+    print(f"{right:.1%} of {len(held_out)} held-out numbers are completely correct")
     return right
 
 

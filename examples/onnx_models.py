@@ -1,10 +1,10 @@
-"""ONNX models, both ways
-======================
+"""Import and export of ONNX models
+================================
 
-A network as an ONNX model that any runtime can compute, and an ONNX model as a network.
+A network is exported as an ONNX model for other runtimes, and imported again.
 
-A small convolutional network learns the handwritten digits and is written as ONNX. The reference
-runtime of onnx computes the same with it, to 1e-6; read again it is a network that can learn on:
+A small convolutional network is trained on handwritten digits and exported as ONNX. The reference
+runtime of onnx computes the same results, to 1e-6. The imported network can be trained further.
 from about 94 % of digits that it has never seen to 97 %, within seconds.
 
 To run it::
@@ -42,19 +42,19 @@ def load_data():
 
 
 def train(net, data):
-    """Show the data to a network a few times."""
+    """Train a network for a few epochs."""
     trainer = bs.Trainer(AdamStepper(0.005), verbose=False)
     trainer.add_hook(StopAfterEpoch(EPOCHS))
     trainer.train(net, Minibatches(50, **data))
 
 
 def accuracy(net, data):
-    """Return the fraction of right answers."""
+    """Return the accuracy."""
     return bs.tools.evaluate(net, Minibatches(100, **data), [Accuracy()])["Accuracy"]
 
 
 def main():
-    """Train, write, run elsewhere, read, train on; return the largest difference and accuracies."""
+    """Train, export, import and train again; return the largest difference and accuracies."""
     bs.global_rnd.set_seed(42)
     training, test = load_data()
     spec = "C8:3p1 B Pm2s2 C16:3p1 Pm2s2 F50 D0.2"
@@ -67,7 +67,7 @@ def main():
     print(Counter(node.op_type for node in model.graph.node))
     elsewhere = ReferenceEvaluator(model).run(None, {"default": test["default"]})[0]
     difference = np.abs(elsewhere - net.predict(test["default"])).max()
-    print(f"largest difference of the probabilities elsewhere: {difference:.1e}")
+    print(f"largest difference of the probabilities in the runtime: {difference:.1e}")
 
     same = load_onnx(MODEL)
     print(same)

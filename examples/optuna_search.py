@@ -1,11 +1,11 @@
 """A search on many processes
 ==========================
 
-A search for hyperparameters whose trials are spread over the ranks of an MPI job.
+A hyperparameter search whose trials are distributed over the ranks of an MPI job.
 
-Rank 0 keeps the study of Optuna: it asks it for one set of hyperparameters per rank, each rank
-trains a network with its own, and rank 0 tells the study what came of them. No database is needed.
-Prints the best of 12 trials, within seconds.
+Rank 0 has the study of Optuna: it gets one set of hyperparameters per rank, each rank trains a
+network, and rank 0 adds the results to the study. No database is needed. Prints the best of 12
+trials, within seconds.
 
 To run it::
 
@@ -47,7 +47,7 @@ def suggest(trial):
 
 
 def train(data, size, learning_rate, seed):
-    """Train a network, on this rank alone; return its loss on the validation data."""
+    """Train a network on this rank; return its loss on the validation data."""
     bs.global_rnd.set_seed(seed)
     training, validation = data
     net = bs.tools.create_net_from_spec("classification", 64, 10, f"F{size}")
@@ -72,7 +72,7 @@ def main():
             study.tell(trial, loss)
     best = ranks.share((study.best_value, study.best_params) if ranks.rank == 0 else None)
     if ranks.rank == 0:
-        print(f"{len(study.trials)} trials on {ranks.size} ranks, the best loss: {best[0]:.4f}")
+        print(f"{len(study.trials)} trials on {ranks.size} ranks, best loss: {best[0]:.4f}")
         print(f"with {best[1]}")
     return best
 

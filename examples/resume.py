@@ -1,11 +1,11 @@
-"""An interrupted run goes on
-==========================
+"""Resuming an interrupted run
+===========================
 
-A training that is interrupted and goes on as if it had not been: the digits once more.
+A training is interrupted and resumed, with the same results as an uninterrupted one.
 
-Shows how a run is saved while it trains, how it is ended by a signal (as Ctrl-C, a batch system or
-a shutdown would), and that the resumed run gives the very same numbers as one in one go. Prints
-the losses of both, within seconds.
+Shows how a run is saved during training, and ended by a signal (from Ctrl-C, a batch system or a
+shutdown). The resumed run gives exactly the same numbers as an uninterrupted one. Prints the losses
+of both, within seconds.
 
 To run it::
 
@@ -29,7 +29,7 @@ RUN_FILE = Path("output") / "resume.hdf5"
 
 
 def make_data():
-    """Return the training data: shuffled, and with new noise in every epoch."""
+    """Return the training data, shuffled and with new noise in every epoch."""
     digits = load_digits()
     x = (digits.data / 16.0)[None].astype("float32")  # (T=1, B=1797, 64)
     batches = Minibatches(100, default=x, targets=digits.target[None, :, None])
@@ -37,12 +37,12 @@ def make_data():
 
 
 def make_network():
-    """Return a network with dropout, which draws random numbers too."""
+    """Return a network with dropout, which also draws random numbers."""
     return bs.tools.create_net_from_spec("classification", 64, 10, "D.2 F100 D.5")
 
 
 class CtrlC(Hook):
-    """Send the signal that Ctrl-C sends, in the middle of the third epoch."""
+    """Send the signal of Ctrl-C in the middle of the third epoch."""
 
     def __call__(self, epoch_nr, update_nr, net, stepper, logs):
         if update_nr == 45:
@@ -60,7 +60,7 @@ def train(*hooks):
 
 
 def main():
-    """Train in one go and in two, and return whether all parameters are equal."""
+    """Train with and without interruption, and return whether all parameters are equal."""
     RUN_FILE.parent.mkdir(exist_ok=True)
     whole = train()
     first = train(SaveCheckpoint(RUN_FILE, minutes=10), CtrlC(timescale="update"))

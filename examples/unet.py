@@ -1,13 +1,12 @@
-"""A U-Net that marks what it was asked for
-========================================
+"""Segmentation with a U-Net
+=========================
 
-Which pixels of a noisy picture belong to a disc? Squares and bars lie there too, and look the same
-from within.
+Find the pixels of a noisy image that belong to a disc, among squares and bars of the same color.
 
-Shows a network with a narrow part (`Pooling2D`), a wide one again (`Upsampling2D`), and channels
-that go past it (`Merge`): what a thing is shows from afar, where it ends shows near by. Weights of
-pixels, by a `Mask` behind the loss, say that the borders matter more. Made data, half a minute on
-two cores. Writes a picture of images, of the truth and of what was found to `output/unet.png`.
+Shows a network that reduces the resolution (`Pooling2D`), increases it again (`Upsampling2D`), and
+has skip connections (`Merge`): shapes are recognized at low resolution, their borders at full
+resolution. A `Mask` after the loss gives pixels at borders a larger weight. Generated data, half a
+minute on two cores. Writes a picture of images, targets and predictions to `output/unet.png`.
 
 To run it::
 
@@ -46,18 +45,18 @@ OUTPUT = Path("output")
 SIZE = 32  # rows and columns of an image
 TRAINING, HELD_OUT = 600, 100  # images
 NOISE = 0.25
-BORDER = 3.0  # what a pixel at the border of a disc counts
+BORDER = 3.0  # the weight of a pixel at the border of a disc
 FILTERS = (8, 16, 32)  # at full size, half and a quarter
 EPOCHS = 10
 RATE = 0.01  # in the beginning
 
 
 def draw_image(rnd):
-    """Return an image of squares, bars and discs, and where the discs are: (rows, columns)."""
+    """Return an image of squares, bars and discs, and a mask of the discs: (rows, columns)."""
     rows, columns = np.mgrid[0:SIZE, 0:SIZE]
     image, truth = np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE), bool)
     kinds = rnd.choice(["bar", "disc", "square"], size=rnd.randint(3, 6))
-    for kind in sorted(kinds, key="disc".__eq__):  # nothing lies on a disc
+    for kind in sorted(kinds, key="disc".__eq__):  # discs are drawn last
         y, x = (np.abs(place - rnd.randint(3, SIZE - 3)) for place in (rows, columns))
         r = rnd.uniform(3.5, 6.5)
         thing = {
@@ -70,7 +69,7 @@ def draw_image(rnd):
 
 
 def borders(truth):
-    """Return where a pixel has a neighbour of the other kind; the last two axes are the image."""
+    """Return which pixels have a neighbour of the other kind; the last two axes are the image."""
     found = np.zeros(truth.shape, bool)
     for axis in (-2, -1):
         differs = np.diff(truth.astype(int), axis=axis) != 0
@@ -82,7 +81,7 @@ def borders(truth):
 
 
 def make_data(count, rnd):
-    """Return images, truths and weights of pixels: arrays (T=1, B, rows, columns, 1)."""
+    """Return images, targets and weights of pixels: arrays (T=1, B, rows, columns, 1)."""
     pairs = zip(*(draw_image(rnd) for _ in range(count)), strict=True)
     images, truths = (np.array(arrays)[None, ..., None] for arrays in pairs)
     weights = np.where(borders(truths[..., 0]), BORDER, 1.0)[..., None]
@@ -90,7 +89,7 @@ def make_data(count, rnd):
 
 
 def convolutions(last, filters):
-    """Wire two normalized 3x3 convolutions behind the layer `last`."""
+    """Connect two 3x3 convolutions with batch normalization to the layer `last`."""
     for _ in range(2):
         last >>= Convolution2D(filters, 3, padding=1, activation="linear")
         last = last >> BatchNorm() >> Elementwise("rel")
@@ -98,7 +97,7 @@ def convolutions(last, filters):
 
 
 def make_network():
-    """Wire the way down and up again, with what was there before beside it."""
+    """Connect the path down and up again, with skip connections."""
     image = ("T", "B", SIZE, SIZE, 1)
     inp = Input({"default": image, "targets": image, "weights": image})
     last, passed = inp, []
@@ -123,7 +122,7 @@ def make_network():
 
 
 def draw(data, found, filename):
-    """Draw some images, the truth, and what was found."""
+    """Draw some images, their targets and the predictions."""
     rows = {"image": data["default"], "truth": data["targets"], "found": found}
     figure, axes = plt.subplots(3, 6, figsize=(9, 4.8), layout="constrained")
     for line, (name, images) in zip(axes, rows.items(), strict=True):
@@ -137,7 +136,7 @@ def draw(data, found, filename):
 
 
 def main():
-    """Return the share of pixels found or there that are both (intersection over union)."""
+    """Return the intersection over union of predicted and true pixels."""
     bs.global_rnd.set_seed(42)
     OUTPUT.mkdir(exist_ok=True)
     rnd = np.random.RandomState(0)
@@ -154,7 +153,7 @@ def main():
 
     found, truth = net.predict(held_out["default"]), held_out["targets"]
     overlap = (truth & (found > 0.5)).sum() / (truth | (found > 0.5)).sum()
-    print(f"of all pixels that were marked or should be, {overlap:.0%} are both")
+    print(f"intersection over union: {overlap:.0%}")
     draw(held_out, found, OUTPUT / "unet.png")
     return overlap
 

@@ -1,11 +1,10 @@
 """The exclusive or
 ================
 
-The exclusive or, learned by 17 numbers: a very small network, and a look inside it.
+The exclusive or, learned by a very small network with 17 parameters, and a look inside it.
 
-Shows how layers are wired, how a network is trained until a threshold is reached, and that every
-number in it can be read by its name: parameters, what each layer gives out, gradients. Solved, and
-printed, within a second.
+Shows how layers are connected, how a network is trained until a threshold is reached, and how every
+number in it is read by its name: parameters, outputs, gradients. Takes less than a second.
 
 To run it::
 
@@ -29,7 +28,7 @@ DATA = {  # (T=1, B=4, features)
 
 
 def make_network():
-    """Wire Input >> Hidden >> Out >> Output >> Loss, and initialize it."""
+    """Connect Input >> Hidden >> Out >> Output >> Loss, and initialize the network."""
     inp = Input(out_shapes={"default": ("T", "B", 2), "targets": ("T", "B", 1)})
     output = SigmoidCE(name="Output")
     (
@@ -46,7 +45,7 @@ def make_network():
 
 
 def main():
-    """Train until solved, print what was learned, and return the four answers."""
+    """Train until solved, print the network, and return the four predictions."""
     bs.global_rnd.set_seed(42)
     net = make_network()
     print(net, "", sep="\n")

@@ -1,11 +1,11 @@
-"""Make an HDF5 file of an archive of CIFAR-10 or CIFAR-100, which you have already.
+"""Convert an archive of CIFAR-10 or CIFAR-100 to an HDF5 file.
 
     python examples/data/create_cifar.py cifar-10-binary.tar.gz CIFAR-10.hdf5
     python examples/data/create_cifar.py cifar-100-binary.tar.gz CIFAR-100.hdf5
 
-It takes the binary versions. Those "for Python" are pickles: reading one runs whatever code someone
-has put there. Nothing is unpacked to the disk. The classes of CIFAR-100 are the 100 fine ones.
-Training with the result is as for MNIST: see create_mnist.py.
+Use the binary versions. Those "for Python" are pickles, which can run arbitrary code when they are
+read. Nothing is unpacked to the disk. For CIFAR-100 the 100 fine classes are used. For training
+with the file, see create_mnist.py.
 """
 
 import sys

@@ -1,18 +1,18 @@
-"""Make an HDF5 file of images that you have, in one folder for each class.
+"""Convert images, in one folder per class, to an HDF5 file.
 
     pip install pillow
     python examples/data/create_images.py FOLDER images.hdf5 64 64
 
-makes color images of 64 rows and 64 columns of FOLDER/cat/1.jpg, FOLDER/dog/a.png and so on. They
-are shuffled, always in the same way, and divided into training, validation and test: 80 %, 10 % and
-10 %. One image at a time is in memory. Training with the result:
+converts FOLDER/cat/1.jpg, FOLDER/dog/a.png and so on to color images of 64 rows and 64 columns.
+They are shuffled with a fixed seed and divided into training, validation and test: 80 %, 10 % and
+10 %. Only one image at a time is in memory. To train with the file:
 
     paths = {name: f"training/{name}" for name in ("default", "targets")}
     training = Hdf5Minibatches("images.hdf5", 50, **paths)
     training = Normalize(training, load_data("images.hdf5", "statistics"))
 
-`statistics` are means and standard deviations of the channels over the images for training. The
-names of the classes are printed, in the order of their numbers.
+`statistics` contains means and standard deviations of the channels over the training images. The
+script prints the names of the classes in the order of their numbers.
 """
 
 import sys

@@ -1,14 +1,14 @@
-"""Make an HDF5 file of the four IDX files of MNIST (or Fashion-MNIST), which you have already.
+"""Convert the four IDX files of MNIST (or Fashion-MNIST) to an HDF5 file.
 
     python examples/data/create_mnist.py FOLDER MNIST.hdf5
 
-FOLDER holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-t10k-labels-idx1-ubyte, as they are or compressed by gzip (.gz). Training with the result:
+FOLDER contains train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+t10k-labels-idx1-ubyte, possibly compressed by gzip (.gz). To train with the file:
 
     training = Minibatches(100, **load_data("MNIST.hdf5", "training"))
     training = Normalize(training, load_data("MNIST.hdf5", "statistics"))
 
-Scripts of 2015 find in it what they read, groups ``normalized_split`` and ``normalized_full``.
+For scripts of 2015 it also has the groups ``normalized_split`` and ``normalized_full``.
 """
 
 import gzip

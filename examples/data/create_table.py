@@ -1,19 +1,19 @@
-"""Make an HDF5 file of a table in CSV that you have: numbers, words, and a column to predict.
+"""Convert a table in CSV to an HDF5 file: columns of numbers or words, and a column to predict.
 
     python examples/data/create_table.py flowers.csv kind classification flowers.hdf5
     python examples/data/create_table.py power.csv watts regression power.hdf5
 
-The first line has the names of the columns. In a column of numbers empty cells get the mean of the
-column. A column without any number is one of words, and becomes a column of 0 and 1 for each
-different word. The rows are shuffled, always in the same way, and divided into training, validation
-and test: 80 %, 10 % and 10 %. Training with the result:
+The first line contains the names of the columns. In a column of numbers, empty cells are replaced
+by the mean of the column. A column without numbers is one-hot encoded. The rows are shuffled with a
+fixed seed and divided into training, validation and test: 80 %, 10 % and 10 %. To train with the
+file:
 
     training = Minibatches(20, **load_data("flowers.hdf5", "training"))
     training = Normalize(training, load_data("flowers.hdf5", "statistics"))
 
-`statistics` are means and standard deviations over the rows for training; of the targets of a
-regression too, to scale predictions back. The names of the columns, and of the classes in the order
-of their numbers, are printed.
+`statistics` contains means and standard deviations over the training rows; for a regression also
+those of the targets, to scale predictions back. The script prints the names of the columns, and of
+the classes in the order of their numbers.
 """
 
 import csv

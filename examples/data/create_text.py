@@ -1,10 +1,10 @@
-"""Make an HDF5 file of a text in UTF-8 that you have, to predict the next character.
+"""Convert a text in UTF-8 to an HDF5 file, to predict the next character.
 
     python examples/data/create_text.py enwik8 enwik8.hdf5
 
 The groups training, validation and test are the first 90 %, 5 % and 5 % of the text. Each has
-`default`, the characters as numbers, and `targets`, the characters that follow them: sequences of
-LENGTH steps, one behind the other. `alphabet` holds the code points of the numbers. To train:
+`default`, the characters as numbers, and `targets`, the next characters, as consecutive sequences
+of LENGTH steps. `alphabet` contains the code points of the numbers. To train with the file:
 
     paths = {name: f"training/{name}" for name in ("default", "targets")}
     classes = load_data("enwik8.hdf5")["alphabet"].size

@@ -1,10 +1,10 @@
-"""What the scripts share: the parts of a data set, and what normalizes images."""
+"""Functions of the scripts: parts of a data set, and normalization of images."""
 
 import numpy as np
 
 from brainstorm.data_iterators import Undivided, channel_statistics, save_data
 
-VALIDATION = 10_000  # images, the last ones of those for training
+VALIDATION = 10_000  # the last images of the training part
 
 
 def save_splits(filename, images, targets, test_images, test_targets):
