@@ -1,16 +1,16 @@
 """Builds a wheel of PyCUDA without a CUDA toolkit and installs it.
 
-PyCUDA comes as source only. Its build needs NVIDIA's headers, which are pip packages, and a
-`libcuda` to link with: the driver's library belongs to the driver, so a stub of the same name
-takes its place and the real one, or the tests' own in `tests/cudashim`, is found when PyCUDA
-is imported. cuRAND is left out.
+PyCUDA is only available as source. Its build requires NVIDIA's headers, which are pip packages, and
+a `libcuda` to link with. This is a part of the driver, so a stub of the same name replaces it; the
+real library, or that of the tests in `tests/cudashim`, is found when PyCUDA is imported. cuRAND is
+not included.
 
     python tools/build_pycuda.py                 # build once, keep the wheel, install it
     python tools/build_pycuda.py --wheels DIR    # only put the wheel into a folder
     python tools/build_pycuda.py --source DIR    # only put the source there
 
-The wheel is kept in `$XDG_CACHE_HOME/brainstorm/wheels` (default `~/.cache`): a minute the first
-time, a second afterwards.
+The wheel is stored in `$XDG_CACHE_HOME/brainstorm/wheels` (default `~/.cache`). The first build
+takes a minute.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python -m tools.gpu_compile [--nvcc PROGRAM] [ARCHITECTURE ...]
 
-No GPU is needed. What the compilers remark is shown; the program fails if a kernel does not compile
-or needs more registers than there are (it spills them into memory). It says which of them is not
-here (`pip install nvidia-cuda-nvrtc`; the CUDA toolkit).
+No GPU is needed. The messages of the compilers are shown; the program fails if a kernel does not
+compile or spills registers into memory. It reports a missing compiler (`pip install
+nvidia-cuda-nvrtc`; the CUDA toolkit).
 """
 
 import argparse

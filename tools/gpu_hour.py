@@ -2,13 +2,12 @@
 
     python -m tools.gpu_hour PART [--results FOLDER] [--budget SECONDS] [--processes N] [--smoke]
 
-1: which libraries there are, the smoke test, the properties of the handler and of all layers. 2:
-training steps beside PyTorch, eager and as a CUDA graph. 3: beside torch.compile, and in TF32 and
-bfloat16. 4: our kernels under NVIDIA's sanitizers, one after the other.
+1: the available libraries, the smoke test, the properties of the handler and of all layers. 2:
+training steps compared with PyTorch, eager and as a CUDA graph. 3: compared with torch.compile, and
+in TF32 and bfloat16. 4: our kernels under NVIDIA's sanitizers, one after the other.
 
-What is known is in FOLDER: `partN.jsonl`, which a part that was cut off goes on with, and
-`partN.log`. What failed is tried again. With ``--smoke`` everything is tiny, for the CPU driver of
-the tests.
+Results are in FOLDER: `partN.jsonl`, from which an interrupted part continues, and `partN.log`.
+Failures are retried. With ``--smoke`` everything is tiny, for the CPU driver of the tests.
 """
 
 import argparse

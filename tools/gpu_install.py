@@ -1,9 +1,9 @@
-"""Installs a bundle of tools/gpu_bundle.sh on a machine without a network, beside what it has.
+"""Installs a bundle of tools/gpu_bundle.sh on a machine without a network.
 
     python -m tools.gpu_install BUNDLE FOLDER
 
-Only what this Python lacks goes into FOLDER, for PYTHONPATH. PyCUDA is built from its source where
-its wheel does not fit. What else is needed and not here is said by name, and is a failure.
+Only packages that this Python lacks are installed into FOLDER, for PYTHONPATH. PyCUDA is built from
+its source if its wheel does not fit. Other missing requirements are named, and the program fails.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""A plugin of pytest for a machine that is lent: the outcome of each test is on disk at once.
+"""A plugin of pytest that writes the outcome of each test to disk immediately.
 
     pytest -p tools.gpu_properties --gpu-results FILE ...
 
-Tests that passed, by the file, do not run again. A process whose GPU has failed ends, since nothing
-runs there any more, and xdist starts another one.
+Tests that have passed according to the file do not run again. A process whose GPU has failed exits,
+and xdist starts another one.
 """
 
 import ctypes

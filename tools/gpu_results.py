@@ -1,7 +1,7 @@
-"""What was found out on a GPU: lines of JSON, each of them on disk when it is known.
+"""Results on a GPU: lines of JSON, each written to disk immediately.
 
-A machine that is lent may be gone at any time. So a program adds each result as it comes, and goes
-on behind those that the file has.
+The machine may become unavailable at any time. So a program appends each result, and later
+continues after the results in the file.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The source of the kernels, for compiling them where there is a compiler and no GPU."""
+"""The source of the kernels, to compile them on a machine without a GPU."""
 
 from __future__ import annotations
 
