@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Layer, Structures
@@ -17,7 +17,25 @@ from brainstorm.structure.buffer_structure import BufferStructure, StructureTemp
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.utils import Array, flatten_time, flatten_time_and_features
 
-__all__ = ["RecurrentLayer", "rows_before"]
+__all__ = ["Gate", "RecurrentLayer", "rows_before"]
+
+
+class Gate(NamedTuple):
+    """The names of what belongs to one gate; '' for what it lacks.
+
+    Attributes:
+        sum: The internal that holds W x + R y', y' being the output before.
+        b: The bias (size,).
+        W: The weights (size, n) of the inputs.
+        R: The weights (size, size) of the output before.
+        p: The peephole (1, size).
+    """
+
+    sum: str
+    b: str
+    W: str = ""
+    R: str = ""
+    p: str = ""
 
 
 class RecurrentLayer(Layer):
@@ -37,18 +55,13 @@ class RecurrentLayer(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients", "internals")
 
-    #: Parameters (size, n) of inputs, (1, size), (size, size) of previous outputs, and (size,).
-    input_weights: tuple[str, ...]
-    peepholes: tuple[str, ...] = ()
-    recurrent_weights: tuple[str, ...]
-    biases: tuple[str, ...]
-    #: Internals that `cell` returns; those to which the products are added (adjacent in memory);
-    #: those whose previous row it takes.
+    #: Their sums lie side by side in memory, and so do those with W, and those with R.
+    gates: tuple[Gate, ...]
+    #: Internals that `cell` returns, and those of which it takes the row before.
     states: tuple[str, ...]
-    gates: tuple[str, ...]
     memory: tuple[str, ...] = ()
-    #: Internals for the deltas of the first nodes that `cell` returns, including those of all gates
-    #: and memory, called d...
+    #: Internals for the deltas of the first nodes that `cell` returns; those of all sums and
+    #: memory must be among them, called d...
     deltas: tuple[str, ...]
     #: Context rows of these internals; memory needs one.
     internal_context = 1
@@ -69,15 +82,20 @@ class RecurrentLayer(Layer):
         """
         raise NotImplementedError
 
+    @classmethod
+    def names(cls, *kinds: str) -> tuple[str, ...]:
+        """Return the names of some kinds, which are attributes of `Gate`, in all gates."""
+        return tuple(n for kind in kinds for gate in cls.gates if (n := getattr(gate, kind)))
+
     def setup(
         self, kwargs: dict[str, Any], in_shapes: Structures
     ) -> tuple[Structures, Structures, Structures]:
         size, n = kwargs["size"], in_shapes["default"].feature_size
         parameters = {
-            **dict.fromkeys(self.input_weights, BufferStructure(size, n)),
-            **dict.fromkeys(self.peepholes, BufferStructure(1, size)),
-            **dict.fromkeys(self.recurrent_weights, BufferStructure(size, size)),
-            **dict.fromkeys(self.biases, BufferStructure(size)),
+            **dict.fromkeys(self.names("W"), BufferStructure(size, n)),
+            **dict.fromkeys(self.names("p"), BufferStructure(1, size)),
+            **dict.fromkeys(self.names("R"), BufferStructure(size, size)),
+            **dict.fromkeys(self.names("b"), BufferStructure(size)),
         }
         shape, context = ("T", "B", size), self.internal_context
         deltas = BufferStructure(*shape, context_size=context, is_backward_only=True)
@@ -89,8 +107,8 @@ class RecurrentLayer(Layer):
             internals["carry"] = BufferStructure("B", size, is_backward_only=True)
         self.activation = kwargs.get("activation", "tanh")
         several = {
-            "internals": [self.gates, _deltas(self.gates)],
-            "parameters": [self.input_weights, self.recurrent_weights, self.biases],
+            "internals": [self.names("sum"), _deltas(self.names("sum"))],
+            "parameters": [self.names("W"), self.names("R"), self.names("b")],
         }
         self.joint_buffers = {k: [g for g in v if len(g) > 1] for k, v in several.items()}
         return {"default": BufferStructure(*shape, context_size=1)}, parameters, internals
@@ -104,13 +122,11 @@ class RecurrentLayer(Layer):
         """Return arrays that are 0 where the state is held, if anything can hold it."""
         return [buffers.inputs.mask] if self.holds else []
 
-    def from_input(self, gates: Array) -> Array:
-        """Return the gates (T, B, ...), or their deltas, that depend directly on inputs."""
-        return gates
-
-    def from_state(self, gates: Array) -> Array:
-        """Return the gates (T, B, ...), or their deltas, that depend on previous outputs."""
-        return gates
+    def _reached(self, kind: str, sums: Array) -> Array:
+        """Return the part of all sums (T, B, ...), or of their deltas, that W or R add to."""
+        has = [bool(getattr(gate, kind)) for gate in self.gates]
+        size, first = self.kwargs["size"], has.index(True)
+        return sums if all(has) else sums[:, :, first * size : (first + sum(has)) * size]
 
     # -- formulas ---------------------------------------------------------------------------------
 
@@ -141,10 +157,11 @@ class RecurrentLayer(Layer):
 
         @formula
         def deltas(*arrays: Any) -> list[Any]:
-            kept, count = len(places), len(cls.peepholes) + len(cls.biases)
+            kept, count = len(places), len(cls.names("p", "b"))
             counts = kept, len(cls.states) + 1, holds, kept, count
             errors, stored, active, before, fixed, carry = _split(arrays, *counts)
-            nodes = cell(*(stored[cls.states.index(g)] for g in cls.gates), *before, *fixed)
+            sums = [stored[cls.states.index(gate.sum)] for gate in cls.gates]
+            nodes = cell(*sums, *before, *fixed)
             errors = [sum(carry, errors[0]), *errors[1:]]
             own = nodes[: len(cls.deltas)]
             roots, seeds = [nodes[place] for place in places], [_held(active, e, 0) for e in errors]
@@ -164,14 +181,14 @@ class RecurrentLayer(Layer):
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         _h, x, y = self.handler, buffers.inputs.default, buffers.outputs.default
         p, b, steps = buffers.parameters, buffers.internals, x.shape[0]
-        gates = _joint(b, self.gates)[0:steps]
-        flat, W = flatten_time(self.from_input(gates)), _joint(p, self.input_weights)
+        gates = _joint(b, self.names("sum"))[0:steps]
+        flat, W = flatten_time(self._reached("W", gates)), _joint(p, self.names("W"))
         _h.dot_mm(flatten_time_and_features(x), W, flat, transb=True)
-        gates, R = self.from_state(gates), _joint(p, self.recurrent_weights)
+        gates, R = self._reached("R", gates), _joint(p, self.names("R"))
         product = _h.repeated_dot_add(R, transb=True)
         step, _ = self._formulas(self.activation, self.holds)
-        fixed = _named(p, self.peepholes + self.biases)
-        now = [*_named(b, self.gates), *self.active(buffers)]
+        fixed = _named(p, self.names("p", "b"))
+        now = [*_named(b, self.names("sum")), *self.active(buffers)]
         before, results = [y, *_named(b, self.memory)], [*_named(b, self.states), y]
 
         def forward(t: int) -> None:
@@ -185,33 +202,34 @@ class RecurrentLayer(Layer):
 
     def backward_pass(self, buffers: BufferView) -> None:
         steps = buffers.inputs.default.shape[0]
-        dgates = _joint(buffers.internals, _deltas(self.gates))[0:steps]
-        self._backward_steps(buffers, self.from_state(dgates))
-        flat = flatten_time(self.from_input(dgates))
+        dgates = _joint(buffers.internals, _deltas(self.names("sum")))[0:steps]
+        from_state = self._reached("R", dgates)
+        self._backward_steps(buffers, from_state)
+        flat = flatten_time(self._reached("W", dgates))
         if self.needs_delta("default"):
             dx = flatten_time_and_features(buffers.input_deltas.default)
-            W = _joint(buffers.parameters, self.input_weights)
+            W = _joint(buffers.parameters, self.names("W"))
             self.dot_op("input_deltas.default")(flat, W, dx)
         x = flatten_time_and_features(buffers.inputs.default)
-        self._add_products(buffers.gradients, self.input_weights, [(flat, x)])
-        y, from_state = buffers.outputs.default, self.from_state(dgates)
+        self._add_products(buffers.gradients, self.names("W"), [(flat, x)])
+        y, biases = buffers.outputs.default, self.names("b")
         pairs = [(flatten_time(from_state[t]), flatten_time(y0)) for t, y0 in rows_before(y, steps)]
-        self._add_products(buffers.gradients, self.recurrent_weights, pairs)
-        overwrite = overwrites_all(self, buffers.gradients, *self.biases)
+        self._add_products(buffers.gradients, self.names("R"), pairs)
+        overwrite = overwrites_all(self, buffers.gradients, *biases)
         total = self.handler.sum_t if overwrite else self.handler.sum_add_t
-        total(flatten_time(dgates), 0, _joint(buffers.gradients, self.biases))
+        total(flatten_time(dgates), 0, _joint(buffers.gradients, biases))
 
     def _backward_steps(self, buffers: BufferView, dgates: Array) -> None:
         """Compute all deltas, one time step after the other, from the last to the first."""
         _h, p, b, steps = self.handler, buffers.parameters, buffers.internals, dgates.shape[0]
         y, dy = buffers.outputs.default, buffers.output_deltas.default
-        product = _h.repeated_dot_add(_joint(p, self.recurrent_weights))
+        product = _h.repeated_dot_add(_joint(p, self.names("R")))
         _, deltas = self._formulas(self.activation, self.holds)
         dmemory, carry = _named(b, _deltas(self.memory)), [b.carry] if "carry" in b else []
         _h.clear([*(delta[steps - 1] for delta in dmemory), *carry])
         now = [dy, *dmemory, *_named(b, self.states), y, *self.active(buffers)]
         before, results = [y, *_named(b, self.memory)], _named(b, self.deltas)
-        fixed = [*_named(p, self.peepholes + self.biases), *carry]
+        fixed = [*_named(p, self.names("p", "b")), *carry]
 
         def backward(t: int) -> None:
             outputs = [*_rows(results, t), *_rows(dmemory, t - 1), *carry]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brainstorm.layers._recurrence import RecurrentLayer
+from brainstorm.layers._recurrence import Gate, RecurrentLayer
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.utils import Array
 
 __all__ = ["Gru", "GruLayerImpl"]
 
@@ -42,12 +41,13 @@ class GruLayerImpl(RecurrentLayer):
     """Implements `Gru`; row -1 of the output is the state before the first step."""
 
     is_traceable = True
-    input_weights = ("Wr", "Wz", "Wh")
-    recurrent_weights = ("Rh", "Rr", "Rz")
-    biases = ("bRh", "br", "bz", "bh")
+    gates = (
+        Gate("Qa", "bRh", R="Rh"),
+        Gate("Ra", "br", "Wr", "Rr"),
+        Gate("Za", "bz", "Wz", "Rz"),
+        Gate("Ha", "bh", W="Wh"),
+    )
     states = ("Qa", "Ra", "Za", "Ha", "Rb", "Zb", "Hb")
-    # The first three have a product with y', the last three one with x: both are slices.
-    gates = ("Qa", "Ra", "Za", "Ha")
     deltas = ("dQa", "dRa", "dZa", "dHa")
     internal_context = 0
     carries = True
@@ -60,13 +60,6 @@ class GruLayerImpl(RecurrentLayer):
         Ha = Ha + bh + Rb * Qa
         Hb = act(Ha)
         return Qa, Ra, Za, Ha, Rb, Zb, Hb, Hb + Zb * (y - Hb)
-
-    def from_input(self, gates: Array) -> Array:
-        size = self.kwargs["size"]
-        return gates[:, :, size : 4 * size]
-
-    def from_state(self, gates: Array) -> Array:
-        return gates[:, :, 0 : 3 * self.kwargs["size"]]
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         self.handler.fill(buffers.internals.Qa, 0.0)

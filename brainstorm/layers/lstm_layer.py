@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brainstorm.layers._recurrence import RecurrentLayer, rows_before
+from brainstorm.layers._recurrence import Gate, RecurrentLayer, rows_before
+from brainstorm.layers._writing import compute_into
 from brainstorm.optree import formula, gradients
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
@@ -44,14 +45,15 @@ class LstmLayerImpl(RecurrentLayer):
     """Implements `Lstm`; row -1 of the output and of Ca is the state before the first step."""
 
     is_traceable = True
-    input_weights = ("Wz", "Wi", "Wf", "Wo")
-    peepholes = ("pi", "pf", "po")
-    recurrent_weights = ("Rz", "Ri", "Rf", "Ro")
-    biases = ("bz", "bi", "bf", "bo")
+    gates = (
+        Gate("Za", "bz", "Wz", "Rz"),
+        Gate("Ia", "bi", "Wi", "Ri", "pi"),
+        Gate("Fa", "bf", "Wf", "Rf", "pf"),
+        Gate("Oa", "bo", "Wo", "Ro", "po"),
+    )
     states = ("Za", "Zb", "Ia", "Ib", "Fa", "Fb", "Oa", "Ob", "Ca", "Cb")
-    gates = ("Za", "Ia", "Fa", "Oa")
     memory = ("Ca",)
-    deltas = ("dZa", "dZb", "dIa", "dIb", "dFa", "dFb", "dOa", "dOb", "dCa", "dCb")
+    deltas = tuple(f"d{state}" for state in states)
 
     @staticmethod
     def cell(act: Callable[[Any], Any], *arguments: Any) -> tuple[Any, ...]:
@@ -66,13 +68,13 @@ class LstmLayerImpl(RecurrentLayer):
     def backward_pass(self, buffers: BufferView) -> None:
         super().backward_pass(buffers)
         p, b, steps = buffers.parameters, buffers.internals, buffers.inputs.default.shape[0]
-        arrays = [p[name] for name in self.peepholes]
+        peepholes = self.names("p")
+        arrays = [p[name] for name in peepholes]
         arrays += [flatten_time(array[0:steps]) for array in (b.Ca, b.dOa)]
         for now, c in rows_before(b.Ca, steps):
             arrays += [flatten_time(array) for array in (c, b.dIa[now], b.dFa[now])]
-        found = [buffers.gradients[name] for name in self.peepholes]
-        adds = [not self.overwrites(f"gradients.{name}") for name in self.peepholes]
-        self.handler.compute(_peephole_gradients, arrays, found, adds)
+        outputs = {f"gradients.{name}": buffers.gradients[name] for name in peepholes}
+        compute_into(self, _peephole_gradients, arrays, outputs)
 
 
 @formula

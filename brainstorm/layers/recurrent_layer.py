@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brainstorm.layers._recurrence import RecurrentLayer
+from brainstorm.layers._recurrence import Gate, RecurrentLayer
 from brainstorm.structure.construction import ConstructionWrapper
 
 __all__ = ["Recurrent", "RecurrentLayerImpl"]
@@ -36,11 +36,8 @@ class RecurrentLayerImpl(RecurrentLayer):
     """Implements `Recurrent`; row -1 of the output is the state before the first step."""
 
     is_traceable = True
-    input_weights = ("W",)
-    recurrent_weights = ("R",)
-    biases = ("bias",)
+    gates = (Gate("Ha", "bias", "W", "R"),)
     states = ("Ha",)
-    gates = ("Ha",)
     deltas = ("dHa", "dHb")
 
     @staticmethod
