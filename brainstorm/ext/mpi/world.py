@@ -159,12 +159,16 @@ class World:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Let an error inside a ``with`` block end the job when this process ends."""
+        """Let an error inside a ``with`` block end the job when this process ends.
+
+        Unless all ranks go on, and come well through a later one.
+        """
         try:
             yield
         except BaseException as error:
             self._note(error)
             raise
+        self._has_failed = False
 
     def _note(self, error: BaseException) -> None:
         self._has_failed |= not getattr(error, "is_agreed", False)

@@ -312,6 +312,16 @@ def leave_before(how):
     trainer.train(make_net(), make_data())
 
 
+def recover():
+    """All ranks fail, and go on."""
+    world = mpi.World()
+    with contextlib.suppress(KeyError), world.working():
+        raise KeyError("on all ranks")
+    with world.working():
+        world.sum(np.ones(3))
+    return "done"
+
+
 def wait_for_nothing():
     """All ranks wait for messages that nobody sends."""
     world = mpi.World(timeout=1.0)

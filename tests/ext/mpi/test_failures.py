@@ -69,6 +69,10 @@ def test_ranks_that_all_wait_say_so():
     assert errors <= {f"TrainingError: rank {rank} of 2 {text}" for rank in (0, 1)}
 
 
+def test_ranks_that_all_fail_may_go_on():
+    assert run_job(2, "recover").values == ["done", "done"]
+
+
 def test_ranks_that_diverge_are_named(tmp_path):
     job = run_job(3, "lose", str(tmp_path / "run.hdf5"), "diverges", 1, 1.0)
     assert job.status != 0
