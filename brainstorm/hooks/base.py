@@ -240,9 +240,10 @@ def find_values(logs: Mapping[str, Any], path: str) -> Any:
 
 
 def _split(logs: Any, path: str) -> tuple[str | None, str]:
-    """Split off the first name, which may itself contain dots (e.g. the name of a score)."""
+    """Split off the longest name that is known; names of hooks and scores may contain dots."""
     if isinstance(logs, Mapping):
-        for head in (path, path.partition(".")[0]):
+        names = path.split(".")
+        for head in (".".join(names[:count]) for count in range(len(names), 0, -1)):
             if head in logs.keys():  # noqa: SIM118  (the `in` of Logs follows paths)
                 return head, path[len(head) + 1 :]
     return None, ""

@@ -23,7 +23,7 @@ from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import find_log
 from brainstorm.training.number_list import NumberList
-from brainstorm.utils import flatten_keys, get_brainstorm_info
+from brainstorm.utils import flatten_items, flatten_keys, get_brainstorm_info
 
 __all__ = ["Logs", "Moment"]
 
@@ -114,9 +114,9 @@ class Logs(dict[str, Any]):
         """Write a table: one column per dotted path, one row per entry; short columns have gaps."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.paths())
-        columns = [find_log(dict(self), path) for path in self.paths()]
-        writer.writerows(zip_longest(*columns, fillvalue=""))
+        lists = dict(flatten_items(self))
+        writer.writerow(lists)
+        writer.writerows(zip_longest(*lists.values(), fillvalue=""))
         _write_text(file, text.getvalue())
 
     def save_as_hdf5(self, file: str | os.PathLike[str]) -> None:

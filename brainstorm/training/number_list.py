@@ -29,7 +29,7 @@ class NumberList(Sequence[Any]):
 
     def __init__(self, values: Sequence[Any] | np.ndarray) -> None:
         numbers = values.tolist() if isinstance(values, np.ndarray) else values
-        self.type = type(numbers[0])
+        self.type = type(next(iter(numbers), None))
         if self.type not in _CODES or any(type(value) is not self.type for value in numbers):
             raise TypeError("expected numbers of one type")
         self._values = array(_CODES[self.type], numbers)

@@ -6,6 +6,7 @@ from typing import Any
 
 from brainstorm.display import Node, Tree
 from brainstorm.errors import shown
+from brainstorm.utils import flatten_items
 
 __all__ = ["trainer_tree"]
 
@@ -20,8 +21,8 @@ def trainer_tree(trainer: Any, values: bool) -> Tree:
     hooks = [Node(name, f"hooks.{name}", note=shown(hook)) for name, hook in trainer.hooks.items()]
     logs = [
         Node(path, f"logs.{path}", note=f"{len(entries)} entries, last {_short(entries[-1])}")
-        for path in trainer.logs.paths()
-        if (entries := trainer.logs[path])
+        for path, entries in flatten_items(trainer.logs)
+        if entries
     ]
     nodes = [
         Node("stepper", "stepper", note=shown(trainer.stepper)),

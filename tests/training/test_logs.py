@@ -191,6 +191,15 @@ def test_long_logs_become_lists_of_numbers_and_read_the_same(tmp_path):
     assert Logs.load_hdf5(tmp_path / "logs.hdf5") == logs
 
 
+def test_names_may_contain_dots(tmp_path):
+    logs = Logs()
+    logs.append("a.b", {"x.y": 1})
+    logs.append("a", {"c.d": 2})
+    assert [logs[path] for path in logs.paths()] == [[1], [2]]
+    logs.to_csv(tmp_path / "logs.csv")
+    assert (tmp_path / "logs.csv").read_text() == "a.b.x.y,a.c.d\n1,2\n"
+
+
 def test_what_is_mixed_from_the_beginning_stays_a_list():
     logs = Logs()
     for number in range(2 * LONG):

@@ -68,7 +68,7 @@ def test_copies_are_their_own(numbers, duplicate):
 
 
 def test_what_is_no_number_of_its_type():
-    for values in (["a"], [True], [1, 2.0], [None], [np.float32(1)]):
+    for values in ([], np.zeros(0), ["a"], [True], [1, 2.0], [None], [np.float32(1)]):
         with pytest.raises(TypeError, match="expected numbers of one type"):
             NumberList(values)
     found = NumberList([1.0])
