@@ -90,7 +90,7 @@ class _Convolution:
             raise UnsupportedError("to round the factors would take longer than it gains")
         if is_half and any(map(operator.lt, images.shape[1:-1], geometry.reach(weights))):
             raise UnsupportedError("oneDNN 3.2 reads beyond images that are this small")
-        primitives.choose_team(flop, numbers)
+        primitives.choose_threads(flop, numbers)
         self.key = images.shape, weights.shape, results.shape, geometry, is_half
         layout = primitives.layout
         self.images, self.results = layout(*_images(images)), layout(*_images(results))

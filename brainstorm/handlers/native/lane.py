@@ -83,8 +83,8 @@ class Lane(Primitives):
         self.packed.clear()
 
     def run_alone(self) -> None:
-        """Use one thread from now on: in a forked process there are no others."""
-        self.threads = self.team = 1
+        """Use one thread from now on: in a forked process others do not come."""
+        self.threads = self.used_threads = 1
         self._made.clear()
         self.memo = Memo(self._execute, self._build)
         self.clear()

@@ -108,8 +108,8 @@ class Primitives:
     Attributes:
         threads: Maximum number of threads of a call.
         is_half: Whether factors are rounded to bfloat16.
-        allocate: Allocates zeros of a given shape and type for calls.
-        team: The number of threads for the next primitives and calls.
+        allocate: Returns new memory that calls need, as an array of zeros of a shape and type.
+        used_threads: How many the next primitives and calls use.
         workspace: Memory that every call may overwrite.
         packed: See `brainstorm.handlers.native.products`.
     """
@@ -122,7 +122,7 @@ class Primitives:
     ) -> None:
         self._loaded, self.threads = library, threads
         self.is_half = is_half
-        self.team = threads
+        self.used_threads = threads
         self.allocate: Callable[[tuple[int, ...], Any], np.ndarray] = aligned_zeros
         self.workspace = Workspace(self)
         self.packed: dict[Hashable, Any] = {}
@@ -133,15 +133,15 @@ class Primitives:
     def forget(self) -> None:
         """Called when existing calls hold memory that is out of date; does nothing here."""
 
-    def choose_team(self, flop: int, numbers: int) -> None:
-        """Use all threads for the next primitives and calls, or one if there is little work.
+    def choose_threads(self, flop: int, numbers: int) -> None:
+        """Let the next primitives and calls use all threads, or one if there is little to do.
 
         Args:
             flop: Number of floating-point operations.
             numbers: Number of values read and written.
         """
-        self.team = self.threads if flop + PER_NUMBER * numbers >= PARALLEL_WORK else 1
-        self.library.use_threads(self.team)
+        self.used_threads = self.threads if flop + PER_NUMBER * numbers >= PARALLEL_WORK else 1
+        self.library.use_threads(self.used_threads)
 
     @property
     def library(self) -> Library:
@@ -155,8 +155,8 @@ class Primitives:
         return self._loaded
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of `make` for this key, from the cache if possible."""
-        key = self.team, key
+        """Return what `make` returned when it was first called for this key."""
+        key = self.used_threads, key
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= MOST_PRIMITIVES:
@@ -241,7 +241,7 @@ class Primitives:
         if library.size(layout):
             given[SCRATCHPAD] = layout, self.temporary("scratchpad", layout)
         return Execution(
-            library, primitive, self._stream, given, self.workspace.held, name, self.team
+            library, primitive, self._stream, given, self.workspace.held, name, self.used_threads
         )
 
 

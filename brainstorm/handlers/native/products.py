@@ -148,7 +148,7 @@ def _build(
     if plain and is_small(len(out), a.shape[1], out.shape[1], out.itemsize):
         with contextlib.suppress(UnsupportedError):
             return build_small(a, b, out, add)
-    primitives.choose_team(2 * out.size * a.shape[-1], a.size + b.size + out.size)
+    primitives.choose_threads(2 * out.size * a.shape[-1], a.size + b.size + out.size)
     row = None if bias is None else bias.reshape((1, -1))
     shapes = a.shape, b.shape, out.shape
     strides = _strides(a), _strides(b), _strides(out), None if row is None else _strides(row)
@@ -291,7 +291,7 @@ class _Packed:
         return self._memory.nbytes
 
     def _copy_as_wanted(self, primitives: Primitives, b: Array) -> None:
-        primitives.choose_team(2 * 32 * b.size, b.size)
+        primitives.choose_threads(2 * 32 * b.size, b.size)
         # The library's choice does not depend on the number of rows of a.
         shapes, strides = ((32, b.shape[0]), b.shape, (32, b.shape[1])), _strides(b)
         rows = (b.shape[0], 1), ANY, (b.shape[1], 1), None
@@ -315,7 +315,7 @@ class _Packed:
 
     def _product_as_wanted(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         check_arrays((np.float32,), [out], [a])
-        primitives.choose_team(2 * a.size * self._shape[1], a.size + out.size)
+        primitives.choose_threads(2 * a.size * self._shape[1], a.size + out.size)
         left, right, is_half = _strides(a), _strides(out), primitives.is_half
         rows, where = primitives.layout(a.shape, left), address_of(a)
         calls = []
