@@ -57,8 +57,8 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 _FOREIGN = re.compile(r"[^\w\s.,+\-*/%@&|~<>=!()]", re.ASCII)
 
-#: A part of a formula as a function from the values of the names to a tree.
-Part: TypeAlias = Callable[[Mapping[str, Any]], Any]
+#: From the values of the names to the tree of a part of the formula.
+TreeBuilder: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
 
 class FormulaText:
@@ -103,29 +103,29 @@ class FormulaText:
         place = f", at character {node.col_offset + 1} of {_start(self.text)}"
         raise ValidationError(f"{part}{'' if part == _start(self.text) else place}: {why}")
 
-    def _part(self, node: ast.AST, level: int) -> Part:
+    def _part(self, node: ast.AST, level: int) -> TreeBuilder:
         kind = f"_{type(node).__name__.lower()}"
         if level > MOST_LEVELS:
             self._refuse(node, f"expected at most {MOST_LEVELS} levels of nesting.")
         if kind not in ("_constant", "_name", "_unaryop", "_binop", "_compare", "_call"):
             self._refuse(node, "expected numbers, names, arithmetic, comparisons and calls only.")
-        part: Part = getattr(self, kind)(node, level + 1)
+        part: TreeBuilder = getattr(self, kind)(node, level + 1)
         return part
 
-    def _constant(self, node: ast.Constant, level: int) -> Part:
+    def _constant(self, node: ast.Constant, level: int) -> TreeBuilder:
         number: Any = node.value
         if type(number) not in (int, float) or number > sys.float_info.max:
             self._refuse(node, "expected a finite number.")
         return lambda values: number
 
-    def _name(self, node: ast.Name, level: int) -> Part:
+    def _name(self, node: ast.Name, level: int) -> TreeBuilder:
         name = node.id
         if name in FUNCTIONS:
             self._refuse(node, f"is a function. Call it: {name}(...), or use another name.")
         self._found[name] = None
         return lambda values: values[name]
 
-    def _unaryop(self, node: ast.UnaryOp, level: int) -> Part:
+    def _unaryop(self, node: ast.UnaryOp, level: int) -> TreeBuilder:
         operand = self._part(node.operand, level)
         if isinstance(node.op, ast.UAdd):
             return operand
@@ -136,23 +136,25 @@ class FormulaText:
         # -1 stays an integer: it may be the number of an axis.
         return lambda values: -operand(values)
 
-    def _binop(self, node: ast.BinOp, level: int) -> Part:
+    def _binop(self, node: ast.BinOp, level: int) -> TreeBuilder:
         left, right = self._part(node.left, level), self._part(node.right, level)
         return self._applied(node, type(node.op), left, right)
 
-    def _compare(self, node: ast.Compare, level: int) -> Part:
+    def _compare(self, node: ast.Compare, level: int) -> TreeBuilder:
         if len(node.ops) > 1:
             self._refuse(node, "expected one comparison. Join two: (0 < x) & (x < 1).")
         left, right = self._part(node.left, level), self._part(node.comparators[0], level)
         return self._applied(node, type(node.ops[0]), left, right)
 
-    def _applied(self, node: ast.AST, kind: type[ast.AST], left: Part, right: Part) -> Part:
+    def _applied(
+        self, node: ast.AST, kind: type[ast.AST], left: TreeBuilder, right: TreeBuilder
+    ) -> TreeBuilder:
         if kind not in _OPERATORS:
             self._refuse(node, "expected one of + - * / // % ** @ & | < <= > >= == !=.")
         function = _OPERATORS[kind]
         return lambda values: function(left(values), right(values))
 
-    def _call(self, node: ast.Call, level: int) -> Part:
+    def _call(self, node: ast.Call, level: int) -> TreeBuilder:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
         if name not in FUNCTIONS:
             self._refuse(node, unknown("function", name, sorted(FUNCTIONS)))
