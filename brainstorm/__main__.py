@@ -105,7 +105,7 @@ def _make_parser() -> argparse.ArgumentParser:
             default=[],
             dest="modules",
             metavar="MODULE",
-            help="import a module first that has classes of your own, from the current folder say",
+            help="first import a module with your own classes, e.g. from the current folder",
         )
     return parser
 

@@ -149,7 +149,7 @@ class Describable:
                     if name in used and not hasattr(self, name):
                         raise DescriptionError(
                             f": a {type(self).__name__} cannot be made without {name!r}. "
-                            f"get_description of one shows what belongs into it."
+                            f"get_description of one shows its attributes."
                         )
 
     @classmethod
@@ -344,7 +344,7 @@ def create_from_description(description: Any) -> Any:
         return [create_from_description(item) for item in description]
     if description is None or isinstance(description, (bool, int, float, str)):
         return description
-    raise DescriptionError(f": a {type(description).__name__} is no description")
+    raise DescriptionError(f": a {type(description).__name__} is not a description")
 
 
 def find_class(name: str) -> type[Describable]:

@@ -54,8 +54,8 @@ def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> No
     kind = stat.S_IFMT(found.st_mode)
     if kind in SPECIAL:
         raise UnsupportedFileError(
-            f"{os.fspath(filename)!r}: expected a file, got {SPECIAL[kind]}. Copy what is meant "
-            f"into a file, and name that."
+            f"{os.fspath(filename)!r}: expected a file, got {SPECIAL[kind]}. Copy its content "
+            f"to a file, and use that."
         )
 
 

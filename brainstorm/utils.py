@@ -248,7 +248,7 @@ def as_array(value: Any, what: str) -> np.ndarray:
         return np.asarray(value)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValidationError(
-            f"{what}: expected what numpy.asarray takes, got a {type(value).__name__} ({error}). "
+            f"{what}: expected data for numpy.asarray, got a {type(value).__name__} ({error}). "
             f"Pass x.detach().cpu().float().numpy() of a tensor x of PyTorch."
         ) from error
 

@@ -180,7 +180,7 @@ def test_an_unknown_class_is_refused_with_near_misses():
 
 
 def test_what_is_no_description_is_found_by_its_path():
-    with pytest.raises(DescriptionError, match=r"^\[Animal.name\]: a set is no description$"):
+    with pytest.raises(DescriptionError, match=r"^\[Animal.name\]: a set is not a description$"):
         create_from_description({"@type": "Animal", "name": {1}})
 
 

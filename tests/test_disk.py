@@ -154,7 +154,7 @@ def _make_special(kind, path):
 def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
     path = tmp_path / "it"
     _make_special(kind, path)
-    text = f"^{re.escape(repr(str(path)))}: expected a file, got {kind}. Copy what is meant into a"
+    text = f"^{re.escape(repr(str(path)))}: expected a file, got {kind}. Copy its content to a"
     with pytest.raises(FileFormatError, match=text), open_regular(path):
         pass
     if kind != "a device":  # the link to it would be replaced

@@ -377,7 +377,7 @@ def test_shapes_that_cannot_be_served(initializer, shape, expected):
         (
             lambda: DenseSqrtFanIn("sigmoi"),
             "DenseSqrtFanIn: unknown scale 'sigmoi'. Choices are: rel, tanh, .* Did you mean "
-            "'sigmoid'.* A number is taken as it is",
+            "'sigmoid'.* Or give a number",
         ),
         (lambda: DenseSqrtFanInOut([1]), "DenseSqrtFanInOut: unknown scale"),
         (

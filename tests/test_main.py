@@ -212,7 +212,7 @@ def test_only_damaged_files_are_called_so(network_file, tmp_path, capsys):
     with h5py.File(network_file, "r+") as file:
         file.attrs["format"] = "Network file v99.0"
     for file, text in (
-        (str(tmp_path), f"brainstorm: '{tmp_path}': expected a file, got a folder. Copy what"),
+        (str(tmp_path), f"brainstorm: '{tmp_path}': expected a file, got a folder. Copy its"),
         (network_file, f"brainstorm: '{network_file}': format version 99.0 is newer than the"),
     ):
         assert main(["check", file]) == 2

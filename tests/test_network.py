@@ -806,7 +806,7 @@ TENSORS = [
 def test_tensors_that_are_no_arrays_are_refused_with_what_to_do(error):
     net = Network.from_layer(Input({"default": ("T", "B", 2)}) >> FullyConnected(1))
     text = (
-        f"expected what numpy.asarray takes, got a Tensor ({error}). Pass x.detach().cpu().float()"
+        f"expected data for numpy.asarray, got a Tensor ({error}). Pass x.detach().cpu().float()"
         f".numpy() of a tensor x of PyTorch."
     )
     with pytest.raises(ValidationError, match=f"^data: {re.escape(text)}$"):

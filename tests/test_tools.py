@@ -259,7 +259,7 @@ def test_tensors_that_are_no_arrays_are_refused(function):
         def __array__(self, *args, **kwargs):
             raise TypeError("Got unsupported ScalarType BFloat16")
 
-    text = f"^{function.__name__}, argument 2: expected what numpy.asarray takes, got a Tensor"
+    text = f"^{function.__name__}, argument 2: expected data for numpy.asarray, got a Tensor"
     with pytest.raises(ValidationError, match=text):
         function(np.zeros((1, 2, 1)), Tensor())
 

@@ -67,7 +67,7 @@ class BucketedMinibatches(PlannedBatches):
             raise self._fail("expected a name of over_s or of per_sequence, got one of both", name)
         for name in MASKS.values():
             if name in named_data:
-                raise self._fail("expected data under other names: the mask is made here", name)
+                raise self._fail("expected another name: this one is that of the mask", name)
         self.data = {name: self._listed(name, arrays) for name, arrays in named_data.items()}
         for name in self.per_sequence:
             self.data[name] = [np.atleast_1d(array) for array in self.data[name]]
@@ -104,8 +104,8 @@ class BucketedMinibatches(PlannedBatches):
             raise self._fail("expected at least one list of arrays, e.g. default=[x, y], got none")
         if not self.data.keys() - self.per_sequence - self.over_s:
             raise self._fail(
-                "expected data with time steps beside those of whole sequences, got none. Rows "
-                "that are no sequences are for Minibatches."
+                "expected data with time steps, got only data of whole sequences. For data without "
+                "time steps use Minibatches."
             )
         counts = {name: len(arrays) for name, arrays in self.data.items()}
         if 0 in counts.values() or len(set(counts.values())) > 1:

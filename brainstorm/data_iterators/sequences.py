@@ -82,7 +82,7 @@ class SequenceChunks(Minibatches):
         self._says_ends = bool(self.per_sequence)
         if self._says_ends:
             if ENDS in named_data:
-                raise self._fail("expected data under other names: these are made here", ENDS)
+                raise self._fail("expected another name: this one is that of the ends", ENDS)
             self.per_sequence |= {ENDS}
             self.data_shapes[ENDS] = (1,)
         self.chunk_length = int(chunk_length)

@@ -41,8 +41,8 @@ class IterableBatches(DataIterator):
         iterable = hasattr(batches, "__iter__")
         if not (iterable or callable(batches)) or (iterable and iter(batches) is batches):
             raise self._fail(
-                f"expected what can be iterated once per epoch, got a {type(batches).__name__}. "
-                f"Give a list, or the function that makes it."
+                f"expected an iterable that restarts in every epoch, got a "
+                f"{type(batches).__name__}. Give a list, or a function that returns the iterable."
             )
         self._begin = batches.__iter__ if iterable else batches
         self.data_shapes = {}
@@ -125,7 +125,7 @@ class DatasetMinibatches(PlannedBatches):
                 )
                 raise self._fail(
                     f"item {index}: expected a dictionary or a tuple of {', '.join(self.names)}, "
-                    f"got {got}. Say what it consists of: names=(...)."
+                    f"got {got}. Name its parts: names=(...)."
                 )
             item = dict(zip(self.names, item, strict=True))
         return {

@@ -379,7 +379,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         if self.class_weight == "balanced":
             raise ValidationError(
                 "NetClassifier.partial_fit, class_weight: expected weights, got 'balanced', which "
-                "needs all rows. Give what compute_class_weight returns for them."
+                "needs all rows. Give the result of compute_class_weight."
             )
         _multiclass._check_partial_fit_first_call(self, classes)
         return super().partial_fit(X, y, sample_weight)

@@ -72,7 +72,7 @@ def load_state_dict(
                 )
         values.update(found)
         used |= tensors.used
-        problems.extend(f"{name}: {key} has no place in it" for key in tensors.left())
+        problems.extend(f"{name}: {key} is not expected" for key in tensors.left())
     _raise(problems, "load_state_dict")
     for path, array in values.items():
         net.handler.set_from_numpy(net.buffer[path], array)

@@ -280,8 +280,8 @@ class _Binder:
         rounds = step.operator.kind == "product" or any(dtype.itemsize > 2 for dtype in types)
         if types and rounds and all(dtype.kind != "f" for dtype in types):
             raise NotRenderableError(
-                f"op-tree: there is no {step.operator.name!r} in C of integers alone, which is "
-                f"exact. Run it with the NumPy executor."
+                f"op-tree: there is no exact {step.operator.name!r} of integers in C. "
+                f"Run it with the NumPy executor."
             )
 
     # -- loops -------------------------------------------------------------------------------

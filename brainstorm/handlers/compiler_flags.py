@@ -144,5 +144,5 @@ def _run(program: Path) -> str:
             [str(program)], capture_output=True, timeout=PATIENCE, env=environment
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"what it makes does not run: {error}"
-    return f"what it makes returns {done.returncode}" if done.returncode else ""
+        return f"its program does not run: {error}"
+    return f"its program returns {done.returncode}" if done.returncode else ""

@@ -388,7 +388,7 @@ def _check_names(place: str, arguments: list[Argument], conditions: tuple[str, .
     for expression in [*conditions, *highs, *(dim.lstrip("*") for dim in dims)]:
         if missing := set(_code(expression).co_names) - known:
             raise HandlerValidationError(
-                f"{place}nothing says what {', '.join(sorted(missing))} is in {expression!r}"
+                f"{place}expected defined names in {expression!r}, got {', '.join(sorted(missing))}"
             )
 
 

@@ -93,8 +93,8 @@ class DebugArray:
         view = self.array.reshape(sizes)
         if isinstance(view, np.ndarray) and view.size and not np.may_share_memory(view, self.array):
             raise HandlerValidationError(
-                f"{self}: reshaping to {sizes} would copy, and what is written to the copy would "
-                f"be lost: rows are {self.array.strides} bytes apart. Copy it to contiguous memory."
+                f"{self}: reshaping to {sizes} would copy, and writes to the copy would be lost: "
+                f"rows are {self.array.strides} bytes apart. Copy it to contiguous memory."
             )
         return DebugArray(view)
 

@@ -58,12 +58,12 @@ def trusted_directory() -> Path:
     if directory.is_absolute():
         problem = _make(directory) or _problem(directory)
     else:
-        problem = f"{directory} stands for no folder"
+        problem = f"{directory} is not an absolute path"
     if not problem:
         return Path(os.path.realpath(directory))
     _warn(
-        f"compiled code is kept for this process alone, since {problem}. Name a folder in "
-        f"BRAINSTORM_CACHE_DIR that only you can write, or make this one so."
+        f"compiled code is cached only for this process, because {problem}. Set "
+        f"BRAINSTORM_CACHE_DIR to a folder that only you can write to."
     )
     return _private_directory()
 
@@ -85,7 +85,7 @@ def _make(directory: Path) -> str:
             if not path.is_dir():
                 path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        return f"{directory} cannot be made ({error})"
+        return f"{directory} cannot be created ({error})"
     return "" if os.access(directory, os.W_OK | os.X_OK) else f"{directory} cannot be written"
 
 
@@ -98,7 +98,7 @@ def _problem(directory: Path) -> str:
                 return f"{path} {why}"
         why = _others(os.lstat(real))
     except OSError as error:
-        return f"{directory} cannot be looked at ({error})"
+        return f"{directory} cannot be examined ({error})"
     return why and f"{real} {why}"
 
 
@@ -142,7 +142,7 @@ def _private_directory() -> Path:
         path = Path(tempfile.mkdtemp(prefix="brainstorm-"))
         atexit.register(_remove, path, os.getpid())
         if problem := _problem(path):
-            raise PermissionError(f"there is no place for compiled code: {problem}")
+            raise PermissionError(f"there is no folder for compiled code: {problem}")
         _private[:] = [path]
     return _private[-1]
 

@@ -81,7 +81,7 @@ class DataSet:
             return np.asarray(self.read())
         address = layout.number(8)
         if address + self._bytes > self._file.size:
-            raise MalformedError("a data set ends behind the end of the file")
+            raise MalformedError("a data set ends beyond the end of the file")
         return np.memmap(self._file.stream, self.dtype, "r", address, self.shape)
 
     def _read_array(self) -> np.ndarray:
@@ -91,7 +91,7 @@ class DataSet:
         if (version, kind) == (3, 2):
             return self._read_chunks(layout, dtype)
         if version not in (3, 4) or kind not in (0, 1) or self._filters:
-            raise MalformedError("a data set is virtual, or in pieces that are not understood")
+            raise MalformedError("a data set is virtual, or stored in an unsupported way")
         if kind == 0:
             data = layout.take(layout.number(2))
         else:

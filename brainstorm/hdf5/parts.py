@@ -85,10 +85,10 @@ def read_space(message: Cursor) -> tuple[int, ...]:
     if version == 1:
         message.take(4)
     elif version != 2 or kind > 1:
-        raise MalformedError("a data set has no shape that is understood")
+        raise MalformedError("a data set has an unsupported shape")
     shape = tuple(message.number(8) for _ in range(rank))
     if rank > 32 or max(shape, default=0) >= 2**62:
-        raise MalformedError(f"a data set has the senseless shape {shape}")
+        raise MalformedError(f"a data set has the invalid shape {shape}")
     return shape
 
 

@@ -86,7 +86,7 @@ class _File:
             start.expect(b"\x08\x08")
             start.take(1)
         else:
-            raise MalformedError(f"HDF5 superblocks of version {version} are not understood")
+            raise MalformedError(f"HDF5 superblocks of version {version} are not supported")
         base, _, end = start.number(8), start.number(8), start.number(8)
         if base != 0 or end > self.size:
             raise MalformedError(f"expected {end} bytes, got {self.size}")
@@ -110,7 +110,7 @@ class _File:
             group.attrs.pop("", None)
         for name, child in self._links(messages):
             if name in group or name in ("", ".") or "/" in name:
-                raise MalformedError(f"a group has a senseless name {name!r}, or has it twice")
+                raise MalformedError(f"a group has an invalid name {name!r}, or has it twice")
             group[name] = self.node(child, depth + 1)
         return group
 
@@ -243,7 +243,7 @@ class _File:
             head.number(size) for size in (2, 8, 8, 2, 2, 8, 2)
         )
         if filters or any(others) or first == 0:
-            raise MalformedError("a group has names in places that are not understood")
+            raise MalformedError("a group stores names in an unsupported way")
         offset = -(-bits // 8)
         blocks = [(root, first)]
         if rows:
@@ -255,7 +255,7 @@ class _File:
             if block == UNDEFINED:
                 continue
             if size > largest:
-                raise MalformedError("a group has more names than are understood")
+                raise MalformedError("a group has more names than supported")
             body = Cursor(self.read(block, size))
             body.expect(b"FHDB")
             body.take(9 + offset + (4 if flags & 2 else 0))
@@ -288,5 +288,5 @@ def open_hdf5(stream: BinaryIO) -> Group:
     """
     root = _File(stream).root()
     if not isinstance(root, Group):
-        raise MalformedError("its root is no group")
+        raise MalformedError("its root is not a group")
     return root

@@ -67,7 +67,7 @@ def make_page(net: Any, content: str) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>brainstorm</title>'
         f'<style>{STYLE}</style></head><body><div id="ended" hidden>The training has ended. Below '
-        f'is what was seen last.</div><div class="columns"><main>{content}</main><section>'
+        f'is its last state.</div><div class="columns"><main>{content}</main><section>'
         f"<h2>Network</h2>{_draw(net)}</section></div>"
         '<script src="page.js"></script></body></html>\n'
     )

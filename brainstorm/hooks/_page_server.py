@@ -125,7 +125,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer anything but an HTTP GET; nothing of the request is repeated."""
-        self._answer(405 if code == 501 else code, "text/plain", "only GET is understood")
+        self._answer(405 if code == 501 else code, "text/plain", "only GET is supported")
 
     def _answer(self, code: int, kind: str, text: str) -> None:
         content = text.encode(errors="replace")  # names may contain lone surrogates

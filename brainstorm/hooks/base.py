@@ -131,7 +131,7 @@ class Hook(Describable):
                 raise self.fail(attribute, expected, str(path))
             if not (self.owns(path) if os.path.lexists(path) else path.endswith(self.endings)):
                 new = " or ".join(self.endings) and f", or a new {' or '.join(self.endings)} file"
-                expected = f"what a {type(self).__name__} has written{new}, {named} = ...)"
+                expected = f"a file of a {type(self).__name__}{new}, {named} = ...)"
                 raise self.fail(attribute, expected, str(path))
         if not isinstance(path, (str, os.PathLike, type(None))):
             raise self.fail(attribute, "a path", path)

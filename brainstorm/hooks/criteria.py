@@ -45,7 +45,7 @@ def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -
         return "min"
     if said := criterion_of(log_name):
         return said
-    expected = f"'min' or 'max', as nothing says which values of {log_name!r} are better"
+    expected = f"'min' or 'max', as it is unknown which values of {log_name!r} are better"
     names = sorted({scorer.__name__ for scorer in scorers})
     hint = f" {unknown('scorer', name, names)}" if names and name not in names else ""
     raise TrainingError(f"{hook.fail('criterion', expected, None)}{hint}")

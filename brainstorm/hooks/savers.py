@@ -144,9 +144,9 @@ class Saver(Hook):
         if self._failure is not None and not self._ends_by_error:
             raise TrainingError(
                 f"hook {self.__name__!r} ({type(self).__name__}): expected to write "
-                f"{self.filename}, got: {self._failure}. Under this name is what could be written "
-                f"before, if anything could. The network is as the training has left it: save it "
-                f"elsewhere with save_as_hdf5."
+                f"{self.filename}, got: {self._failure}. The file has the content of the last "
+                f"successful write, if any. The network is still there: save it elsewhere with "
+                f"save_as_hdf5."
             ) from self._failure
 
 

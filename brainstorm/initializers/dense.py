@@ -49,8 +49,7 @@ class _DenseSqrt(Initializer):
             return float(scale)
         if not isinstance(scale, str) or scale not in self._scales:
             raise ValidationError(
-                f"{type(self).__name__}: {unknown('scale', scale, self._scales)} "
-                f"A number is taken as it is."
+                f"{type(self).__name__}: {unknown('scale', scale, self._scales)} Or give a number."
             )
         return self._scales[scale]
 

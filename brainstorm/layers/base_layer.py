@@ -391,14 +391,14 @@ class Layer(Traceable):
         if len(groups) != len(kinds) or not all(isinstance(group, Mapping) for group in groups):
             raise self.fail(
                 f"setup: expected mappings from names to BufferStructure, for {', '.join(kinds)}; "
-                f"got {structures!r}. Give an empty one for what the layer has not."
+                f"got {structures!r}. Give empty ones for kinds that it lacks."
             )
         for kind, group in zip(kinds, groups, strict=True):
             for name, structure in group.items():
                 if not isinstance(name, str) or "." in name or name.startswith("@"):
                     raise self.fail(
-                        f"{kind}: expected names without '.' and without '@' in front, got "
-                        f"{name!r}. Paths and layouts would read them otherwise."
+                        f"{kind}: expected names without '.' and without '@' at the start, got "
+                        f"{name!r}. Both have a meaning in paths and layouts."
                     )
                 if not isinstance(structure, BufferStructure):
                     raise self.fail(

@@ -44,7 +44,7 @@ def TiedFullyConnected(
     """
     if not isinstance(tied_to, ConstructionWrapper):
         raise NetworkValidationError(
-            f"TiedFullyConnected: expected tied_to to be what FullyConnected(...) returned, got "
+            f"TiedFullyConnected: expected tied_to to be the result of FullyConnected(...), got "
             f"{tied_to!r}."
         )
     tied = ConstructionWrapper.create(

@@ -72,10 +72,10 @@ def _warn_of_rectified_predictions(layers: Layers) -> None:
             if connection.input_name == "default" and _is_rectified_by_default(source):
                 warn_once(
                     source,
-                    f"layer {source.name!r} ({source.type_name}) is rectified and leads straight "
-                    f"into {name!r} ({loss.type_name}): it predicts nothing below 0, and learns "
-                    f"nothing where it gives 0. Write {source.type_name}(..., "
-                    f"activation='linear'); if it is meant so, activation='rel'. "
+                    f"layer {source.name!r} ({source.type_name}) is rectified and leads directly "
+                    f"into {name!r} ({loss.type_name}): its predictions are never below 0, and it "
+                    f"does not learn where they are 0. Write {source.type_name}(..., "
+                    f"activation='linear'); if this is intended, activation='rel'. "
                     f"{see('predictions-are-never-below-0')}",
                 )
 
@@ -100,9 +100,9 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
         warn_once(
             layers[INPUT],
             f"layer {INPUT!r}: all data are one sequence of {T} steps, but no layer couples steps. "
-            f"If they are {T} rows, give them as (1, {T}, ...): data.swapaxes(0, 1). All else "
-            f"being equal, the loss is their mean then, and now their sum. If they are a sequence, "
-            f"give them by SequenceChunks({T}, ...). {see('rows-given-as-time-steps')}",
+            f"If they are {T} rows, give them as (1, {T}, ...): data.swapaxes(0, 1). The "
+            f"loss is then their mean, and not their sum. If they are a sequence, use "
+            f"SequenceChunks({T}, ...). {see('rows-given-as-time-steps')}",
         )
 
 

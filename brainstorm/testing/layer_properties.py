@@ -87,8 +87,8 @@ def check_layer(
     """
     if not isinstance(layer, ConstructionWrapper | Layer):
         raise ValidationError(
-            "check_layer: expected what a layer function returns, such as FullyConnected(4), or an "
-            f"instance of a layer class, got {layer!r}. Call the function."
+            "check_layer: expected the result of a layer function, such as FullyConnected(4), or "
+            f"an instance of a layer class, got {layer!r}. Call the function."
         )
     if isinstance(layer, ConstructionWrapper):
         if in_shapes is None:

@@ -343,8 +343,8 @@ class Trainer(ShownAsTree, Describable):
         if parts is None:
             if self.team.size > 1:
                 raise TrainingError(
-                    f"Trainer.save_run: expected to be called by a SaveCheckpoint, where "
-                    f"{self.team.size} processes train together: a part of the run is in each."
+                    f"Trainer.save_run: expected to be called by a SaveCheckpoint, because "
+                    f"{self.team.size} processes train together, each with a part of the run."
                 )
             parts = [capture_part(self._progress, self.stepper)]
         save_run(filename, self, self._progress.net, parts, copies)

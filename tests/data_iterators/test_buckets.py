@@ -94,7 +94,7 @@ A, B = np.zeros((3, 2)), np.zeros((4, 2))
     ("arguments", "match"),
     [
         ({}, r"BucketedMinibatches: expected at least one list of arrays, e.g. default=\[x, y\]"),
-        ({"mask": [A]}, "data 'mask': expected data under other names: the mask is made here"),
+        ({"mask": [A]}, "data 'mask': expected another name: this one is that of the mask"),
         (
             {"x": [A, B], "y": [A]},
             "expected as many sequences under each name, got {'x': 2, 'y': 1",
@@ -187,9 +187,9 @@ def test_pairs_are_bucketed_by_both_lengths():
     ("change", "match"),
     [
         ({"over_s": ["sauce"]}, "over_s: unknown data name 'sauce'. .* Did you mean 'source'"),
-        ({"over_s": ["default", "source"]}, "expected data with time steps beside those"),
+        ({"over_s": ["default", "source"]}, "expected data with time steps, got only da"),
         ({"over_s": ["source"], "per_sequence": ["source"]}, "'source': expected a name of over_s"),
-        ({"mask_s": numbered([1, 2])}, "data 'mask_s': expected data under other names"),
+        ({"mask_s": numbered([1, 2])}, "data 'mask_s': expected another name"),
         ({}, r"data 'source': sequence 0: expected 1 time steps as in 'default', got 3"),
         (
             {"over_s": ["source", "more"], "more": numbered([3, 3])},

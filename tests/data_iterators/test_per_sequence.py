@@ -140,8 +140,8 @@ REFUSED = [
     (
         lambda: Minibatches(2, default=NUMBERS, targets=LABELS),
         r"data 'targets': expected a numeric array \(T, B, features...\), got shape \(7, 1\). Add "
-        r"a time axis for rows that are no sequences: x\[None\]. If there is one row for each "
-        r"sequence, say so: per_sequence=\['targets'\].",
+        r"a time axis to data without time steps: x\[None\]. For one row per sequence use "
+        r"per_sequence=\['targets'\].",
     ),
     (
         lambda: Minibatches(2, default=NUMBERS, targets=LABELS[:5], **WHOLE),
@@ -171,11 +171,11 @@ REFUSED = [
     ),
     (
         lambda: SequenceChunks(2, default=NUMBERS, ends=LABELS, per_sequence=["ends"]),
-        r"data 'ends': expected data under other names: these are made here",
+        r"data 'ends': expected another name: this one is that of the ends",
     ),
     (
         lambda: BucketedMinibatches(2, targets=LABELS, **WHOLE),
-        r"expected data with time steps beside those of whole sequences, got none",
+        r"expected data with time steps, got only data of whole sequences. For",
     ),
     (
         lambda: BucketedMinibatches(2, default=SEQUENCES, targets=LABELS[:5], **WHOLE),

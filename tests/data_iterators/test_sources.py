@@ -61,8 +61,8 @@ def test_batches_of_a_loader_of_pytorch():
 @pytest.mark.parametrize(
     ("source", "match"),
     [
-        (3, "expected what can be iterated once per epoch, got a int. Give a list, or the functi"),
-        (batches(), "once per epoch, got a generator"),
+        (3, "expected an iterable that restarts in every epoch, got a int. Give a list, or a f"),
+        (batches(), "in every epoch, got a generator"),
         ([], "IterableBatches: expected at least one batch, got none"),
         ([X], "IterableBatches: expected dictionaries of arrays by data name, got a ndarray"),
         ([{}], "expected at least one named array"),
@@ -162,9 +162,9 @@ def test_batches_of_a_data_set_of_pytorch():
         ([], "DatasetMinibatches: expected a data set with items, got none"),
         (
             [X],
-            "item 0: expected a dictionary or a tuple of default, targets, got ndarray. Say what",
+            "item 0: expected a dictionary or a tuple of default, targets, got ndarray. Name its",
         ),
-        ([(X,)], r"of default, targets, got 1 parts. Say what it consists of: names=\(...\)"),
+        ([(X,)], r"of default, targets, got 1 parts. Name its parts: names=\(...\)"),
         ([(X, "a")], "data 'targets': expected a numeric array .*, got dtype <U1"),
         ([(X, [])], "data 'targets': expected a numeric array .* that is not empty"),
     ],

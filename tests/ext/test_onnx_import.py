@@ -763,7 +763,7 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
     ("signature", "nodes", "message"),
     [
         (F4, "y = Hardmax(x)", r"^ONNX node 'y' \(Hardmax\): no layer computes this operator. .*"
-         r"are: Abs, Add, And, .*, Xor\. What is in front of it can be had by outputs=\['x'\]\."),
+         r"are: Abs, Add, And, .*, Xor\. To import the layers before it use outputs=\['x'\]\."),
         (F4, "a = Tanh(x) t = Transpose(a) y = MatMul(x, t)", "'y' .MatMul.: no layer multiplies "
          "two matrices whose rows or columns are time steps .* Give the axis a size and another"),
         (F4, "y = CumSum(x, i0)", "no layer computes it over time steps or sequences"),
@@ -819,7 +819,7 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (IMAGE, "y = SpaceToDepth <blocksize = 0> (x)", "expected a blocksize >= 1, got 0"),
         (IMAGE, "y = Resize(x)", r"expected a scale or size for each of 4 axes, got \[\]\."),
         (IMAGE, "y = Resize(x, , infinite)", "scale or size for each of 4 axes, got .* inf, nan"),
-        (IMAGE, "y = Resize(x, , huge)", r"sizes from 1 to what .*, 6597069766656, 6\]"),
+        (IMAGE, "y = Resize(x, , huge)", r"sizes >= 1 that .*, 6597069766656, 6\]"),
         (IMAGE, "y = Resize <axes = [2, 3]> (x, , , i11)", r"each of 2 axes, got \[0.16"),
         (IMAGE, "y = Resize <mode = \"linear\", antialias = 1> (x, , up_)", "without antialias"),
         (IMAGE, "m, i = MaxPool <kernel_shape = [2, 2]> (x) z = Cast <to = 1> (i) y = Add(m, z)",
@@ -846,7 +846,7 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
          r"\(3,\) from the ONNX model"),
         (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
         (F4, "y = Sum(v, v, x)", "expected at most one constant in front"),
-        (STEPS, "a = ReduceMean(x, i00) y = Sub(x, a)", "no layer combines what has time steps"),
+        (STEPS, "a = ReduceMean(x, i00) y = Sub(x, a)", "no layer combines data with and without"),
         (F4, "y = Add(x, v3)", r"\(1, 3\) does not fit \(B, 4\)"),
         (F4, "y = ArgMax <axis = 0> (x)", "no layer has an argmax over time steps or sequences"),
         (F4, "y = Squeeze(x, i11)", r"expected axes of size 1, got \[4\]"),
@@ -919,7 +919,7 @@ def test_foreign_domains_are_named():
 @pytest.mark.parametrize(
     ("shape", "axes", "message"),
     [
-        ("A, B, C, D, E, F", None, r"ONNX input 'x': what are its 6 axes\? Say it with axes"),
+        ("A, B, C, D, E, F", None, r"ONNX input 'x': expected letters for its 6 axes\. Give them"),
         (
             "N, K",
             None,

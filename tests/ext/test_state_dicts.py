@@ -73,7 +73,7 @@ def test_a_star_stands_for_the_names_of_tensors(net):
             r"First.parameters.W: expected shape \(3, 4\), got \(3, 5\); First.parameters.bias: "
             r"expected shape \(3,\), got \(2,\)\.$",
         ),
-        ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale has no place in it"),
+        ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale is not expected"),
         ({**LINEAR, "fc.bias": [1, [2]]}, {"First": "fc"}, r"load_state_dict: First \(fc\): "),
         (gru(weight_ih=(7, 3)), {"Gru": "rnn"}, r"Gru \(rnn\): array split does not result"),
         (

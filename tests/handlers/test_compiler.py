@@ -212,7 +212,7 @@ def test_threads_that_do_not_start_are_not_used(tmp_path, monkeypatch, threads):
     if threads == 2:
         assert find_flags(compiler.compiler_command(), tmp_path).has_threads
     else:
-        with pytest.raises(MissingDependencyError, match="what it makes returns 255"):
+        with pytest.raises(MissingDependencyError, match="its program returns 255"):
             find_flags(compiler.compiler_command(), tmp_path)
 
 
@@ -268,7 +268,7 @@ PATHS = {
 #: The second makes no programs, the third programs but no libraries that load.
 BROKEN = {
     "exit 1": "failed: it returned 1",
-    "exit 0": "failed: what it makes does not run: .*No such file",
+    "exit 0": "failed: its program does not run: .*No such file",
     """
 case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; o=$w; done;;
 *) exec $COMPILER "$@";; esac

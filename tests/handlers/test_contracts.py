@@ -134,8 +134,8 @@ def test_optional_arguments_may_be_absent():
         ("a:scaler", "contract of f: unknown kind 'scaler'. .*Did you mean 'scalar'?"),
         ("a(M) => arry", "contract of f: unknown result 'arry'. .*Did you mean 'array'?"),
         ("b(M)", r"contract of f: it speaks of \(b\), but the arguments are \(a\)"),
-        ("a(M,N+1)", "contract of f: nothing says what N is in 'N\\+1'"),
-        ("a(M)<K", "contract of f: nothing says what K is in 'K'"),
+        ("a(M,N+1)", "contract of f: expected defined names in 'N\\+1', got N"),
+        ("a(M)<K", "contract of f: expected defined names in 'K', got K"),
         ("a(M)+often", r"it speaks of \(a, often\), but the arguments are \(a\)"),
     ],
 )

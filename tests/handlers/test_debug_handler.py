@@ -330,8 +330,8 @@ def test_reshapes_that_would_copy_are_refused(debug):
     part = debug.ones((2, 3, 8))[:, :, 2:6]
     assert part.reshape(6, 4).array.strides == (64, 8)
     with error(
-        "DebugArray(float64[2, 3, 4]): reshaping to (2, 12) would copy, and what is written to the "
-        "copy would be lost: rows are (192, 64, 8) bytes apart. Copy it to contiguous memory."
+        "DebugArray(float64[2, 3, 4]): reshaping to (2, 12) would copy, and writes to the copy "
+        "would be lost: rows are (192, 64, 8) bytes apart. Copy it to contiguous memory."
     ):
         part.reshape((2, 12))
 

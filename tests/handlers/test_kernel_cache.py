@@ -49,7 +49,7 @@ UNSAFE = {
     "sticky": (lambda c: c.chmod(0o1777), r"/cache can be written by others \(mode 1777\)"),
     "above": (lambda c: c.parent.chmod(0o777), r"/above can be written by others \(mode 777\)"),
     "read only": (lambda c: c.chmod(0o500), "/cache cannot be written"),
-    "a file": (lambda c: (c.rmdir(), c.touch()), r"/cache cannot be made \(.*File exists"),
+    "a file": (lambda c: (c.rmdir(), c.touch()), r"/cache cannot be created \(.*File exists"),
     "foreign": (make_foreign, "/cache belongs to user 65534"),
     "foreign above": (lambda c: make_foreign(c.parent), "/above belongs to user 65534"),
     "foreign link": (make_foreign_link, "/cache belongs to user 65534"),
@@ -70,8 +70,8 @@ def test_a_folder_that_others_can_write_is_not_used_and_a_warning_says_why(cache
     assert stat.S_IMODE(found[0].stat().st_mode) == 0o700
     assert len(caplog.records) == 1
     assert re.fullmatch(
-        f"compiled code is kept for this process alone, since /.*{why}.*. Name a folder in "
-        f"BRAINSTORM_CACHE_DIR that only you can write, or make this one so.",
+        f"compiled code is cached only for this process, because /.*{why}.*. Set "
+        f"BRAINSTORM_CACHE_DIR to a folder that only you can write to.",
         caplog.text.partition("kernel_cache.py:")[2].partition(" ")[2].strip(),
     )
 
@@ -113,7 +113,7 @@ def test_a_home_that_is_not_there_is_no_folder_called_tilde(tmp_path, monkeypatc
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", "~nobody-of-this-name/cache")
     kernel_cache._warn.cache_clear()
     trusted_directory()
-    assert "since ~nobody-of-this-name/cache stands for no folder. Name a folder in" in caplog.text
+    assert "because ~nobody-of-this-name/cache is not an absolute path. Set BRAIN" in caplog.text
     assert os.listdir() == []
 
 
@@ -182,7 +182,7 @@ print(found)
 def test_private_folders_are_removed_at_the_end_of_the_process_that_made_them(cache):
     cache.chmod(0o777)
     done = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True)
-    assert done.stderr.startswith("compiled code is kept for this process alone, since ")
+    assert done.stderr.startswith("compiled code is cached only for this process, because ")
     assert not os.path.exists(done.stdout.strip())
     assert done.stdout.strip() != ""
 
@@ -191,5 +191,7 @@ def test_where_others_can_write_everywhere_nothing_is_compiled(cache, monkeypatc
     cache.chmod(0o777)
     monkeypatch.setattr(kernel_cache, "_private", [])
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(cache))
-    with pytest.raises(MissingDependencyError, match="no place for compiled code: .*/cache can be"):
+    with pytest.raises(
+        MissingDependencyError, match="no folder for compiled code: .*/cache can be"
+    ):
         compiler.load(probe(5), "probe")

@@ -151,7 +151,7 @@ def _committed(file):
         (lambda f: _repeated(f, 31, "shuffle"), "a data set has passed the filter shuffle twice"),
         (lambda f: _repeated(f, 2, "deflate"), "a data set has passed the filter deflate twice"),
         (_external, "a data set lies in other files"),
-        (_virtual, "a data set is virtual, or in pieces that are not understood"),
+        (_virtual, "a data set is virtual, or stored in an unsupported way"),
         (_committed, "in other places|neither numbers nor texts|lacks its shape"),
         (lambda f: f.create_dataset("x", data=np.arange(9), compression="lzf"), "filter 32000, no"),
         (
@@ -161,7 +161,7 @@ def _committed(file):
         (lambda f: f.create_dataset("x", data=np.arange(9), scaleoffset=0), "passed filter 6, not"),
         (lambda f: f.create_dataset("x", data=np.zeros(3, "i4,f8")), "neither numbers nor texts"),
         (lambda f: f.create_dataset("x", data=[f.ref], dtype=h5py.ref_dtype), "neither numbers"),
-        (lambda f: f.create_dataset("x", data=h5py.Empty("f4")), "no shape that is understood"),
+        (lambda f: f.create_dataset("x", data=h5py.Empty("f4")), "an unsupported shape"),
     ],
 )
 def test_what_is_refused_without_taking_memory(path, make, text):

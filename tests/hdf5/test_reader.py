@@ -171,7 +171,7 @@ def test_the_root_may_not_be_a_data_set(path):
     data = bytearray(path.read_bytes())
     data[64:72] = address.to_bytes(8, "little")
     path.write_bytes(data)
-    with pytest.raises(MalformedError, match="its root is no group"):
+    with pytest.raises(MalformedError, match="its root is not a group"):
         read(path)
 
 

@@ -115,7 +115,7 @@ def test_what_nothing_says_is_asked_for_before_the_training(train, hook, tmp_pat
     kind = type(hook).__name__
     with pytest.raises(
         TrainingError,
-        match=rf"hook '{kind}' \({kind}\), criterion: expected 'min' or 'max', as nothing says "
+        match=rf"hook '{kind}' \({kind}\), criterion: expected 'min' or 'max', as it is unknown "
         r"which values of 'validation.F1' are better, got None\.\n",
     ):
         train(hook, MonitorScores("valid", [Mute(name="F1")], name="validation"))

@@ -224,7 +224,7 @@ class DeclaresTestLayerImpl(Layer):
         ((BufferStructure("T", "B", 1), {}, {}), "setup: expected mappings"),
         (({}, {"W": (3,)}, {}), r"setup, parameters, 'W': expected a BufferStructure .*got \(3,\)"),
         (({"a.b": None}, {}, {}), r"outputs: expected names without '\.' and .* got 'a\.b'\."),
-        (({}, {}, {"@type": None}), "internals: expected names without .* '@' in front, got '@ty"),
+        (({}, {}, {"@type": None}), "internals: expected names without .* '@' at the start, got '"),
         (({}, {3: None}, {}), "parameters: expected names without .* got 3"),
     ],
 )

@@ -131,5 +131,5 @@ def test_what_cannot_be_tied(hidden: Any, message: str) -> None:
 
 
 def test_it_is_tied_to_a_layer_and_not_to_a_name() -> None:
-    with pytest.raises(NetworkValidationError, match=r"expected tied_to to be what .* got 'Enc'\."):
+    with pytest.raises(NetworkValidationError, match=r"expected tied_to to be the .* got 'Enc'\."):
         bl.TiedFullyConnected("Enc")

@@ -282,7 +282,7 @@ def test_repr_of_debug_arrays():
 
 # -- null buffers ---------------------------------------------------------------------------------
 
-NULL = NullBuffer("A.input_deltas.default", "nobody needs it. Set net.keep_input_deltas = True.")
+NULL = NullBuffer("A.input_deltas.default", "it is not needed. Set net.keep_input_deltas = True.")
 
 
 PLAIN, DEBUG = NumpyHandler(np.float64), DebugHandler(NumpyHandler(np.float64))
@@ -323,7 +323,7 @@ def test_reading_a_null_buffer_says_how_to_have_it(read):
     with pytest.raises(
         NullBufferError,
         match=(
-            r"^A\.input_deltas\.default is not allocated: nobody needs it\. "
+            r"^A\.input_deltas\.default is not allocated: it is not needed\. "
             r"Set net\.keep_input_deltas = True\.$"
         ),
     ):
@@ -334,4 +334,4 @@ def test_a_null_buffer_is_false_and_empty():
     assert not NULL
     assert (NULL.shape, NULL.size) == ((0,), 0)
     assert copy.deepcopy(NULL).path == pickle.loads(pickle.dumps(NULL)).path == NULL.path
-    assert repr(NULL).startswith("<NullBuffer A.input_deltas.default: nobody needs it")
+    assert repr(NULL).startswith("<NullBuffer A.input_deltas.default: it is not needed")

@@ -54,7 +54,7 @@ LAYOUT = view(
         outputs=view(1, y=array(0, ("T", "B", 4), 3, (0, 4), context_size=2)),
         parameters=view(2, 0, (0, 8), W=array(0, (2, 3), 0, (0, 6)), b=array(1, (2,), 0, (6, 8))),
         internals=view(3, mean=array(0, (3,), 1, (0, 3), persistent=True, initial_value=0.5)),
-        input_deltas=view(4, x=array(0, ("T", "B", 4), null="nobody needs it.")),
+        input_deltas=view(4, x=array(0, ("T", "B", 4), null="it is not needed.")),
         output_deltas=view(5, y=array(0, ("T", "B", 4), 4, (0, 4), context_size=2)),
     ),
 )
@@ -117,7 +117,7 @@ def test_views_share_the_memory_of_their_hub(manager):
 def test_a_null_buffer_says_why(manager):
     with pytest.raises(
         NullBufferError,
-        match=r"^L\.input_deltas\.x is not allocated: nobody needs it\.$",
+        match=r"^L\.input_deltas\.x is not allocated: it is not needed\.$",
     ):
         manager.views.L.input_deltas.x[0]
 

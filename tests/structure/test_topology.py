@@ -131,9 +131,9 @@ def test_a_rectified_prediction_is_a_warning_once_for_each_network(warnings, tmp
     (text,) = warnings()
     layer, loss = net.layers["Fc"].type_name, net.layers["Out"].type_name
     assert text == (
-        f"layer 'Fc' ({layer}) is rectified and leads straight into 'Out' ({loss}): it predicts "
-        f"nothing below 0, and learns nothing where it gives 0. Write {layer}(..., "
-        f"activation='linear'); if it is meant so, activation='rel'. See "
+        f"layer 'Fc' ({layer}) is rectified and leads directly into 'Out' ({loss}): its "
+        f"predictions are never below 0, and it does not learn where they are 0. Write {layer}"
+        f"(..., activation='linear'); if this is intended, activation='rel'. See "
         f"docs/not_learning.md#predictions-are-never-below-0."
     )
     net.initialize(1)
@@ -198,8 +198,8 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
         train_on(net, 30, 1)
     assert warnings() == 2 * [
         "layer 'Input': all data are one sequence of 30 steps, but no layer couples steps. If they "
-        "are 30 rows, give them as (1, 30, ...): data.swapaxes(0, 1). All else being equal, the "
-        "loss is their mean then, and now their sum. If they are a sequence, give them by "
+        "are 30 rows, give them as (1, 30, ...): data.swapaxes(0, 1). The loss is then "
+        "their mean, and not their sum. If they are a sequence, use "
         "SequenceChunks(30, ...). See docs/not_learning.md#rows-given-as-time-steps."
     ]
 

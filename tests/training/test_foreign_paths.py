@@ -135,7 +135,7 @@ def test_what_a_hook_has_not_written_is_not_overwritten(folder, hook):
         change(lambda trainer, name=name: trainer["hooks"][kind].update(filename=name))
         before = {name: Path(name).read_bytes() for name in os.listdir()}
         text = re.escape(
-            f"hook {kind!r} ({kind}), filename: expected what a {kind} has written, or a new {new} "
+            f"hook {kind!r} ({kind}), filename: expected a file of a {kind}, or a new {new} "
             f"file, or one that this script names (trainer.hooks[{kind!r}].filename = ...), got "
             f"{name!r}."
         )
@@ -152,7 +152,7 @@ def test_a_checkpoint_goes_on_in_a_run_file_only(folder, name):
     save_data("data.hdf5", {"x": np.ones((1, 2, 3))})
     Path("train.py").write_text("mine")
     change(lambda trainer: trainer["hooks"]["SaveCheckpoint"].update(filename=name))
-    with pytest.raises(TrainingError, match="filename: expected what a SaveCheckpoint has written"):
+    with pytest.raises(TrainingError, match="filename: expected a file of a SaveCheckpoint"):
         go_on()
 
 
@@ -181,7 +181,7 @@ def test_a_hook_of_ones_own_says_what_is_its_own(folder):
     go_on()
     assert Path("notes.txt").read_text() == "epochs: 2"
     Path("notes.txt").write_text("mine")
-    with pytest.raises(TrainingError, match=r"expected what a Notes has written, or a new .txt fi"):
+    with pytest.raises(TrainingError, match=r"expected a file of a Notes, or a new .txt fi"):
         go_on()
 
 

@@ -167,8 +167,8 @@ class Reducer:
             raise agreed(
                 TrainingError(
                     f"update {self._updates}: expected the same on all ranks, but {found} differ "
-                    f"from the others. Whatever changes the network or the stepper, a hook say, "
-                    f"must do the same on all ranks; random numbers must not decide what it does."
+                    f"from the others. Everything that changes the network or the stepper, e.g. "
+                    f"hooks, must do the same on all ranks, whatever their random numbers."
                 )
             )
 

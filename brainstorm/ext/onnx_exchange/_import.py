@@ -126,7 +126,7 @@ class Importer:
             **options: Options of the layer.
         """
         if len({path in self.timeless for path in inputs.values()}) > 1:
-            raise node.fail("no layer combines what has time steps and what has none.")
+            raise node.fail("no layer combines data with and without time steps.")
         if (count := math.prod(features)) > LARGEST:
             raise node.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
@@ -383,7 +383,7 @@ class Importer:
         if node.kind not in readers:
             raise node.fail(
                 f"no layer computes this operator. Those that can be read are: "
-                f"{', '.join(sorted(readers))}. What is in front of it can be had by "
+                f"{', '.join(sorted(readers))}. To import the layers before it use "
                 f"outputs={[name for name in node.names if name][:1]}."
             )
         with node.guarded():

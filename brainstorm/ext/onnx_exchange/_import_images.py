@@ -72,7 +72,7 @@ def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
     if not set(wanted) <= set(value.features):
         raise node.fail("no layer interpolates time steps or sequences.")
     if any(not 0 < size * n <= LARGEST for n, size, _ in wanted.values()):
-        raise node.fail(f"expected sizes from 1 to what can be computed, got {sizes}.")
+        raise node.fail(f"expected sizes >= 1 that can be computed, got {sizes}.")
     return {axis: (int(size), scale) for axis, (_, size, scale) in wanted.items()}
 
 

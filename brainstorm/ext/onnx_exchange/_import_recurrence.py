@@ -33,8 +33,8 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
     value = node.value()
     if len(value.axes) != 3 or value.axes[:2] != ((0,), (1,)):
         raise node.fail(
-            f"expected (T, B, features), got {imp.shown(value.shape)}. The steps of a recurrence "
-            f"are those of the data: say with axes which axis of the input is T."
+            f"expected (T, B, features), got {imp.shown(value.shape)}. A recurrence runs over "
+            f"the time steps of the data: name the T axis of the input by axes."
         )
     direction = node.options.get("direction", b"forward").decode()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]

@@ -100,7 +100,7 @@ def guess_letters(info: Any, nodes: Sequence[Any], is_ours: bool) -> str:
     layouts = {2: "BF", 3: "BCL", 4: images, 5: "BCDHW"}
     if len(dims) not in layouts:
         raise NetworkValidationError(
-            f"ONNX input {info.name!r}: what are its {len(dims)} axes? Say it with axes, e.g. "
+            f"ONNX input {info.name!r}: expected letters for its {len(dims)} axes. Give them, e.g. "
             f"axes={{{info.name!r}: 'TBF'}}: T, B, C for channels, other letters for others."
         )
     return layouts[len(dims)]

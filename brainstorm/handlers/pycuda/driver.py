@@ -101,9 +101,9 @@ def failure(error: Exception, what: str) -> BrainstormError:
     """
     text = str(error)
     if isinstance(error, load_driver().MemoryError):
-        return OutOfMemoryError(f"{what}: the GPU has not enough memory left ({text})")
+        return OutOfMemoryError(f"{what}: the GPU does not have enough memory left ({text})")
     return DeviceError(
-        f"{what}: the GPU failed ({text}). What was computed since the last read is lost, and the "
+        f"{what}: the GPU failed ({text}). Results since the last read are lost, and the "
         f"CUDA context may be unusable: start a new process and continue from a checkpoint. If it "
         f"happens again at the same place, set CUDA_LAUNCH_BLOCKING=1, and look at nvidia-smi and "
         f"at `dmesg | grep -i xid`."

@@ -26,7 +26,7 @@ def _check(what: str, status: int) -> None:
         driver_library().cuGetErrorString(c_int(status), byref(text))
         raise DeviceError(
             f"{what} failed: {(text.value or b'').decode()} (error {status} of CUDA). Set "
-            f"BRAINSTORM_REPLAY=0 to run the operations one by one, which says which one fails."
+            f"BRAINSTORM_REPLAY=0 to run the operations one by one, which shows which one fails."
         )
 
 

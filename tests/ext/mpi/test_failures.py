@@ -78,8 +78,8 @@ def test_ranks_that_diverge_are_named(tmp_path):
     assert job.status != 0
     assert job.errors == 3 * [
         "TrainingError: update 6: expected the same on all ranks, but parameters on rank 1 differ "
-        "from the others. Whatever changes the network or the stepper, a hook say, must do the "
-        "same on all ranks; random numbers must not decide what it does."
+        "from the others. Everything that changes the network or the stepper, e.g. hooks, must "
+        "do the same on all ranks, whatever their random numbers."
     ]
 
 

@@ -83,8 +83,8 @@ def test_rank_0_decides_reads_and_speaks(tmp_path):
     assert second["printed"] == ""
     assert first["shared"] == second["shared"] == ["of rank", 0]
     assert first["refused"] == (
-        "Trainer.save_run: expected to be called by a SaveCheckpoint, where 2 processes train "
-        "together: a part of the run is in each."
+        "Trainer.save_run: expected to be called by a SaveCheckpoint, because 2 processes train "
+        "together, each with a part of the run."
     )
 
 
