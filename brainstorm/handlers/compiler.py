@@ -220,7 +220,7 @@ def _build_library(
     library = _load_checked(path, key, name)
     if library is None:
         path.unlink(missing_ok=True)
-        raise MissingDependencyError(f"{shlex.join(command)} made a library that does not load")
+        raise MissingDependencyError(f"{shlex.join(command)} built a library that does not load")
     return library
 
 

@@ -428,7 +428,7 @@ def _without(buffers: BufferView, unneeded: Iterable[str]) -> BufferView:
     """Return a layer's views with null buffers in place of some input deltas."""
     deltas = buffers.input_deltas
     nulls = [
-        NullBuffer(f"input_deltas.{name}", "nobody needs it") if name in unneeded else array
+        NullBuffer(f"input_deltas.{name}", "it is not needed") if name in unneeded else array
         for name, array in deltas.items()
     ]
     views = dict(buffers.items()) | {"input_deltas": BufferView(deltas.keys(), nulls)}

@@ -323,7 +323,7 @@ def test_a_file_that_vanishes(path):
     epoch = iterator()
     next(epoch)
     path.unlink()
-    text = re.escape(f"{str(path)!r} was removed while there was an iterator that reads it. Make")
+    text = re.escape(f"{str(path)!r} was removed while an iterator was reading it. Create")
     with pytest.raises(FileFormatError, match=text):
         list(epoch)
     with pytest.raises(FileFormatError, match=text):

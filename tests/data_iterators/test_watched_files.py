@@ -36,7 +36,7 @@ def test_a_mapped_file_that_changes(path, how):
             file.seek(-8, os.SEEK_END)
             file.write(bytes(8))
         os.utime(path, ns=(1, 1))
-    text = re.escape(f"{str(path)!r} was changed while there was an iterator that reads it. Make")
+    text = re.escape(f"{str(path)!r} was changed while an iterator was reading it. Create")
     with pytest.raises(FileFormatError, match=text):
         next(epoch)
     with pytest.raises(FileFormatError, match=text):
@@ -70,5 +70,5 @@ def test_parts_of_sequences(tmp_path):
     epoch = iterator()
     next(epoch)
     os.truncate(tmp_path / "x.npy", 200)
-    with pytest.raises(FileFormatError, match="x.npy' was changed while there was an iterator"):
+    with pytest.raises(FileFormatError, match="x.npy' was changed while an iterator"):
         next(epoch)

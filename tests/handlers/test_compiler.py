@@ -166,7 +166,7 @@ def test_a_compiler_makes_every_kernel_and_is_asked_once(name, cache, script):
     # One kernel has vectors, which tcc does not know: oneDNN or NumPy does small products.
     refused = 1 if name == "tcc" else 0
     assert len(found["kernel"]) - refused == len(list(cache.iterdir()))
-    assert messages.count("a kernel is done without, and slower") == refused
+    assert messages.count("a formula runs without its kernel, which is slower") == refused
     before = len(calls())
     in_process("t.run_formulas(t.np.float32)")
     assert calls()[before:] == ["--version"]
@@ -272,7 +272,7 @@ BROKEN = {
     """
 case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; o=$w; done;;
 *) exec $COMPILER "$@";; esac
-""": "made a library that does not load",
+""": "built a library that does not load",
 }
 
 
@@ -324,8 +324,8 @@ exec $COMPILER "$@"
             run_formula(NativeHandler(seed=1))
     refused = [words for words in calls() if "kernel.c" in words]
     assert len(refused) == 2  # one of them is what the cache keeps about the compiler
-    assert [record.getMessage()[:53] for record in caplog.records] == [
-        "a kernel is done without, and slower: sh " + os.environ["CC"][4:16]
+    assert [record.getMessage()[:67] for record in caplog.records] == [
+        "a formula runs without its kernel, which is slower: sh " + os.environ["CC"][4:16]
     ]
     for _ in range(2):
         with pytest.raises(MissingDependencyError, match="nonsense"):
