@@ -68,8 +68,12 @@ class DeviceArray:
 
     @classmethod
     def at(cls, device: Device, memory: Memory, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-        """Return an array at the start of some memory."""
-        return cls(device, memory, array_at(memory.address or 256, shape, dtype, owner=memory))
+        """Return an array at the beginning of some memory.
+
+        Without any, it is at other memory of the device: kernels get addresses of empty arrays too.
+        """
+        address = memory.address or device.tickets.address
+        return cls(device, memory, array_at(address, shape, dtype, owner=memory))
 
     # -- views -------------------------------------------------------------------------------
 
