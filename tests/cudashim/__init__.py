@@ -12,12 +12,13 @@ import os
 import subprocess
 import sys
 
-from tests.cudashim.building import UnavailableError, built
+from tests.cudashim.building import CUDNN, UnavailableError, built
 
 __all__ = [
     "available",
     "check",
     "counters",
+    "cudnn",
     "install",
     "installed",
     "lose_device",
@@ -97,6 +98,11 @@ def installed() -> ctypes.CDLL:
     if _driver is None:
         raise RuntimeError("cudashim.install() was not called, or a real device is there")
     return _driver
+
+
+def cudnn() -> ctypes.CDLL:
+    """Load the cuDNN of the tests, which nobody finds by its name."""
+    return ctypes.CDLL(str(built() / CUDNN))
 
 
 def counters() -> dict[str, int]:

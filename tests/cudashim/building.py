@@ -1,4 +1,4 @@
-"""Compiles the driver, cuBLAS and the stand-in for nvcc, once for each state of their sources."""
+"""Compiles the driver, libraries and the stand-in for nvcc, once for each state of the sources."""
 
 import fcntl
 import hashlib
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-DRIVER = ("context", "memory", "threads", "streams", "copies", "modules")
+DRIVER = ("context", "memory", "threads", "races", "streams", "copies", "modules")
 #: Routines of BLAS, all of which libraries expect to be there.
 BLAS = """asum axpy copy dgmm dot dotc dotu gbmv geam gemm gemmBatched gemv ger gerc geru
     getrfBatched getriBatched getrsBatched hbmv hemm hemv her her2 her2k herk hpmv hpr hpr2 nrm2 rot
@@ -21,6 +21,8 @@ BLAS = """asum axpy copy dgmm dot dotc dotu gbmv geam gemm gemmBatched gemv ger 
 #: Those whose names do not begin with one of S, D, C, Z.
 BLAS_OTHERS = """Dzasum Dznrm2 Scasum Scnrm2 Csrot Csscal Zdrot Zdscal Icamax Icamin Idamax Idamin
     Isamax Isamin Izamax Izamin GetCurrentCtx"""
+#: Its name is not that of cuDNN, so that handlers find it only where a test wants them to.
+CUDNN = "libcudnn_of_tests.so"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-w", "-U_FORTIFY_SOURCE")
 
 
@@ -28,22 +30,32 @@ class UnavailableError(RuntimeError):
     """Why there is no driver for the tests."""
 
 
-def headers() -> Path:
-    """The folder of NVIDIA's cuda.h: of the pip package, or of a toolkit."""
-    places = [Path("/usr/local/cuda/include")]
+def folder_of(header: str) -> Path | None:
+    """The folder of one of NVIDIA's header files: of a pip package, of a toolkit, of the system."""
+    places = [Path("/usr/local/cuda/include"), Path("/usr/include")]
     found = importlib.util.find_spec("nvidia")
     for base in found.submodule_search_locations if found else ():
         places = [*Path(base).glob("*/include"), *places]
-    for place in places:
-        if (place / "cuda.h").exists():
-            return place
-    raise UnavailableError("cuda.h was not found: pip install nvidia-cuda-runtime")
+    return next((place for place in places if (place / header).exists()), None)
+
+
+def headers() -> Path:
+    """The folder of cuda.h."""
+    if (found := folder_of("cuda.h")) is None:
+        raise UnavailableError("cuda.h was not found: pip install nvidia-cuda-runtime")
+    return found
+
+
+def includes_cudnn() -> list[str]:
+    """Options to compile with NVIDIA's cudnn.h, or with its stand-in where that is not found."""
+    found = folder_of("cudnn.h")
+    return [f"-I{place}" for place in (HERE / "src/stubs", found, headers()) if found]
 
 
 def key() -> str:
     """A name for the state of all sources."""
-    state = hashlib.sha256(" ".join((*FLAGS, sys.executable)).encode())
-    for path in sorted([*HERE.glob("src/*"), HERE / "nvcc.py", Path(__file__)]):
+    state = hashlib.sha256(" ".join((*FLAGS, sys.executable, *includes_cudnn())).encode())
+    for path in sorted([*HERE.glob("src/**/*.*"), HERE / "nvcc.py", Path(__file__)]):
         state.update(path.read_bytes())
     return state.hexdigest()[:16]
 
@@ -96,9 +108,11 @@ def compile_into(folder: Path) -> None:
     shutil.copy(HERE / "src/device.h", folder)
     header = str(folder / "device.h")
     as_header = ["c++-header" if word == "c++" else word for word in options.COMPILE]
-    blas, nvrtc = str(folder / "cublas.o"), str(folder / "nvrtc.o")
+    blas, nvrtc, cudnn = (str(folder / f"{name}.o") for name in ("cublas", "nvrtc", "cudnn"))
     compiled.append(["g++", *FLAGS, "-O3", "-c", str(HERE / "src/cublas.cpp"), "-o", blas])
     compiled.append(["g++", *FLAGS, "-c", str(HERE / "src/nvrtc.cpp"), "-o", nvrtc])
+    with_cudnn = [*FLAGS, "-O3", *includes_cudnn()]
+    compiled.append(["g++", *with_cudnn, "-c", str(HERE / "src/cudnn.cpp"), "-o", cudnn])
     run(*compiled, ["g++", *as_header, header, "-o", header + ".gch"])
     (folder / "no_driver.c").write_text(refusing(driver_names(include) - defined(objects), 801))
     (folder / "no_blas.c").write_text(refusing(blas_names() - defined([blas]), 15))
@@ -106,6 +120,7 @@ def compile_into(folder: Path) -> None:
         ("libcuda.so.1", [*objects, str(folder / "no_driver.c")]),
         ("libcublas.so.13", [blas, str(folder / "no_blas.c"), str(folder / "libcuda.so.1")]),
         ("libnvrtc.so.13", [nvrtc]),
+        (CUDNN, [cudnn, str(folder / "libcuda.so.1")]),
     ):
         shared = ["gcc", "-w", "-fPIC", "-shared", "-pthread", f"-Wl,-soname,{name}"]
         run([*shared, "-o", str(folder / name), *parts, "-lstdc++", "-lm", "-ldl"])

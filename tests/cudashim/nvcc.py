@@ -13,6 +13,8 @@ import sys
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
 COMPILE = ["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing"]
 COMPILE += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-gnu-unique"]
+# Kernels tell the driver what they access: races.cpp.
+COMPILE += ["-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0"]
 PREPROCESS = ["-D__CUDASHIM__=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=900"]
 WITH_VALUE = {"-code", "--gpu-code", "-gencode", "--compiler-options", "-Xcompiler", "-Xptxas"}
 MODES = {"cubin", "fatbin", "ptx"}
@@ -20,18 +22,40 @@ MEETING = re.compile(r"__sync\w+|__shfl_\w+|__ballot_sync|__any_sync|__all_sync"
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "else", "do", "catch"}
 
 
+def braced(source: str, start: int) -> str:
+    """Return what stands from a place within braces up to the one that closes them."""
+    depth, end = 1, start
+    while depth and end < len(source):
+        depth += {"{": 1, "}": -1}.get(source[end], 0)
+        end += 1
+    return source[start:end]
+
+
 def bodies(source: str) -> dict[str, str]:
     """Return the text of each function, by name."""
     found: dict[str, str] = {}
     for match in re.finditer(r"\b(\w+)\s*\(([^;{}]*)\)\s*(?:const\s*)?\{", source):
-        if match[1] in KEYWORDS:
-            continue
-        depth, end = 1, match.end()
-        while depth and end < len(source):
-            depth += {"{": 1, "}": -1}.get(source[end], 0)
-            end += 1
-        found[match[1]] = found.get(match[1], "") + source[match.end() : end]
+        if match[1] not in KEYWORDS:
+            found[match[1]] = found.get(match[1], "") + braced(source, match.end())
     return found
+
+
+def structures(source: str) -> list[str]:
+    """Return C++ that names the members of each structure, some of which may be pointers."""
+    lines = []
+    for match in re.finditer(r"\bstruct\s+(?:alignas\(\w+\)\s*)?(\w+)\s*\{", source):
+        before = re.sub(r'extern\s+"C"\s*\{', "", source[: match.start()])
+        is_local = before.count("{") > before.count("}")
+        if is_local or re.search(r"template\s*<[^;{}]*>\s*$", before):
+            continue
+        body, content = "", braced(source, match.end())[:-1]
+        while body != content:  # without what its functions do
+            body, content = content, re.sub(r"\{[^{}]*\}", ";", content)
+        parts = (part for line in body.split(";") if "(" not in line for part in line.split(","))
+        names = (re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$", part) for part in parts)
+        members = " ".join(f"CUDASHIM_MEMBER({match[1]}, {name[1]})" for name in names if name)
+        lines.append(f"CUDASHIM_STRUCTURE({match[1]}, {members})")
+    return lines
 
 
 def meeting_functions(functions: dict[str, str]) -> set[str]:
@@ -75,7 +99,8 @@ def transformed(source: str, architecture: int) -> str:
     for match in re.finditer(r"__global__\s+(?:static\s+|inline\s+)*void\s+(\w+)\s*\(", source):
         if not re.search(r"template\s*<[^;{}]*>\s*(?:static\s+)?$", source[: match.start()]):
             kernels.append(match[1])
-    exports = [
+    exports = structures(source)
+    exports += [
         f"CUDASHIM_EXPORT({kernel}, {'true' if kernel in waiting else 'false'})"
         for kernel in dict.fromkeys(kernels)
     ]

@@ -1,12 +1,14 @@
 """Products of the shim's cuBLAS against NumPy."""
 
 import ctypes
+import shutil
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from brainstorm.handlers.pycuda.libraries import path_of
 from tests import cudashim
 
 F32, F16, BF16 = 0, 2, 14
@@ -216,3 +218,28 @@ def test_products_are_captured_and_in_the_order_of_their_stream(blas, cuda):
     stream.synchronize()
     assert cudashim.counters()["products"] == 1
     np.testing.assert_array_equal(blas.back(c, np.zeros((2, 2), np.float32)), np.eye(2))
+
+
+NOT_INITIALIZED, EXECUTION_FAILED = 1, 13
+
+
+def test_a_handle_of_another_copy_of_the_library_is_refused(blas, tmp_path):
+    mine = path_of("cublas")
+    other = ctypes.CDLL(shutil.copy(mine, tmp_path / "libcublas.so.12"))
+    version = ctypes.c_int()
+    assert other.cublasSetMathMode(blas.handle, 0) == NOT_INITIALIZED
+    assert blas.library.cublasSetMathMode(blas.handle, 0) == 0
+    assert other.cublasDestroy_v2(blas.handle) == NOT_INITIALIZED
+    x = blas.on_device(np.ones(4, np.float32))
+    status = other.cublasSscal_v2(blas.handle, 4, number(2), pointer(x), 1)
+    assert status == NOT_INITIALIZED
+    assert other.cublasGetVersion_v2(None, ctypes.byref(version)) == 0
+
+
+def test_a_handle_of_another_context_is_refused(blas):
+    x, made = blas.on_device(np.ones(4, np.float32)), ctypes.c_void_p()
+    driver = cudashim.installed()
+    assert driver.cuCtxCreate_v4(ctypes.byref(made), None, 0, 0) == 0
+    status = blas.library.cublasSscal_v2(blas.handle, 4, number(2), pointer(x), 1)
+    assert driver.cuCtxDestroy_v2(made) == 0
+    assert status == EXECUTION_FAILED

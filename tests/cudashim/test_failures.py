@@ -1,5 +1,6 @@
 """Devices that are lost, missing or of another kind."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -23,6 +24,58 @@ def test_a_failed_kernel_fails_all_that_comes_after(cuda):
         x.get()
     cudashim.reset()
     assert np.isnan(x.get())
+
+
+def test_even_what_is_given_up_says_that_a_kernel_failed(cuda, capfd):
+    things = [
+        cuda.driver.Event(),
+        cuda.driver.Stream(),
+        cuda.empty(1),
+        cuda.kernel(KERNEL, "kernel", "P"),
+    ]
+    pinned = cuda.driver.pagelocked_empty(4, np.float32)
+    cudashim.lose_device()
+    capfd.readouterr()
+    count = len(things)
+    while things:
+        del things[-1]
+    del pinned
+    said = capfd.readouterr().err
+    assert said.count("PyCUDA WARNING: a clean-up operation failed") == count + 1
+
+
+class Foreign:
+    """A context that another library makes."""
+
+    def __init__(self):
+        self.driver, self.handle = cudashim.installed(), ctypes.c_void_p()
+
+    def __enter__(self):
+        assert self.driver.cuCtxCreate_v4(ctypes.byref(self.handle), None, 0, 0) == 0
+        return self
+
+    def __exit__(self, *error):
+        self.driver.cuCtxDestroy_v2(self.handle)
+
+
+INVALID_VALUE, INVALID_HANDLE, ILLEGAL_ADDRESS = 1, 400, 700
+
+
+def test_what_belongs_to_another_context_is_refused(cuda):
+    x, kernel = cuda.array([3]), cuda.kernel(KERNEL, "kernel", "P")
+    call, event, theirs = cudashim.installed(), ctypes.c_void_p(), ctypes.c_void_p()
+    assert call.cuEventCreate(ctypes.byref(event), 0) == 0
+    with Foreign():
+        memory = ctypes.c_uint64(int(x)), 0, ctypes.c_size_t(1)
+        assert call.cuMemsetD32_v2(*memory) == INVALID_VALUE
+        assert call.cuStreamCreate(ctypes.byref(theirs), 0) == 0
+        assert call.cuEventRecord(event, theirs) == INVALID_HANDLE
+        with pytest.raises(cuda.driver.LogicError, match="invalid resource handle"):
+            kernel.prepared_call((1, 1), (1, 1, 1), int(x))
+        with pytest.raises(cuda.driver.Error, match="illegal memory access"):
+            cuda.kernel(KERNEL, "kernel", "P").prepared_call((1, 1), (1, 1, 1), int(x))
+        assert call.cuCtxSynchronize() == ILLEGAL_ADDRESS
+    assert x.get() == 3  # ours goes on
 
 
 def test_a_lost_device(cuda):
@@ -64,6 +117,36 @@ def test_what_is_no_module(cuda):
 def test_an_unknown_kernel(cuda):
     with pytest.raises(cuda.driver.LogicError, match="named symbol not found"):
         cuda.kernel(KERNEL, "colonel", "P")
+
+
+def test_a_kernel_takes_so_many_bytes_and_no_more(cuda, capfd):
+    source = "struct Many {{ float x[{0}]; }}; __global__ void kernel(const Many many) {{}}"
+    for bytes_, limit, fits in ((4096, 4096, 1), (4100, 4096, 0), (32764, 32764, 1)):
+        cudashim.set_option("parameters", limit)
+        kernel = cuda.kernel(source.format(bytes_ // 4), "kernel", f"{bytes_}s")
+        arguments = (1, 1), (1, 1, 1), bytes(bytes_)
+        if fits:
+            kernel.prepared_call(*arguments)
+        else:
+            with pytest.raises(cuda.driver.LogicError, match="invalid argument"):
+                kernel.prepared_call(*arguments)
+            text = "kernel kernel takes 4100 bytes of arguments, of which a device takes 4096 at"
+            assert text in capfd.readouterr().err
+    with pytest.raises(cuda.driver.CompileError, match="Formal parameter space overflowed"):
+        cuda.kernel(source.format(8192), "kernel", "P")
+
+
+@pytest.mark.parametrize("multiprocessors", [4, 132])
+def test_how_many_multiprocessors_and_how_many_blocks_they_take(multiprocessors, cuda):
+    cudashim.set_option("multiprocessors", multiprocessors)
+    attribute = cuda.driver.device_attribute.MULTIPROCESSOR_COUNT
+    assert cuda.driver.Device(0).get_attribute(attribute) == multiprocessors
+    found = ctypes.c_int()
+    for threads, shared, expected in ((256, 0, 8), (1, 0, 32), (33, 0, 32), (96, 100_000, 2)):
+        status = cudashim.installed().cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            ctypes.byref(found), ctypes.c_void_p(0), threads, ctypes.c_size_t(shared)
+        )
+        assert (status, found.value) == (0, expected)
 
 
 def test_an_unknown_option(cuda):

@@ -34,6 +34,7 @@ def test_threads_meet_at_barriers(order, cuda):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_missing_barrier_shows_as_nan(order, cuda):
+    cudashim.set_option("races", 0)
     cudashim.set_option("order", order)
     assert np.isnan(launched(cuda, REVERSE.replace("BARRIER", ""))).any()
 
@@ -46,6 +47,7 @@ def test_a_barrier_that_is_missed_in_one_order_only(cuda):
       copy[threadIdx.x] = x[threadIdx.x];
       if (threadIdx.x) x[threadIdx.x] = copy[threadIdx.x - 1];
     }"""
+    cudashim.set_option("races", 0)
     expected = np.r_[0, np.arange(63)]
     np.testing.assert_array_equal(launched(cuda, source), expected)
     cudashim.set_option("order", "reversed")
@@ -126,7 +128,8 @@ def test_shared_memory_is_undefined_at_the_beginning_of_every_block(cuda):
       extern __shared__ float dynamic[];
       float old[4] = {a[1][threadIdx.x], b, c[2].w, dynamic[threadIdx.x]};
       __syncthreads();
-      a[1][threadIdx.x] = dynamic[threadIdx.x] = 1; b = 2; c[2].w = 3;
+      a[1][threadIdx.x] = dynamic[threadIdx.x] = 1;
+      if (threadIdx.x == 0) b = 2, c[2].w = 3;
       __syncthreads();
       x[blockIdx.x * 32 + threadIdx.x] = threadIdx.x < 4 ? old[threadIdx.x] : a[1][31] + b + c[2].w;
     }"""
@@ -200,6 +203,8 @@ def test_the_order_of_blocks(cuda):
     __global__ void kernel(float *x) {
       x[blockIdx.x + 1] = 2 * x[blockIdx.x];
     }"""
+
+    cudashim.set_option("races", 0)
 
     def found():
         return tuple(launched(cuda, source, 65, block=(1, 1, 1), grid=(64, 1)))

@@ -124,6 +124,23 @@ def test_devices_have_their_own_memory_and_functions(cuda):
         other.pop()
 
 
+def test_what_is_freed_was_waited_for(cuda):
+    """Also pinned memory: a copy from it that is on its way gets there."""
+    cudashim.set_option("late", 1)
+    x, y, stream = cuda.empty(4), cuda.empty(4), cuda.driver.Stream()
+    for place in ("device", "host"):
+        values = cuda.driver.pagelocked_empty(4, np.float32)
+        values[:] = 3
+        before = cudashim.counters()["synchronisations"]
+        cuda.driver.memcpy_htod_async(int(x), values, stream)
+        if place == "device":
+            y.memory.free()
+        else:
+            del values
+        assert cudashim.counters()["synchronisations"] == before + 1
+    np.testing.assert_array_equal(x.get(), np.full(4, 3))
+
+
 def test_counters_count(cuda):
     x = cuda.empty(4)
     y = cuda.empty(4)
@@ -137,4 +154,27 @@ def test_counters_count(cuda):
     z.memory.free()
     found = {k: v - before[k] for k, v in cudashim.counters().items() if v != before[k]}
     copies = {"htod": 1, "dtoh": 1, "dtod": 1, "memsets": 1, "blocking_copies": 3}
-    assert found == {**copies, "synchronisations": 1, "allocations": 1, "frees": 1}
+    # To free memory is to wait for everything.
+    assert found == {**copies, "synchronisations": 2, "allocations": 1, "frees": 1}
+
+
+STRUCTURES = """
+struct Inner { short n; float *p; float at(int i) const { return p[i]; } };
+struct Outer { char *rows[2], c; Inner inner[2]; double d; const float *last; };
+typedef struct { float *p; } Nameless;
+__global__ void kernel(int n, const Outer outer) { if (n) *outer.inner[1].p = 3; }
+"""
+
+
+@pytest.mark.parametrize("place", [0, 8, 32, 48, 64])
+def test_pointers_in_structures_are_checked(place, cuda):
+    kernel, x = cuda.kernel(STRUCTURES, "kernel", "i4x72s"), cuda.empty(4)
+    arguments = np.zeros(9, np.uint64)
+    arguments[[0, 1, 4, 6, 8]] = int(x)
+    kernel.prepared_call((1, 1), (1, 1, 1), 1, arguments.tobytes())
+    assert x.get()[0] == 3
+    arguments[place // 8] = 4096
+    with pytest.raises(cuda.driver.Error, match="illegal memory access"):
+        kernel.prepared_call((1, 1), (1, 1, 1), 0, arguments.tobytes())
+    text = f"the pointer at byte {place} of argument 1 of kernel kernel is address 0x1000, which is"
+    assert text in cudashim.message()

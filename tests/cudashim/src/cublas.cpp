@@ -1,16 +1,13 @@
 // cuBLAS in plain loops: column-major, any transposes and leading dimensions; products in float32
 // of float32, bfloat16 or float16. The work goes through streams, so that captures have it.
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <vector>
+
+#include "numbers.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 extern "C" int cudashim_enqueue(void *stream, int (*run)(void *), void (*drop)(void *), void *data);
 extern "C" int cudashim_touch(const void *address, size_t bytes, const char *what);
-extern "C" int cuCtxGetDevice(int *device);
+extern "C" int cuCtxGetCurrent(void **context);
 extern "C" int cudashim_finish();
 
 enum Status {
@@ -20,36 +17,63 @@ enum Status {
   EXECUTION_FAILED = 13,
   NOT_SUPPORTED = 15
 };
-enum Type { F32 = 0, F16 = 2, BF16 = 14 };  // of cudaDataType
 // Of cublasComputeType_t and cublasMath_t.
 enum Compute { IN_F32 = 68, IN_F32_PEDANTIC = 69, FAST_BF16 = 75, FAST_TF32 = 77 };
 enum { TF32_MATH = 3 };
 
 struct Handle {
-  void *stream;
+  const void *copy;  // of this library that has made it: another one cannot use it
+  void *context, *stream;
   int math, pointers;  // pointers: 0 where alpha and beta are in host memory, 1 on the device
 };
+static const char this_copy = 0;
+static bool is_mine(const Handle *handle) { return handle && handle->copy == &this_copy; }
+#define MINE(handle) \
+  if (!is_mine(handle)) return NOT_INITIALIZED
+static void *current() {
+  void *context = nullptr;
+  return cuCtxGetCurrent(&context) ? nullptr : context;
+}
+
 API int cublasCreate_v2(Handle **handle) {
-  int device;
-  if (cuCtxGetDevice(&device)) return NOT_INITIALIZED;
-  *handle = new Handle{};
+  if (!current()) return NOT_INITIALIZED;
+  *handle = new Handle{&this_copy, current()};
   return SUCCESS;
 }
 API int cublasDestroy_v2(Handle *handle) {
-  if (!handle) return NOT_INITIALIZED;
+  MINE(handle);
   cudashim_finish();
   delete handle;
   return SUCCESS;
 }
 API int cublasGetVersion_v2(Handle *, int *version) { return *version = 130001, SUCCESS; }
-API int cublasSetStream_v2(Handle *h, void *s) { return h->stream = s, SUCCESS; }
-API int cublasGetStream_v2(Handle *h, void **s) { return *s = h->stream, SUCCESS; }
-API int cublasSetMathMode(Handle *h, int mode) { return h->math = mode, SUCCESS; }
-API int cublasGetMathMode(Handle *h, int *mode) { return *mode = h->math, SUCCESS; }
-API int cublasSetPointerMode_v2(Handle *h, int mode) { return h->pointers = mode, SUCCESS; }
-API int cublasGetPointerMode_v2(Handle *h, int *mode) { return *mode = h->pointers, SUCCESS; }
+API int cublasSetStream_v2(Handle *h, void *s) {
+  MINE(h);
+  return h->stream = s, SUCCESS;
+}
+API int cublasGetStream_v2(Handle *h, void **s) {
+  MINE(h);
+  return *s = h->stream, SUCCESS;
+}
+API int cublasSetMathMode(Handle *h, int mode) {
+  MINE(h);
+  return h->math = mode, SUCCESS;
+}
+API int cublasGetMathMode(Handle *h, int *mode) {
+  MINE(h);
+  return *mode = h->math, SUCCESS;
+}
+API int cublasSetPointerMode_v2(Handle *h, int mode) {
+  MINE(h);
+  return h->pointers = mode, SUCCESS;
+}
+API int cublasGetPointerMode_v2(Handle *h, int *mode) {
+  MINE(h);
+  return *mode = h->pointers, SUCCESS;
+}
 API int cublasSetAtomicsMode(Handle *, int) { return SUCCESS; }
-API int cublasSetWorkspace_v2(Handle *, void *workspace, size_t bytes) {
+API int cublasSetWorkspace_v2(Handle *h, void *workspace, size_t bytes) {
+  MINE(h);
   bool failed = workspace && cudashim_touch(workspace, bytes, "the workspace of cuBLAS");
   return failed ? EXECUTION_FAILED : SUCCESS;
 }
@@ -62,45 +86,6 @@ API const char *cublasGetStatusString(int status) {
     case NOT_SUPPORTED: return "the functionality requested is not supported";
     default: return "unknown";
   }
-}
-
-// Numbers of other types.
-static float from_bits(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
-static uint32_t to_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, 4);
-  return bits;
-}
-static float keep_bits(float x, int dropped) {  // round the mantissa, ties to even
-  uint32_t bits = to_bits(x);
-  if (!std::isfinite(x)) return x;
-  bits += (1u << (dropped - 1)) - 1 + (bits >> dropped & 1);
-  return from_bits(bits >> dropped << dropped);
-}
-static size_t width(int type) { return type == F32 ? 4 : 2; }
-static float load(const void *p, size_t i, int type) {
-  if (type == F32) return static_cast<const float *>(p)[i];
-  uint16_t bits = static_cast<const uint16_t *>(p)[i];
-  if (type == BF16) return from_bits(uint32_t(bits) << 16);
-  _Float16 half;
-  memcpy(&half, &bits, 2);
-  return half;
-}
-static void store(void *p, size_t i, int type, float x) {
-  if (type == F32) {
-    static_cast<float *>(p)[i] = x;
-    return;
-  }
-  uint16_t bits = to_bits(keep_bits(x, 16)) >> 16;
-  if (type == F16) {
-    _Float16 half = x;
-    memcpy(&bits, &half, 2);
-  }
-  static_cast<uint16_t *>(p)[i] = bits;
 }
 
 struct Matrix {  // op(stored), where `stored` is column-major
@@ -169,7 +154,8 @@ struct Product {
 };
 static int multiply(Handle *h, Matrix a, Matrix b, Matrix c, int m, int n, int k, int batches,
                     const void *alpha, const void *beta, int compute) {
-  if (!h) return NOT_INITIALIZED;
+  MINE(h);
+  if (h->context != current()) return EXECUTION_FAILED;
   if (m < 0 || n < 0 || k < 0 || batches < 0 || !a.fits(m, k) || !b.fits(k, n) || !c.fits(m, n) ||
       !alpha || !beta)
     return INVALID_VALUE;
@@ -216,6 +202,7 @@ API int cublasSgemmStridedBatched(Handle *h, int ta, int tb, int m, int n, int k
 // A vector with steps is a matrix of one row: y = op(A) x.
 API int cublasSgemv_v2(Handle *h, int trans, int m, int n, const float *alpha, const float *a,
                        int lda, const float *x, int incx, const float *beta, float *y, int incy) {
+  MINE(h);
   if (incx < 1 || incy < 1) return INVALID_VALUE;
   int rows = trans ? n : m, inner = trans ? m : n;
   return multiply(h, {x, F32, 0, incx, 0}, {a, F32, !trans, lda, 0}, {y, F32, 0, incy, 0}, 1, rows,
@@ -242,6 +229,8 @@ struct Sum {
 };
 API int cublasSgeam(Handle *h, int ta, int tb, int m, int n, const float *alpha, const float *a,
                     int lda, const float *beta, const float *b, int ldb, float *c, int ldc) {
+  MINE(h);
+  if (h->context != current()) return EXECUTION_FAILED;
   Matrix left{a, F32, ta, lda, 0}, right{b, F32, tb, ldb, 0}, out{c, F32, 0, ldc, 0};
   bool fits = left.fits(m, n) && right.fits(m, n) && out.fits(m, n);
   if (m < 0 || n < 0 || !fits) return INVALID_VALUE;
@@ -251,11 +240,13 @@ API int cublasSgeam(Handle *h, int ta, int tb, int m, int n, const float *alpha,
 API int cublasSaxpy_v2(Handle *h, int n, const float *alpha, const float *x, int incx, float *y,
                        int incy) {
   const float one = 1;
+  MINE(h);
   if (h->pointers) return NOT_SUPPORTED;
   return cublasSgeam(h, 0, 0, 1, n, alpha, x, incx, &one, y, incy, y, incy);
 }
 API int cublasSscal_v2(Handle *h, int n, const float *alpha, float *x, int incx) {
   const float zero = 0;
+  MINE(h);
   if (h->pointers) return NOT_SUPPORTED;
   return cublasSgeam(h, 0, 0, 1, n, alpha, x, incx, &zero, x, incx, x, incx);
 }

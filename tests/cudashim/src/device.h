@@ -65,7 +65,11 @@ void cudashim_warp_barrier(unsigned mask, int line);
 unsigned long long cudashim_exchange(unsigned mask, unsigned long long bits, unsigned lane);
 unsigned cudashim_ballot(unsigned mask, bool predicate);
 [[noreturn]] void cudashim_trap(const char *what);
+void cudashim_fence();
+void cudashim_atomic_access(const void *address, size_t size);
 }
+// Of functions whose own accesses are not those of a kernel.
+#define CUDASHIM_UNWATCHED __attribute__((no_sanitize("thread")))
 #define threadIdx (cudashim_now.thread)
 #define blockIdx (cudashim_now.block)
 #define blockDim (cudashim_now.block_size)
@@ -74,10 +78,25 @@ constexpr int warpSize = 32;
 
 namespace cudashim {
 
+// Calls `found` for every pointer among the members of a T at a place among the arguments.
+using Found = void (*)(void *data, unsigned place);
+template <class T> void pointers_in(unsigned place, Found found, void *data);
+template <class T> struct Members {
+  static void visit(unsigned, Found, void *) {}
+};
+template <class T> void pointers_in(unsigned place, Found found, void *data) {
+  using Element = std::remove_extent_t<T>;
+  if constexpr (std::is_pointer_v<T>) found(data, place);
+  else if constexpr (std::is_array_v<T>)
+    for (size_t i = 0; i < std::extent_v<T>; ++i)
+      pointers_in<Element>(place + i * sizeof(Element), found, data);
+  else Members<T>::visit(place, found, data);
+}
+
 // A kernel as the driver sees it.
 struct Argument {
   unsigned offset, size;
-  bool is_pointer;
+  void (*pointers)(unsigned place, Found found, void *data);
 };
 struct KernelInfo {
   void (*thread)(void **arguments);
@@ -96,7 +115,7 @@ template <class... A, void (*F)(A...)> struct Kernel<F> {
     Layout found{};
     unsigned end = 0, i = 0;
     ((end = (end + alignof(A) - 1) / alignof(A) * alignof(A),
-      found.list[i++] = {end, sizeof(A), std::is_pointer_v<A>}, end += sizeof(A)), ...);
+      found.list[i++] = {end, sizeof(A), &pointers_in<A>}, end += sizeof(A)), ...);
     found.bytes = end;
     (void)i;
     return found;
@@ -115,7 +134,7 @@ template <class... A, void (*F)(A...)> struct Kernel<F> {
 template <class T> struct Shared {
   alignas(16) char bytes[sizeof(T)];
   unsigned long long block_number;
-  T &get() {
+  CUDASHIM_UNWATCHED T &get() {
     if (block_number != cudashim_now.block_number) {
       memset(bytes, 0xff, sizeof(T));
       block_number = cudashim_now.block_number;
@@ -140,7 +159,16 @@ template <class T> T exchange(unsigned mask, T value, unsigned lane) {
 
 }  // namespace cudashim
 
+// A structure of the kernels' source; nvcc.py writes these behind it.
+#define CUDASHIM_STRUCTURE(name, members)                               \
+  template <> struct cudashim::Members<name> {                          \
+    static void visit(unsigned place, Found found, void *data) { members } \
+  };
+#define CUDASHIM_MEMBER(name, member)                                               \
+  pointers_in<decltype(name::member)>(place + offsetof(name, member), found, data);
 #define CUDASHIM_EXPORT(name, cooperates)                          \
+  static_assert(cudashim::Kernel<&name>::table.bytes <= 32764,     \
+                "Formal parameter space overflowed (max 32764 bytes allowed) in function " #name); \
   extern "C" __attribute__((visibility("default")))                \
   const cudashim::KernelInfo cudashim_kernel_##name;               \
   const cudashim::KernelInfo cudashim_kernel_##name = cudashim::Kernel<&name>::info(cooperates);
@@ -148,9 +176,9 @@ template <class T> T exchange(unsigned mask, T value, unsigned lane) {
 // Barriers, shuffles and votes.
 #define __syncthreads() cudashim_block_barrier(__LINE__)
 #define __syncwarp(...) cudashim::WarpBarrier{__LINE__}(__VA_ARGS__)
-#define __threadfence() ((void)0)
+#define __threadfence() cudashim_fence()
 #define __threadfence_block() ((void)0)
-#define __threadfence_system() ((void)0)
+#define __threadfence_system() cudashim_fence()
 template <class T> T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   unsigned first = cudashim_now.lane & ~(width - 1);
   return cudashim::exchange(mask, value, first + (source & (width - 1)));
@@ -172,7 +200,8 @@ inline int __any_sync(unsigned mask, int p) { return cudashim_ballot(mask, p) !=
 inline int __all_sync(unsigned mask, int p) { return cudashim_ballot(mask, !p) == 0; }
 
 // Atomics: one thread runs at a time.
-template <class T, class F> T cudashim_atomic(T *p, F change) {
+template <class T, class F> CUDASHIM_UNWATCHED T cudashim_atomic(T *p, F change) {
+  cudashim_atomic_access(p, sizeof(T));
   T old = *p;
   *p = change(old);
   return old;

@@ -26,9 +26,12 @@ enum Guard { GUARD_END, GUARD_START, GUARD_OFF };
   X(devices, 1)                                                                        \
   X(memory, 8ll << 30) /* bytes of one device */                                       \
   X(capability, 90)                                                                    \
+  X(multiprocessors, 4)                                                                \
+  X(parameters, 32764) /* bytes of arguments that a kernel may have */                 \
   X(order, FORWARD)    /* of the threads of a block and of the blocks */               \
   X(guard, GUARD_END)  /* the side on which an unmapped page follows an allocation */  \
   X(late, 0)           /* streams do their work only when they are waited for */       \
+  X(races, 1)          /* accesses that nothing orders are a failure */                \
   X(lose_after, -1)    /* launches until the device is lost; -1: never */
 #define CUDASHIM_COUNTERS(X)                                                           \
   X(launches) X(graph_launches) X(kernels) X(products) X(allocations) X(frees)         \
@@ -134,6 +137,20 @@ struct Launch {
   std::vector<char> arguments;
 };
 CUresult execute(const Launch &launch);
+[[noreturn]] void report_race(const std::string &what);
+
+// races.cpp
+struct Here {  // the thread that runs
+  bool watched;
+  unsigned block, thread;      // numbers: of the block within its launch, of the thread in the block
+  unsigned interval;           // how many barriers its block had
+  unsigned warp_intervals[32]; // and its warps
+  uintptr_t stack, stack_size; // of all threads, who have no others' memory on it
+};
+extern Here here;
+void watch_launch();
+void watch_block(unsigned number);
+void watch_barrier();  // of the whole block
 
 // streams.cpp
 CUresult unsafe(bool uses_legacy_stream = false);  // calls that a capture forbids

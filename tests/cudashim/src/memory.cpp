@@ -25,7 +25,7 @@ const Allocation *allocation_of(CUdeviceptr address) {
 }
 bool is_device_memory(CUcontext context, CUdeviceptr address, size_t bytes) {
   const Allocation *found = allocation_of(address);
-  return found && found->context->device == context->device &&
+  return found && found->context == context &&
          address + bytes <= found->base + found->size;
 }
 bool is_pinned(const void *address) {
@@ -132,6 +132,7 @@ API CUresult cuMemFree(CUdeviceptr address) {
   }
   UNSAFE();
   if (!allocated) return CUDA_ERROR_INVALID_VALUE;
+  ++counters.synchronisations;  // it waits for everything
   if (CUresult failed = finish(nullptr)) return failed;
   bool whole = intact(found->second);
   CUcontext context = found->second.context;
@@ -195,9 +196,9 @@ API CUresult cuMemAllocHost(void **p, size_t size) { return cuMemHostAlloc(p, si
 API CUresult cuMemFreeHost(void *p) {
   ENTER(false);
   if (!pinned.erase(static_cast<char *>(p))) return CUDA_ERROR_INVALID_VALUE;
-  if (current()) finish(nullptr);
+  if (current()) ++counters.synchronisations, finish(nullptr);
   free(p);
-  return CUDA_SUCCESS;
+  return current() ? current()->sticky : CUDA_SUCCESS;
 }
 API CUresult cuMemHostRegister(void *p, size_t size, unsigned) {
   ENTER();

@@ -4,6 +4,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -67,10 +68,11 @@ API CUresult cuModuleUnload(CUmodule module) {
     forget(function);
     delete function;
   }
+  CUresult sticky = module->context->sticky;
   dlclose(module->library);
   forget(module);
   delete module;
-  return CUDA_SUCCESS;
+  return sticky;
 }
 API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
   ENTER();
@@ -136,8 +138,11 @@ API CUresult cuFuncGetParamInfo(CUfunction function, size_t i, size_t *offset, s
   return CUDA_SUCCESS;
 }
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction, int threads,
-                                                         size_t) {
-  *blocks = threads > 0 ? 2048 / threads : 0;
+                                                         size_t shared) {
+  ENTER();
+  if (threads < 1 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+  int by_memory = 233472 / (shared + 1024);  // a block's own KiB
+  *blocks = std::min({32, 2048 / ((threads + 31) / 32 * 32), by_memory});
   return CUDA_SUCCESS;
 }
 
@@ -172,19 +177,30 @@ static CUresult gather(const Launch &launch, std::vector<char> &block, void **on
   return CUDA_SUCCESS;
 }
 
-// Addresses among the arguments must be of live memory of this device, or pinned.
+// Addresses among the arguments, and in structures there, must be of live memory of this context, or
+// pinned.
 static CUresult check_addresses(const Launch &launch) {
   const cudashim::KernelInfo &kernel = *launch.function->kernel;
   CUcontext context = launch.function->module->context;
+  std::vector<unsigned> places;
+  auto found = [](void *data, unsigned place) {
+    static_cast<std::vector<unsigned> *>(data)->push_back(place);
+  };
   for (unsigned i = 0; i < kernel.count; ++i) {
-    if (!kernel.arguments[i].is_pointer) continue;
-    CUdeviceptr address;
-    memcpy(&address, &launch.arguments[kernel.arguments[i].offset], sizeof address);
-    if (!address || is_device_memory(context, address, 0)) continue;
-    if (is_pinned(reinterpret_cast<void *>(address))) continue;
-    return fail(context, CUDA_ERROR_ILLEGAL_ADDRESS,
-                "argument " + std::to_string(i) + " of kernel " + launch.function->name + " is " +
-                    describe(address));
+    const cudashim::Argument &argument = kernel.arguments[i];
+    places.clear();
+    argument.pointers(argument.offset, found, &places);
+    for (unsigned place : places) {
+      CUdeviceptr address;
+      memcpy(&address, &launch.arguments[place], sizeof address);
+      if (!address || is_device_memory(context, address, 0)) continue;
+      if (is_pinned(reinterpret_cast<void *>(address))) continue;
+      std::string which = "argument " + std::to_string(i);
+      if (argument.size > sizeof address)
+        which = "the pointer at byte " + std::to_string(place - argument.offset) + " of " + which;
+      return fail(context, CUDA_ERROR_ILLEGAL_ADDRESS,
+                  which + " of kernel " + launch.function->name + " is " + describe(address));
+    }
   }
   return CUDA_SUCCESS;
 }
@@ -199,6 +215,12 @@ API CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsig
   if (!gx || !gy || !gz || gx > 0x7fffffff || gy > 65535 || gz > 65535 || !threads ||
       threads > 1024 || bz > 64 || shared > unsigned(function->dynamic_shared_limit))
     return CUDA_ERROR_INVALID_VALUE;
+  if (function->kernel->bytes > options.parameters) {
+    std::string text = "kernel " + function->name + " takes " +
+                       std::to_string(function->kernel->bytes) + " bytes of arguments, of which a "
+                       "device takes " + std::to_string(options.parameters) + " at most";
+    return refuse(CUDA_ERROR_INVALID_VALUE, text.c_str());
+  }
   Launch launch{function, {gx, gy, gz}, {bx, by, bz}, shared, {}};
   if (CUresult failed = gather(launch, launch.arguments, one_by_one, extra)) return failed;
   ++counters.launches;

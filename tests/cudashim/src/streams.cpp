@@ -132,10 +132,11 @@ API CUresult cuStreamDestroy(CUstream stream) {
   KNOWN(stream);
   if (stream->capture) stream->capture->invalid = true;
   finish(stream);
+  CUresult sticky = stream->context->sticky;
   forget(stream);
   streams.erase(stream);
   delete stream;
-  return CUDA_SUCCESS;
+  return sticky;
 }
 API CUresult cuStreamSynchronize(CUstream stream) {
   ENTER();
@@ -189,9 +190,10 @@ API CUresult cuEventDestroy(CUevent event) {
   ENTER(false);
   KNOWN(event);
   if (known(event->stream)) finish_until(event->stream, event->position);
+  CUresult sticky = event->context->sticky;
   forget(event);
   delete event;
-  return CUDA_SUCCESS;
+  return sticky;
 }
 API CUresult cuEventRecord(CUevent event, CUstream stream) {
   ENTER();
@@ -206,6 +208,7 @@ API CUresult cuEventRecord(CUevent event, CUstream stream) {
     return enqueue(stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD, stamp);
   }
   KNOWN(stream);
+  if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
   event->stream = stream;
   if (stream->capture) {
     event->capture = stream->capture;

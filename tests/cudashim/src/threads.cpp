@@ -76,19 +76,23 @@ void fiber_main() {
   for (;;) leave();
 }
 
-void prepare(unsigned i) {
-  static char *stacks = static_cast<char *>(mmap(nullptr, MAX_THREADS * STACK,
+char *stacks() {
+  static char *map = static_cast<char *>(mmap(nullptr, MAX_THREADS * STACK,
       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return map;
+}
+
+void prepare(unsigned i) {
   Fiber &fiber = fibers[i];
   fiber.state = READY;
 #if defined(__x86_64__)
-  void **top = reinterpret_cast<void **>(stacks + (i + 1) * STACK);
+  void **top = reinterpret_cast<void **>(stacks() + (i + 1) * STACK);
   *--top = nullptr;  // so that the stack is aligned where fiber_main begins
   *--top = reinterpret_cast<void *>(&fiber_main);
   fiber.stack = top - 6;  // six registers of any value
 #else
   getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = stacks + i * STACK;
+  fiber.context.uc_stack.ss_sp = stacks() + i * STACK;
   fiber.context.uc_stack.ss_size = STACK;
   fiber.context.uc_link = nullptr;
   makecontext(&fiber.context, fiber_main, 0);
@@ -134,6 +138,7 @@ void run_ready() {
     running = &fibers[i];
     threadIdx = places[i];
     cudashim_now.lane = i % WARP;
+    here.thread = i;
     enter();
   }
 }
@@ -159,6 +164,7 @@ bool release_warp(unsigned first) {
         fibers[j].present = present;
         fibers[j].taken = fibers[j].given;
       }
+    ++here.warp_intervals[first / WARP];
     released = true;
   }
   return released;
@@ -174,9 +180,11 @@ bool release_waiting() {
     if (line && line != fibers[i].line) same = false;
     line = fibers[i].line;
   }
-  if (at_block_barrier && same)
+  if (at_block_barrier && same) {
     for (unsigned i = 0; i < size; ++i)
       if (fibers[i].state != DONE) fibers[i].state = READY;
+    watch_barrier();
+  }
   bool released = at_block_barrier && same;
   if (!at_block_barrier)
     for (unsigned first = 0; first < size; first += WARP) released |= release_warp(first);
@@ -210,7 +218,8 @@ void run_fibers() {
 void run_loop() {
   Turns turns(size);
   for (unsigned k = 0; k < size; ++k) {
-    threadIdx = places[turns(k)];
+    here.thread = turns(k);
+    threadIdx = places[here.thread];
     body(body_arguments);
   }
 }
@@ -233,6 +242,12 @@ void run_blocks(const Launch &launch) {
   unsigned long long blocks = 1ull * launch.grid.x * launch.grid.y * launch.grid.z;
   cudashim_now.dynamic_shared = dynamic_shared(launch.dynamic_shared);
   running = nullptr;
+  bool fibers = launch.function->kernel->cooperates;
+  constexpr uintptr_t DEPTH = 1 << 20;
+  here.stack = fibers ? uintptr_t(stacks()) : uintptr_t(__builtin_frame_address(0)) - DEPTH;
+  here.stack_size = fibers ? MAX_THREADS * STACK : DEPTH;
+  here.watched = options.races;
+  watch_launch();
   Turns turns(blocks);
   for (unsigned long long k = 0; k < blocks; ++k) {
     unsigned long long b = turns(k);
@@ -240,7 +255,8 @@ void run_blocks(const Launch &launch) {
     blockIdx = {unsigned(b % gridDim.x), unsigned(row % gridDim.y), unsigned(row / gridDim.y)};
     cudashim_now.block_number = ++blocks_run;
     memset(cudashim_now.dynamic_shared, 0xff, launch.dynamic_shared);
-    launch.function->kernel->cooperates ? run_fibers() : run_loop();
+    watch_block(b);
+    fibers ? run_fibers() : run_loop();
   }
 }
 
@@ -292,6 +308,8 @@ CUresult execute(const Launch &launch) {
   run_blocks(launch);
   return CUDA_SUCCESS;
 }
+
+void report_race(const std::string &what) { give_up(CUDA_ERROR_LAUNCH_FAILED, what); }
 
 // What kernels call.
 API void cudashim_block_barrier(int line) {

@@ -1,182 +1,185 @@
-"""Convolutions by cuDNN: a stand-in with its C interface, which computes with NumPy.
+"""Convolutions by cuDNN: a C library with its interface, which computes on the CPU.
 
-It shows that arguments come in the order of cudnn_cnn.h and with the right shapes. That NVIDIA's
-library does the same is seen on a GPU, by the properties.
+It shows that arguments come in the order of NVIDIA's header files, with the numbers that stand
+there and the right shapes; and that a convolution goes through the stream. That NVIDIA's library
+computes the same is seen on a GPU, by the properties.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
+import re
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from brainstorm.errors import DeviceError
-from brainstorm.handlers import NumpyHandler, PyCudaHandler
+from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import cudnn
 from brainstorm.handlers.pycuda.cudnn import Cudnn
 from brainstorm.testing import check_handler
+from tests import cudashim
+from tests.cudashim import building
 
-
-def _at(address, shape):
-    """The array (N, H, W, C) for sizes (N, C, H, W), in the memory of the CPU driver."""
-    n, c, h, w = shape
-    values = (ctypes.c_float * (n * c * h * w)).from_address(address.value)
-    return np.ctypeslib.as_array(values).reshape(n, h, w, c)
-
-
-class StandIn:
-    """cuDNN's functions, as ctypes would call them."""
-
-    def __init__(self, refused=()):
-        self.known, self.refused, self.calls = {}, refused, []
-        self.cudnnGetVersion = type("F", (), {"__call__": lambda self: 91002})()
-        for kind in ("Tensor", "Filter", "Convolution"):
-            setattr(self, f"cudnnCreate{kind}Descriptor", self._create)
-            setattr(self, f"cudnnDestroy{kind}Descriptor", self._destroy)
-        for name in ("Forward", "BackwardData", "BackwardFilter"):
-            setattr(self, f"cudnnGetConvolution{name}WorkspaceSize", self._size)
-
-    def cudnnCreate(self, handle):
-        handle._obj.value = 1
-        return 0
-
-    def cudnnSetStream(self, handle, stream):
-        return 0
-
-    def cudnnDestroy(self, handle):
-        self.calls.append(("destroyed", handle.value))
-
-    def _create(self, handle):
-        handle._obj.value = max(self.known, default=0) + 1
-        self.known[handle._obj.value] = None
-        return 0
-
-    def _destroy(self, handle):
-        del self.known[handle.value]
-
-    def cudnnSetTensorNdDescriptor(self, handle, kind, axes, sizes, steps):
-        n, c, h, w = sizes
-        assert (kind.value, axes.value) == (0, 4)
-        assert list(steps) == [h * w * c, 1, w * c, c]
-        self.known[handle.value] = ("tensor", n, c, h, w)
-        return 0
-
-    def cudnnSetFilterNdDescriptor(self, handle, kind, format_, axes, sizes):
-        assert (kind.value, format_.value, axes.value) == (0, 1, 4)
-        self.known[handle.value] = ("filter", *sizes)
-        return 0
-
-    def cudnnSetConvolutionNdDescriptor(self, handle, axes, padding, stride, dilation, mode, kind):
-        assert (axes.value, mode.value, kind.value) == (2, 1, 0)
-        self.known[handle.value] = {
-            "padding": tuple(padding),
-            "stride": tuple(stride),
-            "dilation": tuple(dilation),
-        }
-        return 0
-
-    def cudnnSetConvolutionGroupCount(self, handle, groups):
-        self.known[handle.value]["groups"] = groups.value
-        return 0
-
-    def cudnnSetConvolutionMathType(self, handle, math):
-        self.math = math.value
-        return 0
-
-    def _size(self, handle, first, second, convolution, target, algorithm, size):
-        size._obj.value = 40
-        return 3000 if algorithm.value in self.refused else 0
-
-    def _run(self, name, kinds, arguments):
-        (_, alpha, first, a, second, b, convolution, algorithm, _, size, beta, third, c) = arguments
-        described = [self.known[d.value] for d in (first, second, third)]
-        assert tuple(d[0] for d in described) == kinds
-        assert (alpha._obj.value, size.value) == (1.0, 40)
-        arrays = [_at(p, d[1:]) for p, d in zip((a, b, c), described, strict=True)]
-        self.calls.append((name, algorithm.value))
-        return *arrays, beta._obj.value, self.known[convolution.value]
-
-    def cudnnConvolutionForward(self, *arguments):
-        kinds = ("tensor", "filter", "tensor")
-        x, w, y, beta, how = self._run("forward", kinds, arguments)
-        numpy.conv2d_forward_batch(x, w, None, y, **how, add_outputs=beta == 1)
-        return 0
-
-    def cudnnConvolutionBackwardData(self, *arguments):
-        w, dy, dx, beta, how = self._run("data", ("filter", "tensor", "tensor"), arguments)
-        numpy.conv2d_backward_batch(
-            None, w, in_deltas=dx, out_deltas=dy, weight_deltas=None, bias_deltas=None,
-            add_in_deltas=beta == 1, **how,
-        )  # fmt: skip
-        return 0
-
-    def cudnnConvolutionBackwardFilter(self, *arguments):
-        x, dy, dw, beta, how = self._run("filters", ("tensor", "tensor", "filter"), arguments)
-        numpy.conv2d_backward_batch(
-            x, dw.copy(), in_deltas=None, out_deltas=dy, weight_deltas=dw, bias_deltas=None,
-            add_gradients=beta == 1, **how,
-        )  # fmt: skip
-        return 0
-
-
-numpy = NumpyHandler(np.float32, seed=0)
 CONVOLUTIONS = ["conv2d_forward_batch", "conv2d_backward_batch"]
 PROPERTIES = ["results equal the reference", "what is overwritten may be garbage"]
+NOT_SUPPORTED, FAILED = 3000, 5000
+PASSES = ("Forward", "BackwardData", "BackwardFilter")
 
 
-def with_stand_in(**options):
-    handler = PyCudaHandler(seed=1)
-    library = StandIn(**options)
-    handler._cudnn = Cudnn(library, handler._device, "f32")
-    return handler, library
+def living():
+    """How many handles and descriptions of cuDNN there are."""
+    return cudashim.cudnn().cudashim_cudnn_living()
 
 
-def test_convolutions_obey_their_properties(shim):
-    handler, library = with_stand_in()
+def with_stand_in(compute="f32", refused=()):
+    """Return a handler with the cuDNN of the tests, that library, and the algorithms that run."""
+    handler = PyCudaHandler(seed=1, compute=compute)
+    library, calls = cudashim.cudnn(), []
+    size_of = library.cudnnGetConvolutionForwardWorkspaceSize
+
+    def size(*arguments):
+        return NOT_SUPPORTED if arguments[5].value in refused else size_of(*arguments)
+
+    def noting(name, function):
+        def run(*arguments):
+            calls.append((name, arguments[7].value))
+            return function(*arguments)
+
+        return run
+
+    library.cudnnGetConvolutionForwardWorkspaceSize = size
+    for name in PASSES:
+        function = f"cudnnConvolution{name}"
+        setattr(library, function, noting(name, getattr(library, function)))
+    handler._cudnn = Cudnn(library, handler._device, compute)
+    return handler, library, calls
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_convolutions_obey_their_properties(late, shim):
+    shim.set_option("late", late)
+    handler, _, calls = with_stand_in()
     check_handler(handler, CONVOLUTIONS, properties=PROPERTIES)
-    assert {name for name, _ in library.calls} == {"forward", "data", "filters"}
-    assert library.math == 3  # exact
+    assert {name for name, _ in calls} == set(PASSES)
     assert handler.info()["convolutions"].startswith("cuDNN 9.10, or cuBLAS")
 
 
+def images(handler):
+    """Return images, filters and outputs that fit together."""
+    return [handler.ones(shape) for shape in ((1, 3, 3, 1), (1, 2, 2, 1), (1, 2, 2, 1))]
+
+
+@pytest.mark.parametrize(("compute", "expected"), [("f32", 4 * (1 + 2.0**-12)), ("tf32", 4.0)])
+def test_factors_are_rounded_where_that_was_chosen(compute, expected, shim):
+    handler, *_ = with_stand_in(compute)
+    x, w, y = images(handler)
+    handler.fill(x, 1 + 2.0**-12)
+    handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
+    np.testing.assert_array_equal(y.get(), np.full(y.shape, expected))
+
+
+def test_they_are_nodes_of_a_graph(shim):
+    handler, *_ = with_stand_in()
+    x, w, y = images(handler)
+    with handler.tracing() as trace:
+        handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
+    trace.replay()
+    handler.fill(x, 3.0)
+    shim.reset()
+    trace.replay()
+    assert (shim.counters()["graph_launches"], shim.counters()["launches"]) == (1, 0)
+    np.testing.assert_array_equal(y.get(), np.full(y.shape, 12.0))
+
+
 def test_the_next_algorithm_is_taken_or_none(shim):
-    for refused, expected in (((1,), {("forward", 0)}), ((0, 1), set())):
-        handler, library = with_stand_in(refused=refused)
+    for refused, expected in (((1,), {("Forward", 0)}), ((0, 1), set())):
+        handler, _, calls = with_stand_in(refused=refused)
         check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES)
-        assert set(library.calls) == expected
+        assert set(calls) == expected
 
 
 def test_an_algorithm_that_does_not_run_is_not_taken(shim):
-    handler, library = with_stand_in()
-    library.cudnnConvolutionForward = lambda *arguments: 3000
+    handler, library, _ = with_stand_in()
+    library.cudnnConvolutionForward = lambda *arguments: NOT_SUPPORTED
     check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES)
 
 
 def test_the_library_goes_with_the_handler(shim):
-    handler, library = with_stand_in()
+    gc.collect()
+    before = living()
+    handler, *_ = with_stand_in()
+    assert living() == before + 1
     del handler
     gc.collect()
-    assert library.calls == [("destroyed", 1)]
+    assert living() == before
 
 
 def test_descriptions_are_freed(shim):
-    handler, library = with_stand_in()
-    x, w, y = (handler.ones(shape) for shape in ((1, 3, 3, 1), (1, 2, 2, 1), (1, 2, 2, 1)))
+    handler, *_ = with_stand_in()
+    before = living()
+    x, w, y = images(handler)
     handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
-    assert len(library.known) == 4
+    assert living() == before + 4
     handler.new_lane().clear()
-    assert len(library.known) == 0
+    assert living() == before
 
 
 def test_failures(shim):
-    handler, library = with_stand_in()
-    x, w, y = (handler.ones(shape) for shape in ((1, 3, 3, 1), (1, 2, 2, 1), (1, 2, 2, 1)))
-    statuses = iter((0, 5000))  # the trial succeeds
+    handler, library, _ = with_stand_in()
+    x, w, y = images(handler)
+    statuses = iter((0, FAILED))  # the trial succeeds
     library.cudnnConvolutionForward = lambda *arguments: next(statuses)
     with pytest.raises(DeviceError, match="cudnnConvolutionForward failed with status 5000"):
         handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
+
+
+SOURCE = """
+#include <cudnn.h>
+#include <type_traits>
+namespace ours {
+#include "ours.h"
+}
+// Enumerations are integers in ours, and structures have other names.
+template <class A, class B> constexpr bool alike =
+    sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B>;
+template <class A, class B> struct Same : std::false_type {};
+template <class A, class... As, class B, class... Bs> struct Same<A(As...), B(Bs...)> {
+  template <bool... each> static constexpr bool all = (true && ... && each);
+  static constexpr bool pairs() {
+    if constexpr (sizeof...(As) == sizeof...(Bs)) return all<alike<As, Bs>...>;
+    else return false;
+  }
+  static constexpr bool value = alike<A, B> && pairs();
+};
+"""
+
+
+def test_the_prototypes_are_nvidias(tmp_path):
+    """Each function has as many arguments, of such types; each number is the same."""
+    if building.folder_of("cudnn.h") is None:
+        pytest.skip("NVIDIA'S cudnn.h IS NOT HERE (pip install nvidia-cudnn-cu13): NOT COMPARED")
+    folder = Path(building.__file__).parent / "src"
+    ours = (folder / "cudnn_prototypes.h").read_text()
+    functions = set(re.findall(r"\b(cudnn[A-Z]\w+)\(", ours))
+    numbers = set(re.findall(r"\b(CUDNN_\w+) =", ours))
+    assert (len(functions), len(numbers)) == (21, 15)
+    checks = [f"(Same<decltype(::{n}), decltype(ours::{n})>::value)" for n in functions]
+    checks += [f"((int)::{n} == (int)ours::{n})" for n in numbers]
+    (tmp_path / "ours.h").write_text(ours.replace('extern "C"', "inline namespace functions"))
+    lines = "".join(f'static_assert({check}, "");\n' for check in checks)
+
+    def compiled(text):
+        options = ["-fsyntax-only", "-w", "-std=c++17", *building.includes_cudnn()]
+        (tmp_path / "a.cpp").write_text(text)
+        return subprocess.run(["g++", *options, str(tmp_path / "a.cpp")], capture_output=True)
+
+    assert compiled(SOURCE + lines).stderr == b""
+    for wrong in ("Same<int(int, int), int(int)>::value", "Same<int(int*), int(int)>::value"):
+        assert b"static assertion failed" in compiled(f"{SOURCE}static_assert({wrong});").stderr
+    assert cudashim.cudnn().cudashim_cudnn_is_nvidias() == 1
 
 
 def _no_library():
@@ -184,7 +187,7 @@ def _no_library():
 
 
 def _old():
-    library = StandIn()
+    library = cudashim.cudnn()
     library.cudnnCreate = lambda handle: 1001
     return library
 

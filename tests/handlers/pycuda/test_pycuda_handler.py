@@ -38,6 +38,14 @@ def test_results_do_not_depend_on_the_order_of_threads(order, handler, shim):
     assert shim.check() == 0
 
 
+@pytest.mark.parametrize("multiprocessors", [1, 132])
+def test_results_do_not_depend_on_how_large_the_gpu_is(multiprocessors, shim):
+    shim.set_option("multiprocessors", multiprocessors)
+    handler = PyCudaHandler(seed=1)
+    assert handler._device.multiprocessors == multiprocessors
+    check_handler(handler, properties=["results equal the reference"])
+
+
 def test_results_do_not_depend_on_when_streams_work(handler, shim):
     """All work is put off until somebody waits for it."""
     shim.set_option("late", 1)

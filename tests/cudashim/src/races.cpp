@@ -1,0 +1,204 @@
+// Races: two accesses to a byte, one of them a write, that nothing orders. Kernels report what they
+// access, for g++ compiles them as for its own ThreadSanitizer; it is remembered who was there last.
+//
+// Accesses of a thread are ordered, and those of a block, or a warp, before and after its barrier.
+// Blocks are ordered by atomics alone: what is done before a fence, which the same thread lets an
+// atomic follow, is done before what comes after a fence that follows a later atomic on that place.
+#include <algorithm>
+#include <cstring>
+
+#include "driver.h"
+
+Here here;
+
+namespace {
+
+enum Kind : uint8_t { READ, WRITE, ATOMIC };
+constexpr const char *WORDS[] = {"reads", "writes", "changes by an atomic"};
+constexpr unsigned WARP = 32;
+
+struct Access {
+  uint32_t block, interval, warp_interval, fences;
+  uint16_t thread;
+  uint8_t bytes;  // which of the four; 0: there was none
+  Kind kind;
+};
+struct Cell {  // of four bytes
+  Access write, reads[2];
+};
+struct Page {
+  static constexpr unsigned BYTES = 256;
+  unsigned long long launch;
+  Cell cells[BYTES / 4];
+};
+constexpr size_t MOST_PAGES = 1 << 14, SLOTS = 1 << 12;
+std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages;
+struct { uintptr_t key; Page *page; } slots[SLOTS];
+unsigned long long launch = 0;
+
+// What is known to be over of a block: earlier intervals between barriers; of some threads more.
+struct Over {
+  unsigned interval = 0;
+  std::map<unsigned, unsigned> fences;
+};
+using Clock = std::map<unsigned, Over>;
+struct ThreadClock {
+  Clock known, acquired, released;  // acquired: known from the next fence on
+  unsigned fences = 0;
+};
+Clock block_known;
+std::map<unsigned, ThreadClock> threads;  // of the block: those that had a fence or an atomic
+std::map<uintptr_t, Clock> places;        // of atomics
+
+void join(Clock &into, const Clock &other) {
+  for (const auto &[block, over] : other) {
+    Over &mine = into[block];
+    mine.interval = std::max(mine.interval, over.interval);
+    for (auto [thread, fences] : over.fences) {
+      unsigned &most = mine.fences[thread];
+      most = std::max(most, fences);
+    }
+  }
+}
+bool is_over(const Clock &clock, const Access &access) {
+  auto over = clock.find(access.block);
+  if (over == clock.end()) return false;
+  if (access.interval < over->second.interval) return true;
+  auto fences = over->second.fences.find(access.thread);
+  return fences != over->second.fences.end() && access.fences < fences->second;
+}
+bool is_ordered(const Access &before, const Access &now) {
+  if (before.block == now.block) {
+    if (before.thread == now.thread || before.interval < now.interval) return true;
+    if (before.thread / WARP == now.thread / WARP && before.warp_interval < now.warp_interval)
+      return true;
+  }
+  if (is_over(block_known, before)) return true;
+  auto thread = threads.find(now.thread);
+  return thread != threads.end() && is_over(thread->second.known, before);
+}
+
+Page &page_of(uintptr_t key) {
+  auto &slot = slots[key % SLOTS];
+  if (slot.key != key || !slot.page) {
+    auto &page = pages[key];
+    if (!page) page.reset(new Page{});
+    slot = {key, page.get()};
+  }
+  if (slot.page->launch != launch) {
+    memset(slot.page->cells, 0, sizeof slot.page->cells);
+    slot.page->launch = launch;
+  }
+  return *slot.page;
+}
+
+void check(const Access &before, const Access &now, uintptr_t address) {
+  if (!(before.bytes & now.bytes) || (before.kind == ATOMIC && now.kind == ATOMIC)) return;
+  if (is_ordered(before, now)) return;
+  // Shared memory is another one in each block.
+  if (before.block != now.block && !allocation_of(address)) return;
+  std::string place = allocation_of(address) ? describe(address) : "shared memory";
+  std::string other = before.block == now.block
+                          ? "thread " + std::to_string(before.thread) + " of this block"
+                          : "a thread of block " + std::to_string(before.block);
+  report_race(std::string("a race: a thread ") + WORDS[now.kind] + " " + place + ", which " +
+              other + " " + WORDS[before.kind] + ", and nothing orders them");
+}
+
+void remember_read(Cell &cell, const Access &now) {
+  // Kept are two readers: of different threads, and of different blocks if there are.
+  Access &first = cell.reads[0], &second = cell.reads[1];
+  bool same = first.block == now.block && first.thread == now.thread;
+  if (!first.bytes || same) first = now;
+  else if (!second.bytes || first.block != now.block || second.block == now.block) second = now;
+}
+
+void access_cell(uintptr_t address, uint8_t bytes, Kind kind) {
+  Access now{here.block, here.interval, here.warp_intervals[here.thread / WARP], 0,
+             uint16_t(here.thread), bytes, kind};
+  if (!threads.empty()) {
+    auto found = threads.find(here.thread);
+    if (found != threads.end()) now.fences = found->second.fences;
+  }
+  Cell &cell = page_of(address / Page::BYTES).cells[address % Page::BYTES / 4];
+  check(cell.write, now, address);
+  if (kind == READ) return remember_read(cell, now);
+  for (const Access &read : cell.reads) check(read, now, address);
+  cell.write = now;
+}
+
+void access(const void *pointer, size_t size, Kind kind) {
+  uintptr_t address = reinterpret_cast<uintptr_t>(pointer), end = address + size;
+  if (address - here.stack < here.stack_size) return;
+  if (address - reinterpret_cast<uintptr_t>(&cudashim_now) < sizeof cudashim_now) return;
+  while (address < end) {
+    uintptr_t next = std::min(address / 4 * 4 + 4, end);
+    uint8_t bytes = ((1 << (next - address)) - 1) << address % 4;
+    access_cell(address, bytes, kind);
+    address = next;
+  }
+}
+
+}  // namespace
+
+void watch_launch() {
+  ++launch;
+  places.clear();
+  if (pages.size() < MOST_PAGES) return;
+  pages.clear();
+  for (auto &slot : slots) slot = {};
+}
+void watch_block(unsigned number) {
+  here.block = number;
+  here.interval = 0;
+  memset(here.warp_intervals, 0, sizeof here.warp_intervals);
+  block_known.clear();
+  threads.clear();
+}
+void watch_barrier() {
+  ++here.interval;
+  for (auto &[number, thread] : threads) {
+    join(block_known, thread.known);
+    thread.known.clear();
+  }
+}
+
+// What kernels call.
+API void cudashim_fence() {
+  if (!here.watched) return;
+  ThreadClock &mine = threads[here.thread];
+  join(mine.known, mine.acquired);
+  mine.acquired.clear();
+  mine.released = block_known;
+  join(mine.released, mine.known);
+  join(mine.released, {{here.block, {here.interval, {{here.thread, ++mine.fences}}}}});
+}
+API void cudashim_atomic_access(const void *address, size_t size) {
+  if (!here.watched) return;
+  access(address, size, ATOMIC);
+  ThreadClock &mine = threads[here.thread];
+  Clock &place = places[reinterpret_cast<uintptr_t>(address)];
+  join(mine.acquired, place);
+  join(place, mine.released);
+}
+#define CUDASHIM_WATCH(name, size, kind) \
+  API void __tsan_##name(const void *p) { \
+    if (here.watched) access(p, size, kind); \
+  }
+#define CUDASHIM_WATCH_SIZE(size) \
+  CUDASHIM_WATCH(read##size, size, READ) \
+  CUDASHIM_WATCH(write##size, size, WRITE) \
+  CUDASHIM_WATCH(unaligned_read##size, size, READ) \
+  CUDASHIM_WATCH(unaligned_write##size, size, WRITE)
+CUDASHIM_WATCH_SIZE(1)
+CUDASHIM_WATCH_SIZE(2)
+CUDASHIM_WATCH_SIZE(4)
+CUDASHIM_WATCH_SIZE(8)
+CUDASHIM_WATCH_SIZE(16)
+API void __tsan_read_range(const void *p, size_t size) {
+  if (here.watched) access(p, size, READ);
+}
+API void __tsan_write_range(const void *p, size_t size) {
+  if (here.watched) access(p, size, WRITE);
+}
+API void __tsan_init() {}
