@@ -40,21 +40,37 @@ def bodies(source: str) -> dict[str, str]:
     return found
 
 
+def members(body: str) -> list[str]:
+    """Return the names of what a structure holds, by what stands in its braces."""
+    content = ""
+    while body != content:  # without types of its own, and what its functions do
+        content, body = body, re.sub(r"\b(?:struct|union|enum)\b[^;{}()]*\{[^{}]*\}", " ", body)
+        body = re.sub(r"\([^()]*\)[^;{}()]*\{[^{}]*\}", "();", body)
+        body = re.sub(r"\{[^{}]*\}", " ", body)
+    body = re.sub(r"\b(?:public|private|protected)\s*:", "", body)
+    lines = (line for line in body.split(";") if not re.search(r"[(<:]|\bstatic\b|\busing\b", line))
+    names = (
+        re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?$", part, re.S)
+        for line in lines
+        for part in line.split(",")
+    )
+    return [name[1] for name in names if name]
+
+
 def structures(source: str) -> list[str]:
     """Return C++ that names the members of each structure, some of which may be pointers."""
     lines = []
-    for match in re.finditer(r"\bstruct\s+(?:alignas\(\w+\)\s*)?(\w+)\s*\{", source):
-        before = re.sub(r'extern\s+"C"\s*\{', "", source[: match.start()])
+    while block := re.search(r'extern\s+"C"\s*\{', source):  # its braces are none of a function
+        inner = braced(source, block.end())
+        source = source[: block.start()] + inner[:-1] + source[block.end() + len(inner) :]
+    head = r"\bstruct\s+(?:(?:alignas|__align__)\s*\(\w+\)\s*)?(\w+)\s*(?::[^;{}()]*)?\{"
+    for match in re.finditer(head, source):
+        before = source[: match.start()]
         is_local = before.count("{") > before.count("}")
-        if is_local or re.search(r"template\s*<[^;{}]*>\s*$", before):
-            continue
-        body, content = "", braced(source, match.end())[:-1]
-        while body != content:  # without what its functions do
-            body, content = content, re.sub(r"\{[^{}]*\}", ";", content)
-        parts = (part for line in body.split(";") if "(" not in line for part in line.split(","))
-        names = (re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$", part) for part in parts)
-        members = " ".join(f"CUDASHIM_MEMBER({match[1]}, {name[1]})" for name in names if name)
-        lines.append(f"CUDASHIM_STRUCTURE({match[1]}, {members})")
+        if not is_local and not re.search(r"template\s*<[^;{}]*>\s*$", before):
+            names = members(braced(source, match.end())[:-1])
+            listed = " ".join(f"CUDASHIM_MEMBER({match[1]}, {name})" for name in names)
+            lines.append(f"CUDASHIM_STRUCTURE({match[1]}, {listed})")
     return lines
 
 

@@ -54,3 +54,33 @@ def test_dynamic_shared_memory():
     assert text.startswith(
         "float4 *buffer = reinterpret_cast<float4 *>(cudashim_now.dynamic_shared)"
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ("float *p, **q; const int n[2][3];", ["p", "q", "n"]),
+        ("float *p{nullptr}, *q = 0; Inner inner;", ["p", "q", "inner"]),
+        ("X() : p(0) {} float at(int i) const { if (i) { i = 1; } else { --i; } } int c;", ["c"]),
+        ("public: unsigned low : 3; static const int N = 3; float (*f)(int); char *p;", ["p"]),
+        ("union { float *p; int i; }; struct { int j; } inner; enum Kind { A, B } kind; int k;",
+         ["inner", "kind", "k"]),
+        ("using T = int; Pair<int, 2> pair; std::size_t n; T t;", ["t"]),
+    ],
+)  # fmt: skip
+def test_members_of_structures(body, names):
+    assert nvcc.members(body) == names
+
+
+def test_structures_that_may_be_arguments():
+    source = """
+    extern "C" { struct alignas(16) A { int i; }; struct __align__(8) B : A { char *p[3]; }; }
+    template <class T> struct C { T *p; };
+    __device__ void f() { struct D { int i; }; }
+    struct E;
+    """
+    lines = [line for line in nvcc.transformed(source, 90).splitlines() if "STRUCTURE" in line]
+    assert lines == [
+        "CUDASHIM_STRUCTURE(A, CUDASHIM_MEMBER(A, i))",
+        "CUDASHIM_STRUCTURE(B, CUDASHIM_MEMBER(B, p))",
+    ]

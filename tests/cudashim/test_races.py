@@ -132,3 +132,17 @@ def test_every_thread_has_its_own_variables(cuda):
 def test_it_can_be_switched_off(cuda):
     cudashim.set_option("races", 0)
     run(cuda, RACES["they add without atomics"][1], **PAIR)
+
+
+def test_a_launch_is_watched_up_to_a_size(cuda):
+    """Bookkeeping of all that large kernels touch would fill the memory."""
+    x = cuda.empty(1 << 22)
+    source = """
+    __global__ void kernel(float *x, int size) {
+      for (int i = threadIdx.x; i < size; i += blockDim.x) x[i] = 1;
+      x[size] = 1;
+    }"""
+    kernel = cuda.kernel(source, "kernel", "Pi")
+    kernel.prepared_call((1, 1), (32, 1, 1), int(x), (1 << 22) - 1)
+    with pytest.raises(cuda.driver.LaunchError):
+        kernel.prepared_call((1, 1), (32, 1, 1), int(x), 1000)

@@ -31,7 +31,8 @@ struct Page {
   unsigned long long launch;
   Cell cells[BYTES / 4];
 };
-constexpr size_t MOST_PAGES = 1 << 14, SLOTS = 1 << 12;
+// What a launch touches beyond this is not watched: bookkeeping takes fifteen times the memory.
+constexpr size_t MOST_PAGES = (8 << 20) / Page::BYTES, SLOTS = 1 << 12;
 std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages;
 struct { uintptr_t key; Page *page; } slots[SLOTS];
 unsigned long long launch = 0;
@@ -114,6 +115,7 @@ void remember_read(Cell &cell, const Access &now) {
 }
 
 void access_cell(uintptr_t address, uint8_t bytes, Kind kind) {
+  if (pages.size() >= MOST_PAGES) here.watched = false;
   Access now{here.block, here.interval, here.warp_intervals[here.thread / WARP], 0,
              uint16_t(here.thread), bytes, kind};
   if (!threads.empty()) {
@@ -144,7 +146,7 @@ void access(const void *pointer, size_t size, Kind kind) {
 void watch_launch() {
   ++launch;
   places.clear();
-  if (pages.size() < MOST_PAGES) return;
+  if (pages.size() < MOST_PAGES / 2) return;
   pages.clear();
   for (auto &slot : slots) slot = {};
 }
