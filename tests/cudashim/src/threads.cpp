@@ -164,7 +164,7 @@ bool release_warp(unsigned first) {
         fibers[j].present = present;
         fibers[j].taken = fibers[j].given;
       }
-    ++here.warp_intervals[first / WARP];
+    if (fibers[i].line) ++here.warp_intervals[first / WARP];  // to exchange values orders no memory
     released = true;
   }
   return released;
