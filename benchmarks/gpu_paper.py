@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -24,11 +24,9 @@ from benchmarks.gpu_workloads import GPU_WORKLOADS
 from benchmarks.tables import Row, as_markdown, as_text, replace_section
 from benchmarks.workloads import Workload
 from brainstorm.handlers.pycuda import PyCudaHandler
-from brainstorm.handlers.pycuda.arrays import DeviceArray
-from brainstorm.handlers.pycuda.blas import CtypesBlas, Product
-from brainstorm.handlers.pycuda.building import Building
-from brainstorm.handlers.pycuda.programs import DeviceProgram
-from brainstorm.handlers.pycuda.rows import Walk
+from brainstorm.handlers.pycuda.blas import Product
+from brainstorm.handlers.pycuda.fusing import Piece, fused
+from brainstorm.handlers.pycuda.groups import Walk
 from brainstorm.optree.loops import C_TYPES
 
 __all__ = ["main"]
@@ -50,45 +48,20 @@ class Node(NamedTuple):
 
 
 class _ListedError(Exception):
-    """The launches of a step are known."""
+    """The pieces of a step are known."""
 
 
-@contextlib.contextmanager
-def _listing(nodes: list[Node]) -> Iterator[None]:
-    """Keep what launches have to do, when they are built, and end with the first whole step."""
-
-    def trace(handler: PyCudaHandler, function: Any) -> None:
-        nodes.clear()
-        handler.memo.forget()
-        with handler.tracing(runs=False):
-            function()
-        raise _ListedError
-
-    def wrapped(owner: Any, name: str, node: Any) -> Any:
-        method = getattr(owner, name)
-
-        def call(self: Any, *arguments: Any, **options: Any) -> Any:
-            nodes.append(node(*arguments, **options))
-            return method(self, *arguments, **options)
-
-        return mock.patch.object(owner, name, call)
-
-    with (
-        wrapped(DeviceProgram, "_launch", _of_loops),
-        wrapped(Building, "kernel", _of_kernel),
-        wrapped(CtypesBlas, "call", _of_product),
-        mock.patch.object(PyCudaHandler, "trace", trace),
-        contextlib.suppress(_ListedError),
-    ):
-        yield
+def _node(piece: Piece) -> Node:
+    if piece.launch is None:
+        return _of_loops(piece.group.walks)
+    return Node(sum(stop - start for start, stop in (*piece.reads, *piece.writes)))
 
 
-def _of_loops(walks: list[Walk], keep: Any) -> Node:
+def _of_loops(walks: Sequence[Walk]) -> Node:
     touched: dict[tuple[int, bool], float] = {}
     written: set[int] = set()
     for walk in walks:
-        arrays = [*walk.loop.reads, *walk.loop.writes]
-        for i, (array, strides) in enumerate(zip(arrays, walk.strides, strict=True)):
+        for i, (array, strides) in enumerate(zip(walk.accessed, walk.strides, strict=True)):
             steps = zip(walk.sizes, strides, strict=True)
             size = _SIZES[array.type] * math.prod(n for n, step in steps if step)
             place, writes = walk.pointers[i], i >= len(walk.loop.reads)
@@ -99,10 +72,6 @@ def _of_loops(walks: list[Walk], keep: Any) -> Node:
     return Node(sum(touched.values()))
 
 
-def _of_kernel(name: str, count: int, *arguments: Any, **options: Any) -> Node:
-    return Node(sum(a.nbytes for a in arguments if isinstance(a, DeviceArray)))
-
-
 def _of_product(p: Product) -> Node:
     factors = (p.m * p.k + p.k * p.n) * (2 if p.half else 4)
     traffic = p.batch * (factors + 4 * p.m * p.n * (1 + p.add))
@@ -111,10 +80,18 @@ def _of_product(p: Product) -> Node:
 
 def count(workload: Workload, precision: str) -> list[Node]:
     """Return the nodes of a training step."""
-    nodes: list[Node] = []
-    with _listing(nodes):
+    pieces: list[Piece] = []
+
+    def trace(handler: PyCudaHandler, function: Any) -> None:
+        with handler.tracing(runs=False) as listed:
+            function()
+        calls: Any = [step.call for step in listed.steps]
+        pieces.extend(fused(piece for call in calls for piece in call.pieces))
+        raise _ListedError
+
+    with mock.patch.object(PyCudaHandler, "trace", trace), contextlib.suppress(_ListedError):
         ours.contestant(workload, PyCudaHandler(seed=1, compute=PRECISIONS[precision])).run()
-    return nodes
+    return [_of_product(piece.product) if piece.product else _node(piece) for piece in pieces]
 
 
 def row(workload: Workload, precision: str) -> list[str]:

@@ -10,15 +10,15 @@ import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.handlers.program_specializer import ProgramSpecializer
+from brainstorm.handlers.pycuda.fusing import Piece, fused
+from brainstorm.handlers.pycuda.groups import Group, walks_of
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel
-from brainstorm.handlers.pycuda.rows import grouped, walks_of
-from brainstorm.handlers.specialized_program import Loops, SpecializedProgram
+from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS
-from brainstorm.optree.loops import Loop
 from brainstorm.optree.render_cuda import CUDA_HEAD
-from brainstorm.optree.stages import split_into_stages
 
 __all__ = ["kernel_sources"]
 
@@ -34,7 +34,8 @@ def kernel_sources() -> dict[str, str]:
     """
     written = {file: f"{CUDA_HEAD}\n{file_source(file)}" for file in FILES}
     for index in ("int", "ptrdiff_t"):
-        kernels = {loop_kernel(loops, index).source for loops in _kernels()}
+        groups = {(tuple(walk.loop for walk in walks), by_rows) for walks, by_rows in _groups()}
+        kernels = {loop_kernel(loops, index, by_rows).source for loops, by_rows in groups}
         written[f"op_trees_{index}"] = "\n".join([CUDA_HEAD, *sorted(kernels)])
     return written
 
@@ -61,25 +62,32 @@ def _formulas() -> Iterator[Formula]:
     yield formula(lambda x: x)
 
 
-def _kernels() -> Iterator[tuple[Loop, ...]]:
+def _groups() -> Iterator[Group]:
+    """Yield the loops of the formulas, one by one and in groups of several."""
     for dtype in (np.float32, np.float64):
         x = np.zeros(_SHAPE, dtype)
-        for its_formula in _formulas():
-            program = its_formula.program(x)
-            outputs: list[Any] = [np.zeros(program.shape_of(v), dtype) for v in program.outputs]
-            for accumulate in (False, True):
-                yield from _kernels_of(program, x, outputs, accumulate)
+        for accumulate in (False, True):
+            pieces: list[Piece] = []
+            for its_formula in _formulas():
+                program = its_formula.program(x)
+                outputs: list[Any] = [np.zeros(program.shape_of(v), dtype) for v in program.outputs]
+                found = list(_pieces(program, x, outputs, accumulate))
+                yield from (piece.group for piece in fused(found))
+                pieces += found
+            yield from (piece.group for piece in (*pieces, *fused(pieces)))
     for kind in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64"):
-        x = np.zeros(_SHAPE, kind)
-        yield from _kernels_of(formula(lambda x: x).program(x), x, [np.zeros(_SHAPE, "f4")], False)
+        x, copy = np.zeros(_SHAPE, kind), formula(lambda x: x).program(np.zeros(_SHAPE, kind))
+        yield from (piece.group for piece in _pieces(copy, x, [np.zeros(_SHAPE, "f4")], False))
 
 
-def _kernels_of(
+def _pieces(
     program: Program, x: np.ndarray, outputs: list[Any], accumulate: bool
-) -> Iterator[tuple[Loop, ...]]:
-    special = SpecializedProgram(split_into_stages(program), [x], outputs, [accumulate], 1)
-    addresses = special.addresses([address_of(array) for array in (x, *outputs)])
+) -> Iterator[Piece]:
+    given = [address_of(array) for array in (x, *outputs)]
+    special = ProgramSpecializer(program, 1).specialize(
+        [x], outputs, (accumulate,) * len(outputs), given
+    )
     for part in special.parts:
-        walks = walks_of(part, part.pointers(addresses)) if isinstance(part, Loops) else ()
-        for group in grouped(list(walks)):
-            yield tuple(walk.loop for walk in group)
+        if isinstance(part, Loops):
+            for walk in walks_of(part, part.pointers(special.addresses(given))):
+                yield Piece.of_loop(walk, (special, outputs))

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 
 from brainstorm.optree.loops import COMBINED, Loop, Read, Write, render_body, typed
 
-__all__ = ["LoopText"]
+__all__ = ["Lines", "LoopText"]
+
+
+class Lines(list[str]):
+    """Lines of C, which braces at their ends and beginnings indent."""
+
+    depth = 0
+
+    def put(self, *lines: str) -> None:
+        """Add lines."""
+        for line in lines:
+            self.depth -= line.startswith("}")
+            self.append(line if line.startswith("#") else "    " * self.depth + line)
+            self.depth += line.endswith("{")
 
 
 class LoopText:
@@ -14,7 +27,7 @@ class LoopText:
 
     Args:
         loop: The loop.
-        title: Name of the function.
+        lines: Where they are collected.
 
     Attributes:
         arrays: The arrays that are read, then those that are written.
@@ -23,22 +36,13 @@ class LoopText:
         reductions: The writes with a reduction, with their indices among all writes.
     """
 
-    def __init__(self, loop: Loop, title: str) -> None:
-        self.loop, self.title = loop, title
+    def __init__(self, loop: Loop, lines: Lines) -> None:
+        self.loop, self.lines, self.put = loop, lines, lines.put
         self.last = loop.rank - 1
         self.arrays: list[Read | Write] = [*loop.reads, *loop.writes]
         self.kept = [i for i, r in enumerate(loop.reduced) if not r]
         self.axes = [i for i, r in enumerate(loop.reduced) if r]
         self.reductions = [(i, w) for i, w in enumerate(loop.writes) if w.reduction]
-        self.lines: list[str] = []
-        self.depth = 0
-
-    def put(self, *lines: str) -> None:
-        """Add lines; braces at their ends and starts control the indentation."""
-        for line in lines:
-            self.depth -= line.startswith("}")
-            self.lines.append(line if line.startswith("#") else "    " * self.depth + line)
-            self.depth += line.endswith("{")
 
     def body(self) -> list[str]:
         """Return the statements of one element."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from brainstorm.optree.c_math import with_math
-from brainstorm.optree.loop_text import LoopText
+from brainstorm.optree.loop_text import Lines, LoopText
 from brainstorm.optree.loops import COMBINED, Loop, Read
 
 __all__ = ["TILE", "render_kernel"]
@@ -35,7 +35,7 @@ def render_kernel(loops: Sequence[Loop], name: str) -> str:
         name: Name of the function.
     """
     unique = {loop: f"loop{i}" for i, loop in enumerate(dict.fromkeys(loops))}
-    parts = [_CText(loop, title).render() for loop, title in unique.items()]
+    parts = [_CText(loop, Lines()).render(title) for loop, title in unique.items()]
     calls = []
     p = n = 0
     for loop in loops:
@@ -47,8 +47,8 @@ def render_kernel(loops: Sequence[Loop], name: str) -> str:
 
 
 class _CText(LoopText):
-    def render(self) -> str:
-        self.put(f"static void {self.title}(char *const *p, const ptrdiff_t *n) {{")
+    def render(self, title: str) -> str:
+        self.put(f"static void {title}(char *const *p, const ptrdiff_t *n) {{")
         self.put("const int threads = (int)n[0];")
         for axis in range(self.loop.rank):
             self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")

@@ -1,22 +1,23 @@
 """From loops to CUDA C: one kernel per stage, around the same bodies as in C.
 
-A block of threads has a column for each element of the result, and in each column as many *workers*
-as share a reduction. With n workers, each reduces every n-th element in order, and then their
-results are combined in a tree. Long reductions with few results are divided into chunks, one for
-each block along y; the last block to finish combines the results of all, in order. So the result
-depends on the sizes only: it has the same bits every time and on every GPU. Without a reduction
-there is one worker. Loops over the same rows, which read results of each other only in the same
-row, become one kernel: a block does all of them for some of the rows. The text includes no files.
+A block of threads has a column for each element of the result that it works on, and in each column
+as many *workers* as share a reduction. They reduce every so-manieth element in order, and then
+their results in a tree. Long reductions with few results are cut into chunks, one for each block
+along y; the block that is the last to be done reduces the results of all, in their order. So what
+comes out depends on the sizes alone: it is the same bits every time and on every GPU. Without a
+reduction there is one worker. Several loops may be one kernel, side by side or row by row; their
+results are the bits of each alone. The text includes no file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from brainstorm.optree.loop_text import LoopText
-from brainstorm.optree.loops import Loop, Read
+from brainstorm.optree.loop_text import Lines, LoopText
+from brainstorm.optree.loops import Loop, Read, Write
 
 __all__ = [
     "CUDA_HEAD",
@@ -25,7 +26,6 @@ __all__ = [
     "blocks_of",
     "kernel_name",
     "render_cuda",
-    "render_rows",
     "row_blocks",
     "shares",
 ]
@@ -55,58 +55,30 @@ CUDA_HEAD = """
 """
 
 
-def render_cuda(loop: Loop, name: str, index: str = "int") -> str:
-    """Return the CUDA C source of a kernel, to be placed after `CUDA_HEAD`.
+def render_cuda(loops: Sequence[Loop], name: str, index: str = "int", by_rows: bool = False) -> str:
+    """Return the CUDA C source of a kernel, to stand behind `CUDA_HEAD`.
 
-    The kernel takes one structure: the addresses ``char *p[]`` of the arrays that its loop reads,
-    then writes; if it `shares` reductions, the addresses of 8 bytes for each of them, each result
-    and each chunk, and of 4 zero bytes for each block along x; then numbers ``index n[]``: the
-    sizes of the axes, and the strides of each array in elements; then the constants, each of its
-    type. Its grid is the result of `blocks_of`.
+    The kernel takes one structure: the addresses ``char *p[]`` of the arrays that its loops read,
+    then write, loop by loop. If it `shares` reductions side by side, two more: of 8 bytes for each
+    of them, result and chunk, and of zeros of 4 bytes for each block along x. Then numbers ``index
+    n[]``: for each loop the sizes of the axes, and the strides of each array, counted in elements.
+    Then the constants, each of its type.
 
     Args:
-        loop: The stage.
-        name: Name of the kernel.
+        loops: What it does. By rows: one loop after the other for each row, which is a step of the
+            first axis of each loop, that is not reduced. Else, side by side: loops with the same
+            axes, element by element, and after them loops over the results of their reductions.
+        name: Of the kernel.
         index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
+        by_rows: Which of these; it says as well whether `row_blocks` or `blocks_of` is the grid,
+            the latter of the first loop that reduces.
     """
-    return _CudaText(loop, name, index).render()
+    return _Kernel(loops, index).render(name, by_rows)
 
 
-def render_rows(loops: Sequence[Loop], name: str, index: str = "int") -> str:
-    """Return the CUDA C source of a kernel that does several loops, row by row.
-
-    The first axis of each loop is that of the rows, which it does not reduce. The kernel takes one
-    structure: the addresses of the arrays of all loops, ``index n[]`` of all of them, and their
-    constants; see `render_cuda`. Its blocks are the result of `row_blocks`.
-    """
-    text = LoopText(loops[0], name)
-    counts = [len(loop.constants) for loop in loops]
-    constants = [type_ for loop in loops for type_ in loop.constants]
-    text.put(f"struct {name}_arguments {{")
-    text.put(f"char *p[{sum(loop.arrays for loop in loops)}];")
-    text.put(f"{index} n[{sum(loop.extents for loop in loops)}];")
-    text.put(*(f"{type_} c{k};" for k, type_ in enumerate(constants)), "};")
-    text.put('extern "C" __global__', f"void {name}(const {name}_arguments a) {{")
-    text.put("const int worker = threadIdx.x, workers = blockDim.x;")
-    text.put("const int column = threadIdx.y, columns = blockDim.y;")
-    text.put(f"const {index} items = a.n[0];")
-    text.put(f"{index} first = ({index})blockIdx.x * columns;")
-    text.put(f"for (; first < items; first += ({index})gridDim.x * columns) {{")
-    text.put(f"const {index} item = first + column;")
-    p = n = c = 0
-    for loop, count in zip(loops, counts, strict=True):
-        part = _RowText(loop, name, index, p, n)
-        part.depth = text.depth
-        part.row_loop(c)
-        text.lines += part.lines
-        p, n, c = p + loop.arrays, n + loop.extents, c + count
-    text.put("}", "}")
-    return "\n".join(text.lines) + "\n"
-
-
-def kernel_name(loops: Sequence[Loop], index: str) -> str:
+def kernel_name(loops: Sequence[Loop], index: str, by_rows: bool = False) -> str:
     """Return a name that only kernels of the same text have."""
-    return f"loop_{hashlib.sha256(repr((loops, index)).encode()).hexdigest()[:24]}"
+    return f"loop_{hashlib.sha256(repr((loops, index, by_rows)).encode()).hexdigest()[:24]}"
 
 
 class Blocks(NamedTuple):
@@ -152,7 +124,7 @@ def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
 
 
 def row_blocks(rows: int, most_terms: int) -> Blocks:
-    """Return the blocks of `render_rows`, for given numbers of rows and of terms in a row."""
+    """Return the blocks of loops by rows, for so many rows and terms of a loop in a row."""
     workers = _power_of_two(most_terms, THREADS)
     columns = THREADS // workers
     return Blocks(workers, columns, -(-rows // columns), 1, rows)
@@ -169,45 +141,39 @@ def _power_of_two(count: int, most: int) -> int:
     return min(most, 1 << max(0, (count - 1).bit_length() - 1))
 
 
-class _CudaText(LoopText):
-    """The text of one loop, whose arrays and extents start at some offset in the arguments."""
+def lengths(axes: Iterable[int]) -> str:
+    """Return the text of how many places there are on some axes."""
+    return " * ".join(f"n{axis}" for axis in axes) or "1"
 
-    def __init__(self, loop: Loop, title: str, index: str, p: int = 0, n: int = 0) -> None:
-        super().__init__(loop, title)
-        self.index, self.p, self.n = index, p, n
 
-    def render(self) -> str:
-        loop, index = self.loop, self.index
-        shared = " char *parts; unsigned *tickets;" if shares(loop) else ""
-        self.put(f"struct {self.title}_arguments {{")
-        self.put(f"char *p[{loop.arrays}];{shared} {index} n[{loop.extents}];")
-        self.put(*(f"{type_} c{k};" for k, type_ in enumerate(loop.constants)))
-        self.put("};")
-        self.put('extern "C" __global__')
-        self.put(f"void {self.title}(const {self.title}_arguments a) {{")
-        self.numbers(0)
-        items = " * ".join(f"n{axis}" for axis in self.kept) or "1"
-        self.put(f"const {index} items = {items};")
-        if shares(loop):
-            self.shared_reductions()
-        else:
-            self.one_thread_each()
+class _Part(LoopText):
+    """The text of a loop, whose arrays, numbers, constants and results are those from some on."""
+
+    def __init__(
+        self, loop: Loop, lines: Lines, index: str, p: int, n: int, c: int, results: int
+    ) -> None:
+        super().__init__(loop, lines)
+        self.index, self.p, self.n, self.c, self.results = index, p, n, c, results
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Add braces around what is between, with the constants."""
+        self.put("{")
+        for k, type_ in enumerate(self.loop.constants):
+            self.put(f"const {type_} c{k} = a.c{self.c + k};")
+        yield
         self.put("}")
-        return "\n".join(self.lines) + "\n"
 
-    def numbers(self, c: int) -> None:
-        """Name the lengths of the axes, and the constants, which start at c."""
+    def sizes(self) -> None:
+        """Name the lengths of the axes."""
         for axis in range(self.loop.rank):
             self.put(f"const {self.index} n{axis} = a.n[{self.n + axis}];")
-        for k, type_ in enumerate(self.loop.constants):
-            self.put(f"const {type_} c{k} = a.c{c + k};")
 
-    def one_thread_each(self) -> None:
-        """Let each thread compute one element of the result after the other."""
-        self.put(f"const {self.index} step = ({self.index})gridDim.x * blockDim.x;")
-        self.put(f"{self.index} item = ({self.index})blockIdx.x * blockDim.x + threadIdx.x;")
-        self.put("for (; item < items; item += step) {")
-        self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept], self.index)
+    def indices(self, axes: Sequence[int], item: str = "item") -> None:
+        self.decode([(f"i{axis}", f"n{axis}") for axis in axes], self.index, item)
+
+    def one_thread(self) -> None:
+        """Add what one thread does for an element of the result."""
         self.start()
         counts = any(write.is_index for _, write in self.reductions)
         if counts:
@@ -219,91 +185,34 @@ class _CudaText(LoopText):
             self.put("count++;")
         self.put(*"}" * len(self.axes))
         self.finish()
-        self.put("}")
-
-    def shared_reductions(self) -> None:
-        """Let the workers of a column reduce one element of the result together."""
-        along, across = "xy" if self.loop.kind == "rows" else "yx"
-        self.put(f"const int worker = threadIdx.{along}, workers = blockDim.{along};")
-        self.put(f"const int column = threadIdx.{across}, columns = blockDim.{across};")
-        self.shared_parts()
-        self.put(f"const {self.index} length = (terms + gridDim.y - 1) / gridDim.y;")
-        self.put(f"const {self.index} low = length * blockIdx.y;")
-        self.put(f"const {self.index} high = low + length < terms ? low + length : terms;")
-        self.put(f"{self.index} first = ({self.index})blockIdx.x * columns;")
-        self.put(f"for (; first < items; first += ({self.index})gridDim.x * columns) {{")
-        self.put(f"const {self.index} item = first + column;")
-        self.start()
-        self.put(f"for ({self.index} term = low + worker; item < items && term < high;")
-        self.put("     term += workers) {")
-        self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept], self.index)
-        self.decode([(f"i{axis}", f"n{axis}") for axis in self.axes], self.index, "term")
-        self.one_element()
-        self.put("}")
-        self.join_workers()
-        self.join_chunks()
-        self.put("if (worker == 0 && item < items) {")
-        self.decode([(f"i{axis}", f"n{axis}") for axis in self.kept], self.index)
-        self.finish()
-        self.put("}", "__syncthreads();", "}")
 
     def shared_parts(self) -> None:
         for i, write in self.reductions:
-            self.put(f"__shared__ {write.total_type} part{i}[{THREADS}];")
-        terms = " * ".join(f"n{axis}" for axis in self.axes) or "1"
-        self.put(f"const {self.index} terms = {terms};")
+            self.put(f"__shared__ {write.total_type} part{self.results + i}[{THREADS}];")
 
-    def join_chunks(self) -> None:
-        """Store results in memory, and let the last block continue with those of all."""
-        self.put("if (gridDim.y > 1) {", "if (worker == 0 && item < items) {")
-        for i, _ in self.reductions:
-            self.put(f"{self.part(i, 'blockIdx.y')} = total{i};")
-        # The fences of the thread that counts are those of its block, by the barriers around it.
-        self.put("}", "__shared__ bool last;", "__syncthreads();")
-        self.put("if (worker == 0 && column == 0) {", "__threadfence();")
-        self.put("last = atomicAdd(a.tickets + blockIdx.x, 1u) == gridDim.y - 1;")
-        self.put("__threadfence();", "if (last) a.tickets[blockIdx.x] = 0;")
-        self.put("}", "__syncthreads();", "if (!last) return;")
+    def start(self) -> None:
         for i, write in self.reductions:
-            self.put(f"total{i} = {write.start};")
-        self.put("for (unsigned chunk = worker; item < items && chunk < gridDim.y;")
-        self.put("     chunk += workers) {")
-        for i, write in self.reductions:
-            self.put(f"const {write.total_type} other{i} = {self.part(i, 'chunk')};")
-            self.put(self.combine(write, f"total{i}", f"other{i}"))
-        self.put("}")
-        self.join_workers()
-        self.put("}")
-
-    def part(self, i: int, chunk: str) -> str:
-        """Return the location of a chunk's result."""
-        number = [j for j, _ in self.reductions].index(i)
-        type_ = self.loop.writes[i].total_type
-        place = f"((size_t){number} * gridDim.y + {chunk}) * items + item"
-        return f"*(volatile {type_} *)(a.parts + 8 * ({place}))"
+            self.put(f"{write.total_type} total{self.results + i} = {write.start};")
+            if write.is_index:
+                self.put(f"{self.index} place{self.results + i} = 0;")
 
     def join_workers(self) -> None:
-        for i, _ in self.reductions:
+        places = [self.results + i for i, _ in self.reductions]
+        for i in places:
             self.put(f"part{i}[worker * columns + column] = total{i};")
         self.put("__syncthreads();", "for (int half = workers / 2; half > 0; half /= 2) {")
         self.put("if (worker < half) {", "const int mine = worker * columns + column;")
         self.put("const int other = mine + half * columns;")
-        for i, write in self.reductions:
+        for i, (_, write) in zip(places, self.reductions, strict=True):
             self.put(self.combine(write, f"part{i}[mine]", f"part{i}[other]"))
         self.put("}", "__syncthreads();", "}")
-        for i, _ in self.reductions:
+        for i in places:
             self.put(f"total{i} = part{i}[column];")
-
-    def start(self) -> None:
-        for i, write in self.reductions:
-            self.put(f"{write.total_type} total{i} = {write.start};")
-            if write.is_index:
-                self.put(f"{self.index} place{i} = 0;")
 
     def finish(self) -> None:
         for k, (i, write) in zip(self.stored(True), self.reductions, strict=True):
-            value = f"place{i}" if write.is_index else f"total{i}"
-            self.assign(self.at(k, self.kept), write, value)
+            name = "place" if write.is_index else "total"
+            self.assign(self.at(k, self.kept), write, f"{name}{self.results + i}")
 
     def stride(self, array: int, axis: int) -> str:
         return f"a.n[{self.n + self.loop.rank * (1 + array) + axis}]"
@@ -323,35 +232,165 @@ class _CudaText(LoopText):
             write = self.loop.writes[k - len(self.loop.reads)]
             self.assign(self.at(k, everywhere), write, write.source[0])
         for i, write in self.reductions:
-            step = self.step(write, f"total{i}")
+            total = f"total{self.results + i}"
+            step = self.step(write, total)
             if write.is_index:
-                self.put(f"if ({step}) {{")
-                self.put(f"total{i} = {write.source[0]};", f"place{i} = count;", "}")
+                self.put(f"if ({step}) {{", f"{total} = {write.source[0]};")
+                self.put(f"place{self.results + i} = count;", "}")
             else:
-                self.put(f"total{i} = {step};")
+                self.put(f"{total} = {step};")
 
-
-class _RowText(_CudaText):
-    def row_loop(self, c: int) -> None:
+    def row(self) -> None:
         """Add the loop for one row, by all workers of a column."""
-        self.kept, self.axes = [0], list(range(1, self.loop.rank))
-        self.put("{")
-        self.numbers(c)
+        inner = range(1, self.loop.rank)
+        self.sizes()
         self.shared_parts()
+        self.put(f"const {self.index} terms = {lengths(inner)};")
         self.start()
         self.put(f"for ({self.index} term = worker; item < items && term < terms;")
-        self.put("     term += workers) {")
-        self.one_row_element()
+        self.put("     term += workers) {", f"const {self.index} i0 = item;")
+        self.indices(inner, "term")
+        self.one_element()
         self.put("}")
         if self.reductions:
             self.join_workers()
             self.put("if (worker == 0 && item < items) {", f"const {self.index} i0 = item;")
             self.finish()
             self.put("}")
-        self.put("}", "__syncthreads();")
 
-    def one_row_element(self) -> None:
-        self.put(f"const {self.index} i0 = item;")
-        if self.axes:
-            self.decode([(f"i{axis}", f"n{axis}") for axis in self.axes], self.index, "term")
-        self.one_element()
+
+class _Kernel:
+    """The text of a kernel; see `render_cuda`."""
+
+    def __init__(self, loops: Sequence[Loop], index: str) -> None:
+        self.index, self.lines = index, Lines()
+        self.put = self.lines.put
+        self.parts: list[_Part] = []
+        p = n = c = results = 0
+        for loop in loops:
+            self.parts.append(_Part(loop, self.lines, index, p, n, c, results))
+            p, n, c = p + loop.arrays, n + loop.extents, c + len(loop.constants)
+            results += len(loop.writes)
+        self.counts = p, n
+        self.lead = next((part for part in self.parts if part.reductions), self.parts[0])
+        reduced = self.lead.loop.reduced
+        self.body = [part for part in self.parts if part.loop.reduced == reduced]
+        self.after = [part for part in self.parts if part.loop.reduced != reduced]
+
+    def render(self, name: str, by_rows: bool) -> str:
+        is_shared = shares(self.lead.loop) and not by_rows
+        types = [type_ for part in self.parts for type_ in part.loop.constants]
+        self.put(f"struct {name}_arguments {{")
+        self.put(f"char *p[{self.counts[0]}];", *["char *parts; unsigned *tickets;"] * is_shared)
+        self.put(f"{self.index} n[{self.counts[1]}];")
+        self.put(*(f"{type_} c{k};" for k, type_ in enumerate(types)), "};")
+        self.put('extern "C" __global__', f"void {name}(const {name}_arguments a) {{")
+        if by_rows:
+            self.rows()
+        else:
+            self.lead.sizes()
+            self.put(f"const {self.index} items = {lengths(self.lead.kept)};")
+            (self.shared_reductions if is_shared else self.one_thread_each)()
+        self.put("}")
+        return "\n".join(self.lines) + "\n"
+
+    def rows(self) -> None:
+        """Let the workers of a column do all loops for one row after the other."""
+        self.workers("x", "y")
+        self.put(f"const {self.index} items = a.n[0];")
+        self.columns()
+        for part in self.parts:
+            with part.scope():
+                part.row()
+            self.put("__syncthreads();")
+        self.put("}")
+
+    def one_thread_each(self) -> None:
+        """Let each thread compute one element of the result after the other."""
+        self.put(f"const {self.index} step = ({self.index})gridDim.x * blockDim.x;")
+        self.put(f"{self.index} item = ({self.index})blockIdx.x * blockDim.x + threadIdx.x;")
+        self.put("for (; item < items; item += step) {")
+        self.lead.indices(self.lead.kept)
+        for part in self.parts:
+            with part.scope():
+                part.one_thread()
+        self.put("}")
+
+    def shared_reductions(self) -> None:
+        """Let the workers of a column reduce one element of the result together."""
+        lead, index = self.lead, self.index
+        self.workers(*("xy" if lead.loop.kind == "rows" else "yx"))
+        for part in self.body:
+            part.shared_parts()
+        self.put(f"const {index} terms = {lengths(lead.axes)};")
+        self.put(f"const {index} length = (terms + gridDim.y - 1) / gridDim.y;")
+        self.put(f"const {index} low = length * blockIdx.y;")
+        self.put(f"const {index} high = low + length < terms ? low + length : terms;")
+        self.columns()
+        for part in self.body:
+            part.start()
+        self.put(f"for ({index} term = low + worker; item < items && term < high;")
+        self.put("     term += workers) {")
+        lead.indices(lead.kept)
+        lead.indices(lead.axes, "term")
+        for part in self.body:
+            with part.scope():
+                part.one_element()
+        self.put("}")
+        self.join_workers()
+        self.join_chunks()
+        self.put("if (worker == 0 && item < items) {")
+        lead.indices(lead.kept)
+        for part in self.body:
+            part.finish()
+        for part in self.after:
+            with part.scope():
+                part.sizes()
+                part.indices(range(part.loop.rank))
+                part.one_element()
+        self.put("}", "__syncthreads();", "}")
+
+    def workers(self, along: str, across: str) -> None:
+        self.put(f"const int worker = threadIdx.{along}, workers = blockDim.{along};")
+        self.put(f"const int column = threadIdx.{across}, columns = blockDim.{across};")
+
+    def columns(self) -> None:
+        """Open the loop over columns."""
+        self.put(f"{self.index} first = ({self.index})blockIdx.x * columns;")
+        self.put(f"for (; first < items; first += ({self.index})gridDim.x * columns) {{")
+        self.put(f"const {self.index} item = first + column;")
+
+    def join_workers(self) -> None:
+        for part in self.body:
+            if part.reductions:
+                part.join_workers()
+
+    def join_chunks(self) -> None:
+        """Leave results in memory, and let the last block go on with those of all."""
+        results = [(part.results + i, w) for part in self.body for i, w in part.reductions]
+        places = [
+            (f"total{i}", write, f"((size_t){number} * gridDim.y + %s) * items + item")
+            for number, (i, write) in enumerate(results)
+        ]
+
+        def part(write: Write, place: str, chunk: str) -> str:
+            return f"*(volatile {write.total_type} *)(a.parts + 8 * ({place % chunk}))"
+
+        self.put("if (gridDim.y > 1) {", "if (worker == 0 && item < items) {")
+        for total, write, place in places:
+            self.put(f"{part(write, place, 'blockIdx.y')} = {total};")
+        self.put("}", "__shared__ bool last;", "__threadfence();", "__syncthreads();")
+        self.put("if (worker == 0 && column == 0) {")
+        self.put("last = atomicAdd(a.tickets + blockIdx.x, 1u) == gridDim.y - 1;")
+        self.put("if (last) a.tickets[blockIdx.x] = 0;")
+        self.put("}", "__syncthreads();", "if (!last) return;", "__threadfence();")
+        for total, write, _ in places:
+            self.put(f"{total} = {write.start};")
+        self.put("for (unsigned chunk = worker; item < items && chunk < gridDim.y;")
+        self.put("     chunk += workers) {")
+        for total, write, place in places:
+            self.put("{", f"const {write.total_type} other = {part(write, place, 'chunk')};")
+            self.put(self.lead.combine(write, total, "other"), "}")
+        self.put("}")
+        self.join_workers()
+        self.put("}")

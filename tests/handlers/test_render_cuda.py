@@ -58,7 +58,7 @@ def compiled(loops, folder, index):
     names = [kernel_name((loop,), index) for loop in loops]
     source = HOST + CUDA_HEAD
     for name, loop in dict(zip(names, loops, strict=True)).items():
-        text = render_cuda(loop, name, index)
+        text = render_cuda((loop,), name, index)
         assert text.count("__global__") == 1
         block = "{1, 32}" if "worker = threadIdx.x" in text else "{32, 1}"
         constants = [f"a.c{k} = *(const double *)n++;" for k in range(len(loop.constants))]

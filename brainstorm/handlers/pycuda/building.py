@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import failure
+from brainstorm.handlers.pycuda.fusing import Piece, Span, fused, launched
 from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
 from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
 from brainstorm.optree import Formula, Program, formula
@@ -32,19 +34,25 @@ class Building:
         name: The operation.
 
     Attributes:
-        launches: The collected launches.
-        kept: Objects to keep alive for the launches, except the arrays of the operation, which the
-            owner of a building keeps.
+        pieces: What was collected.
+        kept: What must not go before the launches do, besides the arrays of the operation, which
+            whoever keeps a building keeps if they are to stay.
+        temporaries: What `temporary` returned.
     """
 
     def __init__(self, handler: Any, name: str) -> None:
         self.handler, self.device, self.name = handler, handler._device, name
         self.dtype = handler.dtype
-        self.launches: list[Launch] = []
+        self.pieces: list[Piece] = []
         self.kept: list[Any] = []
         self._is_loaded = False
-        self._temporaries = 0
+        self.temporaries: list[DeviceArray] = []
         self._back: list[tuple[DeviceArray, DeviceArray]] = []
+
+    @functools.cached_property
+    def launches(self) -> list[Launch]:
+        """What it puts into the stream by itself, when all of it is collected."""
+        return [launched(self.device, piece) for piece in fused(self.pieces)]
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -79,7 +87,21 @@ class Building:
         """Add a handwritten kernel, if there is anything to do; see `kernel_launch`."""
         if count:
             launch = kernel_launch(self.device, hand_written(name), count, *arguments, **more)
-            self.launches.append(launch)
+            self.launch(launch, [a for a in arguments if isinstance(a, DeviceArray)])
+
+    def launch(
+        self, launch: Launch, arrays: Arrays, reads: Arrays = (), product: Product | None = None
+    ) -> None:
+        """Add a launch.
+
+        Args:
+            launch: The launch.
+            arrays: What it writes, and may read as well.
+            reads: What it reads.
+            product: What it computes, if that is a product.
+        """
+        read, written = ([_span(array) for array in given] for given in (reads, arrays))
+        self.pieces.append(Piece(read, written, launch.keep, launch=launch, product=product))
 
     def program(
         self, its_formula: Formula, inputs: Arrays, outputs: Arrays, accumulate: bool = False
@@ -109,10 +131,10 @@ class Building:
     def temporary(self, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
         """Return memory for this operation until it ends."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        memory = self.device.scratch(f"temporary {self._temporaries}", size)
+        memory = self.device.scratch(f"temporary {len(self.temporaries)}", size)
         self.kept.append(memory)
-        self._temporaries += 1
-        return DeviceArray.at(self.device, memory, shape, dtype)
+        self.temporaries.append(DeviceArray.at(self.device, memory, shape, dtype))
+        return self.temporaries[-1]
 
     def constant(self, array: DeviceArray) -> DeviceArray:
         """Return a constant of the handler, which is kept with the launches."""
@@ -180,7 +202,8 @@ class Building:
             _rows(target) or n, add, target.shape[0] if target.ndim == 3 else 1,
             (stacks[0], stacks[1], stacks[2]), a.dtype.itemsize == 2,
         )  # fmt: skip
-        self.launches.append(Launch(None, self.handler._blas.call(product)))
+        launch = Launch(None, self.handler._blas.call(product))
+        self.launch(launch, [target], [a, b], product)
 
     def pack(self, array: DeviceArray) -> None:
         """Add the rounding of a factor of many products, to memory kept with the factor."""
@@ -222,6 +245,12 @@ class Building:
         *_, step0, step1, _ = (0, *(stride // array.itemsize for stride in array.strides))
         sizes = (*_stacked(array), step0, step1, half.shape[2])
         self.kernel("to_bfloat16", array.size, array, half, *sizes)
+
+
+def _span(array: DeviceArray) -> Span:
+    """Return between which addresses an array lies."""
+    start, stop = np.lib.array_utils.byte_bounds(array.shadow)
+    return start, stop
 
 
 def _place(array: DeviceArray) -> tuple[Any, ...]:

@@ -158,7 +158,8 @@ class Cudnn:
             except _UnsupportedError:
                 continue
             if made(build.temporary(written.shape), False)() == 0:
-                build.launches.append(Launch(None, _checked(made(written, add), which.function)))
+                launch = Launch(None, _checked(made(written, add), which.function))
+                build.launch(launch, [written, *build.temporaries], read[which])
                 return True
         return False
 

@@ -13,6 +13,8 @@ from ctypes import byref, c_char_p, c_int, c_ulonglong, c_void_p
 from brainstorm.errors import DeviceError
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.driver import Device, driver_library, guarded
+from brainstorm.handlers.pycuda.fusing import fused, launched
+from brainstorm.handlers.pycuda.modules import Modules
 
 __all__ = ["Graph"]
 
@@ -31,26 +33,33 @@ def _check(what: str, status: int) -> None:
 
 
 class Graph:
-    """Launches as one graph.
+    """Operations as one graph, in fewer launches than one by one.
 
     Args:
         device: The GPU.
         operations: The operations, which are not executed now.
 
-    Raises:
-        DeviceError: They cannot be captured.
+    Attributes:
+        launches: Its nodes, whose kernels are to be loaded before it is captured.
     """
 
     def __init__(self, device: Device, operations: Sequence[Building]) -> None:
         self._device, self._operations = device, operations
-        self._executable = c_void_p()
-        device.enter()
-        self._stream, self._launch = c_void_p(device.stream.handle), driver_library().cuGraphLaunch
-        with device.lock:
-            self._capture()
+        pieces = fused(piece for building in operations for piece in building.pieces)
+        self.launches = [launched(device, piece) for piece in pieces]
+        self._executable, self._stream = c_void_p(), c_void_p(device.stream.handle)
+        self._launch = driver_library().cuGraphLaunch
 
-    def _capture(self) -> None:
+    def capture(self, modules: Modules) -> None:
+        """Make the graph, by whoever holds the lock of the device.
+
+        Raises:
+            DeviceError: The launches cannot be captured.
+        """
         library, graph = driver_library(), c_void_p()
+        self._device.enter()
+        for launch in self.launches:
+            launch.bind(modules)
         _check(
             "capturing a CUDA graph",
             library.cuStreamBeginCapture_v2(self._stream, c_int(_RELAXED)),
@@ -58,9 +67,8 @@ class Graph:
         collects = gc.isenabled()
         gc.disable()  # freeing memory would wait for the GPU, not allowed here
         try:
-            for building in self._operations:
-                for launch in building.launches:
-                    guarded("capturing a CUDA graph", launch.run)
+            for launch in self.launches:
+                guarded("capturing a CUDA graph", launch.run)
         finally:
             status = library.cuStreamEndCapture(self._stream, byref(graph))
             if collects:

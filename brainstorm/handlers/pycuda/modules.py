@@ -17,7 +17,7 @@ from brainstorm.handlers import kernel_cache
 from brainstorm.handlers.pycuda.compilers import OPTIONS, RefusedError, find_compiler
 from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
 from brainstorm.optree.loops import Loop
-from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda, render_rows
+from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
 
 __all__ = [
     "FILES",
@@ -63,17 +63,10 @@ def hand_written(name: str) -> Kernel:
 
 
 @functools.lru_cache(maxsize=4096)
-def loop_kernel(loops: tuple[Loop, ...], index: str) -> Kernel:
-    """Return the kernel for a loop, or for several loops row by row.
-
-    Args:
-        loops: The loop, or loops for `render_rows`.
-        index: Type of the indices, see `render_cuda`.
-    """
-    name = kernel_name(loops, index)
-    if len(loops) > 1:
-        return Kernel(name, render_rows(loops, name, index))
-    return Kernel(name, render_cuda(loops[0], name, index))
+def loop_kernel(loops: tuple[Loop, ...], index: str, by_rows: bool = False) -> Kernel:
+    """Return the kernel that does some loops; see `render_cuda`."""
+    name = kernel_name(loops, index, by_rows)
+    return Kernel(name, render_cuda(loops, name, index, by_rows))
 
 
 class Modules:

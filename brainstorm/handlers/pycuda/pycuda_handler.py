@@ -22,6 +22,7 @@ from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.compilers import find_compiler
 from brainstorm.handlers.pycuda.cudnn import Cudnn
 from brainstorm.handlers.pycuda.driver import Device, Memory, load_driver
+from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import Modules
@@ -172,7 +173,8 @@ class PyCudaHandler(Lowering):
             super().call(function)
             return
         building = Building(self, "queued")
-        building.launches.append(Launch(None, function))
+        everything = [(0, 2**64)]
+        building.pieces.append(Piece([], everything, None, launch=Launch(None, function)))
         self.execute((building,), "queued")
 
     def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:
@@ -180,24 +182,27 @@ class PyCudaHandler(Lowering):
             body(t)
 
     def trace(self, function: Callable[[], None]) -> Trace:
-        with self.tracing(runs=False) as ahead:  # to compile all of its kernels together
+        with self.tracing(runs=False) as trace:  # its kernels are those of the graph
             function()
-        self._load([step.call for step in ahead.steps if isinstance(step.call, Building)])
-        return super().trace(function)
-
-    def _load(self, buildings: Sequence[Building]) -> None:
-        """Compile and load all their kernels at once."""
-        with self._device.lock:
-            self._modules.load(self._device, [k for b in buildings for k in b.kernels])
-            for building in buildings:
-                building.load()
+        if trace.reads:  # something depends on values that were not computed
+            return super().trace(function)
+        trace.replay()
+        return trace
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
-        self._load([call for call in calls if isinstance(call, Building)])
-        functions: list[Callable[[], Any]] = []
+        functions: list[Any] = []
+        graphs: list[Graph] = []
         for is_graph, group in itertools.groupby(calls, lambda call: isinstance(call, Building)):
             kept: Any = list(group)
-            functions += [Graph(self._device, kept)] if is_graph else kept
+            if is_graph:
+                graphs.append(Graph(self._device, kept))
+                kept = graphs[-1:]
+            functions += kept
+        with self._device.lock:
+            launches = [launch for graph in graphs for launch in graph.launches]
+            self._modules.load(self._device, [x.kernel for x in launches if x.kernel])
+            for graph in graphs:
+                graph.capture(self._modules)
         return functions
 
     def _execute_program(self, program: Program) -> DeviceProgram:

@@ -1,11 +1,13 @@
-"""Loops that one kernel does row by row: how many launches are left, and the same values."""
+"""Loops that one kernel does: how many launches are left, and the same values."""
 
 from __future__ import annotations
+
+import ast
 
 import numpy as np
 import pytest
 
-from brainstorm.handlers.pycuda import programs, rows
+from brainstorm.handlers.pycuda import fusing, groups
 from brainstorm.layers._normalizing import normalization, over_features
 from brainstorm.optree import Variable, evaluate, formula, linearise
 from brainstorm.optree import functions as fn
@@ -36,7 +38,7 @@ FORMULAS = {
     "columns": (lambda x: fn.softmax(x, 0), (6, 9), 3),
     "rows that read others": (across_rows, (6, 9), 2),
     "rows in another order": (lambda x: fn.softmax(x)[::-1] * 2.0, (6, 9), 2),
-    "two directions": (lambda x: fn.sum(x, 1) * fn.sum(x, 0), (6, 9), 3),
+    "two directions": (lambda x: fn.sum(x, 1) * fn.sum(x, 0), (6, 9), 2),
     "of places": (lambda x: fn.argmax(x - fn.max(x, 1), 1), (6, 9), 2),
 }
 
@@ -103,13 +105,114 @@ def test_the_bits_are_those_of_loops_one_by_one(handler, values, monkeypatch):
         out = handler.zeros(x.shape)
         handler.run_program(linearise(trees[:1]), [a], [out], [False])
         found.append(out.get())
-        monkeypatch.setattr(programs, "grouped", lambda walks: [[walk] for walk in walks])
-    np.testing.assert_allclose(*found, 1e-6, 1e-6)
+        monkeypatch.setattr(fusing, "MOST_PASSED", 0)
+    np.testing.assert_array_equal(*found)
 
 
 def test_rows_with_too_much_to_do_have_kernels_that_share_it(handler, values, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_TERMS", 5)
+    monkeypatch.setattr(groups, "MOST_TERMS", 5)
     x = handler.create_from_numpy(values((3, 8)))
     with handler.tracing() as trace:
         handler.softmax_m(x, x)
     assert sum(len(step.call.launches) for step in trace.steps) == 3
+
+
+# -- across operations -----------------------------------------------------------------------------
+
+
+def ops(*names):
+    """Return what calls operations with arrays of the case: ``"dot_mm x w y"``."""
+
+    def run(handler, arrays):
+        for name, *given in (text.split() for text in names):
+            if name == "queued":
+                handler.call(lambda: None, is_queued=True)
+            else:
+                given = [arrays[g] if g in arrays else ast.literal_eval(g) for g in given]
+                getattr(handler, name)(*given)
+
+    return run
+
+
+def computed(function, *names):
+    return lambda handler, arrays: handler.compute(
+        formula(function), [arrays[n] for n in names[:-1]], [arrays[names[-1]]]
+    )
+
+
+def both(*parts):
+    def run(handler, arrays):
+        for part in parts:
+            part(handler, arrays)
+
+    return run
+
+
+def of_results(*names):
+    """Sums over the first axis, and what is made of them."""
+    return both(computed(lambda x: fn.sum(x * x, 0, False), "x", names[0]), ops(*names[1:]))
+
+
+SHAPES = {
+    **dict.fromkeys("xyz", (40, 6)), "w": (6, 6), "s": (6,), "t": (6,), "v": (6, 1), "c": (40, 1),
+    "long": (9000, 3), "r": (3,), "f": (240,), "one": (1,),
+    "q": (4, 7, 5), "xx": (4, 5),
+}  # fmt: skip
+#: What is done with arrays of these shapes, and of how many nodes the graph is.
+STEPS = {
+    "element by element": (ops("mult_st 2.0 x y", "add_tt y x x", "mult_st 3.0 f f"), 1),
+    "derivatives, and their sums past a product": (
+        ops("rel_deriv x y y y", "dot_mm y w x", "sum_t y 0 s"), 2
+    ),
+    "biases behind products": (ops("affine_mm x w s y 'rel'", "affine_mm c v t z 'tanh'"), 3),
+    "results of reductions": (of_results("s", "sqrt_t s s", "mult_st 2.0 s t"), 1),
+    "results of chunks": (
+        both(ops("mult_st 2.0 long long", "sum_t long 0 r"), ops("sqrt_t r r")), 1
+    ),
+    "results on two axes": (
+        both(computed(lambda x: fn.sum(x, 1, False), "q", "xx"), ops("sqrt_t xx xx")), 1
+    ),
+    "one result": (both(ops("sum_t x None one", "mult_st 2.0 one one", "mult_tt x x y")), 1),
+    "sums of sums": (ops("sum_t x 1 c", "sum_t c 0 one"), 2),
+    "rows, and what is behind them": (
+        ops("add_mv x s x", "softmax_m x y", "mult_st 2.0 c c", "mult_mv y c y"), 1
+    ),
+    "a result at each element": (of_results("s", "add_mv x s y"), 2),
+    "sums where others still read": (of_results("s", "add_mv y s y", "sum_t y 0 s"), 3),
+    "a result that is overwritten before": (
+        both(ops("mult_st 2.0 s s"), of_results("s"), ops("mult_st 2.0 s s")), 2
+    ),
+    "what neighbours wrote": (
+        both(ops("mult_st 2.0 x x"), computed(lambda x: x[::-1], "x", "y")), 2
+    ),
+    "a product that reads it": (ops("mult_st 2.0 x x", "dot_mm x w y", "mult_st 2.0 x x"), 3),
+    "a product that writes it": (ops("mult_st 2.0 y x", "dot_mm x w y", "mult_st 2.0 y x"), 3),
+    "work of others": (ops("mult_st 2.0 x x", "queued", "mult_st 2.0 x x"), 3),
+    "other sizes": (ops("mult_st 2.0 x x", "mult_st 2.0 s s", "mult_st 2.0 long long"), 3),
+}  # fmt: skip
+
+
+@pytest.fixture
+def case(handler, rng):
+    values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+    def arrays():
+        return {name: handler.create_from_numpy(value) for name, value in values.items()}
+
+    return arrays
+
+
+@pytest.mark.parametrize("order", ["forward", "reversed", "shuffled"])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_graph_is_the_bits_of_operations_in_fewer_nodes(name, order, handler, case, shim):
+    steps, nodes = STEPS[name]
+    direct, replayed = case(), case()
+    steps(handler, direct)
+    with handler.tracing(runs=False) as trace:
+        steps(handler, replayed)
+    (graph,) = handler.compile([step.call for step in trace.steps])
+    assert len(graph.launches) == nodes
+    shim.set_option("order", order)
+    graph()
+    for array in direct:
+        np.testing.assert_array_equal(replayed[array].get(), direct[array].get(), array)

@@ -1,0 +1,142 @@
+"""Fusing: which loops of operations that follow each other become one kernel.
+
+An operation leaves pieces: its loops, and launches of anything else. A loop joins another one of
+the same `Group`, near enough before it; for that either of them may pass what lies between, if it
+touches nothing that this writes and writes nothing that this touches.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from brainstorm.handlers.pycuda.blas import Product
+from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.groups import Group, Walk, grouped
+from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
+from brainstorm.handlers.pycuda.modules import loop_kernel
+from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
+
+__all__ = ["Piece", "Span", "fused", "launched"]
+
+#: How many pieces before it a loop may pass.
+MOST_PASSED = 32
+
+#: From an address to another one.
+Span: TypeAlias = tuple[int, int]
+
+
+class Piece(NamedTuple):
+    """Loops that are one kernel, or another launch.
+
+    Attributes:
+        reads: What is read.
+        writes: What is written, and may be read as well.
+        keep: What must not go before it is launched.
+        group: The loops.
+        walks: The loops as they were before they became a group.
+        launch: The launch, if there are no loops.
+        product: What it computes, if that is a product.
+    """
+
+    reads: Sequence[Span]
+    writes: Sequence[Span]
+    keep: Any
+    group: Group = Group(())
+    walks: tuple[Walk, ...] = ()
+    launch: Launch | None = None
+    product: Product | None = None
+
+    @classmethod
+    def of_loop(cls, walk: Walk, keep: Any) -> Piece:
+        """Return the piece of a loop."""
+        reads = len(walk.loop.reads)
+        return cls(walk.spans[:reads], walk.spans[reads:], keep, Group((walk,)), (walk,))
+
+    def blocks(self, other: Piece) -> bool:
+        """Return whether it must stay on its side of another one."""
+        return (
+            _meet(self.writes, other.writes)
+            or _meet(self.writes, other.reads)
+            or _meet(self.reads, other.writes)
+        )
+
+    def joined(self, other: Piece) -> Piece | None:
+        """Return this and another one, behind it, as one kernel; None: that cannot be."""
+        walks = (*self.walks, *other.walks)
+        group = None if self.launch or other.launch else grouped(walks)
+        if group is None:
+            return None
+        reads, writes = (*self.reads, *other.reads), (*self.writes, *other.writes)
+        return Piece(reads, writes, (self.keep, other.keep), group, walks)
+
+
+def _meet(spans: Iterable[Span], others: Sequence[Span]) -> bool:
+    return any(start < end and first < stop for start, stop in spans for first, end in others)
+
+
+def fused(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return the pieces, of which those are joined that can be, in an order that gives the same."""
+    placed: list[Piece] = []
+    for piece in pieces:
+        _place(piece, placed)
+    return placed
+
+
+def _place(piece: Piece, placed: list[Piece]) -> None:
+    """Add a piece: to one of the same memory, else to the first that it may be added to."""
+    found: tuple[int, Piece, bool] | None = None
+    passes = True
+    for i in range(len(placed) - 1, max(-1, len(placed) - 1 - MOST_PASSED), -1):
+        other, between = placed[i], placed[i + 1 :]
+        is_near = passes or not any(map(other.blocks, between))
+        if is_near and (joined := other.joined(piece)):
+            found = i, joined, passes
+            if _meet((*other.reads, *other.writes), (*piece.reads, *piece.writes)):
+                break
+        passes = passes and not piece.blocks(other)
+    if found is None:
+        placed.append(piece)
+        return
+    place, joined, passes = found
+    placed[place] = joined
+    if not passes:
+        placed.append(placed.pop(place))
+
+
+def launched(device: Device, piece: Piece) -> Launch:
+    """Return the launch of a piece."""
+    if piece.launch is not None:
+        return piece.launch
+    walks, by_rows = piece.group
+    loops, keep = tuple(walk.loop for walk in walks), piece.keep
+    index = "int" if max(walk.reach for walk in walks) < MANY else "ptrdiff_t"
+    addresses = [address for walk in walks for address in walk.pointers]
+    lead = next((walk for walk in walks if walk.reductions), walks[0])
+    if by_rows:
+        blocks = row_blocks(lead.sizes[0], max(walk.terms for walk in walks))
+    else:
+        blocks = blocks_of(lead.loop, lead.sizes)
+        if shares(lead.loop):
+            results = sum(walk.reductions for walk in walks) * blocks.results
+            parts = device.scratch("parts", 8 * results * blocks.chunks)
+            addresses += [parts.address, device.tickets.address]
+            keep = [keep, parts, device.tickets]
+    numbers = [n for walk in walks for row in (walk.sizes, *walk.strides) for n in row]
+    types = [np.dtype(type_[0]) for loop in loops for type_ in loop.constants]
+    with np.errstate(over="ignore"):
+        given = [x for walk in walks for x in walk.constants]
+        values = [t.type(x) for t, x in zip(types, given, strict=True)]
+    integers = f"{len(numbers)}{'i' if index == 'int' else 'q'}"
+    format_ = f"{len(addresses)}P{integers}{''.join(t.char for t in types)}0P"
+    return packed_launch(
+        device,
+        loop_kernel(loops, index, by_rows),
+        (blocks.grid, blocks.chunks),
+        (blocks.x, blocks.y, 1),
+        struct.pack(format_, *addresses, *numbers, *values),
+        keep,
+    )

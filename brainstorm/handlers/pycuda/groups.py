@@ -1,0 +1,249 @@
+"""Groups: loops that one kernel does, one after the other, and what they must have in common.
+
+Either they are done row by row. A softmax is three loops: the maximum of each row, the sum of the
+exponentials, the quotients. What a loop reads of the results of those before it lies in the same
+row, so the threads that do a row need wait for nobody but each other. Or they are done side by
+side, element by element, by threads that need not wait: a loop reads of what others write only the
+element that it is at. Behind reductions that are done so come loops over their results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brainstorm.handlers.specialized_program import Loops
+from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
+from brainstorm.optree.render_cuda import MOST_SHARED, blocks_of, row_blocks, shares
+
+__all__ = ["Group", "Walk", "grouped", "walks_of"]
+
+#: Terms of a row up to which a block does it all.
+MOST_TERMS = 8192
+#: Arrays of a group at most: a kernel takes 4 kB of arguments.
+MOST_ARRAYS = 64
+
+_SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """A loop with its numbers.
+
+    Attributes:
+        loop: The loop.
+        sizes: Of its axes.
+        strides: Of each array on each axis, counted in elements.
+        pointers: Addresses of the arrays.
+        constants: The numbers that it uses.
+    """
+
+    loop: Loop
+    sizes: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    pointers: tuple[int, ...]
+    constants: tuple[float, ...]
+
+    @functools.cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """Between which addresses it accesses each array."""
+        return [self.span(k) for k in range(self.loop.arrays)]
+
+    @property
+    def terms(self) -> int:
+        """What there is to do in a row, the first axis being that of rows."""
+        return math.prod(self.sizes[1:])
+
+    @property
+    def reach(self) -> int:
+        """The largest number that an index can be."""
+        distances = (
+            sum(abs(step) * n for step, n in zip(row, self.sizes, strict=True))
+            for row in self.strides
+        )
+        return max(math.prod(self.sizes), *distances)
+
+    @property
+    def reductions(self) -> int:
+        """How many of its results are reduced."""
+        return sum(bool(write.reduction) for write in self.loop.writes)
+
+    @property
+    def accessed(self) -> tuple[Read | Write, ...]:
+        """What is read, then what is written."""
+        return (*self.loop.reads, *self.loop.writes)
+
+    def steps(self, array: int) -> tuple[int, ...]:
+        """Return how many bytes lie between the elements of an array, on each axis."""
+        size = _SIZES[self.accessed[array].type]
+        return tuple(step * size for step in self.strides[array])
+
+    def span(self, array: int, first_axis: int = 0) -> tuple[int, int]:
+        """Return between which addresses it accesses an array, on axes from some on."""
+        steps = zip(self.steps(array)[first_axis:], self.sizes[first_axis:], strict=True)
+        reach = [step * max(n - 1, 0) for step, n in steps]
+        below, above = (sum(f(distance, 0) for distance in reach) for f in (min, max))
+        start, item = self.pointers[array], _SIZES[self.accessed[array].type]
+        return start + below, start + above + item
+
+
+class Group(NamedTuple):
+    """Loops that one kernel does; see `render_cuda`."""
+
+    walks: tuple[Walk, ...]
+    by_rows: bool = False
+
+
+def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
+    """Yield the loops of a part with their numbers."""
+    numbers, addresses = part.numbers.tolist(), pointers.tolist()
+    p = n = 0
+    for loop in part.loops:
+        n, rank = n + 2, loop.rank  # threads and chunks are for the CPU
+        end = n + loop.extents
+        stop = end + len(loop.constants)
+        extents = [tuple(numbers[i : i + rank]) for i in range(n, end, rank)]
+        values = part.numbers[end:stop].view(np.float64).tolist()
+        places = tuple(addresses[p : p + loop.arrays])
+        yield Walk(loop, extents[0], tuple(extents[1:]), places, tuple(values))
+        p, n = p + loop.arrays, stop
+
+
+def grouped(walks: Sequence[Walk]) -> Group | None:
+    """Return how one kernel does loops, in their order, with the bits of each alone; None: not."""
+    if len(walks) == 1:
+        return Group(tuple(walks))
+    reductions = [walk for walk in walks if walk.reductions]
+    if (
+        sum(walk.loop.arrays for walk in walks) > MOST_ARRAYS
+        or sum(walk.reductions for walk in walks) > MOST_SHARED
+        or not all(shares(walk.loop) for walk in reductions)
+    ):
+        return None
+    return _row_by_row(walks, reductions) or _side_by_side(walks, reductions)
+
+
+def _split(walk: Walk, sizes: tuple[int, ...]) -> Walk | None:
+    """Return a loop that does not reduce, with axes of these sizes."""
+    if walk.sizes == sizes:
+        return walk
+    if walk.loop.rank > 1 or walk.sizes[0] != math.prod(sizes):
+        return None
+    inner = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    return dataclasses.replace(
+        walk,
+        loop=dataclasses.replace(walk.loop, reduced=(False,) * len(sizes)),
+        sizes=sizes,
+        strides=tuple(tuple(step * n for n in inner) for (step,) in walk.strides),
+    )
+
+
+# -- row by row ------------------------------------------------------------------------------------
+
+
+def _row_by_row(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | None:
+    if not reductions or not all(map(_reduces_rows, reductions)):
+        return None
+    rows = reductions[0].sizes[0]
+    shaped: list[Walk] = []
+    for walk in walks:
+        split = walk if walk.reductions else _by_rows(walk, rows)
+        if split is None or split.sizes[0] != rows or split.terms > MOST_TERMS:
+            return None
+        if not all(_keep_to_rows(before, split) for before in shaped):
+            return None
+        shaped.append(split)
+    blocks = row_blocks(rows, max(walk.terms for walk in shaped))
+    if any(row_blocks(rows, walk.terms) != blocks for walk in reductions):
+        return None  # others would share the reductions, in another order
+    return Group(tuple(shaped), by_rows=True)
+
+
+def _reduces_rows(walk: Walk) -> bool:
+    """Return whether a loop reduces each row to one element, and is best done by one block each."""
+    is_first_kept = walk.loop.reduced[0] is False and all(walk.loop.reduced[1:])
+    return is_first_kept and blocks_of(walk.loop, walk.sizes).chunks == 1
+
+
+def _by_rows(walk: Walk, rows: int) -> Walk | None:
+    if walk.sizes[0] == rows:
+        return walk
+    return None if walk.sizes[0] % rows else _split(walk, (rows, walk.sizes[0] // rows))
+
+
+def _keep_to_rows(before: Walk, after: Walk) -> bool:
+    """Return whether two loops touch nothing in common but in the same row, if one writes it."""
+    for i, j in _shared(before, after):
+        step = before.steps(i)[0]
+        spans = before.span(i, 1), after.span(j, 1)
+        length = max(stop for _, stop in spans) - min(start for start, _ in spans)
+        if step != after.steps(j)[0] or (length > step and before.sizes[0] > 1):
+            return False
+    return True
+
+
+# -- side by side ----------------------------------------------------------------------------------
+
+
+class _Shaped(NamedTuple):
+    """A loop of a group, and whether it works through the results of reductions."""
+
+    walk: Walk
+    is_behind: bool
+
+    def access(self, array: int) -> tuple[Any, ...]:
+        """Return which elements of an array are accessed when: of each result, or of each term."""
+        loop, sizes, reads = self.walk.loop, self.walk.sizes, len(self.walk.loop.reads)
+        of_results = self.is_behind or (
+            array >= reads and bool(loop.writes[array - reads].reduction)
+        )
+        axes = zip(self.walk.steps(array), sizes, loop.reduced, strict=True)
+        steps = [step for step, n, gone in axes if n > 1 and not (of_results and gone)]
+        return of_results, self.walk.pointers[array], steps
+
+
+def _side_by_side(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | None:
+    lead = reductions[0] if reductions else max(walks, key=lambda walk: walk.loop.rank)
+    kept = tuple(n for n, gone in zip(lead.sizes, lead.loop.reduced, strict=True) if not gone)
+    shaped: list[_Shaped] = []
+    for walk in walks:
+        choices = []
+        if walk.reductions:
+            if walk.sizes == lead.sizes and walk.loop.reduced == lead.loop.reduced:
+                choices.append(_Shaped(walk, False))
+        else:
+            if (split := _split(walk, lead.sizes)) is not None:
+                loop = dataclasses.replace(split.loop, reduced=lead.loop.reduced)
+                choices.append(_Shaped(dataclasses.replace(split, loop=loop), False))
+            if reductions and (split := _split(walk, kept or (1,))) is not None:
+                choices.append(_Shaped(split, True))
+        for choice in choices:
+            if all(_keep_apart(before, choice) for before in shaped):
+                shaped.append(choice)
+                break
+        else:
+            return None
+    return Group(tuple(one.walk for one in shaped))
+
+
+def _keep_apart(before: _Shaped, after: _Shaped) -> bool:
+    """Return whether two loops touch nothing in common but by the same thread, and in order."""
+    for i, j in _shared(before.walk, after.walk):
+        if before.access(i) != after.access(j) or before.is_behind > after.is_behind:
+            return False
+    return True
+
+
+def _shared(before: Walk, after: Walk) -> Iterator[tuple[int, int]]:
+    """Yield which arrays of two loops overlap, if one writes there."""
+    reads = len(before.loop.reads), len(after.loop.reads)
+    for i, (start, stop) in enumerate(before.spans):
+        first = 0 if i >= reads[0] else reads[1]
+        for j, (other, end) in enumerate(after.spans[first:], first):
+            if start < end and other < stop:
+                yield i, j
