@@ -64,6 +64,8 @@ def _of_loops(walks: Sequence[Walk]) -> Node:
         for i, (array, strides) in enumerate(zip(walk.accessed, walk.strides, strict=True)):
             steps = zip(walk.sizes, strides, strict=True)
             size = _SIZES[array.type] * math.prod(n for n, step in steps if step)
+            if i < len(walk.lengths):
+                size = walk.lengths[i]
             place, writes = walk.pointers[i], i >= len(walk.loop.reads)
             if place not in written:  # what the node has just written is at hand
                 touched[place, writes] = max(size, touched.get((place, writes), 0.0))

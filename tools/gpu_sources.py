@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,10 @@ import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.handlers.program_specializer import ProgramSpecializer
+from brainstorm.handlers.pycuda.elements import element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
 from brainstorm.handlers.pycuda.groups import Group, walks_of
-from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel
-from brainstorm.handlers.specialized_program import Loops
+from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel, source_of
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS
@@ -23,6 +23,16 @@ from brainstorm.optree.render_cuda import CUDA_HEAD
 __all__ = ["kernel_sources"]
 
 _SHAPE = (5, 6, 7)
+
+#: Functions that compute elements: types of arrays that they take, how many numbers and axes.
+_ELEMENTS = {
+    "image_to_columns": ("f", 3, 18),
+    "columns_to_image": ("f", 3, 18),
+    "average_pool": ("f", 1, 18),
+    "pool_deltas": ("ff", 1, 18),
+    "take_rows": ("ff", 4, 0),
+    "reverse_steps": ("fi", 3, 0),
+}
 
 
 def kernel_sources() -> dict[str, str]:
@@ -35,8 +45,8 @@ def kernel_sources() -> dict[str, str]:
     written = {file: f"{CUDA_HEAD}\n{file_source(file)}" for file in FILES}
     for index in ("int", "ptrdiff_t"):
         groups = {(tuple(walk.loop for walk in walks), by_rows) for walks, by_rows in _groups()}
-        kernels = {loop_kernel(loops, index, by_rows).source for loops, by_rows in groups}
-        written[f"op_trees_{index}"] = "\n".join([CUDA_HEAD, *sorted(kernels)])
+        kernels = [loop_kernel(loops, index, by_rows) for loops, by_rows in groups]
+        written[f"op_trees_{index}"] = source_of(kernels)
     return written
 
 
@@ -78,6 +88,17 @@ def _groups() -> Iterator[Group]:
     for kind in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64"):
         x, copy = np.zeros(_SHAPE, kind), formula(lambda x: x).program(np.zeros(_SHAPE, kind))
         yield from (piece.group for piece in _pieces(copy, x, [np.zeros(_SHAPE, "f4")], False))
+    for function, (kinds, numbers, axes) in _ELEMENTS.items():
+        *sources, out = (_array(type_) for type_ in f"{kinds}f")
+        walk = element_walk(function, sources, out, (0,) * numbers, (0,) * axes, add=True)
+        yield Group((walk,))
+
+
+def _array(type_: str) -> Any:
+    """Return what `element_walk` asks of an array."""
+    array = np.zeros(_SHAPE, type_)
+    names = {name: getattr(array, name) for name in ("dtype", "nbytes", "size")}
+    return types.SimpleNamespace(address=address_of(array), **names)
 
 
 def _pieces(

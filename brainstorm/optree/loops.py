@@ -52,7 +52,7 @@ COMBINED = {
 
 @dataclass(frozen=True)
 class Read:
-    """An array whose elements a loop reads.
+    """An array whose elements a loop reads, or that is read by functions that the body calls.
 
     Attributes:
         type: C type of its elements.
@@ -130,6 +130,8 @@ class Loop:
         body: The steps that are computed.
         writes: The arrays that are written.
         constants: C types of the numbers ``c0``, ``c1``, ... that the body uses.
+        file: Of functions that the body calls, with pointers ``p0``, ... to arrays that it reads,
+            and where in the first array that is written the element lies, ``at``; on GPUs.
     """
 
     reduced: tuple[bool, ...]
@@ -137,6 +139,7 @@ class Loop:
     body: tuple[Line, ...]
     writes: tuple[Write, ...]
     constants: tuple[str, ...] = ()
+    file: str = ""
 
     @property
     def rank(self) -> int:

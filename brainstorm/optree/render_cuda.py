@@ -220,13 +220,20 @@ class _Part(LoopText):
     def at(self, k: int, axes: Sequence[int]) -> str:
         array = self.arrays[k]
         const = "const " if isinstance(array, Read) else ""
-        offset = " + ".join(f"i{axis} * {self.stride(k, axis)}" for axis in axes) or "0"
-        return f"(({const}{array.type} *)a.p[{self.p + k}])[{offset}]"
+        return f"(({const}{array.type} *)a.p[{self.p + k}])[{self.offset(k, axes)}]"
+
+    def offset(self, k: int, axes: Sequence[int]) -> str:
+        return " + ".join(f"i{axis} * {self.stride(k, axis)}" for axis in axes) or "0"
 
     def one_element(self) -> None:
         everywhere = range(self.loop.rank)
+        if self.loop.file:
+            self.put(f"const unsigned at = {self.offset(len(self.loop.reads), everywhere)};")
         for k, read in enumerate(self.loop.reads):
-            self.put(f"const {read.type} r{k} = {self.at(k, everywhere)};")
+            if self.loop.file:
+                self.put(f"const {read.type} *p{k} = (const {read.type} *)a.p[{self.p + k}];")
+            else:
+                self.put(f"const {read.type} r{k} = {self.at(k, everywhere)};")
         self.put(*self.body())
         for k in self.stored(False):
             write = self.loop.writes[k - len(self.loop.reads)]

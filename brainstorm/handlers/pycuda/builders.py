@@ -55,8 +55,7 @@ def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: 
 
 def take_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
     table, indices, target = build.dense(m), build.dense(v), build.target(out)
-    sizes = (out.size, m.shape[0], v.size, m.shape[1], 0)
-    build.kernel("take_rows", out.size, table, indices, target, *sizes)
+    build.elements("take_rows", [table, indices], target, (m.shape[0], v.size, m.shape[1], 0))
 
 
 def add_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
@@ -85,9 +84,7 @@ def reverse_time(
         lengths = build.temporary((batch,), np.int32)
         build.kernel("sequence_lengths", batch, build.dense(mask), lengths, steps, batch)
     width = max(1, x.size // max(1, steps * batch))
-    build.kernel(
-        "reverse_steps", x.size, source, lengths, target, x.size, steps, batch, width, int(add)
-    )
+    build.elements("reverse_steps", [source, lengths], target, (steps, batch, width), add=add)
 
 
 def ctc_loss(

@@ -11,8 +11,9 @@ import numpy as np
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import failure
+from brainstorm.handlers.pycuda.elements import element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, Span, fused, launched
-from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
+from brainstorm.handlers.pycuda.launches import Launch, check_count, kernel_launch
 from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
@@ -88,6 +89,25 @@ class Building:
         if count:
             launch = kernel_launch(self.device, hand_written(name), count, *arguments, **more)
             self.launch(launch, [a for a in arguments if isinstance(a, DeviceArray)])
+
+    def elements(
+        self, function: str, sources: Sequence[DeviceArray | None], out: DeviceArray,
+        numbers: Sequence[int], axes: Sequence[int] = (), add: bool = False,
+    ) -> None:  # fmt: skip
+        """Add a loop over a contiguous array, whose elements a function of our files computes.
+
+        Args:
+            function: Its name.
+            sources: The arrays that it takes first; None is a null pointer.
+            out: What is written.
+            numbers: The integers that it takes after the place of the element.
+            axes: Those of a structure ``Axes``, which it takes last.
+            add: Whether to add to what is there.
+        """
+        if out.size:
+            check_count(function, out.size)
+            walk = element_walk(function, sources, out, numbers, axes, add)
+            self.pieces.append(Piece.of_loop(walk, None))
 
     def launch(
         self, launch: Launch, arrays: Arrays, reads: Arrays = (), product: Product | None = None

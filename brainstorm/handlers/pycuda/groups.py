@@ -41,6 +41,7 @@ class Walk:
         strides: Of each array on each axis, counted in elements.
         pointers: Addresses of the arrays.
         constants: The numbers that it uses.
+        lengths: Bytes of the arrays that it reads, if it has them read by functions of a file.
     """
 
     loop: Loop
@@ -48,6 +49,7 @@ class Walk:
     strides: tuple[tuple[int, ...], ...]
     pointers: tuple[int, ...]
     constants: tuple[float, ...]
+    lengths: tuple[int, ...] = ()
 
     @functools.cached_property
     def spans(self) -> list[tuple[int, int]]:
@@ -85,10 +87,12 @@ class Walk:
 
     def span(self, array: int, first_axis: int = 0) -> tuple[int, int]:
         """Return between which addresses it accesses an array, on axes from some on."""
+        start, item = self.pointers[array], _SIZES[self.accessed[array].type]
+        if array < len(self.lengths):
+            return start, start + self.lengths[array]
         steps = zip(self.steps(array)[first_axis:], self.sizes[first_axis:], strict=True)
         reach = [step * max(n - 1, 0) for step, n in steps]
         below, above = (sum(f(distance, 0) for distance in reach) for f in (min, max))
-        start, item = self.pointers[array], _SIZES[self.accessed[array].type]
         return start + below, start + above + item
 
 

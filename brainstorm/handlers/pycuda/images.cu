@@ -1,5 +1,5 @@
 // Convolution by matrix products, and pooling. Images are (N, D, H, W, C); those of two axes have
-// D = 1. Each thread computes whole elements: sums are added in a fixed order.
+// D = 1. A function computes element i of what it is named after, for a loop over all of them.
 
 #define EACH(i, count) \
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
@@ -7,6 +7,13 @@
 
 struct Axis { int size, filter, outputs, padding, stride, dilation; };
 struct Axes { Axis d, h, w; };
+
+static __device__ __forceinline__ Axes axes_of(int d0, int d1, int d2, int d3, int d4, int d5,
+                                               int h0, int h1, int h2, int h3, int h4, int h5,
+                                               int w0, int w1, int w2, int w3, int w4, int w5)
+{
+    return {{d0, d1, d2, d3, d4, d5}, {h0, h1, h2, h3, h4, h5}, {w0, w1, w2, w3, w4, w5}};
+}
 
 // Where a cell of a filter lies that is applied for an output; not inside: -1.
 static __device__ __forceinline__ int place(const Axis &a, int output, int cell)
@@ -23,59 +30,53 @@ static __device__ __forceinline__ int output_of(const Axis &a, int at, int cell)
 }
 
 // columns (groups, rows, cells * channels of a group), a row for each output.
-extern "C" __global__ void image_to_columns(const float *images, float *columns, int count, int rows,
-                                            int channels, int groups, const Axes axes)
+static __device__ __forceinline__ float image_to_columns(const float *images, unsigned i, int rows,
+                                                         int channels, int groups, const Axes &axes)
 {
     const Axis d = axes.d, h = axes.h, w = axes.w;
     const int size = channels / groups;
-    EACH(i, count)
-    {
-        unsigned rest = i;
-        const int c = rest % size; rest /= size;
-        const int kw = rest % w.filter; rest /= w.filter;
-        const int kh = rest % h.filter; rest /= h.filter;
-        const int kd = rest % d.filter; rest /= d.filter;
-        const int row = rest % rows, group = rest / rows;
-        int at = row;
-        const int q = at % w.outputs; at /= w.outputs;
-        const int p = at % h.outputs; at /= h.outputs;
-        const int o = at % d.outputs, n = at / d.outputs;
-        const int z = place(d, o, kd), y = place(h, p, kh), x = place(w, q, kw);
-        const size_t pixel = (((size_t)n * d.size + z) * h.size + y) * w.size + x;
-        columns[i] = (z < 0 || y < 0 || x < 0) ? 0.0f : images[pixel * channels + group * size + c];
-    }
+    unsigned rest = i;
+    const int c = rest % size; rest /= size;
+    const int kw = rest % w.filter; rest /= w.filter;
+    const int kh = rest % h.filter; rest /= h.filter;
+    const int kd = rest % d.filter; rest /= d.filter;
+    const int row = rest % rows, group = rest / rows;
+    int at = row;
+    const int q = at % w.outputs; at /= w.outputs;
+    const int p = at % h.outputs; at /= h.outputs;
+    const int o = at % d.outputs, n = at / d.outputs;
+    const int z = place(d, o, kd), y = place(h, p, kh), x = place(w, q, kw);
+    const size_t pixel = (((size_t)n * d.size + z) * h.size + y) * w.size + x;
+    return (z < 0 || y < 0 || x < 0) ? 0.0f : images[pixel * channels + group * size + c];
 }
 
 // The transposed operation: each element of the images is the sum of its places in the columns.
-extern "C" __global__ void columns_to_image(const float *columns, float *images, int count, int rows,
-                                            int channels, int groups, int add, const Axes axes)
+static __device__ __forceinline__ float columns_to_image(const float *columns, unsigned i, int rows,
+                                                         int channels, int groups, const Axes &axes)
 {
     const Axis d = axes.d, h = axes.h, w = axes.w;
     const int size = channels / groups, width = d.filter * h.filter * w.filter * size;
-    EACH(i, count)
-    {
-        unsigned rest = i;
-        const int channel = rest % channels; rest /= channels;
-        const int x = rest % w.size; rest /= w.size;
-        const int y = rest % h.size; rest /= h.size;
-        const int z = rest % d.size, n = rest / d.size;
-        const int group = channel / size, c = channel % size;
-        float sum = 0.0f;
-        for (int kd = 0; kd < d.filter; kd++) {
-            const int o = output_of(d, z, kd);
-            for (int kh = 0; o >= 0 && kh < h.filter; kh++) {
-                const int p = output_of(h, y, kh);
-                for (int kw = 0; p >= 0 && kw < w.filter; kw++) {
-                    const int q = output_of(w, x, kw);
-                    if (q < 0) continue;
-                    const int row = ((n * d.outputs + o) * h.outputs + p) * w.outputs + q;
-                    const int cell = (kd * h.filter + kh) * w.filter + kw;
-                    sum += columns[((size_t)group * rows + row) * width + cell * size + c];
-                }
+    unsigned rest = i;
+    const int channel = rest % channels; rest /= channels;
+    const int x = rest % w.size; rest /= w.size;
+    const int y = rest % h.size; rest /= h.size;
+    const int z = rest % d.size, n = rest / d.size;
+    const int group = channel / size, c = channel % size;
+    float sum = 0.0f;
+    for (int kd = 0; kd < d.filter; kd++) {
+        const int o = output_of(d, z, kd);
+        for (int kh = 0; o >= 0 && kh < h.filter; kh++) {
+            const int p = output_of(h, y, kh);
+            for (int kw = 0; p >= 0 && kw < w.filter; kw++) {
+                const int q = output_of(w, x, kw);
+                if (q < 0) continue;
+                const int row = ((n * d.outputs + o) * h.outputs + p) * w.outputs + q;
+                const int cell = (kd * h.filter + kh) * w.filter + kw;
+                sum += columns[((size_t)group * rows + row) * width + cell * size + c];
             }
         }
-        images[i] = add ? images[i] + sum : sum;
     }
+    return sum;
 }
 
 // -- pooling: an `Axis` has the window as its filter ------------------------------------------------
@@ -110,28 +111,25 @@ extern "C" __global__ void maximum_pool(const float *images, float *outputs, flo
     }
 }
 
-extern "C" __global__ void average_pool(const float *images, float *outputs, int count, int channels,
-                                        const Axes axes)
+static __device__ __forceinline__ float average_pool(const float *images, unsigned i, int channels,
+                                                     const Axes &axes)
 {
     const Axis h = axes.h, w = axes.w;
-    EACH(i, count)
-    {
-        unsigned rest = i;
-        const int c = rest % channels; rest /= channels;
-        const int q = rest % w.outputs; rest /= w.outputs;
-        const int p = rest % h.outputs, n = rest / h.outputs;
-        float sum = 0.0f;
-        int inside = 0;
-        for (int kh = 0; kh < h.filter; kh++) {
-            for (int kw = 0; kw < w.filter; kw++) {
-                const int y = place(h, p, kh), x = place(w, q, kw);
-                if (y < 0 || x < 0) continue;
-                sum += images[(((size_t)n * h.size + y) * w.size + x) * channels + c];
-                inside++;
-            }
+    unsigned rest = i;
+    const int c = rest % channels; rest /= channels;
+    const int q = rest % w.outputs; rest /= w.outputs;
+    const int p = rest % h.outputs, n = rest / h.outputs;
+    float sum = 0.0f;
+    int inside = 0;
+    for (int kh = 0; kh < h.filter; kh++) {
+        for (int kw = 0; kw < w.filter; kw++) {
+            const int y = place(h, p, kh), x = place(w, q, kw);
+            if (y < 0 || x < 0) continue;
+            sum += images[(((size_t)n * h.size + y) * w.size + x) * channels + c];
+            inside++;
         }
-        outputs[i] = inside ? sum / inside : 0.0f;
     }
+    return inside ? sum / inside : 0.0f;
 }
 
 static __device__ __forceinline__ int inside(const Axis &a, int output)
@@ -141,28 +139,25 @@ static __device__ __forceinline__ int inside(const Axis &a, int output)
 }
 
 // Deltas of the inputs; argmax is null for the average.
-extern "C" __global__ void pool_deltas(const float *out_deltas, const float *argmax, float *in_deltas,
-                                       int count, int channels, int add, const Axes axes)
+static __device__ __forceinline__ float pool_deltas(const float *out_deltas, const float *argmax,
+                                                    unsigned i, int channels, const Axes &axes)
 {
     const Axis h = axes.h, w = axes.w;
-    EACH(i, count)
-    {
-        unsigned rest = i;
-        const int c = rest % channels; rest /= channels;
-        const int x = rest % w.size; rest /= w.size;
-        const int y = rest % h.size, n = rest / h.size;
-        const int index = (y * w.size + x) * channels + c;
-        float sum = 0.0f;
-        for (int kh = h.filter - 1; kh >= 0; kh--) {
-            const int p = output_of(h, y, kh);
-            for (int kw = w.filter - 1; p >= 0 && kw >= 0; kw--) {
-                const int q = output_of(w, x, kw);
-                if (q < 0) continue;
-                const size_t output = (((size_t)n * h.outputs + p) * w.outputs + q) * channels + c;
-                if (!argmax) sum += out_deltas[output] / (inside(h, p) * inside(w, q));
-                else if ((int)argmax[output] == index) sum += out_deltas[output];
-            }
+    unsigned rest = i;
+    const int c = rest % channels; rest /= channels;
+    const int x = rest % w.size; rest /= w.size;
+    const int y = rest % h.size, n = rest / h.size;
+    const int index = (y * w.size + x) * channels + c;
+    float sum = 0.0f;
+    for (int kh = h.filter - 1; kh >= 0; kh--) {
+        const int p = output_of(h, y, kh);
+        for (int kw = w.filter - 1; p >= 0 && kw >= 0; kw--) {
+            const int q = output_of(w, x, kw);
+            if (q < 0) continue;
+            const size_t output = (((size_t)n * h.outputs + p) * w.outputs + q) * channels + c;
+            if (!argmax) sum += out_deltas[output] / (inside(h, p) * inside(w, q));
+            else if ((int)argmax[output] == index) sum += out_deltas[output];
         }
-        in_deltas[i] = add ? in_deltas[i] + sum : sum;
     }
+    return sum;
 }

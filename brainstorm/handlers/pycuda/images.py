@@ -8,7 +8,6 @@ as volumes of depth 1.
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,19 +39,14 @@ def biased(activation: str) -> Formula:
     return formula(lambda x, bias: function(x + bias))
 
 
-class _Axes(bytes):
-    """The structure ``Axes`` of images.cu."""
-
-
-def _axes(*rows: tuple[Any, ...]) -> _Axes:
-    """Return the structure for depth, rows and columns, of which depth may be left out.
+def _axes(*rows: tuple[Any, ...]) -> list[int]:
+    """Return the numbers of the structure ``Axes``: depth, rows, columns; depth may be left out.
 
     Args:
         *rows: For each axis: size, filter, outputs, padding (before, after), stride, dilation.
     """
     whole = [(1, 1, 1, (0, 0), 1, 1)] * (3 - len(rows)) + list(rows)
-    numbers = [(*row[:3], row[3][0], *row[4:]) for row in whole]
-    return _Axes(struct.pack("18i", *(n for row in numbers for n in row)))
+    return [n for row in whole for n in (*row[:3], row[3][0], *row[4:])]
 
 
 class _Convolution:
@@ -111,10 +105,8 @@ class _Convolution:
         if self.is_plain:
             return part.reshape((1, rows, self.width))
         columns = memory[: self.groups * rows * self.width]
-        build.kernel(
-            "image_to_columns", columns.size, part, columns, columns.size, rows, self.channels,
-            self.groups, self.axes,
-        )  # fmt: skip
+        sizes = (rows, self.channels, self.groups)
+        build.elements("image_to_columns", [part], columns, sizes, self.axes)
         return columns.reshape((self.groups, rows, self.width))
 
     def memory(self, build: Building) -> DeviceArray:
@@ -199,10 +191,8 @@ def _deltas_of_images(
         columns = memory[: conv.groups * rows.shape[1] * conv.width]
         stacked = columns.reshape((conv.groups, rows.shape[1], conv.width))
         build.product(rows, conv.kernels(filters), stacked)
-        build.kernel(
-            "columns_to_image", part.size, columns, part, part.size, rows.shape[1], conv.channels,
-            conv.groups, int(add), conv.axes,
-        )  # fmt: skip
+        sizes = (rows.shape[1], conv.channels, conv.groups)
+        build.elements("columns_to_image", [columns], part, sizes, conv.axes, add)
 
 
 conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backward_batch
@@ -211,7 +201,7 @@ conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backw
 # -- pooling --------------------------------------------------------------------------------------
 
 
-def _windows(inputs: Any, outputs: Any, window: Any, padding: Margin, stride: Any) -> _Axes:
+def _windows(inputs: Any, outputs: Any, window: Any, padding: Margin, stride: Any) -> list[int]:
     sizes, places, margins = inputs.shape[1:3], outputs.shape[1:3], sides(padding, 2)
     return _axes(*zip(sizes, window, places, margins, stride, (1, 1), strict=True))
 
@@ -229,7 +219,7 @@ def maxpool2d_forward_batch(
     axes = _windows(inputs, outputs, window, padding, stride)
     build.kernel(
         "maximum_pool", target.size, build.dense(inputs), target, where, target.size,
-        inputs.shape[-1], axes,
+        inputs.shape[-1], *axes,
     )  # fmt: skip
 
 
@@ -238,7 +228,7 @@ def avgpool2d_forward_batch(
 ) -> None:
     target, axes = build.target(outputs), _windows(inputs, outputs, window, padding, stride)
     source = build.dense(inputs)
-    build.kernel("average_pool", target.size, source, target, target.size, inputs.shape[-1], axes)
+    build.elements("average_pool", [source], target, inputs.shape[-1:], axes)
 
 
 def _pool_deltas(
@@ -248,10 +238,8 @@ def _pool_deltas(
     target = build.target(in_deltas, keeps=add)
     axes = _windows(in_deltas, out_deltas, window, padding, stride)
     where = None if argmax is None else build.dense(argmax)
-    build.kernel(
-        "pool_deltas", target.size, build.dense(out_deltas), where, target, target.size,
-        in_deltas.shape[-1], int(add), axes,
-    )  # fmt: skip
+    sources = [build.dense(out_deltas), where]
+    build.elements("pool_deltas", sources, target, in_deltas.shape[-1:], axes, add)
 
 
 def maxpool2d_backward_batch(

@@ -81,9 +81,9 @@ def _as_indices(build: Building, indices: DeviceArray, size: int = 0) -> DeviceA
 def _take(build: Building, x: Any, indices: Any, out: Any, axis: int, each: int = 0) -> None:
     inner = _sizes(x.shape, axis)[1]
     picks = out.shape[axis] if each else indices.size
-    sizes = (out.size, x.shape[axis], picks, inner, each)
     places = _as_indices(build, indices, x.shape[axis])
-    build.kernel("take_rows", out.size, build.dense(x), places, out, *sizes)
+    sizes = (x.shape[axis], picks, inner, each)
+    build.elements("take_rows", [build.dense(x), places], out, sizes)
 
 
 def _gather(build: Building, x: Any, indices: Any, out: Any, axis: int) -> None:

@@ -12,7 +12,7 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.modules import Kernel, Modules
 
-__all__ = ["MANY", "Launch", "kernel_launch", "packed_launch"]
+__all__ = ["MANY", "Launch", "check_count", "kernel_launch", "packed_launch"]
 
 #: Maximum number of blocks per multiprocessor; each processes several elements.
 BLOCKS = 16
@@ -75,6 +75,19 @@ def packed_launch(
     return Launch(kernel, call, keep)
 
 
+def check_count(name: str, count: int) -> None:
+    """Check that what is written by hand can count elements.
+
+    Raises:
+        HandlerValidationError: There are more.
+    """
+    if count >= MANY:
+        raise HandlerValidationError(
+            f"{name} on a GPU: expected fewer than {MANY:,} elements, got {count:,}. Use "
+            f"parts of the arrays, or smaller batches."
+        )
+
+
 def kernel_launch(
     device: Device, kernel: Kernel, count: int, *arguments: Any, blocks: int | None = None
 ) -> Launch:
@@ -83,26 +96,21 @@ def kernel_launch(
     Args:
         device: The GPU.
         kernel: The kernel.
-        count: Number of elements, which the threads process in a loop over the whole grid.
-        *arguments: Arrays and None become addresses, integers ``int``; bytes are a structure of
-            integers.
-        blocks: The exact number of blocks, if the kernel depends on it.
+        count: Elements that the threads share, in a loop over the whole grid.
+        *arguments: Arrays and None become addresses, integers ``int``.
+        blocks: The exact number of blocks, where the kernel depends on it.
 
     Raises:
         HandlerValidationError: There are more elements than the kernel can count.
     """
-    if count >= MANY:
-        raise HandlerValidationError(
-            f"{kernel.name} on a GPU: expected fewer than {MANY:,} elements, got {count:,}. Use "
-            f"parts of the arrays, or smaller batches."
-        )
+    check_count(kernel.name, count)
     types, values = "", []
     for argument in arguments:
         if argument is None or isinstance(argument, DeviceArray):
             types += "P"
             values.append(0 if argument is None else argument.address)
         else:
-            types += f"{len(argument)}s" if isinstance(argument, bytes) else "i"
+            types += "i"
             values.append(argument)
     data = struct.pack(types, *values)
     if blocks is None:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ __all__ = [
     "file_source",
     "hand_written",
     "loop_kernel",
+    "source_of",
 ]
 
 #: The files with handwritten kernels in this folder.
@@ -38,15 +39,14 @@ class Kernel:
 
     Args:
         name: Its name in the source.
-        source: CUDA C, without the common text before all kernels.
-
-    Kernels that share a source are compiled together.
+        files: Those of `FILES` that stand in front of the source, or have it.
+        source: CUDA C, without what stands in front of all kernels.
     """
 
-    __slots__ = ("name", "source")
+    __slots__ = ("files", "name", "source")
 
-    def __init__(self, name: str, source: str) -> None:
-        self.name, self.source = name, source
+    def __init__(self, name: str, files: Collection[str], source: str = "") -> None:
+        self.name, self.files, self.source = name, files, source
 
 
 @functools.cache
@@ -59,14 +59,22 @@ def file_source(file: str) -> str:
 def hand_written(name: str) -> Kernel:
     """Return a handwritten kernel by its name."""
     file = next(f for f in FILES if f"void {name}(" in file_source(f))
-    return Kernel(name, file_source(file))
+    return Kernel(name, [file])
 
 
 @functools.lru_cache(maxsize=4096)
 def loop_kernel(loops: tuple[Loop, ...], index: str, by_rows: bool = False) -> Kernel:
     """Return the kernel that does some loops; see `render_cuda`."""
     name = kernel_name(loops, index, by_rows)
-    return Kernel(name, render_cuda(loops, name, index, by_rows))
+    files = {loop.file for loop in loops if loop.file}
+    return Kernel(name, files, render_cuda(loops, name, index, by_rows))
+
+
+def source_of(kernels: Collection[Kernel]) -> str:
+    """Return the source of kernels that are compiled together."""
+    files = {file for kernel in kernels for file in kernel.files}
+    sources = {kernel.source for kernel in kernels}
+    return "\n".join([CUDA_HEAD, *map(file_source, sorted(files)), *sorted(sources)])
 
 
 class Modules:
@@ -96,11 +104,10 @@ class Modules:
             MissingDependencyError: There is no compiler.
         """
         with self._lock:
-            missing = {k.name: k.source for k in kernels if k.name not in self._functions}
+            missing = {k.name: k for k in kernels if k.name not in self._functions}
             if not missing:
                 return
-            text = "\n".join([CUDA_HEAD, *sorted(set(missing.values()))])
-            module = _loaded(text, device)
+            module = _loaded(source_of(missing.values()), device)
             self._modules.append(module)
             for name in missing:
                 self._functions[name] = module.get_function(name)

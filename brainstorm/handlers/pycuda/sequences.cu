@@ -1,4 +1,5 @@
-// Rows of tables, and the order of time. Each thread computes whole elements.
+// Rows of tables, and the order of time. A function without a name in C computes element i of what it
+// is named after, for a loop over all of them.
 
 #define EACH(i, count) \
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
@@ -12,15 +13,12 @@ static __device__ __forceinline__ int row_of(const float *v, size_t i, int rows)
 
 // out (outer, picks, inner) = rows of table (outer, size, inner): those that v (picks) names, or with
 // `each` of v (outer, picks, inner) an element for each of out.
-extern "C" __global__ void take_rows(const float *table, const float *v, float *out, int count,
-                                     int size, int picks, int inner, int each)
+static __device__ __forceinline__ float take_rows(const float *table, const float *v, unsigned i,
+                                                  int size, int picks, int inner, int each)
 {
-    EACH(i, count)
-    {
-        const unsigned column = i % inner, pick = i / inner % picks, outer = i / inner / picks;
-        const int row = row_of(v, each ? i : pick, size);
-        out[i] = table[((size_t)outer * size + row) * inner + column];
-    }
+    const unsigned column = i % inner, pick = i / inner % picks, outer = i / inner / picks;
+    const int row = row_of(v, each ? i : pick, size);
+    return table[((size_t)outer * size + row) * inner + column];
 }
 
 // out (outer, size, inner) += values (outer, picks, inner), each in the row that v names.
@@ -93,14 +91,10 @@ extern "C" __global__ void sequence_lengths(const float *mask, int *lengths, int
     }
 }
 
-extern "C" __global__ void reverse_steps(const float *x, const int *lengths, float *out, int count,
-                                         int steps, int batch, int width, int add)
+static __device__ __forceinline__ float reverse_steps(const float *x, const int *lengths, unsigned i,
+                                                      int steps, int batch, int width)
 {
-    EACH(i, count)
-    {
-        const int column = i % width, b = i / width % batch, t = i / width / batch;
-        const int length = lengths ? lengths[b] : steps, from = t < length ? length - 1 - t : t;
-        const float value = x[((size_t)from * batch + b) * width + column];
-        out[i] = add ? out[i] + value : value;
-    }
+    const int column = i % width, b = i / width % batch, t = i / width / batch;
+    const int length = lengths ? lengths[b] : steps, from = t < length ? length - 1 - t : t;
+    return x[((size_t)from * batch + b) * width + column];
 }

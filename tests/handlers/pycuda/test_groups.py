@@ -188,6 +188,9 @@ STEPS = {
     "a product that reads it": (ops("mult_st 2.0 x x", "dot_mm x w y", "mult_st 2.0 x x"), 3),
     "a product that writes it": (ops("mult_st 2.0 y x", "dot_mm x w y", "mult_st 2.0 y x"), 3),
     "work of others": (ops("mult_st 2.0 x x", "queued", "mult_st 2.0 x x"), 3),
+    "elements out of whole arrays": (ops("take_rows_mv w c x", "add_mv x s x", "sum_t x 0 s"), 2),
+    "whole arrays that were written": (ops("mult_st 2.0 y y", "take_rows_mv y c x"), 2),
+    "whole arrays that are written then": (ops("take_rows_mv y c x", "mult_st 2.0 y y"), 2),
     "other sizes": (ops("mult_st 2.0 x x", "mult_st 2.0 s s", "mult_st 2.0 long long"), 3),
 }  # fmt: skip
 

@@ -15,9 +15,9 @@ from benchmarks.gpu_workloads import GPU_WORKLOADS
 #: Network to nodes and megabytes. More are a mistake; fewer are to be written here.
 STEPS = {
     "mlp": (16, 20.2), "tiny_mlp": (16, 0.7), "lstm": (216, 240.0), "small_lstm": (416, 11.8),
-    "deep_lstm": (503, 82.2), "cnn": (30, 161.6), "cifar": (35, 839.0),
-    "transformer": (84, 183.9), "attention": (94, 549.9), "mlp_4096": (10, 1090.7),
-    "lstm_1024": (416, 5610.1), "resnet": (239, 7176.0),
+    "deep_lstm": (503, 82.2), "cnn": (28, 150.1), "cifar": (32, 804.5),
+    "transformer": (83, 183.3), "attention": (94, 549.9), "mlp_4096": (10, 1090.7),
+    "lstm_1024": (416, 5610.1), "resnet": (218, 7073.2),
 }  # fmt: skip
 
 

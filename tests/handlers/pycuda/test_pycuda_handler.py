@@ -19,6 +19,7 @@ import brainstorm.handlers
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, PyCudaHandler
+from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
 from brainstorm.handlers.pycuda.modules import Modules, hand_written
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
@@ -178,11 +179,11 @@ def test_indices_that_float32_cannot_hold(handler):
 
 def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
     huge = handler.zeros((1,)).broadcast_to((1 << 16, 1 << 16))
-    text = (
-        r"^take_rows on a GPU: expected fewer than 2,146,435,072 elements, got 4,294,967,296\. Use "
-    )
-    with pytest.raises(HandlerValidationError, match=text):
-        kernel_launch(handler._device, hand_written("take_rows"), huge.size, huge, huge, huge)
+    text = "^%s on a GPU: expected fewer than 2,146,435,072 elements, got 4,294,967,296\\. Use "
+    with pytest.raises(HandlerValidationError, match=text % "maximum_pool"):
+        kernel_launch(handler._device, hand_written("maximum_pool"), huge.size, huge, huge, huge)
+    with pytest.raises(HandlerValidationError, match=text % "take_rows"):
+        Building(handler, "take_rows_mv").elements("take_rows", [huge, huge], huge, (1, 1, 1, 0))
 
 
 def test_nothing_keeps_a_handler(monkeypatch):

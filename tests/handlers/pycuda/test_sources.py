@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from brainstorm.handlers.pycuda.modules import FILES, compile_text
@@ -13,6 +15,10 @@ SOURCES = kernel_sources()
 def test_every_kernel_is_there():
     assert set(SOURCES) == {*FILES, "op_trees_int", "op_trees_ptrdiff_t"}
     assert all("__global__" in text and "#include" not in text for text in SOURCES.values())
+    texts = "".join(SOURCES[file] for file in FILES)
+    of_elements = re.findall(r"__ float (\w+)\([^)]*unsigned i\b", texts)
+    assert len(of_elements) == 6
+    assert all(f"({name}(p0" in SOURCES["op_trees_int"] for name in of_elements)
 
 
 @pytest.mark.parametrize("name", SOURCES)
