@@ -11,7 +11,7 @@ import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.handlers.pycuda.elements import element_walk
+from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
 from brainstorm.handlers.pycuda.groups import Group, walks_of
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel, source_of
@@ -92,12 +92,13 @@ def _groups() -> Iterator[Group]:
         *sources, out = (_array(type_) for type_ in f"{kinds}f")
         walk = element_walk(function, sources, out, (0,) * numbers, (0,) * axes, add=True)
         yield Group((walk,))
+    yield Group((rounding_walk(_array("f"), _array("u2")),))
 
 
 def _array(type_: str) -> Any:
     """Return what `element_walk` asks of an array."""
     array = np.zeros(_SHAPE, type_)
-    names = {name: getattr(array, name) for name in ("dtype", "nbytes", "size")}
+    names = {name: getattr(array, name) for name in ("dtype", "nbytes", "shape", "size", "strides")}
     return types.SimpleNamespace(address=address_of(array), **names)
 
 

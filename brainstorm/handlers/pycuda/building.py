@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import failure
-from brainstorm.handlers.pycuda.elements import element_walk
+from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk
 from brainstorm.handlers.pycuda.fusing import Piece, Span, fused, launched
 from brainstorm.handlers.pycuda.launches import Launch, check_count, kernel_launch
 from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
@@ -228,14 +229,28 @@ class Building:
     def pack(self, array: DeviceArray) -> None:
         """Add the rounding of a factor of many products, to memory kept with the factor."""
         if self.handler._compute == "bf16" and array.size and _rows(array) is not None:
-            known = self.handler._packed.setdefault(array.memory, {})
-            half = known.get(_place(array))
-            if half is None:
-                half = known[_place(array)] = DeviceArray.new(
-                    self.device, _half_shape(array), np.uint16
-                )
-            self.kept.append(half)
+            half = self._half(array, is_packed=True)
+            self.handler._packed.setdefault(array.memory, {})[_place(array)] = half
             self._round(array, half)
+
+    def _half(self, array: DeviceArray, is_packed: bool = False) -> DeviceArray:
+        """Return memory for what a matrix, or a stack, is rounded to.
+
+        It is the same for the same array, so that a graph rounds what is not written in between
+        only once; but in all not more than what is rounded, as with ever new sizes.
+        """
+        known: dict[Any, DeviceArray] = {}
+        if array.memory is not None:
+            known = self.handler._halves.setdefault(array.memory, known)
+        half = known.get(_place(array))
+        if half is None:
+            shape = (*array.shape[:-1], -(-array.shape[-1] // _HALF_ROW) * _HALF_ROW)
+            size = 2 * math.prod(shape) + sum(other.nbytes for other in known.values())
+            if not is_packed and (array.memory is None or size > array.memory.size):
+                return self.temporary(shape, np.uint16)
+            half = known[_place(array)] = DeviceArray.new(self.device, shape, np.uint16)
+        self.kept.append(half)
+        return half
 
     def _factor(
         self, array: DeviceArray, turned: bool, is_packed: bool = False
@@ -248,23 +263,19 @@ class Building:
                 return self._factor(array.transpose(order), not turned)
             array, step, is_packed = self.dense(array), array.shape[-1], False
         if self.handler._compute == "bf16":
-            stack = array if array.ndim == 3 else array.reshape((1, *array.shape))
             known = self.handler._packed.get(array.memory, {}) if is_packed else {}
             half = known.get(_place(array))
-            self.kept.append(half)
             if half is None:
-                half = self.temporary(_half_shape(stack), np.uint16)
-                self._round(stack, half)
-            step = half.shape[2]
-            half = half[:, :, : stack.shape[2]]
-            array = half if array.ndim == 3 else half[0]
+                half = self._half(array)
+                self._round(array, half)
+            self.kept.append(half)
+            array, step = half[..., : array.shape[-1]], half.shape[-1]
         return array, step, turned
 
     def _round(self, array: DeviceArray, half: DeviceArray) -> None:
         """Add the rounding of a matrix, or of a stack, to bfloat16."""
-        *_, step0, step1, _ = (0, *(stride // array.itemsize for stride in array.strides))
-        sizes = (*_stacked(array), step0, step1, half.shape[2])
-        self.kernel("to_bfloat16", array.size, array, half, *sizes)
+        walk = rounding_walk(array, half[..., : array.shape[-1]])
+        self.pieces.append(Piece.of_loop(walk, half))
 
 
 def _span(array: DeviceArray) -> Span:
@@ -275,17 +286,6 @@ def _span(array: DeviceArray) -> Span:
 
 def _place(array: DeviceArray) -> tuple[Any, ...]:
     return array.address, array.shape, array.strides
-
-
-def _stacked(array: DeviceArray) -> tuple[int, int, int]:
-    """Return the sizes of a stack of matrices; a matrix is a stack of one."""
-    *_, count, rows, columns = (1, *array.shape)
-    return count, rows, columns
-
-
-def _half_shape(array: DeviceArray) -> tuple[int, int, int]:
-    count, rows, columns = _stacked(array)
-    return count, rows, -(-columns // _HALF_ROW) * _HALF_ROW
 
 
 def _rows(array: DeviceArray) -> int | None:

@@ -1,15 +1,28 @@
-"""Loops whose elements functions compute that are written by hand, out of whole arrays."""
+"""Loops for which there is no formula: functions written by hand of whole arrays, and rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.groups import Walk
 from brainstorm.handlers.pycuda.modules import FILES, file_source
+from brainstorm.optree.collapse import collapse
 from brainstorm.optree.loops import C_TYPES, Line, Loop, Read, Write
 
-__all__ = ["element_walk"]
+__all__ = ["element_walk", "rounding_walk"]
+
+#: A float to bfloat16: to the nearest, of equally near ones to the even one; NaN stays NaN.
+_ROUNDING = (
+    Line("v0", "uint32_t", "__float_as_uint({0})", (("r0", "uint32_t"),)),
+    Line(
+        "v1",
+        "uint32_t",
+        "({1} == {1} ? {0} + 0x7fff + ({0} >> 16 & 1) : {0} | 0x400000) >> 16",
+        (("v0", "uint32_t"), ("r0", "uint32_t")),
+    ),
+)
 
 
 def element_walk(
@@ -40,3 +53,17 @@ def element_walk(
         (*numbers, *axes),
         tuple(source.nbytes for source in given),
     )
+
+
+def rounding_walk(array: Any, half: Any) -> Walk:
+    """Return the loop that rounds an array of float32 to an equally shaped one of bfloat16."""
+    strides = [
+        [stride // given.dtype.itemsize for stride in given.strides] for given in (array, half)
+    ]
+    axes = collapse(array.shape, [False] * len(array.shape), strides)
+    read, write = (
+        Read("float", axes.inner(0)),
+        Write("uint16_t", axes.inner(1), ("v1", "uint32_t"), False),
+    )
+    loop = Loop(axes.reduced, (read,), _ROUNDING, (write,))
+    return Walk(loop, axes.sizes, axes.strides, (array.address, half.address), ())

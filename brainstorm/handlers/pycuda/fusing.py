@@ -8,7 +8,7 @@ touches nothing that this writes and writes nothing that this touches.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -56,6 +56,12 @@ class Piece(NamedTuple):
         reads = len(walk.loop.reads)
         return cls(walk.spans[:reads], walk.spans[reads:], keep, Group((walk,)), (walk,))
 
+    @property
+    def can_repeat(self) -> bool:
+        """Whether it is loops, which give the same when they are done again."""
+        adds = any(write.add for walk in self.walks for write in walk.loop.writes)
+        return bool(self.walks) and not adds and not _meet(self.writes, self.reads)
+
     def blocks(self, other: Piece) -> bool:
         """Return whether it must stay on its side of another one."""
         return (
@@ -81,9 +87,23 @@ def _meet(spans: Iterable[Span], others: Sequence[Span]) -> bool:
 def fused(pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces, of which those are joined that can be, in an order that gives the same."""
     placed: list[Piece] = []
-    for piece in pieces:
+    for piece in _once(pieces):
         _place(piece, placed)
     return placed
+
+
+def _once(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield the pieces, without those that would give again what is there."""
+    done: dict[tuple[Walk, ...], Piece] = {}
+    for piece in pieces:
+        if piece.walks in done:
+            continue
+        for walks, known in tuple(done.items()):
+            if _meet(piece.writes, (*known.reads, *known.writes)):
+                del done[walks]
+        if piece.can_repeat:
+            done[piece.walks] = piece
+        yield piece
 
 
 def _place(piece: Piece, placed: list[Piece]) -> None:

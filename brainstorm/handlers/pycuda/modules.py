@@ -30,8 +30,8 @@ __all__ = [
     "source_of",
 ]
 
-#: The files with handwritten kernels in this folder.
-FILES = ("images", "sequences", "alignment", "random", "arithmetic")
+#: The files beside this one with kernels that are written by hand.
+FILES = ("images", "sequences", "alignment", "random")
 
 
 class Kernel:

@@ -8,7 +8,7 @@ import itertools
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,8 @@ __all__ = ["PyCudaHandler"]
 
 #: The precisions of products.
 COMPUTE = ("f32", "tf32", "bf16")
+
+_Rounded: TypeAlias = weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
 
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
 
@@ -90,10 +92,10 @@ class PyCudaHandler(Lowering):
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
         self._memo = Memo(self._execute_program, self._build_program)
-        #: From memory to the packed matrices in it: place to the rounded copy.
-        self._packed: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]] = (
-            weakref.WeakKeyDictionary()
-        )
+        #: Memory to the matrices in it, by their places, and what they are rounded to: those that
+        #: were packed, and all.
+        self._packed: _Rounded = weakref.WeakKeyDictionary()
+        self._halves: _Rounded = weakref.WeakKeyDictionary()
         self._error = load_driver().Error
         self._device.upload = Uploads(self._device, self._copy)
 

@@ -154,7 +154,7 @@ def of_results(*names):
 
 
 SHAPES = {
-    **dict.fromkeys("xyz", (40, 6)), "w": (6, 6), "s": (6,), "t": (6,), "v": (6, 1), "c": (40, 1),
+    **dict.fromkeys("xyzu", (40, 6)), "w": (6, 6), "s": (6,), "t": (6,), "v": (6, 1), "c": (40, 1),
     "long": (9000, 3), "r": (3,), "f": (240,), "one": (1,),
     "q": (4, 7, 5), "xx": (4, 5),
 }  # fmt: skip
@@ -191,6 +191,13 @@ STEPS = {
     "elements out of whole arrays": (ops("take_rows_mv w c x", "add_mv x s x", "sum_t x 0 s"), 2),
     "whole arrays that were written": (ops("mult_st 2.0 y y", "take_rows_mv y c x"), 2),
     "whole arrays that are written then": (ops("take_rows_mv y c x", "mult_st 2.0 y y"), 2),
+    "what is there already": (ops("take_rows_mv w c x", "dot_mm x w y", "take_rows_mv w c x"), 2),
+    "what is not there any more": (
+        ops("take_rows_mv w c x", "mult_st 2.0 w w", "take_rows_mv w c x"), 3
+    ),
+    "what is overwritten": (ops("take_rows_mv w c x", "dot_mm y w x", "take_rows_mv w c x"), 3),
+    "what adds again": (ops("mult_add_tt x y z", "dot_mm z w u", "mult_add_tt x y z"), 3),
+    "what counts on": (ops("mult_st 2.0 x x", "dot_mm x w y", "mult_st 2.0 x x"), 3),
     "other sizes": (ops("mult_st 2.0 x x", "mult_st 2.0 s s", "mult_st 2.0 long long"), 3),
 }  # fmt: skip
 

@@ -174,3 +174,34 @@ def test_failures_through_scikit_cuda(monkeypatch):
     product = blas.Product(0, 0, 0, False, False, 2, 3, -1, 4, 3, 3, False)
     with pytest.raises(DeviceError, match="failed with status cublasError"):
         handler._blas.call(product)()
+
+
+def test_a_graph_rounds_a_factor_once_while_it_is_not_written(shim):
+    handler = PyCudaHandler(seed=1, compute="bf16")
+    x, y, z = (handler.ones((4, 4)) for _ in range(3))
+
+    def steps():
+        handler.dot_mm(x, y, z)
+        handler.dot_add_mm(y, x, z, transb=True)  # both are rounded already
+        handler.add_st(1.0, x, x)  # rounded by the kernel that writes it
+        handler.dot_add_mm(x, y, z)
+
+    with handler.tracing(runs=False) as trace:
+        steps()
+    (graph,) = handler.compile([step.call for step in trace.steps])
+    assert len(graph.launches) == 3 + 1 + 1
+    graph()
+    np.testing.assert_array_equal(z.get(), np.full((4, 4), 16.0))
+    shim.reset()
+    steps()
+    assert shim.counters()["kernels"] == 4  # x and y by one kernel, except where x was written
+    np.testing.assert_array_equal(z.get(), np.full((4, 4), 4.0 * (2 + 2 + 3)))
+
+
+def test_what_factors_are_rounded_to_takes_no_more_memory_than_they_do():
+    handler = PyCudaHandler(seed=1, compute="bf16")
+    memory = handler.zeros((64, 64))
+    for rows in range(1, 64):  # as batches of ever new sizes
+        handler.dot_mm(memory[:rows], memory, handler.zeros((rows, 64)))
+    (halves,) = (known for owner, known in handler._halves.items() if owner is memory.memory)
+    assert 0 < sum(half.nbytes for half in halves.values()) <= memory.memory.size
