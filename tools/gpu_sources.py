@@ -11,10 +11,12 @@ import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.handlers.program_specializer import ProgramSpecializer
 from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
 from brainstorm.handlers.pycuda.groups import Group, walks_of
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel, source_of
+from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS
