@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from brainstorm.layers._formula import derived
 from brainstorm.layers._recurrence import Gate, RecurrentLayer, rows_before
 from brainstorm.layers._writing import compute_into
-from brainstorm.optree import formula, gradients
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
@@ -67,21 +68,19 @@ class LstmLayerImpl(RecurrentLayer):
 
     def backward_pass(self, buffers: BufferView) -> None:
         super().backward_pass(buffers)
-        p, b, steps = buffers.parameters, buffers.internals, buffers.inputs.default.shape[0]
-        peepholes = self.names("p")
-        arrays = [p[name] for name in peepholes]
-        arrays += [flatten_time(array[0:steps]) for array in (b.Ca, b.dOa)]
-        for now, c in rows_before(b.Ca, steps):
-            arrays += [flatten_time(array) for array in (c, b.dIa[now], b.dFa[now])]
-        outputs = {f"gradients.{name}": buffers.gradients[name] for name in peepholes}
-        compute_into(self, _peephole_gradients, arrays, outputs)
+        b, steps, peepholes = buffers.internals, buffers.inputs.default.shape[0], self.names("p")
+        rows = list(rows_before(b.Ca, steps))
+        deltas = [b.dOa[0:steps], *(d[now] for now, _ in rows for d in (b.dIa, b.dFa))]
+        arrays = [b.Ca[0:steps], *(c for _, c in rows), *deltas]
+        compute_into(
+            self,
+            derived(_peephole_terms, tuple(range(len(deltas))), tuple(range(len(peepholes)))),
+            [*(buffers.parameters[name] for name in peepholes), *map(flatten_time, arrays)],
+            {f"gradients.{name}": buffers.gradients[name] for name in peepholes},
+        )
 
 
 @formula
-def _peephole_gradients(pi: Any, pf: Any, po: Any, c: Any, do: Any, *parts: Any) -> list[Any]:
-    """Return the gradients; the parts are c', di and df of the first step, and of all others."""
-    roots, seeds = [po * c], [do]
-    for before, di, df in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        roots += [pi * before, pf * before]
-        seeds += [di, df]
-    return gradients(roots, [pi, pf, po], seeds)
+def _peephole_terms(pi: Any, pf: Any, po: Any, c: Any, *before: Any) -> list[Any]:
+    """Return what peepholes add to the sums of O, of the first I and F, and of the others."""
+    return [po * c, *(p * old for old in before for p in (pi, pf))]
