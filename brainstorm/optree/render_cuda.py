@@ -386,11 +386,12 @@ class _Kernel:
         self.put("if (gridDim.y > 1) {", "if (worker == 0 && item < items) {")
         for total, write, place in places:
             self.put(f"{part(write, place, 'blockIdx.y')} = {total};")
-        self.put("}", "__shared__ bool last;", "__threadfence();", "__syncthreads();")
-        self.put("if (worker == 0 && column == 0) {")
+        # The fences of the thread that counts are those of its block, by the barriers around it.
+        self.put("}", "__shared__ bool last;", "__syncthreads();")
+        self.put("if (worker == 0 && column == 0) {", "__threadfence();")
         self.put("last = atomicAdd(a.tickets + blockIdx.x, 1u) == gridDim.y - 1;")
-        self.put("if (last) a.tickets[blockIdx.x] = 0;")
-        self.put("}", "__syncthreads();", "if (!last) return;", "__threadfence();")
+        self.put("__threadfence();", "if (last) a.tickets[blockIdx.x] = 0;")
+        self.put("}", "__syncthreads();", "if (!last) return;")
         for total, write, _ in places:
             self.put(f"{total} = {write.start};")
         self.put("for (unsigned chunk = worker; item < items && chunk < gridDim.y;")
