@@ -7,10 +7,13 @@ computes the same is seen on a GPU, by the properties.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import re
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from brainstorm.errors import DeviceError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import cudnn
 from brainstorm.handlers.pycuda.cudnn import Cudnn
+from brainstorm.handlers.pycuda.libraries import load_library
 from brainstorm.testing import check_handler
 from tests import cudashim
 from tests.cudashim import building
@@ -36,7 +40,8 @@ def living():
 
 def with_stand_in(compute="f32", refused=()):
     """Return a handler with the cuDNN of the tests, that library, and the algorithms that run."""
-    handler = PyCudaHandler(seed=1, compute=compute)
+    with mock.patch.dict(os.environ, BRAINSTORM_CUDNN="off"):  # NVIDIA's, where it is here
+        handler = PyCudaHandler(seed=1, compute=compute)
     library, calls = cudashim.cudnn(), []
     size_of = library.cudnnGetConvolutionForwardWorkspaceSize
 
@@ -180,6 +185,43 @@ def test_the_prototypes_are_nvidias(tmp_path):
     for wrong in ("Same<int(int, int), int(int)>::value", "Same<int(int*), int(int)>::value"):
         assert b"static assertion failed" in compiled(f"{SOURCE}static_assert({wrong});").stderr
     assert cudashim.cudnn().cudashim_cudnn_is_nvidias() == 1
+
+
+class OfNvidia:
+    """NVIDIA's library for all that needs no GPU; it says that it has no algorithm.
+
+    Attributes:
+        outputs: The sizes that were given for outputs, and those that the library finds.
+    """
+
+    def __init__(self, library):
+        self.library, self.outputs = library, []
+        self.cudnnCreate = self.cudnnDestroy = self.cudnnSetStream = lambda *arguments: 0
+
+    def __getattr__(self, name):
+        return getattr(self.library, name)
+
+    def cudnnGetConvolutionForwardWorkspaceSize(self, handle, x, w, convolution, y, *rest):
+        given, found, _ = sizes = [(ctypes.c_int * 4)() for _ in range(3)]
+        one = ctypes.byref(ctypes.c_int())
+        assert self.library.cudnnGetTensorNdDescriptor(y, 4, one, one, given, sizes[2]) == 0
+        status = self.library.cudnnGetConvolutionNdForwardOutputDim(convolution, x, w, 4, found)
+        assert status == 0
+        self.outputs.append((tuple(given), tuple(found)))
+        return NOT_SUPPORTED
+
+
+def test_nvidias_library_takes_the_descriptions(shim):
+    try:
+        library = OfNvidia(load_library("cudnn", (9, 8)))
+    except OSError:
+        pytest.skip("NVIDIA'S cuDNN IS NOT HERE (pip install nvidia-cudnn-cu13): NOT ASKED")
+    handler = PyCudaHandler(seed=1)
+    handler._cudnn = Cudnn(library, handler._device, "f32")
+    check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES[:1])
+    assert len(library.outputs) > 5
+    for given, found in library.outputs:
+        assert given == found
 
 
 def _no_library():
