@@ -7,6 +7,7 @@ import ast
 import numpy as np
 import pytest
 
+from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import fusing, groups
 from brainstorm.layers._normalizing import normalization, over_features
 from brainstorm.optree import Variable, evaluate, formula, linearise
@@ -177,6 +178,7 @@ STEPS = {
     "rows, and what is behind them": (
         ops("add_mv x s x", "softmax_m x y", "mult_st 2.0 c c", "mult_mv y c y"), 1
     ),
+    "rows of others": (both(ops("softmax_m x y"), computed(lambda y: y[::-1] * 2.0, "y", "z")), 2),
     "a result at each element": (of_results("s", "add_mv x s y"), 2),
     "sums where others still read": (of_results("s", "add_mv y s y", "sum_t y 0 s"), 3),
     "a result that is overwritten before": (
@@ -226,3 +228,44 @@ def test_a_graph_is_the_bits_of_operations_in_fewer_nodes(name, order, handler, 
     graph()
     for array in direct:
         np.testing.assert_array_equal(replayed[array].get(), direct[array].get(), array)
+
+
+#: Operations on arrays that lie in the same memory, some of them in parts of others.
+PLACES = {
+    "a": ((40, 6), 0), "b": ((40, 6), 120), "c": ((40, 6), 360), "w": ((6, 6), 600),
+    "s": ((6,), 606), "t": ((6,), 640), "p": ((40, 1), 20), "q": ((40, 1), 650),
+}  # fmt: skip
+RANDOM = (
+    "mult_st 0.5 M N", "add_tt M N L", "add_mv M S N", "mult_mv M P N", "sum_t M 0 S",
+    "sum_t M 1 P", "dot_mm M w N", "softmax_m M N", "rel_deriv M N L L", "take_rows_mv w q M",
+    "mult_add_tt M N L", "tanh M N",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_operations_on_memory_that_they_share(seed, compute, shim):
+    handler, rnd = PyCudaHandler(seed=1, compute=compute), np.random.RandomState(seed)
+    start = rnd.normal(size=700).astype(np.float32)
+
+    def arrays():
+        memory = handler.create_from_numpy(start)
+        parts = {
+            name: memory[at : at + np.prod(shape)].reshape(shape)
+            for name, (shape, at) in PLACES.items()
+        }
+        return {"memory": memory, **parts}
+
+    def drawn(text):
+        choices = {**dict.fromkeys("MNL", "abc"), "S": "st", "P": "pq"}
+        return " ".join(rnd.choice(list(choices.get(word, [word]))) for word in text.split())
+
+    steps = ops(*(drawn(text) for text in rnd.choice(RANDOM, 25)))
+    direct, replayed = arrays(), arrays()
+    steps(handler, direct)
+    with handler.tracing(runs=False) as trace:
+        steps(handler, replayed)
+    (graph,) = handler.compile([step.call for step in trace.steps])
+    shim.set_option("order", "shuffled")
+    graph()
+    np.testing.assert_array_equal(replayed["memory"].get(), direct["memory"].get())
