@@ -21,7 +21,6 @@ from brainstorm.optree.loops import Loop, Read, Write
 
 __all__ = [
     "CUDA_HEAD",
-    "MOST_SHARED",
     "Blocks",
     "blocks_of",
     "kernel_name",

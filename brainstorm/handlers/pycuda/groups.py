@@ -19,14 +19,14 @@ import numpy as np
 
 from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
-from brainstorm.optree.render_cuda import MOST_SHARED, blocks_of, row_blocks, shares
+from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
 
 __all__ = ["Group", "Walk", "grouped", "walks_of"]
 
 #: Terms of a row up to which a block does it all.
 MOST_TERMS = 8192
-#: Arrays of a group at most: a kernel takes 4 kB of arguments.
-MOST_ARRAYS = 64
+#: Arrays of a group at most: a kernel takes 4 kB of arguments. Loops and reductions take registers.
+MOST_ARRAYS, MOST_LOOPS, MOST_REDUCTIONS = 64, 12, 8
 
 _SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
 
@@ -124,8 +124,9 @@ def grouped(walks: Sequence[Walk]) -> Group | None:
         return Group(tuple(walks))
     reductions = [walk for walk in walks if walk.reductions]
     if (
-        sum(walk.loop.arrays for walk in walks) > MOST_ARRAYS
-        or sum(walk.reductions for walk in walks) > MOST_SHARED
+        len(walks) > MOST_LOOPS
+        or sum(walk.loop.arrays for walk in walks) > MOST_ARRAYS
+        or sum(walk.reductions for walk in walks) > MOST_REDUCTIONS
         or not all(shares(walk.loop) for walk in reductions)
     ):
         return None
