@@ -99,6 +99,18 @@ def test_replayed_steps_are_the_same_bits_with_rounded_factors(kind, monkeypatch
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
+def test_training_is_the_same_bits_on_small_and_large_gpus(kind, shim):
+    """A multiprocessor has 16 blocks at most, which go through all of an array."""
+    found = {}
+    for multiprocessors in (1, 4, 132):
+        shim.set_option("multiprocessors", multiprocessors)
+        handler = PyCudaHandler(seed=1)
+        found[multiprocessors], _ = trained(kind, AdamStepper(0.01), handler, [(10, 40)] * 2)
+    np.testing.assert_array_equal(found[1], found[132])
+    np.testing.assert_array_equal(found[4], found[132])
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
 def test_a_step_is_one_graph_and_waits_for_nothing(kind, shim):
     net, stepper = network(kind, PyCudaHandler(seed=1)), MomentumStepper(0.1, 0.9)
     (data,) = batches(kind, [(3, 4)])
