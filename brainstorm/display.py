@@ -1,4 +1,4 @@
-"""Trees for display: as text, as HTML for notebooks, and with rich.
+"""Display of objects: trees as text, as HTML for notebooks, and with rich.
 
 Networks, buffers, data iterators and trainers make them; nothing here knows of these. All that is
 shown in HTML is escaped, and there is no script in it.
@@ -6,15 +6,19 @@ shown in HTML is escaped, and there is no script in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from brainstorm.optional import require
 
-__all__ = ["Node", "ShownAsTree", "Statistics", "Tree"]
+__all__ = ["Node", "ShownAsTree", "Statistics", "Tree", "safe_repr", "without_middle"]
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 #: The columns of arrays; those of the statistics have headings.
 COLUMNS = ("template", "array", "bytes", "min", "mean", "max", "NaN", "Inf", "note")
@@ -26,6 +30,35 @@ MOST_ARRAYS = 100
 
 #: A tree in HTML with at most this many arrays is unfolded.
 UNFOLDED_ARRAYS = 24
+
+
+def safe_repr(show: Callable[[S], str]) -> Callable[[S], str]:
+    """Decorate a ``__repr__``: an object without its attributes prints as its class.
+
+    Such objects are seen in debuggers and in tracebacks of failed constructors.
+    """
+
+    @functools.wraps(show)
+    def shown(self: S) -> str:
+        try:
+            return show(self)
+        except AttributeError:
+            return f"<{type(self).__name__}, not fully constructed>"
+
+    return shown
+
+
+def without_middle(lines: Sequence[T], between: Callable[[int], T]) -> Sequence[T]:
+    """Return the first and last lines if there are too many for a screen, else all.
+
+    Args:
+        lines: The lines.
+        between: Returns the line that replaces a number of lines in the middle.
+    """
+    half = MOST_ARRAYS // 2
+    if len(lines) <= 2 * half:
+        return lines
+    return [*lines[:half], between(len(lines) - 2 * half), *lines[-half:]]
 
 
 class Statistics(NamedTuple):
@@ -99,11 +132,7 @@ class Tree:
                 else node
                 for node in nodes
             )
-        if len(nodes) > MOST_ARRAYS:
-            half = MOST_ARRAYS // 2
-            between = Node(f"... {len(nodes) - 2 * half} more ...", "")
-            nodes = (*nodes[:half], between, *nodes[-half:])
-        return Tree(nodes, self.title)
+        return Tree(without_middle(nodes, lambda n: Node(f"... {n} more ...", "")), self.title)
 
     def _count(self) -> int:
         return sum(node.arrays for node in self.nodes)
@@ -226,9 +255,11 @@ class ShownAsTree:
         """Return the tree, with statistics of the values if `values` is true."""
         raise NotImplementedError(f"{type(self).__name__} does not define tree")
 
+    @safe_repr
     def __repr__(self) -> str:
         return repr(self.tree().folded())
 
+    @safe_repr
     def _repr_html_(self) -> str:
         tree = self.tree()
         return (self.tree(values=True) if tree.is_short else tree.folded())._repr_html_()

@@ -81,6 +81,14 @@ def test_long_trees_are_folded():
     assert folded[-51:-49] == ["... 900 more ...", "L950  1 arrays"]
 
 
+def test_lists_of_lines_lose_their_middle():
+    lines = [str(i) for i in range(display.MOST_ARRAYS)]
+    assert display.without_middle(lines, str) is lines
+    shown = display.without_middle([*lines, "last"], "{} more".format)
+    assert len(shown) == display.MOST_ARRAYS + 1
+    assert (shown[0], shown[50], shown[-1]) == ("0", "1 more", "last")
+
+
 # -- HTML -----------------------------------------------------------------------------------------
 
 

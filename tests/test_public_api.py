@@ -1,13 +1,17 @@
 """The public surface: where names are, and that each is documented and annotated."""
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 import types
 
+import numpy as np
 import pytest
 
 import brainstorm
+from brainstorm.layers import constraints
+from brainstorm.training import LearningRateSearch
 from tools import measure
 
 PACKAGES = [
@@ -354,3 +358,48 @@ def test_nothing_public_prints_as_an_address():
 
 def test_no_public_class_prints_as_an_address():
     assert measure.find_printing_as_addresses() == []
+
+
+def test_what_a_user_holds_prints_as_what_it_is():
+    net = brainstorm.tools.create_net_from_spec("classification", 4, 3, "F5")
+    net.provide_external_data({"default": np.zeros((1, 2, 4)), "targets": np.zeros((1, 2, 1))})
+    plan = net.plan()
+    long = brainstorm.handlers.traces.Trace(net.handler)
+    long.steps = plan.steps * 100
+    report, memory = plan.report(), net.memory(T=1, B=2)
+    memory.layers = {f"L{i}": {} for i in range(500)}
+    search = LearningRateSearch([0.1, 0.3, 1.0], [1.0, 0.5, 2.0], [1.0, 0.5, 2.0])
+    assert repr(plan.steps[0]).startswith("<FullyConnected, forward: affine_mm (")
+    assert repr(long).startswith(f"<trace of {len(long.steps)} calls>\n")
+    assert [len(repr(shown).splitlines()) for shown in (long, memory)] == [102, 101]
+    assert len(str(memory).splitlines()) > 500
+    assert repr(report) == str(report)
+    assert repr(search) == "LearningRateSearch: 3 rates from 0.1 to 1"
+    assert repr(net.alone()) == "<lock of a network, free>"
+    assert repr(net.handler.create_random_stream(1)) == "<NumpyStream of random numbers>"
+    assert repr(constraints.number(0, 1)) == "<option: a number in [0, 1]>"
+
+
+def public_classes():
+    """Return the classes in ``__all__`` of packages, without data classes and estimators.
+
+    The former print by Python's own code, the latter by scikit-learn's.
+    """
+    packages = [importlib.import_module(name) for name in [*PACKAGES, "brainstorm.all"]]
+    found = [getattr(package, name) for package in packages for name in package.__all__]
+    classes = {cls for cls in found if isinstance(cls, type) and not dataclasses.is_dataclass(cls)}
+    ours = [cls for cls in classes if not hasattr(cls, "get_params")]
+    return sorted(ours, key=lambda cls: cls.__qualname__)
+
+
+@pytest.mark.parametrize("cls", public_classes(), ids=lambda cls: cls.__qualname__)
+def test_an_object_whose_constructor_failed_can_be_printed(cls):
+    try:
+        unfinished = cls.__new__(cls)
+    except TypeError:
+        return  # abstract, or made by __new__ alone
+    assert cls.__name__ in repr(unfinished) or isinstance(
+        unfinished, (dict, list, str, BaseException)
+    )
+    if hasattr(cls, "_repr_html_"):
+        assert "<" in unfinished._repr_html_()

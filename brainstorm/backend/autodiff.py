@@ -9,6 +9,7 @@ import numpy as np
 
 from brainstorm.backend.backend import Backend
 from brainstorm.backend.tensors import Tensor
+from brainstorm.display import safe_repr
 from brainstorm.errors import ValidationError
 from brainstorm.optree import (
     Expression,
@@ -47,6 +48,7 @@ class Autodiff:
         self._leaves = [x for x in postorder([op_tree]) if isinstance(x, Variable)]
         self._last: tuple[tuple[Any, ...], Program] | None = None
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"Autodiff({self.op_tree!r})"
 

@@ -13,6 +13,7 @@ import numpy as np
 from brainstorm.backend.routines import Routines
 from brainstorm.backend.shapeless import Shapeless, combined
 from brainstorm.backend.tensors import RandomTensor, Tensor
+from brainstorm.display import safe_repr
 from brainstorm.errors import ValidationError, shown
 from brainstorm.handlers import Handler
 from brainstorm.optree import Expression, Program, Variable
@@ -50,6 +51,7 @@ class Backend(Routines):
         def __getattr__(self, name: str) -> Any:
             """Functions that build op-trees."""
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.handler!r})"
 

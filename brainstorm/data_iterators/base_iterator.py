@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from brainstorm.data_iterators.data_tree import data_tree
-from brainstorm.display import ShownAsTree, Tree
+from brainstorm.display import ShownAsTree, Tree, safe_repr
 from brainstorm.errors import DescriptionError, IteratorValidationError, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
@@ -72,6 +72,7 @@ class DataIterator(ShownAsTree, Seedable):
         self.data_shapes = dict(data_shapes)
         self.length = length
 
+    @safe_repr
     def __repr__(self) -> str:
         count = "batches" if self.length is None else f"{self.length} batches"
         data = ", ".join(f"{name} {shape}" for name, shape in self.data_shapes.items())

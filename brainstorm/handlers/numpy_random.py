@@ -21,6 +21,9 @@ class NumpyStream:
     def __init__(self, seed: int) -> None:
         self.generator = np.random.Generator(np.random.Philox(seed))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of random numbers>"
+
     def get_state(self) -> dict[str, Any]:
         """Return the state as data for JSON."""
         state = self.generator.bit_generator.state

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, ClassVar, NamedTuple
 
+from brainstorm.display import without_middle
+
 __all__ = ["Report", "State", "Step", "Trace", "Traceable", "owners", "replays_are_enabled"]
 
 
@@ -46,6 +48,9 @@ class Step(NamedTuple):
     def __str__(self) -> str:
         return " ".join([self.operation, *(f"{tuple(array.shape)}" for array in self.arrays)])
 
+    def __repr__(self) -> str:
+        return f"<{self.place}: {self}>" if self.place else f"<{self}>"
+
 
 def owners(steps: Iterable[Step]) -> list[Any]:
     """Return the owners of the memory of all arrays, to be kept alive for the steps."""
@@ -66,6 +71,8 @@ class Report(str):
     """
 
     rows: Sequence[tuple[str, ...]] = ()
+
+    __repr__ = str.__str__
 
     def _repr_html_(self) -> str:
         heads = "".join(
@@ -148,7 +155,8 @@ class Trace:
 
     def __repr__(self) -> str:
         lines = [f"{step.place:<32} {step}" for step in self.steps]
-        return "\n".join([f"<trace of {len(lines)} calls>", *lines])
+        shown = without_middle(lines, "... {} more ...".format)
+        return "\n".join([f"<trace of {len(lines)} calls>", *shown])
 
 
 class State(threading.local):

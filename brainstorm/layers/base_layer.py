@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.display import safe_repr
 from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
@@ -159,6 +160,7 @@ class Layer(Traceable):
         self._says_coupled = self.time_coupled
         self.time_coupled = self.time_coupled or couples_time(*shapes)
 
+    @safe_repr
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.kwargs.items())
         inputs, outputs = (

@@ -52,6 +52,9 @@ class Constraint:
         self.accepts = accepts
         self.is_required = is_required
 
+    def __repr__(self) -> str:
+        return f"<option: {self.expected}>"
+
     @property
     def expected(self) -> str:
         """The accepted values, as text."""

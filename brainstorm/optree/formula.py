@@ -21,6 +21,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from brainstorm.display import safe_repr
 from brainstorm.errors import ValidationError
 from brainstorm.optree.nodes import Variable
 from brainstorm.optree.program import Program, linearise
@@ -87,6 +88,7 @@ class Formula:
             names.extend([f"{name}{i}" for i in range(len(value))] if several else [name])
         return names
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"<formula {self.__name__}>"
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, cast, overload
 
 import numpy as np
 
+from brainstorm.display import safe_repr
 from brainstorm.errors import ValidationError
 from brainstorm.optree import text
 from brainstorm.optree.graph import key_of, postfix, postorder
@@ -61,6 +62,7 @@ class Expression:
     dtype: np.dtype[Any]
     operands: tuple[Any, ...]
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"<{self.dtype} {self.shape}>"
 
@@ -226,6 +228,7 @@ class Variable(Expression):
             "no memory. Use a backend's tensor, or evaluate the tree."
         )
 
+    @safe_repr
     def __repr__(self) -> str:
         return self._name or super().__repr__()
 
@@ -330,6 +333,7 @@ class OpTreeNode(Expression, tuple):
     def __str__(self) -> str:
         return text.as_tuples(self)
 
+    @safe_repr
     def __repr__(self) -> str:
         return text.as_tuples(self, text.SHORT)
 

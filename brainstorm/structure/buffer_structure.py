@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+from brainstorm.display import safe_repr
 from brainstorm.errors import StructureValidationError, ValidationError
 from brainstorm.utils import Array, product
 
@@ -81,6 +82,7 @@ class _Shape:
         """Whether the buffer grows with the batch size."""
         return self.buffer_type != CONSTANT
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"{type(self).__name__}{format_shape([repr(s) for s in self.shape])}"
 

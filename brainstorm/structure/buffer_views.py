@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from brainstorm.display import Node, ShownAsTree, Statistics, Tree
+from brainstorm.display import Node, ShownAsTree, Statistics, Tree, safe_repr
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError, unknown
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.utils import Array, format_bytes
@@ -56,8 +56,9 @@ class NullBuffer:
     def __bool__(self) -> bool:
         return False
 
+    @safe_repr
     def __repr__(self) -> str:
-        return f"<NullBuffer {self.path}: {self.reason}>"
+        return f"<{self.path} is not allocated: {self.reason}>"
 
 
 class Origin(NamedTuple):

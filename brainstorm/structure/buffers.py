@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.display import safe_repr
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
@@ -93,6 +94,7 @@ class BufferManager:
             raise NetworkValidationError("the network is closed, its memory was released.")
         return self._views
 
+    @safe_repr
     def __repr__(self) -> str:
         bytes_held = format_bytes(self.size * self.item_size)
         return f"BufferManager: T={self.time_size}, B={self.batch_size}, {bytes_held}"
@@ -449,6 +451,9 @@ class _Turn:
         self._owner: int | None = None
         self._before: list[tuple[State, Any]] = []
         _turns.add(self)
+
+    def __repr__(self) -> str:
+        return f"<lock of a network, {'free' if self._owner is None else 'held'}>"
 
     def renew(self) -> None:
         """Replace the locks held by threads that do not exist in a forked process."""

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from brainstorm.display import safe_repr
 from brainstorm.errors import NetworkValidationError, unknown
 from brainstorm.utils import PYTHON_IDENTIFIER, is_valid_layer_name
 
@@ -74,6 +75,7 @@ class UniquelyNamed:
         self.creation_id = next(_creation_ids)
         self.scope = _Scope(self)
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
@@ -135,6 +137,7 @@ class LayerDetails(UniquelyNamed):
             todo.extend(new)
         return found
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"<LayerDetails: {self.name} ({self.layer_type})>"
 
@@ -233,5 +236,6 @@ class ConstructionWrapper:
             return NotImplemented
         return ConstructionWrapper(self.layer, input_name, self.output_name, self.entries)
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"<Layer: '{self.input_name}' - {self.layer.name} - '{self.output_name}'>"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
+from brainstorm.display import without_middle
 from brainstorm.errors import NetworkValidationError
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes, without_sharing
@@ -63,7 +64,9 @@ class MemoryReport:
         lines.append(f"{'total':<{width}}{space}{format_bytes(self.total):>12}")
         return "\n".join(lines)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        lines = str(self).splitlines()
+        return "\n".join(without_middle(lines, "... {} more ...".format))
 
 
 def measure_memory(

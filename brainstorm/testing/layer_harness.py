@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.display import safe_repr
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugArray
@@ -115,6 +116,7 @@ class LayerHarness:
         if self.reference is not self:
             self.reference._resize(*sizes)
 
+    @safe_repr
     def __repr__(self) -> str:
         return f"LayerHarness: {self.describe()}"
 

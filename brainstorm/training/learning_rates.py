@@ -36,6 +36,10 @@ class LearningRateSearch:
     losses: list[float]
     smoothed: list[float]
 
+    def __repr__(self) -> str:
+        first, last = self.rates[0], self.rates[-1]
+        return f"LearningRateSearch: {len(self.rates)} rates from {first:.3g} to {last:.3g}"
+
     @property
     def suggestion(self) -> float:
         """A tenth of the highest learning rate before the smoothed loss rose above its start.

@@ -52,8 +52,8 @@ class Moment(NamedTuple):
 class Logs(dict[str, Any]):
     """Nested dicts whose leaves are lists: one value per recording.
 
-    ``logs['validation']['Accuracy']`` and ``logs['validation.Accuracy']`` are the same list. Of
-    4096 floats or ints a list becomes a `NumberList`, which can be read in the same ways.
+    ``logs['validation']['Accuracy']`` and ``logs['validation.Accuracy']`` are the same list. From
+    4096 floats or ints on, a list becomes a `NumberList`, which can be read in the same ways.
 
     Attributes:
         moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; files

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brainstorm.describable import Describable
-from brainstorm.display import ShownAsTree, Tree
+from brainstorm.display import ShownAsTree, Tree, safe_repr
 from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
@@ -101,6 +101,7 @@ class Trainer(ShownAsTree, Describable):
         self._unfinished: DataProgress | None = None  # in an epoch that was interrupted
         self._signals = StopSignals()
 
+    @safe_repr
     def __repr__(self) -> str:
         hooks = ", ".join(self.hooks) or "no hooks"
         return f"Trainer({self.stepper!r}): {self.current_epoch_nr} epochs trained; {hooks}"

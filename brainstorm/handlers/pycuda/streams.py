@@ -33,6 +33,9 @@ class DeviceStream:
         (key,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
         self.state[...] = np.array([key, 0], np.uint64)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of random numbers>"
+
     def get_state(self) -> dict[str, Any]:
         """Return the state as data for JSON; waits for the GPU."""
         key, drawn = self.state.get().tolist()
