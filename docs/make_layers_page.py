@@ -23,10 +23,12 @@ HEADER = """# All layers
 
 Generated from the declarations by `python docs/make_layers_page.py`.
 
-Shapes: T time steps, B sequences, then features; F stands for one feature dimension, ... for any
-number of them. An input in brackets is optional. Buffers with context 1 have T + 1 rows, of which
-the last is the state before the first step. Layers that are not time_coupled also accept inputs
-('B', ...): see [sequences and data without time](about_layers.md#sequences-and-data-without-time).
+Shapes: T time steps, B sequences, then features. F stands for one feature dimension of any size,
+... for any number of them; D, H, W and L are depth, height (rows), width (columns) and length, C is
+the number of channels. An input in brackets is optional. Buffers with context 1 have T + 1 rows, of
+which the last is the state before the first step. Layers that are not time_coupled also accept
+inputs ('B', ...): see [sequences and data without
+time](about_layers.md#sequences-and-data-without-time).
 """
 
 

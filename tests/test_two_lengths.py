@@ -178,7 +178,7 @@ def refused(wire: Any, match: str) -> None:
 
 
 REMEDY = (
-    r" T and S are different lengths\. MultiHeadAttention looks from one sequence at the other, "
+    r" T and S are different lengths\. MultiHeadAttention attends from one sequence to the other, "
     r"and TimePooling makes one vector of each\.$"
 )
 

@@ -55,7 +55,7 @@ def to_channels(block: int, order: str) -> Formula:
 class BlockLayer(Layer):
     """Base of the layers between blocks and channels."""
 
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {"block": integer(minimum=1).required(), "order": one_of(*_ORDERS)}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)

@@ -22,17 +22,18 @@ Templates = Mapping[str, StructureTemplate]
 
 #: Remedies for inputs without T.
 LOOKS_AT_TIME = (
-    " It looks at the steps of sequences, and here there are none. Connect it before TimePooling, "
-    "which makes one vector of them, or take a layer that does not look at time."
+    " It computes over time, but this input has no time axis. Connect it before TimePooling, which "
+    "makes one vector of each sequence, or use a layer that does not compute over time."
 )
 _TWO_TIMES = (
-    " T and S are different lengths. MultiHeadAttention looks from one sequence at the other, and "
-    "TimePooling makes one vector of each."
+    " T and S are different lengths. MultiHeadAttention attends from one sequence to the other, "
+    "and TimePooling makes one vector of each."
 )
 _NOT_ALL = (
-    " Its inputs have T all, or none of them has. Take T from the others by TimePooling, or give "
-    "this one for every step."
+    " Either all inputs have a time axis, or none. Remove that of the others with TimePooling, or "
+    "repeat this one for every step."
 )
+_NO_CHANNELS = " The channel axis is missing: for one channel, use array[..., None]."
 
 
 def gets_source(expected: Templates, given: Structures) -> bool:
@@ -50,7 +51,10 @@ def gets_no_time(expected: Templates, given: Structures) -> bool:
 
 
 def remedy_for(template: StructureTemplate, given: BufferStructure) -> str:
-    """Return the remedy for an input that does not match, if time is the reason."""
+    """Return the remedy for an input that does not match, if time or channels are the reason."""
+    missing = len(template.feature_shape) - len(given.feature_shape)
+    if template.shape[-1] == "C" and missing == 1:
+        return _NO_CHANNELS
     if not template.scales_with_time:
         return ""
     if not given.scales_with_time:

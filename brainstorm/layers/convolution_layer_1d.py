@@ -62,7 +62,7 @@ class Convolution1DLayerImpl(ConvolutionLayer):
     """Implements `Convolution1D`: a convolution of images with a single row."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "L", "C")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),
         "kernel_size": integer(minimum=1).required(),

@@ -59,7 +59,7 @@ class Convolution2DLayerImpl(ConvolutionLayer):
     """Implements `Convolution2D`."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),
         "kernel_size": pair(1).required(),

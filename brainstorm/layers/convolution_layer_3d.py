@@ -63,7 +63,7 @@ class Convolution3DLayerImpl(ConvolutionLayer):
     """Implements `Convolution3D`."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "D", "H", "W", "C")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),
         "kernel_size": triple(1).required(),

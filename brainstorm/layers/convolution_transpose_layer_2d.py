@@ -66,7 +66,7 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
     """Implements `ConvolutionTranspose2D` as a convolution with forward and backward swapped."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),
         "kernel_size": pair(1).required(),

@@ -39,7 +39,7 @@ class CropLayerImpl(Layer):
     """Implements `Crop`."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {"size": pair(1).required(), "offset": pair(0).or_none()}
     accepts_null_deltas = True
     needs_in_backward = ()

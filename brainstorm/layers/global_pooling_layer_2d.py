@@ -32,7 +32,7 @@ class GlobalPooling2DLayerImpl(PoolingLayer):
     """Implements `GlobalPooling2D`: pooling with one window as large as the image."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {"type": one_of("max", "avg")}
 
     def setup(

@@ -51,7 +51,7 @@ class Pooling1DLayerImpl(PoolingLayer):
     """Implements `Pooling1D`: pooling of images with a single row."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "L", "C")}
     expected_kwargs = {
         "kernel_size": integer(minimum=1).required(),
         "type": one_of("max", "avg"),

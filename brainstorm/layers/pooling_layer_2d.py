@@ -53,7 +53,7 @@ class Pooling2DLayerImpl(PoolingLayer):
     """Implements `Pooling2D`; `activation_function` is accepted for old files and ignored."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {
         "kernel_size": pair(1).required(),
         "type": one_of("max", "avg"),

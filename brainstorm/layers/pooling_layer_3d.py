@@ -60,7 +60,7 @@ class Pooling3DLayerImpl(PoolingLayer):
     """Implements `Pooling3D` by pooling images twice."""
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "D", "H", "W", "C")}
     expected_kwargs = {
         "kernel_size": triple(1).required(),
         "type": one_of("max", "avg"),

@@ -64,7 +64,7 @@ class Upsampling2DLayerImpl(Layer):
     """
 
     is_traceable = True
-    expected_inputs = {"default": StructureTemplate("T", "B", "F", "F", "F")}
+    expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {
         "scale": pair(1).or_none(),
         "type": one_of("nearest", "bilinear"),

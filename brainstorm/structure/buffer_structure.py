@@ -2,9 +2,10 @@
 
 A shape is a tuple that may start with the markers ``'T'`` (time) and ``'B'`` (batch), followed by
 feature dimensions. ``'S'`` is a second time: the length of other sequences in the same batch. In a
-template a feature may be left open: ``'F'`` stands for any one feature dimension and ``'...'`` for
-any number of them (at least one); ``'S'`` stands for either time. The last feature of an internal
-may be a time again, as in ``('T', 'B', heads, 'T')``, for relations between pairs of steps.
+template a feature may be left open: each of the letters in `ANY_SIZE` stands for any one feature
+dimension and ``'...'`` for any number of them (at least one); ``'S'`` stands for either time. The
+last feature of an internal may be a time again, as in ``('T', 'B', heads, 'T')``, for relations
+between pairs of steps.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = ["BufferStructure", "StructureTemplate", "combine_buffer_structures"]
 #: The type of a buffer: constant, or it grows with the batch size, or also with sequence length.
 CONSTANT, BATCH, TIME = 0, 1, 2
 TIMES = ("T", "S")
+#: Letters for a feature dimension of any size: features; depth, height, width or length, channels.
+ANY_SIZE = tuple("FDHWLC")
 BUFFER_TYPE_NAMES = ("constant", "batch sized", "time sized")
 
 
@@ -91,7 +94,8 @@ class StructureTemplate(_Shape):
     """The shapes that a layer accepts for an input.
 
     Args:
-        *shape: Markers, then features that are all ints, all ``'F'``, or exactly ``'...'``.
+        *shape: Markers, then features that are all ints, all letters of `ANY_SIZE`, or exactly
+            ``'...'``.
         context_size: Extra time steps at the end of the time axis.
         is_backward_only: Whether the buffer is used only in the backward pass.
 
@@ -102,9 +106,9 @@ class StructureTemplate(_Shape):
     def __init__(self, *shape: Any, context_size: int = 0, is_backward_only: bool = False) -> None:
         super().__init__(shape, context_size, is_backward_only)
         features = self.feature_shape
-        uniform = all(map(_is_int, features)) or all(f == "F" for f in features)
+        uniform = all(map(_is_int, features)) or all(f in ANY_SIZE for f in features)
         if not (uniform or features == ("...",)):
-            raise self._invalid("features must be all ints, all 'F', or exactly '...'")
+            raise self._invalid("features must be all ints, all 'F' (any size), or exactly '...'")
 
     def matches(self, structure: BufferStructure) -> bool:
         """Return whether the template accepts `structure`."""
@@ -117,7 +121,7 @@ class StructureTemplate(_Shape):
         else:
             expected = self.shape
         return len(expected) == len(structure.shape) and all(
-            have == want or (want == "F" and _is_int(have)) or (want == "S" and have == "T")
+            have == want or (want in ANY_SIZE and _is_int(have)) or (want == "S" and have == "T")
             for have, want in zip(structure.shape, expected, strict=True)
         )
 

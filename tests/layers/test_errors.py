@@ -161,8 +161,14 @@ def test_message_names_where_the_input_comes_from() -> None:
 
 @pytest.mark.parametrize("layer", [bl.Convolution2D(8, (1, 1)), bl.Pooling2D((1, 1))])
 def test_images_have_three_feature_dimensions(layer: Any) -> None:
-    with pytest.raises(LayerValidationError, match=r"expected \(T, B, F, F, F\), got \(T, B, 3\)"):
+    with pytest.raises(LayerValidationError, match=r"expected \(T, B, H, W, C\), got \(T, B, 3\)"):
         build_layer(layer, VECTOR)
+
+
+def test_images_without_channels_are_told_of_the_axis() -> None:
+    text = r"expected \(T, B, H, W, C\), got \(T, B, 8, 8\)\. The channel axis is missing: for one "
+    with pytest.raises(LayerValidationError, match=text):
+        build_layer(bl.Convolution2D(8, (3, 3)), {"default": ("T", "B", 8, 8)})
 
 
 @pytest.mark.parametrize("shapes", [None, {}, 784, ("T", "B", 3)])

@@ -37,9 +37,9 @@ def test_layers_that_look_at_time_refuse_inputs_without(layer: Any, shapes: dict
     with pytest.raises(
         LayerValidationError,
         match=rf"^layer '{kind}' \({kind}\), input 'default': expected \(T, B, [.F]+\), got "
-        rf"\(B, 3\)\. It looks at the steps of sequences, and here there are none\. Connect it "
-        rf"before TimePooling, which makes one vector of them, or take a layer that does not look "
-        rf"at time\.$",
+        rf"\(B, 3\)\. It computes over time, but this input has no time axis\. Connect it "
+        rf"before TimePooling, which makes one vector of each sequence, or use a layer that does "
+        rf"not compute over time\.$",
     ):
         build_layer(layer, shapes)
 
@@ -54,8 +54,9 @@ def test_layers_that_look_at_time_refuse_inputs_without(layer: Any, shapes: dict
 )
 def test_inputs_have_time_all_or_none(layer: Any, shapes: dict, port: str, got: str) -> None:
     match = (
-        rf"input '{port}': expected \(T, B, \.\.\.\), got {got}\. Its inputs have T all, or none "
-        rf"of them has\. Take T from the others by TimePooling, or give this one for every step\.$"
+        rf"input '{port}': expected \(T, B, \.\.\.\), got {got}\. Either all inputs have a time "
+        rf"axis, or none\. Remove that of the others with TimePooling, or repeat this one for "
+        rf"every step\.$"
     )
     with pytest.raises(LayerValidationError, match=match):
         build_layer(layer, shapes)
@@ -72,7 +73,7 @@ def test_inputs_have_time_all_or_none(layer: Any, shapes: dict, port: str, got: 
         (
             bl.Convolution2D(2, (1, 1)),
             {"default": ("B", 4)},
-            r"expected \(B, F, F, F\), got \(B, 4\)",
+            r"expected \(B, H, W, C\), got \(B, 4\)",
         ),
         (
             bl.Pooling2D((5, 5)),

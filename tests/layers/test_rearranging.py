@@ -137,7 +137,7 @@ def test_what_poolings_of_other_axes_refuse() -> None:
         (bl.Pooling1D((2, 2)), (3, 2), "option 'kernel_size': expected an int >= 1, got (2, 2)."),
         (bl.Pooling3D(4), (4, 4, 3, 2), "(T, B, D, H, W, C) with W >= 4, got (T, B, 4, 4, 3, 2)"),
         (bl.Pooling3D((2, 2)), (4, 4, 3, 2), "or three of them (depth, rows, columns), got (2, 2)"),
-        (bl.Pooling3D(2), (4, 3, 2), "expected (T, B, F, F, F, F), got (T, B, 4, 3, 2)"),
+        (bl.Pooling3D(2), (4, 3, 2), "expected (T, B, D, H, W, C), got (T, B, 4, 3, 2)"),
     ):  # fmt: skip
         with pytest.raises(LayerValidationError, match=re.escape(text)):
             build_layer(layer, {"default": ("T", "B", *shape)})

@@ -98,7 +98,7 @@ def test_sequences_cannot_be_pooled_twice() -> None:
     with pytest.raises(
         LayerValidationError,
         match=r"^layer 'TimePooling' \(TimePooling\), input 'default': expected \(T, B, \.\.\.\), "
-        r"got \(B, 3\)\. It looks at the steps of sequences, and here there are none\.",
+        r"got \(B, 3\)\. It computes over time, but this input has no time axis\.",
     ):
         build_layer(TimePooling(), {"default": ("B", 3)})
 
