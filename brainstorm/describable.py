@@ -148,8 +148,8 @@ class Describable:
                 for name in _argument_names(init):
                     if name in used and not hasattr(self, name):
                         raise DescriptionError(
-                            f": a {type(self).__name__} cannot be made without {name!r}. "
-                            f"get_description of one shows its attributes."
+                            f"a {type(self).__name__} cannot be made without {name!r}. "
+                            f"get_description of one shows what belongs into it."
                         )
 
     @classmethod
@@ -158,7 +158,7 @@ class Describable:
         known = inspect.getattr_static(cls, name, None)
         is_method = callable(known) or hasattr(known, "__get__")
         if name != "__name__" and (name.startswith("__") or is_method or name in hidden):
-            raise DescriptionError(": no description can set this")
+            raise DescriptionError("no description can set this")
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         """Finish an object after its attributes were restored; override if needed."""
@@ -283,7 +283,8 @@ def _located(place: str) -> Iterator[None]:
     try:
         yield
     except DescriptionError as error:
-        error.args = (f"{place}{error.args[0]}",)
+        text = error.args[0]
+        error.args = (f"{place}{'' if text.startswith('[') else ': '}{text}",)
         raise
 
 
@@ -303,7 +304,7 @@ def get_description(this: Any) -> Any:
     if isinstance(this, np.generic):
         return get_description(this.item())
     if isinstance(this, float) and not math.isfinite(this):
-        raise DescriptionError(f": {this!r} cannot be written as JSON. Use None for 'no limit'.")
+        raise DescriptionError(f"{this!r} cannot be written as JSON. Use None for 'no limit'.")
     if isinstance(this, str):
         return str(this)
     if this is None or isinstance(this, (bool, int, float)):
@@ -319,11 +320,11 @@ def get_description(this: Any) -> Any:
         for key, item in this.items():
             with _located(f"[{key}]"):
                 if not isinstance(key, str):
-                    raise DescriptionError(f": keys must be strings, got {key!r}")
+                    raise DescriptionError(f"keys must be strings, got {key!r}")
                 result[key] = get_description(item)
         return result
     raise DescriptionError(
-        f": a {type(this).__name__} has no description. Derive it from Describable, or name the "
+        f"a {type(this).__name__} has no description. Derive it from Describable, or name the "
         f"attribute in __undescribed__."
     )
 
@@ -344,7 +345,7 @@ def create_from_description(description: Any) -> Any:
         return [create_from_description(item) for item in description]
     if description is None or isinstance(description, (bool, int, float, str)):
         return description
-    raise DescriptionError(f": a {type(description).__name__} is not a description")
+    raise DescriptionError(f"a {type(description).__name__} is no description")
 
 
 def find_class(name: str) -> type[Describable]:
@@ -363,5 +364,5 @@ def _create(cls: type[Describable], description: Mapping[str, Any]) -> Any:
         raise
     except MALFORMED as error:
         raise DescriptionError(
-            f": a {cls.__name__} cannot be made of {', '.join(map(repr, description))}: {error!r}"
+            f"a {cls.__name__} cannot be made of {', '.join(map(repr, description))}: {error!r}"
         ) from error

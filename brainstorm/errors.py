@@ -8,6 +8,7 @@ for derive from that class too, so `except KeyError` and the like keep working.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 __all__ = [
@@ -136,18 +137,22 @@ class KernelError(DeviceError):
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+
 #: Longer texts of values are cut in messages.
 MOST_SHOWN = 200
 
 
 def shown(value: object) -> str:
-    """Return any value as text for a message; long texts are shortened.
+    """Return any value as text for a message, without addresses; long texts are shortened.
 
     Args:
-        value: The value.
+        value: The value. For a class, which is often given instead of an object, the text says so.
     """
+    if isinstance(value, type):
+        return f"the class {value.__name__} instead of an object, {value.__name__}(...)"
     try:
-        text = repr(value)
+        text = _ADDRESS.sub("", repr(value))
     except Exception:  # a number with a million digits, a failing repr
         return f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.errors import NetworkValidationError, ValidationError, shown
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
@@ -142,7 +142,7 @@ def check_weight_modifier(value: Any) -> ValueModifier:
     if isinstance(value, ValueModifier):
         return value
     remedy = " Set it with set_gradient_modifiers." if isinstance(value, GradientModifier) else ""
-    raise NetworkValidationError(f"expected a ValueModifier, got {value!r}.{remedy}")
+    raise NetworkValidationError(f"expected a ValueModifier, got {shown(value)}.{remedy}")
 
 
 def check_gradient_modifier(value: Any) -> ValueModifier | GradientModifier:
@@ -171,7 +171,7 @@ class ConstrainL2Norm(ValueModifier):
     def __init__(self, limit: float) -> None:
         super().__init__()
         if not 0 < limit < float("inf"):
-            raise ValidationError(f"ConstrainL2Norm: expected a number limit > 0, got {limit!r}")
+            raise ValidationError(f"ConstrainL2Norm.limit: expected a number > 0, got {limit!r}.")
         self.limit = limit
 
     def __call__(self, handler: Handler, view: Array) -> None:
@@ -314,7 +314,7 @@ class _Decay(GradientModifier):
         is_number = isinstance(factor, (int, float, np.integer, np.floating))
         if not is_number or not float("-inf") < factor < float("inf"):
             raise ValidationError(
-                f"{type(self).__name__}: expected a number factor, got {factor!r}"
+                f"{type(self).__name__}.factor: expected a finite number, got {factor!r}."
             )
         self.factor = factor
 

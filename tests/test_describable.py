@@ -266,10 +266,10 @@ def test_a_description_that_lacks_what_an_object_needs():
 @pytest.mark.parametrize(
     ("description", "text"),
     [
-        ({"@type": "ClipValues", "high": 1}, ": a ClipValues cannot be made without 'low'. get"),
-        ({"@type": "Bird", "name": "Tit"}, ": a Bird cannot be made without 'mate'"),
-        ({"@type": "Bird", "mate": None}, ": a Bird cannot be made without 'name'"),
-        ([{"@type": "SaveNetwork"}], ": a SaveNetwork cannot be made without 'filename'"),
+        ({"@type": "ClipValues", "high": 1}, "a ClipValues cannot be made without 'low'. get"),
+        ({"@type": "Bird", "name": "Tit"}, "a Bird cannot be made without 'mate'"),
+        ({"@type": "Bird", "mate": None}, "a Bird cannot be made without 'name'"),
+        ([{"@type": "SaveNetwork"}], "a SaveNetwork cannot be made without 'filename'"),
     ],
 )
 def test_what_a_constructor_keeps_belongs_into_the_description(description, text):

@@ -91,6 +91,8 @@ def test_values_are_shown_whatever_they_are():
             raise RuntimeError
 
     assert errors.shown("a\n") == "'a\\n'"
+    assert errors.shown(dict) == "the class dict instead of an object, dict(...)"
+    assert errors.shown(lambda: 0).endswith("<lambda>>")
     assert errors.shown(10**300) == "1" + "0" * 199 + "..."
     assert errors.shown(10**5000) == "a int that cannot be written"
     assert errors.shown(Broken()) == "a Broken that cannot be written"

@@ -246,10 +246,10 @@ def test_several_losses():
 @pytest.mark.parametrize(
     ("scorers", "text"),
     [
-        (Accuracy(name="it"), "expected a list of scorers such as [Accuracy()], got Accuracy("),
-        (None, "expected a list of scorers such as [Accuracy()], got None."),
-        ([Accuracy], "in it. Make one: Accuracy()."),
-        (["Accuracy"], "got 'Accuracy' in it."),
+        (Accuracy(name="it"), "scorers: expected a list such as [Accuracy()], got Accuracy("),
+        (None, "scorers: expected a list such as [Accuracy()], got None."),
+        ([Accuracy], "got one with the class Accuracy instead of an object, Accuracy(...)."),
+        (["Accuracy"], "got one with 'Accuracy'."),
     ],
 )
 def test_what_is_no_list_of_scorers(scorers, text):

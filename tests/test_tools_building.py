@@ -241,12 +241,12 @@ def test_a_whole_network_learns():
         ("F", "spec 'F': expected a whole number (size)."),
         ("F5.5", "spec 'F5.5': expected a whole number (size)."),
         ("Fx5", "spec 'Fx5': expected a whole number (size)."),
-        ("F5 6", "spec 'F56': expected no further arguments, got '6'."),
-        ("B3", "spec 'B3': expected no further arguments, got '3'."),
+        ("F5 6", "spec 'F56': expected nothing more, got '6'."),
+        ("B3", "spec 'B3': expected nothing more, got '3'."),
         ("C", "spec 'C': expected a whole number (number of filters)."),
         ("C8", "spec 'C8': expected a whole number (kernel size)."),
         ("C8:3p", "spec 'C83p': expected a whole number (after 'p')."),
-        ("C8:3s2p1", "spec 'C83s2p1': expected no further arguments, got 'p1'."),
+        ("C8:3s2p1", "spec 'C83s2p1': expected nothing more, got 'p1'."),
         ("P", "spec 'P': expected a whole number (kernel size)."),
         ("F5-F6", "spec 'F5-F6': unexpected '-' at position 2."),
         (
@@ -297,7 +297,7 @@ def test_initialization():
 
 @pytest.mark.parametrize("spec", ["Dr", "D0.5l", "Dm5"])
 def test_a_letter_in_place_of_a_probability(spec):
-    with pytest.raises(NetworkValidationError, match="expected (a number|no further)"):
+    with pytest.raises(NetworkValidationError, match="expected (a number|nothing more)"):
         create_net_from_spec("regression", 3, 2, spec)
 
 

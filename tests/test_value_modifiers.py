@@ -301,14 +301,14 @@ def test_wrong_shapes(modifier, text):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: ConstrainL2Norm(0), "ConstrainL2Norm: expected a number limit > 0, got 0"),
-        (lambda: ConstrainL2Norm(float("inf")), "limit > 0, got inf"),
-        (lambda: ConstrainL2Norm(float("nan")), "limit > 0, got nan"),
+        (lambda: ConstrainL2Norm(0), "ConstrainL2Norm.limit: expected a number > 0, got 0"),
+        (lambda: ConstrainL2Norm(float("inf")), "limit: expected a number > 0, got inf"),
+        (lambda: ConstrainL2Norm(float("nan")), "limit: expected a number > 0, got nan"),
         (lambda: ClipValues(1, -1), "ClipValues: expected low <= high, got 1 and -1"),
         (lambda: MaskValues([[1], [2, 3]]), "MaskValues: mask: expected an array of numbers, with"),
         (lambda: FreezeValues("all"), "FreezeValues: weights: expected an array of numbers, with"),
-        (lambda: L1Decay(None), "L1Decay: expected a number factor, got None"),
-        (lambda: L2Decay(float("nan")), "L2Decay: expected a number factor, got nan"),
+        (lambda: L1Decay(None), "L1Decay.factor: expected a finite number, got None"),
+        (lambda: L2Decay(float("nan")), "L2Decay.factor: expected a finite number, got nan"),
     ],
 )
 def test_arguments(make, match):

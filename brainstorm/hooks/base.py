@@ -193,10 +193,14 @@ class Hook(Describable):
 
     # -- errors -----------------------------------------------------------------------------------
 
+    @property
+    def place(self) -> str:
+        """The hook, for messages."""
+        return f"hook {getattr(self, '__name__', None)!r} ({type(self).__name__})"
+
     def fail(self, option: str, expected: str, got: Any) -> TrainingError:
         """Return an error about the value of an option."""
-        where = f"hook {getattr(self, '__name__', None)!r} ({type(self).__name__})"
-        return TrainingError(f"{where}, {option}: expected {expected}, got {shown(got)}.")
+        return TrainingError(f"{self.place}, {option}: expected {expected}, got {shown(got)}.")
 
     def check_choice(self, option: str, value: Any, choices: tuple[str, ...]) -> None:
         """Raise the error of `fail` unless `value` is one of the choices."""
@@ -207,8 +211,7 @@ class Hook(Describable):
         """Raise an error that lists the choices unless `name` is one of them."""
         known = list(choices)
         if name not in known:
-            where = f"hook {self.__name__!r} ({type(self).__name__})"
-            raise UnknownPathError(f"{where}: {unknown(kind, name, known)} {remedy}".rstrip())
+            raise UnknownPathError(f"{self.place}: {unknown(kind, name, known)} {remedy}".rstrip())
 
 
 def find_log(logs: Mapping[str, Any], path: str) -> Any:
@@ -227,16 +230,24 @@ def find_log(logs: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def find_values(logs: Mapping[str, Any], path: str) -> Any:
+def find_values(where: str, logs: Mapping[str, Any], path: str) -> Any:
     """Return the list under a dotted path.
+
+    Args:
+        where: What reads it, for the message.
+        logs: The logs.
+        path: The path.
 
     Raises:
         UnknownPathError: There is none, or only further logs; the message lists all paths.
     """
-    found = find_log(logs, path)
-    if isinstance(found, Mapping):
-        raise UnknownPathError(unknown("log", path, flatten_keys(logs)))
-    return found
+    known = flatten_keys(logs)
+    if path not in known:
+        raise UnknownPathError(
+            f"{where}: {unknown('log', path, known)} Add the hook that writes it, such as "
+            f"MonitorScores(..., name='validation')."
+        )
+    return find_log(logs, path)
 
 
 def _split(logs: Any, path: str) -> tuple[str | None, str]:

@@ -153,7 +153,7 @@ class SaveCheckpoint(FileSaver):
     def _improves(self, epoch_nr: int, net: Any, logs: Mapping[str, Any]) -> bool:
         best = self.best or ""
         try:
-            value = find_values(logs, best)[-1]
+            value = find_values(self.place, logs, best)[-1]
         except UnknownPathError:
             if epoch_nr > 1:
                 raise

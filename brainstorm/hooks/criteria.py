@@ -45,10 +45,14 @@ def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -
         return "min"
     if said := criterion_of(log_name):
         return said
-    expected = f"'min' or 'max', as it is unknown which values of {log_name!r} are better"
+    expected = f"'min' or 'max', because it is unknown which values of {log_name!r} are better"
     names = sorted({scorer.__name__ for scorer in scorers})
-    hint = f" {unknown('scorer', name, names)}" if names and name not in names else ""
-    raise TrainingError(f"{hook.fail('criterion', expected, None)}{hint}")
+    if names and name not in names:
+        raise TrainingError(
+            f"{hook.place}, log_name: {unknown('scorer', name, names)} For any other log, give "
+            f"criterion='min' or criterion='max'."
+        )
+    raise hook.fail("criterion", expected, None)
 
 
 def criterion_of(log_name: str) -> str | None:

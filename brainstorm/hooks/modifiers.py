@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,17 @@ from brainstorm.errors import TrainingError, unknown
 from brainstorm.hooks.base import Hook
 
 __all__ = ["InfoUpdater", "ModifyStepperAttribute"]
+
+
+def _takes_counts(schedule: Any) -> bool:
+    """Return whether a schedule can be called with the arguments of one."""
+    try:
+        inspect.signature(schedule).bind(*range(7))
+    except TypeError:
+        return False
+    except ValueError:  # compiled functions have no signature
+        return True
+    return True
 
 
 class ModifyStepperAttribute(Hook):
@@ -42,8 +54,13 @@ class ModifyStepperAttribute(Hook):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
-        if not callable(schedule):
-            raise self.fail("schedule", "a schedule or a function", schedule)
+        if not _takes_counts(schedule):
+            raise self.fail(
+                "schedule",
+                "a schedule or a function (epoch_nr, update_nr, timescale, interval, net, stepper, "
+                "logs)",
+                schedule,
+            )
         self.schedule = schedule
         self.attr_name = attr_name
         self.factor = 1.0
@@ -60,10 +77,7 @@ class ModifyStepperAttribute(Hook):
         if not hasattr(stepper, self.attr_name):
             what = f"attribute of {type(stepper).__name__}"
             described = [key for key in stepper.__describe__() if key != "@type"]
-            raise TrainingError(
-                f"hook {self.__name__!r} ({type(self).__name__}): "
-                + unknown(what, self.attr_name, described)
-            )
+            raise TrainingError(f"{self.place}: " + unknown(what, self.attr_name, described))
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Set the attribute."""

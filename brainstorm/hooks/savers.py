@@ -110,7 +110,7 @@ class Saver(Hook):
         """
         if self._hold is not None and self._hold.process != os.getpid():
             raise TrainingError(
-                f"hook {self.__name__!r} ({type(self).__name__}), filename: expected to be used by "
+                f"{self.place}, filename: expected to be used by "
                 f"process {self._hold.process}, which holds the file, got process {os.getpid()}, "
                 f"which was forked from it. Begin trainings after the fork, each with files of its "
                 f"own."
@@ -143,10 +143,9 @@ class Saver(Hook):
             self._hold = None
         if self._failure is not None and not self._ends_by_error:
             raise TrainingError(
-                f"hook {self.__name__!r} ({type(self).__name__}): expected to write "
-                f"{self.filename}, got: {self._failure}. The file has the content of the last "
-                f"successful write, if any. The network is still there: save it elsewhere with "
-                f"save_as_hdf5."
+                f"{self.place}: expected to write "
+                f"{self.filename}, got: {self._failure}. The file, if there is one, is older. "
+                f"The network is as the training has left it: save it elsewhere with save_as_hdf5."
             ) from self._failure
 
 
@@ -302,7 +301,7 @@ class SaveBestNetwork(Saver):
 
     def _last_value(self, logs: Mapping[str, Any], update_nr: int) -> float:
         try:
-            return find_values(logs, self.log_name)[-1]
+            return find_values(self.place, logs, self.log_name)[-1]
         except UnknownPathError:
             if update_nr > 0:
                 raise

@@ -33,7 +33,7 @@ class _Stopper(Hook):
     def read(self, logs: Mapping[str, Any], path: str, update_nr: int) -> Sequence[Any]:
         """Return a log; an empty one if it does not exist before the training."""
         try:
-            return find_values(logs, path)
+            return find_values(self.place, logs, path)
         except UnknownPathError:
             if update_nr == 0:
                 return ()
@@ -121,8 +121,7 @@ class _LogStopper(_Stopper):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state of `get_state`."""
-        where = f"hook {self.__name__!r} ({type(self).__name__})"
-        check_counts(where, ignored=state["ignored"])
+        check_counts(self.place, ignored=state["ignored"])
         self._ignored = state["ignored"]
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from brainstorm.errors import InitializationError, UnknownTypeError, ValidationError
+from brainstorm.errors import InitializationError, UnknownTypeError, ValidationError, shown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
@@ -66,8 +66,7 @@ def as_initializer(value: Any) -> Initializer:
     if isinstance(value, (int, float, np.number, list, tuple, np.ndarray)):
         return ArrayInitializer(value)
     raise UnknownTypeError(
-        f"expected an Initializer, a number, a list or an array, got {value!r} "
-        f"({type(value).__name__})."
+        f"expected an Initializer, a number, a list or an array, got {shown(value)}."
     )
 
 
@@ -130,6 +129,8 @@ class ArrayInitializer(Initializer):
             raise ValidationError(
                 f"ArrayInitializer: expected real numbers, got {self.array.dtype} values"
             )
+        if not np.isfinite(self.array).all():
+            raise ValidationError("ArrayInitializer: expected finite numbers, got NaN or infinity.")
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         super().__init_from_description__(description)

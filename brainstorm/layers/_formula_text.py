@@ -90,7 +90,7 @@ class FormulaText:
         try:
             parsed = ast.parse(text, mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ValidationError(f"{_start(text)} is no formula: {error.args[0]}.") from None
+            raise ValidationError(f"{_start(text)} is not a formula: {error.args[0]}.") from None
         self._root = self._part(parsed.body, 1)
         self.names = tuple(self._found)
 

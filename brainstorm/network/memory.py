@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.display import ShownAsTree, Tree
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
@@ -32,7 +32,9 @@ def check_handler(handler: Any) -> None:
         NetworkValidationError: It is not a handler.
     """
     if not isinstance(handler, Handler):
-        raise NetworkValidationError(f"expected a handler such as NumpyHandler(), got {handler!r}.")
+        raise NetworkValidationError(
+            f"expected a handler such as NumpyHandler(), got {shown(handler)}."
+        )
 
 
 class NetworkMemory(ShownAsTree, Seedable):

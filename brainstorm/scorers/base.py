@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.describable import Describable
-from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError, unknown
+from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError, shown, unknown
 from brainstorm.utils import Array
 
 __all__ = [
@@ -126,13 +126,14 @@ def check_scorers(scorers: Any) -> list[Scorer]:
         ValidationError: They are not a list, or an element is not a scorer.
     """
     if isinstance(scorers, Scorer) or not isinstance(scorers, Iterable):
-        raise ValidationError(f"expected a list of scorers such as [Accuracy()], got {scorers!r}.")
+        raise ValidationError(
+            f"scorers: expected a list such as [Accuracy()], got {shown(scorers)}."
+        )
     scorers = list(scorers)
     for scorer in scorers:
         if not isinstance(scorer, Scorer):
-            advice = f" Make one: {scorer.__name__}()." if isinstance(scorer, type) else ""
             raise ValidationError(
-                f"expected a list of scorers such as [Accuracy()], got {scorer!r} in it.{advice}"
+                f"scorers: expected a list such as [Accuracy()], got one with {shown(scorer)}."
             )
     return scorers
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from brainstorm.display import safe_repr
-from brainstorm.errors import NetworkValidationError, unknown
+from brainstorm.errors import NetworkValidationError, UnknownTypeError, shown, unknown
 from brainstorm.utils import PYTHON_IDENTIFIER, is_valid_layer_name
 
 __all__ = ["RECTIFIED", "ConstructionWrapper", "Default", "LayerDetails", "UniquelyNamed"]
@@ -208,7 +208,10 @@ class ConstructionWrapper:
 
     def __rshift__(self, other: ConstructionWrapper) -> ConstructionWrapper:
         if not isinstance(other, ConstructionWrapper):
-            return NotImplemented
+            raise UnknownTypeError(
+                f"'>>' after {self.layer.name!r}: expected a layer such as FullyConnected(100), "
+                f"got {shown(other)}. Call layer functions, and connect several layers one by one."
+            )
         for layer, input_name in other._targets():
             self.layer.outgoing.append((self.output_name, input_name, layer))
             layer.incoming.append((self.layer, self.output_name, input_name))

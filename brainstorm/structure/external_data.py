@@ -123,6 +123,10 @@ def _check_array(name: str, array: Any, structure: BufferStructure) -> None:
 
 def _advice(shape: tuple[int, ...], structure: BufferStructure) -> str:
     features = structure.feature_shape
+    if len(shape) == len(structure.shape) and features == (1,):
+        return " If these are one-hot vectors, use class numbers: array.argmax(-1)[..., None]."
+    if structure.buffer_type == TIME and tuple(shape) == features:
+        return " For a single row add two axes: array[None, None]."
     if structure.buffer_type == TIME and tuple(shape[1:]) == features:
         return " For data without time add an axis: array[None]."
     if structure.buffer_type == TIME and np.prod(shape[2:]) == structure.feature_size:

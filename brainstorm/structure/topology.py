@@ -99,9 +99,9 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
     if B == 1 and T >= _MANY_STEPS and not any(la.time_coupled for la in layers.values()):
         warn_once(
             layers[INPUT],
-            f"layer {INPUT!r}: all data are one sequence of {T} steps, but no layer couples steps. "
-            f"If they are {T} rows, give them as (1, {T}, ...): data.swapaxes(0, 1). The "
-            f"loss is then their mean, and not their sum. If they are a sequence, use "
+            f"layer {INPUT!r}: all data are one sequence of {T} steps, but no layer connects "
+            f"steps. If they are {T} rows, use the shape (1, {T}, ...): data.swapaxes(0, 1). Then "
+            f"the loss is the mean over the rows; now it is their sum. If they are a sequence, use "
             f"SequenceChunks({T}, ...). {see('rows-given-as-time-steps')}",
         )
 

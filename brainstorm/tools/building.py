@@ -253,7 +253,7 @@ def _make_layer(spec: _LayerSpec) -> ConstructionWrapper:
     else:
         layer = _make_window_layer(spec)
     if spec.arguments:
-        raise spec.fail(f"no further arguments, got {''.join(spec.arguments)!r}")
+        raise spec.fail(f"nothing more, got {''.join(spec.arguments)!r}")
     return layer
 
 

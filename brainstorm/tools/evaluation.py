@@ -22,7 +22,15 @@ from brainstorm.scorers import (
 from brainstorm.structure.buffer_views import find_array
 from brainstorm.utils import Array, as_array, get_brainstorm_info
 
-__all__ = ["evaluate", "extract", "extract_and_save", "run_network", "shuffle_data", "split"]
+__all__ = [
+    "check_iterator",
+    "evaluate",
+    "extract",
+    "extract_and_save",
+    "run_network",
+    "shuffle_data",
+    "split",
+]
 
 
 # -- running a network over data -----------------------------------------------------------------
@@ -87,7 +95,7 @@ def evaluate(
     Raises:
         ValidationError: There is no data iterator or no batch, or the scorers do not fit.
     """
-    _check_iterator("evaluate", iter)
+    check_iterator("evaluate", iter)
     scorers = check_scorers(scorers)
     scores: dict[str, list[tuple[float, ...]]] = OrderedDict()
     gather = getattr(iter, "gather", lambda value: [value])
@@ -114,7 +122,16 @@ def evaluate(
     return results
 
 
-def _check_iterator(function: str, iter: Any) -> None:
+def check_iterator(function: str, iter: Any) -> None:
+    """Check that something can be called for batches.
+
+    Args:
+        function: The function that it was given to, for the message.
+        iter: It.
+
+    Raises:
+        ValidationError: It cannot be called.
+    """
     if not callable(iter):
         raise ValidationError(
             f"{function}: expected a data iterator, such as Minibatches(100, default=x, targets=y),"
@@ -198,7 +215,7 @@ def _extract_batches(
     network: Any, iter: Any, buffer_names: str | Sequence[str]
 ) -> Iterator[dict[str, tuple[np.ndarray, int]]]:
     """Yield path -> (array, axis of the batch) for each batch."""
-    _check_iterator("extract", iter)
+    check_iterator("extract", iter)
     names = [buffer_names] if isinstance(buffer_names, str) else list(buffer_names)
     axes = {path: _batch_axis(network, path) for path in names}
     lengths: dict[str, int] = {}

@@ -133,7 +133,7 @@ class _Data:
                 )
             return
         raise ValidationError(
-            f"generate: expected an input {self.name!r} ('T', 'B', 1), or with as many features as "
+            f"generate: expected an input {self.name!r} (T, B, 1), or with as many features as "
             f"there are classes, got {format_shape(structure.shape)} and for the prediction "
             f"{self.prediction.path!r} {format_shape(outputs.shape)}."
         )

@@ -9,6 +9,7 @@ from typing import Any
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
 from brainstorm.randomness import global_rnd
+from brainstorm.tools.evaluation import check_iterator
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress
 from brainstorm.utils import is_number, is_whole
@@ -87,6 +88,7 @@ def find_learning_rate(
             finite.
     """
     _check(stepper, lowest, highest, updates)
+    check_iterator("find_learning_rate", training_data_iter)
     updates = int(updates)
     kept = global_rnd.__getstate__()
     state = training_data_iter.get_state() if hasattr(training_data_iter, "get_state") else None

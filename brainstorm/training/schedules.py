@@ -394,7 +394,7 @@ class ReduceOnPlateau(Schedule):
             UnknownPathError: There is no such log after an epoch.
         """
         try:
-            return self.after(find_values(logs or {}, self.log_name))
+            return self.after(find_values(type(self).__name__, logs or {}, self.log_name))
         except UnknownPathError:
             if epoch_nr > 1:
                 raise

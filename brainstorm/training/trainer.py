@@ -12,12 +12,13 @@ from typing import Any
 
 from brainstorm.describable import Describable
 from brainstorm.display import ShownAsTree, Tree, safe_repr
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, shown
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
+from brainstorm.scorers.base import check_scorers
 from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
@@ -128,8 +129,9 @@ class Trainer(ShownAsTree, Describable):
         """
         if not isinstance(hook, Hook):
             raise TrainingError(
-                f"Trainer.add_hook: expected a Hook, got {hook!r}. Derive it from "
-                f"brainstorm.hooks.Hook."
+                f"Trainer.add_hook: expected a hook, got {shown(hook)}. A schedule is used by "
+                f"ModifyStepperAttribute, a scorer by MonitorScores; a hook of your own derives "
+                f"from brainstorm.hooks.Hook."
             )
         if hook.__name__ in (*self.hooks, ROLLING, STATISTICS, INTERRUPTED):
             raise TrainingError(
@@ -177,6 +179,7 @@ class Trainer(ShownAsTree, Describable):
                 `resume`, it is another network, or data are missing.
             IteratorValidationError: After `resume`, an iterator is of another kind or other data.
         """
+        check_scorers(self.train_scorers)
         with self.team.working():
             check_data_names(net, training_data_iter)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}

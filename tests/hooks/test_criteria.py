@@ -115,8 +115,8 @@ def test_what_nothing_says_is_asked_for_before_the_training(train, hook, tmp_pat
     kind = type(hook).__name__
     with pytest.raises(
         TrainingError,
-        match=rf"hook '{kind}' \({kind}\), criterion: expected 'min' or 'max', as it is unknown "
-        r"which values of 'validation.F1' are better, got None\.\n",
+        match=rf"hook '{kind}' \({kind}\), criterion: expected 'min' or 'max', because it is "
+        r"unknown which values of 'validation.F1' are better, got None\.\n",
     ):
         train(hook, MonitorScores("valid", [Mute(name="F1")], name="validation"))
     assert hook.trainer.current_update_nr == 0
@@ -125,7 +125,9 @@ def test_what_nothing_says_is_asked_for_before_the_training(train, hook, tmp_pat
 
 
 def test_a_misspelled_name_is_compared_with_those_of_the_scorers(train):
-    text = r"got None\. unknown scorer 'Acuracy'. Choices are: Accuracy. Did you mean 'Accuracy'\?"
+    text = (
+        r"log_name: unknown scorer 'Acuracy'. Choices are: Accuracy. Did you mean 'Accuracy'\? For "
+    )
     with pytest.raises(TrainingError, match=text):
         train(MonitorScores("valid", [Accuracy()], name="a"), EarlyStopper("a.Acuracy"))
 

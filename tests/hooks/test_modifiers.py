@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, shown
 from brainstorm.hooks import Hook, InfoUpdater, ModifyStepperAttribute, MonitorLoss
 from brainstorm.training import Linear, MomentumStepper
 
@@ -66,11 +69,16 @@ def test_a_value_that_the_stepper_refuses(train):
     ]
 
 
-def test_a_schedule_must_be_callable():
-    with pytest.raises(
-        TrainingError, match=r"schedule: expected a schedule or a function, got 0.1"
-    ):
-        ModifyStepperAttribute(0.1)
+@pytest.mark.parametrize("wrong", [0.1, lambda epoch_nr: 0.1])
+def test_a_schedule_is_called_with_counts_network_and_logs(wrong):
+    text = re.escape(
+        "schedule: expected a schedule or a function (epoch_nr, update_nr, timescale, interval, "
+        f"net, stepper, logs), got {shown(wrong)}."
+    )
+    with pytest.raises(TrainingError, match=text):
+        ModifyStepperAttribute(wrong)
+    ModifyStepperAttribute(lambda *counts: 0.1)
+    ModifyStepperAttribute(math.hypot)  # compiled, any number of arguments
 
 
 class Run:

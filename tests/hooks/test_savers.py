@@ -447,7 +447,7 @@ def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, monkeypatch, kin
     with pytest.raises(
         TrainingError,
         match=rf"hook '(\w+)' \(\1\): expected to write {tmp_path}/file.hdf5, got: \[Errno 28\] No "
-        r"space left on device. The file has the content of the last successful write, if any",
+        r"space left on device. The file, if there is one, is older",
     ) as caught:
         trainer.train(net, batches)
     assert isinstance(caught.value.__cause__, OSError)

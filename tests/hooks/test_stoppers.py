@@ -198,7 +198,10 @@ def test_stop_after_threshold(criterion, values, expected):
 )
 def test_a_missing_log_is_an_error_once_training_runs(hook):
     assert stops(hook, update_nr=0) is None
-    with pytest.raises(UnknownPathError, match=r"unknown log 'a.c'. Choices are: a.b."):
+    with pytest.raises(
+        UnknownPathError,
+        match=r"^hook '.*' \(.*\): unknown log 'a.c'. Choices are: a.b. .* Add the hook that",
+    ):
         stops(hook, 1.0)
 
 

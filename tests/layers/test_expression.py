@@ -184,7 +184,7 @@ def test_a_formula_with_several_outputs() -> None:
 ALONE = "expected every time step of every sequence to be treated alone, but"
 ERRORS = [
     ("foo(x)", {}, ", option 'formula': 'foo(x)': unknown function 'foo'. Choices are: abs"),
-    ("x +", {}, ", option 'formula': 'x +' is no formula: invalid syntax."),
+    ("x +", {}, ", option 'formula': 'x +' is not a formula: invalid syntax."),
     (5, {}, ", option 'formula': expected a formula as text, got 5."),
     ("x", ["scale"], ", option 'parameters': expected a dict from names to shapes, got ['scale']."),
     ("3 + 4", {}, ": expected a formula with inputs, got one of []."),

@@ -71,9 +71,9 @@ FOREIGN = "expected letters, digits, _ . , + - * / % @ & | ~ < > = ! ( and ) onl
 KINDS = "expected numbers, names, arithmetic, comparisons and calls only."
 OPTION = "expected a number, True, False, None or a tuple of integers."
 REFUSED = [
-    ("", "'' is no formula: invalid syntax."),
-    ("x +", "'x +' is no formula: invalid syntax."),
-    ("x = 3", "'x = 3' is no formula: invalid syntax."),
+    ("", "'' is not a formula: invalid syntax."),
+    ("x +", "'x +' is not a formula: invalid syntax."),
+    ("x = 3", "'x = 3' is not a formula: invalid syntax."),
     ("x[0]", f"'x[0]' contains '[', at character 2: {FOREIGN}"),
     ("x # all", f"'x # all' contains '#', at character 3: {FOREIGN}"),
     ("x\0", rf"'x\x00' contains '\x00', at character 2: {FOREIGN}"),
@@ -108,7 +108,7 @@ REFUSED = [
     ("True * x", "'True', at character 1 of 'True * x': expected a finite number."),
     ("9" * 400, f"'{'9' * 80}...': expected a finite number."),
     (f"{'-' * 500}x", f"'{'-' * 80}...': expected at most {MOST_LEVELS} levels of nesting."),
-    ("(" * 900 + ")" * 900, f"'{'(' * 80}...' is no formula: "),
+    ("(" * 900 + ")" * 900, f"'{'(' * 80}...' is not a formula: "),
     ("x" * 2001, f"'{'x' * 80}...' has 2001 characters, expected at most {MOST_CHARACTERS}. Write"),
 ]  # fmt: skip
 

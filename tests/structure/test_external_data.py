@@ -83,6 +83,10 @@ REFUSALS = [
         f"data 'default': {SHAPES}(5, 8, 8, 1). For data without time add an axis: array[None].",
     ),
     (
+        data(default=np.zeros((8, 8, 1))),
+        f"data 'default': {SHAPES}(8, 8, 1). For a single row add two axes: array[None, None].",
+    ),
+    (
         data(default=np.zeros((4, 5, 64))),
         f"data 'default': {SHAPES}(4, 5, 64). The same values fit as array.reshape(T, B, 8, 8, 1).",
     ),

@@ -197,9 +197,9 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
     for net in (*nets, *nets):
         train_on(net, 30, 1)
     assert warnings() == 2 * [
-        "layer 'Input': all data are one sequence of 30 steps, but no layer couples steps. If they "
-        "are 30 rows, give them as (1, 30, ...): data.swapaxes(0, 1). The loss is then "
-        "their mean, and not their sum. If they are a sequence, use "
+        "layer 'Input': all data are one sequence of 30 steps, but no layer connects steps. If "
+        "they are 30 rows, use the shape (1, 30, ...): data.swapaxes(0, 1). Then the loss is the "
+        "mean over the rows; now it is their sum. If they are a sequence, use "
         "SequenceChunks(30, ...). See docs/not_learning.md#rows-given-as-time-steps."
     ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from brainstorm import global_rnd
 from brainstorm.data_iterators import Minibatches, Undivided
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected
@@ -130,6 +130,10 @@ def test_arguments_are_checked(options, text):
 
 
 def test_senseless_data():
+    with pytest.raises(
+        ValidationError, match=r"find_learning_rate: expected a data iterator, such"
+    ):
+        find_learning_rate(network(), SgdStepper(), INPUTS)
     with pytest.raises(TrainingError, match=r"the training_data_iter \(function\) gave no batch"):
         find_learning_rate(network(), SgdStepper(), lambda handler: iter(()))
     bad = {**DATA, "default": np.full_like(INPUTS, np.nan)}

@@ -11,7 +11,7 @@ import pytest
 import brainstorm as bs
 from brainstorm.data_iterators import DataIterator, Minibatches, SequenceChunks, Undivided
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.errors import TrainingError, UnknownPathError, ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import (
     EarlyStopper,
@@ -309,11 +309,18 @@ def test_an_empty_epoch_is_an_error(net):
         trainer.train(net, Empty({"default": (3,), "targets": (1,)}, 0))
 
 
+def test_train_scorers_are_checked_before_the_training(net):
+    trainer = make_trainer()
+    trainer.train_scorers = Accuracy()
+    with pytest.raises(ValidationError, match=r"scorers: expected a list such as \[Accuracy\(\)\]"):
+        trainer.train(net, Minibatches(2, default=np.zeros((1, 4, 3)), targets=np.zeros((1, 4, 1))))
+
+
 def test_add_hook_refuses_two_of_a_name_and_other_objects():
     trainer = make_trainer()
     with pytest.raises(TrainingError, match=r"the name 'StopAfterEpoch' is taken. Give the hook"):
         trainer.add_hook(StopAfterEpoch(3))
-    with pytest.raises(TrainingError, match=r"expected a Hook, got 3. Derive it"):
+    with pytest.raises(TrainingError, match=r"expected a hook, got 3. A schedule is used by"):
         trainer.add_hook(3)
     with pytest.raises(TrainingError, match=r"the name 'rolling_training' is taken"):
         trainer.add_hook(StopAfterEpoch(3, name="rolling_training"))
