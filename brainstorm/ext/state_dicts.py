@@ -23,7 +23,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, UnknownPathError, shown, unknown
 from brainstorm.network import Network
-from brainstorm.utils import as_array
+from brainstorm.utils import as_array, product
 
 __all__ = ["load_state_dict", "to_state_dict"]
 
@@ -54,6 +54,11 @@ def load_state_dict(
         UnknownPathError: `names` has a layer that is not in the network.
         NetworkValidationError: Something does not fit; the text lists every difference.
     """
+    if not isinstance(state_dict, Mapping):
+        raise NetworkValidationError(
+            f"load_state_dict: expected a dict of tensors, got {shown(state_dict)}. Read a file "
+            f"with torch.load(file, weights_only=True)."
+        )
     values: dict[str, np.ndarray] = {}
     used: set[str] = set()
     problems: list[str] = []
@@ -72,7 +77,7 @@ def load_state_dict(
                 )
         values.update(found)
         used |= tensors.used
-        problems.extend(f"{name}: {key} is not expected" for key in tensors.left())
+        problems.extend(f"{name}: {key} is not used by this layer" for key in tensors.left())
     _raise(problems, "load_state_dict")
     for path, array in values.items():
         net.handler.set_from_numpy(net.buffer[path], array)
@@ -110,7 +115,9 @@ def to_state_dict(net: Network, names: Mapping[str, str]) -> dict[str, np.ndarra
         except NetworkValidationError as error:
             problems.append(f"{name} ({prefix}): {error}")
             continue
-        problems.extend(f"{name}: another layer is {key}, too" for key in found if key in tensors)
+        problems.extend(
+            f"{name}: another layer is written to {key}, too" for key in found if key in tensors
+        )
         tensors.update(found)
     _raise(problems, "to_state_dict")
     return tensors
@@ -137,7 +144,8 @@ def _named_layers(
 
 def _raise(problems: list[str], caller: str) -> None:
     if problems:
-        raise NetworkValidationError(f"{caller}: {'; '.join(problems)}.")
+        text = "; ".join(problem.removesuffix(".") for problem in problems)
+        raise NetworkValidationError(f"{caller}: {text}{'' if text.endswith('?') else '.'}")
 
 
 def _pattern(prefix: str, type_name: str) -> str:
@@ -183,6 +191,11 @@ def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
     """Convert rows with channels first to this library's order of features."""
     if len(features) == 1:
         return array
+    if array.shape[0] != product(features):
+        sizes = " x ".join(map(str, features))
+        raise NetworkValidationError(
+            f"expected {product(features)} ({sizes}) features, got {array.shape[0]}"
+        )
     channels_first = array.reshape(features[-1], *features[:-1], *array.shape[1:])
     return np.moveaxis(channels_first, 0, len(features) - 1).reshape(array.shape)
 

@@ -65,7 +65,7 @@ def test_a_star_stands_for_the_names_of_tensors(net):
         (
             {"fc.weigth": 1},
             {"First": "fc"},
-            r"unknown tensor 'fc.weight'. Choices are: fc.weigth. Did you mean 'fc.weigth'\?",
+            r"unknown tensor 'fc.weight'. Choices are: fc.weigth. Did you mean 'fc.weigth'\?$",
         ),
         (
             {"fc.weight": np.ones((3, 5)), "fc.bias": np.ones(2)},
@@ -73,7 +73,7 @@ def test_a_star_stands_for_the_names_of_tensors(net):
             r"First.parameters.W: expected shape \(3, 4\), got \(3, 5\); First.parameters.bias: "
             r"expected shape \(3,\), got \(2,\)\.$",
         ),
-        ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale is not expected"),
+        ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale is not used by this layer"),
         ({**LINEAR, "fc.bias": [1, [2]]}, {"First": "fc"}, r"load_state_dict: First \(fc\): "),
         (gru(weight_ih=(7, 3)), {"Gru": "rnn"}, r"Gru \(rnn\): array split does not result"),
         (
@@ -116,6 +116,22 @@ def test_formulas_that_pytorch_lacks_are_refused(layer, message):
     inp >> layer
     with pytest.raises(NetworkValidationError, match=message):
         load_state_dict(Network.from_layer(inp), gru(), {layer.layer.name: "rnn"})
+
+
+def test_the_number_of_features_is_named():
+    net = network(bl.FullyConnected(3), IMAGE)
+    state = {"fc.weight": np.ones((40, 3)), "fc.bias": np.ones(3)}
+    text = r"FullyConnected \(fc\): expected 40 \(5 x 4 x 2\) features, got 3\.$"
+    with pytest.raises(NetworkValidationError, match=text):
+        load_state_dict(net, state, {"FullyConnected": "fc"})
+
+
+def test_a_path_is_not_a_state_dict(net):
+    text = (
+        r"load_state_dict: expected a dict of tensors, got 'net.pt'\. Read a file with torch\.load"
+    )
+    with pytest.raises(NetworkValidationError, match=text):
+        load_state_dict(net, "net.pt", {"First": "fc"})
 
 
 def test_unknown_layers_are_named(net):
@@ -196,7 +212,7 @@ def test_tensors_are_copies_in_the_order_of_the_names():
         (
             [bl.FullyConnected(4, name="A"), bl.FullyConnected(4, name="B")],
             {"A": "fc", "B": "fc"},
-            "B: another layer is fc.weight, too; B: another layer is fc.bias, too",
+            "B: another layer is written to fc.weight, too; B: another layer is written to fc.bias",
         ),
     ],
 )
