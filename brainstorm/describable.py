@@ -345,7 +345,7 @@ def create_from_description(description: Any) -> Any:
         return [create_from_description(item) for item in description]
     if description is None or isinstance(description, (bool, int, float, str)):
         return description
-    raise DescriptionError(f"a {type(description).__name__} is no description")
+    raise DescriptionError(f"a {type(description).__name__} is not a description")
 
 
 def find_class(name: str) -> type[Describable]:

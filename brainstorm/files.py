@@ -295,7 +295,7 @@ def _read_description(file: Group, path: str) -> dict[str, Any]:
     """Return a description: strict JSON, with numbers of at most 64 bits."""
 
     def refuse(text: str) -> Any:
-        raise MalformedError(f"{path}: {text} is not a number that descriptions support")
+        raise MalformedError(f"{path}: {text} is not a number that a description can hold")
 
     def whole(text: str) -> int:
         return int(text) if len(text) < 20 else refuse(f"{text[:20]}...")

@@ -273,7 +273,11 @@ def _replace(name, value):
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("description", b'{"x": NaN}', "description: NaN is not a number that descriptions supp"),
+        (
+            "description",
+            b'{"x": NaN}',
+            "description: NaN is not a number that a description can hold",
+        ),
         ("description", b'{"x": 123456789012345678901}', "description: 12345678901234567890... is"),
         ("description", b"[]", "description: expected a dict"),
         ("description", b"[" * 100_000, "recursion"),

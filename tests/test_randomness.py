@@ -206,7 +206,7 @@ def test_what_is_seedable_has_a_description_without_its_numbers():
 def test_data_are_no_part_of_a_description():
     data = Undivided(default=np.zeros((1, 2, 3)))
     text = (
-        r"a Undivided has no description, which would include its data\. Name the attribute in __u"
+        r"a Undivided has no description: its data are not part of one\. Name the attribute in __u"
     )
     with pytest.raises(DescriptionError, match=text):
         get_description({"data": data})

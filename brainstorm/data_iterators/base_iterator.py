@@ -88,8 +88,8 @@ class DataIterator(ShownAsTree, Seedable):
 
     def __describe__(self) -> dict[str, Any]:
         raise DescriptionError(
-            f": a {type(self).__name__} has no description, which would include its data. Name "
-            f"the attribute in __undescribed__."
+            f"a {type(self).__name__} has no description: its data are not part of one. Name the "
+            f"attribute in __undescribed__."
         )
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
@@ -402,8 +402,8 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
     if len(shape) < 2 + owner.batch_axis(name):
         remedy = {
             1: "Add a time axis and a feature axis: x[None, :, None].",
-            2: f"Add a time axis to data without time steps: x[None]. For one row per sequence "
-            f"use per_sequence=[{name!r}].",
+            2: f"Add a time axis for rows that are not sequences: x[None]. If there is one row for "
+            f"each sequence, say so: per_sequence=[{name!r}].",
         }.get(len(shape), "")
         if (len(shape) == 2 and shape[0] == 1) or (len(shape) == 1 and is_alone):
             remedy = "Add a feature axis: x[..., None]."

@@ -44,7 +44,7 @@ class WatchedFile:
             )
 
     def _find_change(self) -> str:
-        """Return what happened to the file, or '' if nothing did."""
+        """Return the change of the file, or '' if nothing did."""
         try:
             version = self._get_version()
         except FileNotFoundError:

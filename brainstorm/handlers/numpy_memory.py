@@ -136,7 +136,7 @@ class out_of_memory:  # noqa: N801 (a context manager; one with `yield` takes th
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(
-                f"{self._operation}: there is no memory for scratch arrays "
+                f"{self._operation}: there is no memory for its scratch arrays "
                 f"({error}). Use a smaller batch."
             ) from error
 

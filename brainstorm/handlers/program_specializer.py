@@ -51,7 +51,7 @@ class ProgramSpecializer:
         return sum(special.nbytes for special in self._known.values())
 
     def forget(self) -> None:
-        """Forget the specialized programs, and the memory that they hold."""
+        """Evict the specialized programs, and the memory that they hold."""
         self._known.clear()
 
     def specialize(

@@ -80,7 +80,7 @@ class SaveCheckpoint(FileSaver):
         return [self._name(number) for number in self._updates]
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Forget the kept files and the best value."""
+        """Reset the kept files and the best value."""
         self._updates, self.best_so_far = [], None
 
     def start(

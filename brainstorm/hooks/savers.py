@@ -264,7 +264,7 @@ class SaveBestNetwork(Saver):
         self._kept = False
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Forget the best network and its value."""
+        """Reset the best network and its value."""
         self.parameters, self._persistent, self._kept = None, {}, False
         self.best_so_far = self.best_t = None
 

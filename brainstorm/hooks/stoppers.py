@@ -180,7 +180,7 @@ class EarlyStopper(_LogStopper):
         self._is_turn = True
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Forget the best value and its network."""
+        """Reset the best value and its network."""
         super().begin_anew(logs)
         self._seen, self._best, self._kept = self._ignored, self._ignored - 1, {}
 
@@ -306,7 +306,7 @@ class StopOnNan(_Stopper):
     def start(
         self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
     ) -> None:
-        """Forget which batches were checked: an epoch begins, perhaps again."""
+        """Reset the list of checked batches: an epoch begins, perhaps again."""
         super().start(net, stepper, verbose, named_data_iters)
         if self.trainer is None or not self.trainer.batch_losses:
             self._looked_at = (0, 0)

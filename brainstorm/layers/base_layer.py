@@ -393,7 +393,7 @@ class Layer(Traceable):
         if len(groups) != len(kinds) or not all(isinstance(group, Mapping) for group in groups):
             raise self.fail(
                 f"setup: expected mappings from names to BufferStructure, for {', '.join(kinds)}; "
-                f"got {structures!r}. Give empty ones for kinds that it lacks."
+                f"got {structures!r}. Use an empty mapping for a kind that it does not have."
             )
         for kind, group in zip(kinds, groups, strict=True):
             for name, structure in group.items():

@@ -186,7 +186,7 @@ class BufferManager:
         self._forget_places()
 
     def _forget_places(self) -> None:
-        """Forget everything that depends on addresses."""
+        """Discard everything that depends on addresses."""
         self._moves += 1
         for traces in self.traces:
             traces.clear()

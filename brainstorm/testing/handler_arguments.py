@@ -106,7 +106,7 @@ class Arguments:
         return np.asarray(values, self.dtype).astype(np.float64)
 
     def expected(self) -> dict[str, np.ndarray]:
-        """Return what the float64 reference writes, by the name of the argument."""
+        """Return the results of the float64 reference, by the name of the argument."""
         call = Invocation(reference(), self)
         call.run()
         return {argument.name: call.get(argument.name) for argument in call.written}

@@ -267,7 +267,7 @@ def replay_equals_direct_execution(harness: LayerHarness, seed: int) -> None:
 
 
 def _not_traced(harness: LayerHarness, seed: int) -> str:
-    """Return what a trace of the passes does not repeat; '' if nothing was found."""
+    """Return the difference between a trace and the passes; '' if nothing was found."""
     rnd, values, out_deltas = _draw(harness, seed)
     others = harness.sample(rnd), harness.sample_out_deltas(rnd)
     direct = _results(harness, *others)
@@ -290,7 +290,7 @@ def _not_traced(harness: LayerHarness, seed: int) -> str:
 
 
 def _results(harness: LayerHarness, values: Values, out_deltas: Values) -> Values:
-    """Return what both passes write."""
+    """Return the buffers that both passes write."""
     found = _run(harness, values, out_deltas)
     return found | {path: harness.get(path) for path in harness.paths("outputs")}
 

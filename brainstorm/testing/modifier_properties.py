@@ -149,7 +149,7 @@ def _replay_equals_direct_execution(harness: _Harness) -> None:
 
 
 def _not_traced(harness: _Harness) -> tuple[str, bool]:
-    """Return what a trace of a call does not repeat ('' if nothing was found), and what it says.
+    """Return the difference between a trace and a call ('' if none), and `is_traceable`.
 
     The first call is not traced: its preparations are kept.
     """

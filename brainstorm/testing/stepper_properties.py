@@ -228,7 +228,7 @@ def _direct_course(harness: _Harness) -> Course:
 
 
 def _not_traced(harness: _Harness, direct: Course) -> str:
-    """Return what traces of the steps do not repeat; '' if nothing was found."""
+    """Return the difference between traces and steps; '' if nothing was found."""
     stepper = harness.copy()
     vars(stepper)["is_traceable"] = True
     harness.start(stepper)

@@ -12,7 +12,7 @@ __all__ = ["trainer_tree"]
 
 
 def trainer_tree(trainer: Any, values: bool) -> Tree:
-    """Return what a trainer consists of, and how far it has come.
+    """Return the parts of a trainer and its progress.
 
     Args:
         trainer: The trainer.

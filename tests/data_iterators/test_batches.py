@@ -256,7 +256,7 @@ X = np.zeros((2, 3, 1))
         (
             {"default": np.zeros((2, 3))},
             r", data 'default': expected a numeric array \(T, B, features...\), got shape "
-            r"\(2, 3\). Add a time axis to data without time steps: x\[None\]\.",
+            r"\(2, 3\). Add a time axis for rows that are not sequences: x\[None\]\.",
         ),
         (
             {"x": np.zeros(3)},

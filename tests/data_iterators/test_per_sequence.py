@@ -140,8 +140,8 @@ REFUSED = [
     (
         lambda: Minibatches(2, default=NUMBERS, targets=LABELS),
         r"data 'targets': expected a numeric array \(T, B, features...\), got shape \(7, 1\). Add "
-        r"a time axis to data without time steps: x\[None\]. For one row per sequence use "
-        r"per_sequence=\['targets'\].",
+        r"a time axis for rows that are not sequences: x\[None\]. If there is one row for each "
+        r"sequence, say so: per_sequence=\['targets'\].",
     ),
     (
         lambda: Minibatches(2, default=NUMBERS, targets=LABELS[:5], **WHOLE),

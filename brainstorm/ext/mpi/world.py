@@ -3,9 +3,9 @@
 Launchers end a job when one of its processes is killed. Two cases they do not see. A rank that has
 failed would wait in ``MPI_Finalize`` for the others, which wait for it: it aborts the job instead.
 A rank may hang: so all operations are non-blocking ones that are waited for in Python, with a limit
-of time. Whoever reaches it tells the others that it waits, and who waits too, answers: the ranks
-that are not heard of hang. Between two looks the processor is free for others, as there may be more
-ranks than cores.
+of time. A rank that reaches the limit tells the others that it waits, and those that also wait
+answer: the other ranks hang. Between two looks the processor is free for others, as there may be
+more ranks than cores.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class World:
                 )
 
     def _find_missing(self) -> str:
-        """Tell the others that this rank waits; return who of them has not come."""
+        """Tell the others that this rank waits; return the ranks that have not come."""
         missing = {rank for rank in range(self.size) if rank != self.rank}
         for rank in missing:
             self.comm.isend(None, rank, WAITING)
@@ -193,7 +193,7 @@ def agreed(error: BrainstormError) -> BrainstormError:
 
 
 def name_ranks(ranks: list[int]) -> str:
-    """Return what ranks are called in messages."""
+    """Return the names of ranks for messages."""
     numbers = ", ".join(map(str, ranks))
     return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"
 

@@ -126,7 +126,7 @@ class Importer:
             **options: Options of the layer.
         """
         if len({path in self.timeless for path in inputs.values()}) > 1:
-            raise node.fail("no layer combines data with and without time steps.")
+            raise node.fail("no layer combines data with time steps and data without.")
         if (count := math.prod(features)) > LARGEST:
             raise node.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
