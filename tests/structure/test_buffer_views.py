@@ -334,4 +334,4 @@ def test_a_null_buffer_is_false_and_empty():
     assert not NULL
     assert (NULL.shape, NULL.size) == ((0,), 0)
     assert copy.deepcopy(NULL).path == pickle.loads(pickle.dumps(NULL)).path == NULL.path
-    assert repr(NULL).startswith("<A.input_deltas.default is not allocated: nobody needs it")
+    assert repr(NULL).startswith("<A.input_deltas.default is not allocated: it is not needed")
