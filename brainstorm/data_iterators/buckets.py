@@ -104,8 +104,8 @@ class BucketedMinibatches(PlannedBatches):
             raise self._fail("expected at least one list of arrays, e.g. default=[x, y], got none")
         if not self.data.keys() - self.per_sequence - self.over_s:
             raise self._fail(
-                "expected data with time steps beside those of whole sequences, got none. Rows "
-                "that are not sequences are for Minibatches."
+                "expected data with time steps, got only data of whole sequences. For data without "
+                "time steps use Minibatches."
             )
         counts = {name: len(arrays) for name, arrays in self.data.items()}
         if 0 in counts.values() or len(set(counts.values())) > 1:

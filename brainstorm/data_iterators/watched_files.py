@@ -39,12 +39,12 @@ class WatchedFile:
         """
         if change := self._find_change():
             raise FileFormatError(
-                f"{self.filename!r} was {change} while there was an iterator that reads it. Make "
-                f"the iterator again for the file as it is, and leave it alone meanwhile."
+                f"{self.filename!r} was {change} while an iterator was reading it. Create the "
+                f"iterator again, and do not change the file while it is in use."
             )
 
     def _find_change(self) -> str:
-        """Return the change of the file, or '' if nothing did."""
+        """Return the change of the file, or '' if there is none."""
         try:
             version = self._get_version()
         except FileNotFoundError:

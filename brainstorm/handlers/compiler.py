@@ -175,7 +175,7 @@ def load(source: str, name: str) -> int:
             library = _build_library(compiler.command, compiler.flags, source, name, key, directory)
         except MissingDependencyError as error:
             if not _failures:
-                LOG.warning("a kernel is done without, and slower: %s", error)
+                LOG.warning("a formula runs without its kernel, which is slower: %s", error)
             _failures[directory, key] = str(error)
             raise
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0

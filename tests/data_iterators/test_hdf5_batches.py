@@ -345,7 +345,7 @@ def test_a_file_that_changes(path, how):
             file.write(b"x")
             os.utime(path, ns=(1, 1))
     change = "replaced" if how == "replaced" else "changed"
-    text = re.escape(f"{str(path)!r} was {change} while there was an iterator that reads it. Make")
+    text = re.escape(f"{str(path)!r} was {change} while an iterator was reading it. Create")
     with pytest.raises(FileFormatError, match=text):
         list(epoch)
     with pytest.raises(FileFormatError, match=text):

@@ -617,7 +617,11 @@ def test_what_cannot_learn():
     ("part", "wrong", "text"),
     [
         ("accumulation", 8, "expected a GradientAccumulation or None, got 8."),
-        ("accumulation", GradientAccumulation, "expected a GradientAccumulation or None, got <cla"),
+        (
+            "accumulation",
+            GradientAccumulation,
+            "expected a GradientAccumulation or None, got the class",
+        ),
         ("loss_scaling", True, "expected a LossScaling or None, got True."),
     ],
 )
