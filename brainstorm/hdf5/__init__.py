@@ -13,7 +13,7 @@ The format: "HDF5 File Format Specification Version 3.0", The HDF Group.
 from __future__ import annotations
 
 from brainstorm.hdf5.data_sets import DataSet
-from brainstorm.hdf5.parts import MalformedError
+from brainstorm.hdf5.messages import MalformedError
 from brainstorm.hdf5.reader import Group, open_hdf5
 
 __all__ = ["DataSet", "Group", "MalformedError", "open_hdf5"]

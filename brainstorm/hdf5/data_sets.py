@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.hdf5.parts import (
+from brainstorm.hdf5.messages import (
     EXTERNAL,
     FILTERS,
     LAYOUT,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from brainstorm.hdf5.data_sets import Chunk, DataSet
-from brainstorm.hdf5.parts import (
+from brainstorm.hdf5.messages import (
     ATTRIBUTE,
     CONTINUATION,
     FILTERS,

@@ -1,4 +1,4 @@
-"""Parts of HDF5 files: messages of objects, and their content."""
+"""The messages of HDF5 objects (types, spaces, filters, links), and what they contain."""
 
 from __future__ import annotations
 
