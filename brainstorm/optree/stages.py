@@ -7,6 +7,18 @@ compared with values computed from them; those are stored. Operators that only m
 views of stored values, except that concatenated parts are stored side by side. Products, indexing
 and scans are not loops: such a step is placed between the stages, from stored values to a stored
 value, and executors have their own implementations of it.
+
+A softmax over the rows of x (4, 6) is three stages::
+
+    over (4, 6), reducing axis 1:  m = max(x)
+    over (4, 6), reducing axis 1:  e = exp(x - m), stored;  s = sum(e)
+    over (4, 6):                   y = e / s
+
+e is stored because two stages need it and `exp` is expensive; x - m never exists as an array.
+
+Stages are formed by *levels*. What reads only inputs has level 0, what reads values that level n
+stores has level n + 1. Values of one level do not depend on each other, so those with the same
+domain, and the same reduced axes if any, share one stage and read their common arrays once.
 """
 
 from __future__ import annotations
@@ -169,6 +181,7 @@ class _Stager:
     def closure(self, root: int, domain: Shape) -> tuple[list[int], list[int]]:
         """Return body and leaves for a value."""
         needed, body, leaves = {root}, [], []
+        # Operands have smaller numbers than their users, so one pass downwards finds all.
         for value in range(root, -1, -1):
             if value not in needed:
                 continue
@@ -184,6 +197,7 @@ class _Stager:
     def is_leaf(self, value: int, domain: Shape) -> bool:
         if value not in self.stored:
             return False
+        # The stage that stores a value has it at hand, if it is at the same index there.
         return value in self.done or self.program.shape_of(value) != domain
 
     def base_level(self, leaf: int) -> int:
