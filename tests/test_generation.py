@@ -401,7 +401,7 @@ def test_predictions_are_probabilities_of_the_classes_that_are_read() -> None:
         generate(net, START, 3)
     net = make_network(Lstm(4), features=5)
     match = (
-        r"^generate: expected an input 'default' \('T', 'B', 1\), or with as many features as "
+        r"^generate: expected an input 'default' \(T, B, 1\), or with as many features as "
         r"there are classes, got \(T, B, 5\) and for the prediction 'Out\.outputs\.predictions' "
         r"\(T, B, 6\)\.$"
     )

@@ -20,6 +20,7 @@ from brainstorm.errors import (
     OutOfMemoryError,
     UnknownPathError,
     ValidationError,
+    shown,
 )
 from brainstorm.files import write_network_file
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, compiler
@@ -706,7 +707,7 @@ def test_set_handler_keeps_parameters_and_statistics():
 
 @pytest.mark.parametrize("wrong", [None, NumpyHandler, "numpy"])
 def test_what_is_no_handler(wrong, tmp_path):
-    text = re.escape(f"expected a handler such as NumpyHandler(), got {wrong!r}.")
+    text = re.escape(f"expected a handler such as NumpyHandler(), got {shown(wrong)}.")
     net = mlp()
     with pytest.raises(NetworkValidationError, match=f"^{text}$"):
         net.set_handler(wrong)

@@ -205,7 +205,7 @@ class Wrapper(DataIterator):
 
     def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
         if not isinstance(iter, DataIterator):
-            raise self._fail(f"expected a DataIterator to wrap, got a {type(iter).__name__}")
+            raise self._fail(f"expected a DataIterator to wrap, got {type(iter).__name__}")
         self._check_names(settings, iter.data_shapes)
         super().__init__(iter.data_shapes, iter.length)
         self.per_sequence = iter.per_sequence

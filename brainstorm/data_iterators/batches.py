@@ -114,7 +114,7 @@ class PlannedBatches(DataIterator):
         fits = values.shape == (count,) and values.dtype.kind in "biuf"
         if not fits or not np.isfinite(values).all() or (values < 0).any() or not values.any():
             raise self._fail(
-                f"shuffle: expected {count} weights >= 0 (one for each sequence), got "
+                f"shuffle: expected {count} weights >= 0 (one for each sequence), not all 0, got "
                 f"{shown(weights)}"
             )
         shares = values / values.max()  # so that the sum cannot overflow

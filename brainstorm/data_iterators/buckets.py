@@ -67,7 +67,10 @@ class BucketedMinibatches(PlannedBatches):
             raise self._fail("expected a name of over_s or of per_sequence, got one of both", name)
         for name in MASKS.values():
             if name in named_data:
-                raise self._fail("expected another name: this one is that of the mask", name)
+                raise self._fail(
+                    "expected another name, because this iterator adds its mask under this one",
+                    name,
+                )
         self.data = {name: self._listed(name, arrays) for name, arrays in named_data.items()}
         for name in self.per_sequence:
             self.data[name] = [np.atleast_1d(array) for array in self.data[name]]

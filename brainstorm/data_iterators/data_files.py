@@ -65,6 +65,10 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
         OSError: The file cannot be written; its previous content is kept.
         ValidationError: A value is neither numbers nor bytes; the file is not changed.
     """
+    if not isinstance(data, Mapping):
+        raise ValidationError(
+            f"save_data: expected a dict from names to arrays, got {type(data).__name__}."
+        )
     with atomic_file(filename) as temporary, h5py.File(temporary, "w", locking=False) as file:
         _write_group(file, data)
 

@@ -82,6 +82,11 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
     Raises:
         IteratorValidationError: There are no data of such a name, or some are not finite.
     """
+    if not isinstance(iter, DataIterator):
+        raise IteratorValidationError(
+            f"channel_statistics: expected a data iterator, such as Undivided(default=x), got "
+            f"{type(iter).__name__}."
+        )
     for name in (*names, *([] if mask_name is None else [mask_name])):
         if name not in iter.data_shapes:
             text = unknown("data name", name, iter.data_shapes)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import LayerValidationError, ValidationError, unknown
+from brainstorm.errors import LayerValidationError, ValidationError, shown, unknown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.construction import ConstructionWrapper
@@ -88,12 +88,13 @@ def check_layer(
     if not isinstance(layer, ConstructionWrapper | Layer):
         raise ValidationError(
             "check_layer: expected the result of a layer function, such as FullyConnected(4), or "
-            f"an instance of a layer class, got {layer!r}. Call the function."
+            f"an instance of a layer class, got {shown(layer)}. Call the function."
         )
     if isinstance(layer, ConstructionWrapper):
-        if in_shapes is None:
+        if not isinstance(in_shapes, Mapping):
             raise ValidationError(
-                "check_layer: expected in_shapes, such as {'default': ('T', 'B', 3)}, got None."
+                "check_layer: expected in_shapes, such as {'default': ('T', 'B', 3)}, got "
+                f"{in_shapes!r}."
             )
         layer = build_layer(layer, in_shapes)
     names = list(LAYER_PROPERTIES if properties is None else properties)

@@ -8,11 +8,10 @@ read. Nothing is unpacked to the disk. For CIFAR-100 the 100 fine classes are us
 with the file, see create_mnist.py.
 """
 
-import sys
 import tarfile
 
 import numpy as np
-from splits import save_splits
+from splits import run, save_splits
 
 from brainstorm.errors import FileFormatError
 
@@ -60,4 +59,4 @@ def main(archive, filename):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main, __doc__)

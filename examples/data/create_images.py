@@ -15,13 +15,12 @@ They are shuffled with a fixed seed and divided into training, validation and te
 script prints the names of the classes in the order of their numbers.
 """
 
-import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
 from PIL import Image
-from splits import name_parts
+from splits import name_parts, run
 
 from brainstorm.data_iterators import Minibatches, channel_statistics
 from brainstorm.disk import atomic_file
@@ -81,4 +80,4 @@ def main(folder, filename, rows, columns):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main, __doc__)

@@ -13,11 +13,10 @@ For scripts of 2015 it also has the groups ``normalized_split`` and ``normalized
 
 import gzip
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
-from splits import save_splits
+from splits import run, save_splits
 
 from brainstorm.errors import FileFormatError
 
@@ -53,4 +52,4 @@ def main(folder, filename):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main, __doc__)

@@ -18,10 +18,9 @@ the classes in the order of their numbers.
 
 import csv
 import math
-import sys
 
 import numpy as np
-from splits import name_parts
+from splits import name_parts, run
 
 from brainstorm.data_iterators import Undivided, channel_statistics, save_data
 from brainstorm.errors import FileFormatError, unknown
@@ -130,4 +129,4 @@ def main(table, target, task, filename):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main, __doc__)

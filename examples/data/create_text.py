@@ -11,10 +11,10 @@ of LENGTH steps. `alphabet` contains the code points of the numbers. To train wi
     training = OneHot(Hdf5Minibatches("enwik8.hdf5", 100, **paths), {"default": classes})
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
+from splits import run
 
 from brainstorm.data_iterators import save_data
 from brainstorm.errors import FileFormatError
@@ -49,4 +49,4 @@ def main(text_file, filename):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main, __doc__)

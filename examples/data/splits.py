@@ -1,4 +1,7 @@
-"""Functions of the scripts: parts of a data set, and normalization of images."""
+"""Functions of the scripts: arguments, parts of a data set, and normalization of images."""
+
+import inspect
+import sys
 
 import numpy as np
 
@@ -47,3 +50,12 @@ def name_parts(count):
     """Return which rows of shuffled data are for training (80 %), validation and test."""
     ends = {"training": (0, 80), "validation": (80, 90), "test": (90, 100)}
     return {name: slice(count * a // 100, count * b // 100) for name, (a, b) in ends.items()}
+
+
+def run(main, usage):
+    """Call a function with the arguments of the command line; end with the usage if wrong."""
+    try:
+        inspect.signature(main).bind(*sys.argv[1:])
+    except TypeError as error:
+        sys.exit(f"{usage}\nwrong arguments: {error}")
+    main(*sys.argv[1:])

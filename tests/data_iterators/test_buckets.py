@@ -94,7 +94,10 @@ A, B = np.zeros((3, 2)), np.zeros((4, 2))
     ("arguments", "match"),
     [
         ({}, r"BucketedMinibatches: expected at least one list of arrays, e.g. default=\[x, y\]"),
-        ({"mask": [A]}, "data 'mask': expected another name: this one is that of the mask"),
+        (
+            {"mask": [A]},
+            "data 'mask': expected another name, because this iterator adds its mask under",
+        ),
         (
             {"x": [A, B], "y": [A]},
             "expected as many sequences under each name, got {'x': 2, 'y': 1",

@@ -75,3 +75,11 @@ def test_a_file_that_cannot_be_saved_is_as_it_was(tmp_path):
             save_data(path, {"x": np.zeros(3), "y": bad})
     assert load_data(path)["x"].tolist() == [1, 1, 1]
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.hdf5"]
+
+
+def test_an_array_without_a_name_is_refused(tmp_path):
+    with pytest.raises(
+        ValidationError, match="save_data: expected a dict from names to arrays, got n"
+    ):
+        save_data(tmp_path / "x.hdf5", np.zeros(3))
+    assert not list(tmp_path.iterdir())

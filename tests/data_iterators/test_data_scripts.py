@@ -382,3 +382,13 @@ def test_from_the_command_line(tmp_path):
     command = [sys.executable, str(FOLDER / "create_text.py"), "text", "text.hdf5"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "text.hdf5: 3,000 characters, 3 different ones\n"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_wrong_arguments_end_with_the_usage(load, name, monkeypatch):
+    monkeypatch.setattr("sys.argv", [f"{name}.py"])
+    script = load(name)
+    with pytest.raises(
+        SystemExit, match=rf"(?s)python examples/data/{name}\.py .*wrong arguments:"
+    ):
+        load("splits").run(script.main, script.__doc__)

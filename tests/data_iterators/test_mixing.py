@@ -269,3 +269,9 @@ def test_statistics_of_nothing():
 def test_unfit_statistics(pair, match):
     with pytest.raises(IteratorValidationError, match=match):
         Normalize(Undivided(default=IMAGES), {"default": pair})
+
+
+def test_statistics_are_of_a_data_iterator():
+    text = r"channel_statistics: expected a data iterator, such as Undivided.*, got ndarray\.$"
+    with pytest.raises(IteratorValidationError, match=text):
+        channel_statistics(np.zeros((1, 3, 2)), "default")

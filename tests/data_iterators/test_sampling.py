@@ -122,7 +122,7 @@ def test_runs_with_other_weights_are_not_gone_on_with(make):
     "weights", [WEIGHTS[:-1], -WEIGHTS, 0 * WEIGHTS, np.where(WEIGHTS, np.nan, 1), ["a"] * COUNT]
 )
 def test_senseless_weights(make, weights):
-    text = f"shuffle: expected {COUNT} weights >= 0 (one for each sequence), got"
+    text = f"shuffle: expected {COUNT} weights >= 0 (one for each sequence), not all 0, got"
     with pytest.raises(IteratorValidationError, match=re.escape(text)):
         make(4, weights)
 

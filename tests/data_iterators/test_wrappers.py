@@ -134,7 +134,7 @@ def test_wrong_kinds_of_arguments(name):
     with pytest.raises(IteratorValidationError, match=f"^{name}: expected {expected}"):
         cls(source(), 0.5)
     with pytest.raises(
-        IteratorValidationError, match=f"^{name}: expected a DataIterator to wrap, got a ndarray"
+        IteratorValidationError, match=f"^{name}: expected a DataIterator to wrap, got ndarray"
     ):
         cls(IMAGES, {"default": 1})
 

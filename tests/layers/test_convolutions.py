@@ -199,7 +199,8 @@ def test_dilated_window_larger_than_the_image(axes: int) -> None:
 
 @pytest.mark.parametrize("axes", KINDS)
 def test_input_with_other_axes(axes: int) -> None:
-    text = f"'default': expected (T, B, {', '.join('F' * (axes + 1))}), got (T, B, 4)."
+    shape = {1: "L, C", 2: "H, W, C", 3: "D, H, W, C"}[axes]
+    text = f"'default': expected (T, B, {shape}), got (T, B, 4)."
     with pytest.raises(LayerValidationError, match=re.escape(text)):
         build_layer(options(axes), {"default": ("T", "B", 4)})
 

@@ -423,8 +423,14 @@ def test_kinks_everywhere_are_reported() -> None:
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match=r"check_layer: expected in_shapes, such as .*, got None"):
         check_layer(create(GainLayerImpl))
+    with pytest.raises(
+        ValueError, match=r"check_layer: expected in_shapes, such as .*, got \('T', "
+    ):
+        check_layer(create(GainLayerImpl), ("T", "B", 3))
     for wrong in (GainLayerImpl, Elementwise):
-        with pytest.raises(ValueError, match=r"expected what a layer function .*Call the function"):
+        with pytest.raises(
+            ValueError, match=r"the result of a layer function, .*Call the function"
+        ):
             check_layer(wrong, IN_SHAPES)
     with pytest.raises(ValueError, match=r"unknown property 'all'. Choices are: equal passes give"):
         check_layer(create(GainLayerImpl), IN_SHAPES, properties=["all"])
