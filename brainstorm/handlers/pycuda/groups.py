@@ -62,6 +62,12 @@ class Walk:
         return math.prod(self.sizes[1:])
 
     @property
+    def results(self) -> int:
+        """How many results it has, each perhaps of a reduction."""
+        sizes = zip(self.sizes, self.loop.reduced, strict=True)
+        return math.prod(n for n, is_reduced in sizes if not is_reduced)
+
+    @property
     def reach(self) -> int:
         """The largest number that an index can be."""
         distances = (
@@ -104,7 +110,7 @@ class Group(NamedTuple):
 
 
 def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
-    """Yield the loops of a part with their numbers."""
+    """Yield the loops of a part with their numbers, if they have anything to do."""
     numbers, addresses = part.numbers.tolist(), pointers.tolist()
     p = n = 0
     for loop in part.loops:
@@ -114,7 +120,9 @@ def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
         extents = [tuple(numbers[i : i + rank]) for i in range(n, end, rank)]
         values = part.numbers[end:stop].view(np.float64).tolist()
         places = tuple(addresses[p : p + loop.arrays])
-        yield Walk(loop, extents[0], tuple(extents[1:]), places, tuple(values))
+        walk = Walk(loop, extents[0], tuple(extents[1:]), places, tuple(values))
+        if walk.results:
+            yield walk
         p, n = p + loop.arrays, stop
 
 

@@ -155,9 +155,10 @@ def of_results(*names):
 
 
 SHAPES = {
-    **dict.fromkeys("xyzu", (40, 6)), "w": (6, 6), "s": (6,), "t": (6,), "v": (6, 1), "c": (40, 1),
+    **dict.fromkeys("xyzu", (40, 6)), "w": (6, 6), "s": (6,), "t": (6,), "c": (40, 1),
     "long": (9000, 3), "r": (3,), "f": (240,), "one": (1,),
-    "q": (4, 7, 5), "xx": (4, 5),
+    "q": (4, 7, 5), "xx": (4, 5), "no": (0, 6), "n": (0, 1), "columns": (6, 0), "row": (1, 0),
+    "v": (6, 1),
 }  # fmt: skip
 #: What is done with arrays of these shapes, and of how many nodes the graph is.
 STEPS = {
@@ -200,6 +201,10 @@ STEPS = {
     "what is overwritten": (ops("take_rows_mv w c x", "dot_mm y w x", "take_rows_mv w c x"), 3),
     "what adds again": (ops("mult_add_tt x y z", "dot_mm z w u", "mult_add_tt x y z"), 3),
     "what counts on": (ops("mult_st 2.0 x x", "dot_mm x w y", "mult_st 2.0 x x"), 3),
+    "nothing": (
+        ops("softmax_m no no", "sum_t no 1 n", "mult_st 2.0 x x", "sum_t columns 0 row"), 1
+    ),
+    "sums of nothing": (ops("sum_t no 0 s", "sum_t columns 1 v", "mult_st 2.0 v v"), 1),
     "other sizes": (ops("mult_st 2.0 x x", "mult_st 2.0 s s", "mult_st 2.0 long long"), 3),
 }  # fmt: skip
 
