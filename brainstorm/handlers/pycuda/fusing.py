@@ -94,15 +94,23 @@ def fused(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _once(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """Yield the pieces, without those that would give again what is there."""
-    done: dict[tuple[Walk, ...], Piece] = {}
-    for piece in pieces:
-        if piece.walks in done:
+    given = list(pieces)
+    spans = {span for piece in given for span in (*piece.reads, *piece.writes)}
+    places = {address: i for i, address in enumerate(sorted({x for span in spans for x in span}))}
+    written = np.zeros(len(places), int)  # when last, from each place to the next one
+    done: dict[tuple[Walk, ...], int] = {}
+    for time, piece in enumerate(given, 1):
+        touched, writes = (
+            [slice(places[start], places[stop]) for start, stop in some]
+            for some in ((*piece.reads, *piece.writes), piece.writes)
+        )
+        since = done.get(piece.walks)
+        if since is not None and all((written[part] <= since).all() for part in touched):
             continue
-        for walks, known in tuple(done.items()):
-            if _meet(piece.writes, (*known.reads, *known.writes)):
-                del done[walks]
+        for part in writes:
+            written[part] = time
         if piece.can_repeat:
-            done[piece.walks] = piece
+            done[piece.walks] = time
         yield piece
 
 

@@ -274,3 +274,19 @@ def test_random_operations_on_memory_that_they_share(seed, compute, shim):
     shim.set_option("order", "shuffled")
     graph()
     np.testing.assert_array_equal(replayed["memory"].get(), direct["memory"].get())
+
+
+def test_fusing_a_long_graph_takes_linear_time(handler, monkeypatch):
+    def comparisons(count):
+        x, out = (handler.zeros((count, 64)) for _ in range(2))
+        with handler.tracing(runs=False) as trace:
+            for t in range(count):
+                handler.mult_st(2.0, x[t], out[t])
+        fusing.fused(piece for step in trace.steps for piece in step.call.pieces)
+        return len(calls)
+
+    calls, meet = [], fusing._meet
+    monkeypatch.setattr(fusing, "_meet", lambda *spans: calls.append(1) or meet(*spans))
+    first = comparisons(100)
+    calls.clear()
+    assert comparisons(200) < 2.5 * first
