@@ -82,15 +82,25 @@ def array_at(
     return np.asarray(types.SimpleNamespace(__array_interface__=described, owner=owner))
 
 
-def address_of(array: np.ndarray) -> int:
+def _documented_address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _address(array: np.ndarray) -> int:
     """Return where the first element lies."""
     return _pointer_at(id(array) + _HEADER).value or 0
 
 
-#: Where NumPy keeps an array's address: behind what all objects begin with. Every operation asks
-#: for addresses, and to build the dictionary ``__array_interface__`` takes ten times as long.
+#: NumPy keeps the address of the data behind the header that all objects have. Every operation asks
+#: for addresses, and creating the dictionary ``__array_interface__`` takes ten times as long.
 _HEADER = object.__basicsize__
 _pointer_at = ctypes.c_void_p.from_address
+_probe = np.empty(2)[1:]
+
+#: Return where the first element of an array lies.
+address_of = (
+    _address if _address(_probe) == _documented_address(_probe) else _documented_address
+)  # another interpreter may keep it elsewhere
 
 
 def steps_of(array: Any) -> tuple[int, ...]:
