@@ -123,7 +123,7 @@ def test_sanitizers_look_at_our_kernels_one_after_the_other(tmp_path, monkeypatc
         (tmp_path / "log").unlink()
         assert [command.split()[1] for command in commands] == expected
         ours = re.compile(re.search(r"--kernel-name=regex=(\S+)", commands[0])[1])
-        for kernel in ("loop_12af", "random_normal", "to_bfloat16", "align"):
+        for kernel in ("loop_12af", "random_normal", "scatter_each", "align"):
             assert ours.search(kernel)
         assert not ours.search("cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4")
         assert "FAILED racecheck" in capsys.readouterr().out

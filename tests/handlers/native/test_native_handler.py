@@ -225,7 +225,7 @@ def test_formulas_of_networks_that_numpy_runs_are_named_too():
     handler.running.lane = handler.new_lane()  # as while a network computes
     run(handler, fn.dot(x, x), np.ones((5, 5), np.int32))
     handler.running.lane = None
-    assert "; others on numpy (op-tree: there is no 'dot' in C" in handler.info()["op-trees"]
+    assert "; others on numpy (op-tree: there is no exact 'dot' of" in handler.info()["op-trees"]
 
 
 # -- traces --------------------------------------------------------------------------------------
