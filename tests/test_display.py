@@ -1,7 +1,6 @@
 """Trees as text, as HTML and with rich: aligned, folded where they are long, and escaped."""
 
 import io
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import rich.console
 
 from brainstorm import display
 from brainstorm.display import Node, Statistics, Tree
+from tests.markup import Page
 
 
 def leaf(name, path=None, **cells):
@@ -92,26 +92,9 @@ def test_lists_of_lines_lose_their_middle():
 # -- HTML -----------------------------------------------------------------------------------------
 
 
-class Elements(HTMLParser):
-    """All elements of a page, and whether each was closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.open = [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 def test_html_is_nested_and_says_the_paths():
     tree = Tree([group("Hidden", group("parameters", leaf("W", "Hidden.parameters.W")))], "Title")
-    found = Elements(tree._repr_html_()).elements
+    found = Page(tree._repr_html_()).elements
     assert [a["title"] for tag, a in found if tag == "details"] == ["Hidden", "parameters"]
     assert [a["title"] for tag, a in found if tag == "tr"] == ["Hidden.parameters.W"]
 
@@ -128,7 +111,7 @@ EVIL = '</td><script>alert("1")</script>&"\'<img src=x onerror=alert(1)>'
 def test_html_is_escaped():
     nodes = [Node(EVIL, EVIL, {"array": EVIL, "note": EVIL}), group(EVIL, leaf("a"), note=EVIL)]
     text = Tree([*nodes, Node(EVIL, EVIL, note=EVIL)], EVIL)._repr_html_()
-    found = Elements(text).elements
+    found = Page(text).elements
     assert {tag for tag, _ in found} == {
         "div", "table", "tr", "td", "details", "summary", "small",
     }  # fmt: skip

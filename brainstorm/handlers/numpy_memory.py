@@ -19,6 +19,7 @@ __all__ = [
     "address_of",
     "aligned_zeros",
     "array_at",
+    "byte_span",
     "out_of_memory",
     "overlap",
     "reserved",
@@ -101,6 +102,15 @@ _probe = np.empty(2)[1:]
 address_of = (
     _address if _address(_probe) == _documented_address(_probe) else _documented_address
 )  # another interpreter may keep it elsewhere
+
+
+def byte_span(start: int, array: Any) -> tuple[int, int]:
+    """Return where the bytes of an array begin and end, given where its first element lies."""
+    if array.flags.c_contiguous:
+        return start, start + array.nbytes
+    ways = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    forth = sum([way for way in ways if way > 0])
+    return start + sum(ways) - forth, start + forth + array.itemsize
 
 
 def steps_of(array: Any) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from brainstorm.handlers.numpy_memory import (
     address_of,
     aligned_zeros,
     array_at,
+    byte_span,
     overlap,
 )
 from brainstorm.optree.stages import StagedProgram
@@ -32,7 +33,7 @@ def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int
         addresses: Theirs.
         inputs: How many of them are inputs.
     """
-    spans = [_span(start, array) for start, array in zip(addresses, arrays, strict=True)]
+    spans = [byte_span(start, array) for start, array in zip(addresses, arrays, strict=True)]
     found = []
     for i in range(inputs, len(arrays)):
         start, stop = spans[i]
@@ -42,15 +43,6 @@ def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int
                 if kind:
                     found.append((i - inputs, j, kind))
     return tuple(found)
-
-
-def _span(start: int, array: Array) -> tuple[int, int]:
-    """Return where the bytes of an array begin and end."""
-    if array.flags.c_contiguous:
-        return start, start + array.nbytes
-    ways = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
-    forth = sum([way for way in ways if way > 0])
-    return start + sum(ways) - forth, start + forth + array.itemsize
 
 
 class _Part:

@@ -7,7 +7,6 @@ import re
 import socket
 import threading
 import time
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from brainstorm.errors import MissingDependencyError, TrainingError
 from brainstorm.hooks import Hook, LivePage, MonitorLayerGradients, MonitorLoss
 from brainstorm.hooks import _page_content as page_content
 from brainstorm.hooks import _page_server as page_server
+from tests.markup import Page
 
 
 class Look(Hook):
@@ -63,27 +63,6 @@ def look(train, monkeypatch):
 
 
 # -- content --------------------------------------------------------------------------------------
-
-
-class Page(HTMLParser):
-    """The elements of a page, with checks that all are closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self._open = [], []
-        self.feed(text)
-        assert self._open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        if tag not in ("meta", "br"):
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
 
 
 def test_the_page_shows_logs_network_and_buffers(look):

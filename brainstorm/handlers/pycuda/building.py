@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import failure
 from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk
-from brainstorm.handlers.pycuda.fusing import Piece, Span, fused, launched
+from brainstorm.handlers.pycuda.fusing import Piece, fused, launched
 from brainstorm.handlers.pycuda.launches import Launch, check_count, kernel_launch
 from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
 from brainstorm.optree import Formula, Program, formula
@@ -121,7 +122,9 @@ class Building:
             reads: What it reads.
             product: What it computes, if that is a product.
         """
-        read, written = ([_span(array) for array in given] for given in (reads, arrays))
+        read, written = (
+            [byte_span(array.address, array.shadow) for array in given] for given in (reads, arrays)
+        )
         self.pieces.append(Piece(read, written, launch.keep, launch=launch, product=product))
 
     def program(
@@ -276,12 +279,6 @@ class Building:
         """Add the rounding of a matrix, or of a stack, to bfloat16."""
         walk = rounding_walk(array, half[..., : array.shape[-1]])
         self.pieces.append(Piece.of_loop(walk, half))
-
-
-def _span(array: DeviceArray) -> Span:
-    """Return between which addresses an array lies."""
-    start, stop = np.lib.array_utils.byte_bounds(array.shadow)
-    return start, stop
 
 
 def _place(array: DeviceArray) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
 
-__all__ = ["Piece", "Span", "fused", "launched"]
+__all__ = ["Piece", "fused", "launched"]
 
 #: How many pieces before it a loop may pass.
 MOST_PASSED = 32
