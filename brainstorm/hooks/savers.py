@@ -291,11 +291,12 @@ class SaveBestNetwork(Saver):
         value = self._last_value(logs, update_nr)
         criterion = find_criterion(self, self.criterion, self.log_name, net)
         better = is_better(value, self.best_so_far, criterion)
+        best = math.nan if self.best_so_far is None else self.best_so_far
         if self._kept and not better:
-            self.message(f"best {self.log_name} is {self.best_so_far}, at {self.best_t}")
+            self.message(f"best {self.log_name} is {best:.6g}, at {self.best_t}")
         elif self._attempt(lambda: self._keep(net)) and better:
             if self.best_so_far is not None:
-                self.message(f"{self.log_name} improved from {self.best_so_far} to {value}")
+                self.message(f"{self.log_name} improved from {best:.6g} to {value:.6g}")
             self.best_so_far = value
             self.best_t = epoch_nr if self.timescale == "epoch" else update_nr
 

@@ -108,7 +108,10 @@ class FormulaText:
         if level > MOST_LEVELS:
             self._refuse(node, f"expected at most {MOST_LEVELS} levels of nesting.")
         if kind not in ("_constant", "_name", "_unaryop", "_binop", "_compare", "_call"):
-            self._refuse(node, "expected numbers, names, arithmetic, comparisons and calls only.")
+            hint = " Name the option: axis=(0, 1)." if isinstance(node, ast.Tuple) else ""
+            self._refuse(
+                node, f"expected numbers, names, arithmetic, comparisons and calls only.{hint}"
+            )
         part: TreeBuilder = getattr(self, kind)(node, level + 1)
         return part
 

@@ -164,8 +164,8 @@ def test_what_it_says(net, capsys):
     for epoch, values in enumerate([(1.0,), (1.0, 2.0), (1.0, 2.0, 0.0)]):
         hook(epoch, 5, net, None, logs_with(*values))
     assert capsys.readouterr().out.splitlines() == [
-        "best >> valid.score improved from 1.0 to 2.0",
-        "best >> best valid.score is 2.0, at 1",
+        "best >> valid.score improved from 1 to 2",
+        "best >> best valid.score is 2, at 1",
     ]
 
 

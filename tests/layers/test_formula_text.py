@@ -84,6 +84,7 @@ REFUSED = [
     ("x if y else z", f"'x if y else z': {KINDS}"),
     ("x and y", f"'x and y': {KINDS}"),
     ("(x, y)", f"'(x, y)': {KINDS}"),
+    ("sum(x, (0, 1))", f"8 of 'sum(x, (0, 1))': {KINDS} Name the option: axis=(0, 1)."),
     ("sum(*x)", f"'*x', at character 5 of 'sum(*x)': {KINDS}"),
     ("not x", "'not x': expected +, - or ~ as sign."),
     ("x << 2", "'x << 2': expected one of + - * / // % ** @ & | < <= > >= == !=."),
