@@ -79,15 +79,17 @@ def test_random_products_from_the_contract(native, name):
 
 @pytest.mark.parametrize("transb", [False, True])
 @pytest.mark.parametrize("transa", [False, True])
-def test_products_that_are_worth_rearranging(native, transa, transb):
+@pytest.mark.parametrize("rows", [1100, 1024])
+def test_products_that_are_worth_rearranging(native, rows, transa, transb):
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((1100, 70)), rng.standard_normal((70, 50))
+    a, b = rng.standard_normal((rows, 70)), rng.standard_normal((70, 50))
     x, y = (v.astype(np.float32) for v in (a, b))
-    x, y = np.array(x.T if transa else x), np.array(y.T if transb else y)
-    out = np.ones((1100, 50), np.float32)
+    x, y = (np.ascontiguousarray(v.T if t else v) for v, t in ((x, transa), (y, transb)))
+    out = np.ones((rows, 50), np.float32)
     arguments = {"a": x, "b": y, "out": out, "transa": transa, "transb": transb}
-    rearranges = not products_module.takes_all_sizes(native._library)
-    assert len(native_calls(native, "dot_add_mm", arguments)) == 1 + rearranges
+    is_any = products_module.takes_all_sizes(native._library)
+    copies = transa and rows % products_module.CROWDED == 0 if is_any else True
+    assert len(native_calls(native, "dot_add_mm", arguments)) == 1 + copies
     native.dot_add_mm(**arguments)
     np.testing.assert_allclose(out, 1 + a @ b, 1e-4, 1e-4)
 
