@@ -32,7 +32,7 @@ _ELEMENTS = {
     "columns_to_image": ("f", 3, 18),
     "average_pool": ("f", 1, 18),
     "pool_deltas": ("ff", 1, 18),
-    "take_rows": ("ff", 4, 0),
+    "take_rows": ("ff", 6, 0),
     "reverse_steps": ("fi", 3, 0),
 }
 

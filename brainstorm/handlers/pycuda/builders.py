@@ -13,7 +13,10 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.images import biased
 
-__all__ = ["add_picked"]
+__all__ = ["TILE", "add_picked", "indices_for", "take_picked"]
+
+#: How many indices a block sorts; as in rows.cu.
+TILE = 2048
 
 
 def dot_mm(
@@ -54,25 +57,60 @@ def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: 
 
 
 def take_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
-    table, indices, target = build.dense(m), build.dense(v), build.target(out)
-    build.elements("take_rows", [table, indices], target, (m.shape[0], v.size, m.shape[1], 0))
+    take_picked(build, m, v, build.target(out), (m.shape[0], v.size, m.shape[1], 0))
 
 
 def add_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
-    rows, indices, target = build.dense(m), build.dense(v), build.target(out, keeps=True)
-    add_picked(build, rows, indices, target, out.shape[0], m.shape[1])
+    rows, target = build.dense(m), build.target(out, keeps=True)
+    add_picked(build, rows, v, target, out.shape[0], m.shape[1])
+
+
+def indices_for(build: Building, indices: DeviceArray) -> tuple[DeviceArray, int]:
+    """Return indices as kernels take them, and whether they are floats; else they are int64."""
+    if indices.dtype in (np.float32, np.int64):
+        return build.dense(indices), int(indices.dtype == np.float32)
+    converted = build.temporary(indices.shape, np.int64)
+    build.copy(indices, converted)
+    return converted, 0
+
+
+def take_picked(
+    build: Building, table: DeviceArray, indices: DeviceArray, out: DeviceArray,
+    sizes: tuple[int, int, int, int], back: int = 0,
+) -> None:  # fmt: skip
+    """Add a loop over what indices pick; see rows.cu."""
+    places, is_float = indices_for(build, indices)
+    build.elements("take_rows", [build.dense(table), places], out, (*sizes, is_float, back))
 
 
 def add_picked(
     build: Building, rows: DeviceArray, indices: DeviceArray, out: DeviceArray, size: int,
-    inner: int,
+    inner: int, back: int = 0,
 ) -> None:  # fmt: skip
-    """Add out (outer, size, inner) += rows (outer, picks, inner), in the rows given by indices."""
+    """Add out (outer, size, inner) += rows (outer, picks, inner), in the rows given by indices.
+
+    The indices are sorted. Each chunk of them, about the square root of their number, is summed up
+    by other threads than the next one, so that none adds up all rows of an index that is frequent.
+    """
     picks = indices.size
-    following = build.temporary((picks,), np.int32)
-    build.kernel("chain_rows", picks, indices, following, picks)
-    sizes = (rows.size, size, picks, inner)
-    build.kernel("add_rows", rows.size, rows, indices, following, out, *sizes)
+    if not rows.size:
+        return
+    places, is_float = indices_for(build, indices)
+    pairs, other = (build.temporary((picks,), np.uint64) for _ in range(2))
+    build.kernel(
+        "sort_tiles", picks, places, pairs, picks, size, is_float, back, blocks=-(-picks // TILE)
+    )
+    width = TILE
+    while width < picks:
+        build.kernel("merge_runs", picks, pairs, other, picks, width)
+        pairs, other, width = other, pairs, 2 * width
+    chunk, columns = max(32, 1 << picks.bit_length() // 2), rows.size // picks
+    chunks = -(-picks // chunk)
+    parts = build.temporary((chunks, 2, columns))
+    sizes = (size, picks, inner, chunk)
+    build.kernel("add_segments", rows.size, rows, pairs, parts, out, rows.size, *sizes)
+    several = (chunks - 1) * columns
+    build.kernel("add_parts", several, pairs, parts, out, several, *sizes, columns)
 
 
 def reverse_time(

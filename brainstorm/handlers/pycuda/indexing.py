@@ -5,7 +5,6 @@ Each function builds the operator with its name.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -13,19 +12,14 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
-from brainstorm.handlers.pycuda.builders import add_picked
+from brainstorm.handlers.pycuda.builders import add_picked, indices_for, take_picked
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.optree import Formula, Step, formula
+from brainstorm.optree import Step, formula
 from brainstorm.optree import functions as fn
 
 __all__ = ["build_step"]
 
 _classes = formula(lambda indices, classes: fn.equal(indices, classes))
-
-
-@functools.lru_cache(maxsize=256)
-def _from_the_front(size: int) -> Formula:
-    return formula(lambda indices: fn.where(indices < 0, indices + float(size), indices))
 
 
 def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
@@ -71,19 +65,10 @@ def _sizes(shape: tuple[int, ...], axis: int, count: int = 1) -> tuple[int, int]
     return math.prod(shape[:axis]), math.prod(shape[axis + count :])
 
 
-def _as_indices(build: Building, indices: DeviceArray, size: int = 0) -> DeviceArray:
-    """Return indices as floats for kernels; negative ones are counted from `size`."""
-    found = build.temporary(indices.shape)
-    build.program(_from_the_front(size), [indices], [found])
-    return found
-
-
 def _take(build: Building, x: Any, indices: Any, out: Any, axis: int, each: int = 0) -> None:
-    inner = _sizes(x.shape, axis)[1]
     picks = out.shape[axis] if each else indices.size
-    places = _as_indices(build, indices, x.shape[axis])
-    sizes = (x.shape[axis], picks, inner, each)
-    build.elements("take_rows", [build.dense(x), places], out, sizes)
+    sizes = (x.shape[axis], picks, _sizes(x.shape, axis)[1], each)
+    take_picked(build, x, indices, out, sizes, x.shape[axis])
 
 
 def _gather(build: Building, x: Any, indices: Any, out: Any, axis: int) -> None:
@@ -93,21 +78,21 @@ def _gather(build: Building, x: Any, indices: Any, out: Any, axis: int) -> None:
 def _put(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
     inner = _sizes(values.shape, axis, indices.ndim)[1]
     build.clear(out)
-    add_picked(build, build.dense(values), _as_indices(build, indices, size), out, size, inner)
+    add_picked(build, build.dense(values), indices, out, size, inner, size)
 
 
 def _scatter(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
     outer, inner = _sizes(values.shape, axis)
     build.clear(out)
-    sizes = (outer * inner, size, values.shape[axis], inner)
-    picked = _as_indices(build, indices, size)
-    build.kernel("scatter_each", outer * inner, build.dense(values), picked, out, *sizes)
+    places, is_float = indices_for(build, indices)
+    sizes = (outer * inner, size, values.shape[axis], inner, is_float, size)
+    build.kernel("scatter_each", outer * inner, build.dense(values), places, out, *sizes)
 
 
 def _onehot(build: Building, indices: Any, out: Any, axis: int, size: int) -> None:
     counting = build.constant(build.handler._counting(size))
     classes = counting.reshape((size, *(1,) * (out.ndim - axis - 1)))
-    build.program(_classes, [_as_indices(build, indices), classes], [out])
+    build.program(_classes, [indices, classes], [out])
 
 
 def _cumsum(build: Building, x: Any, out: Any, axis: int) -> None:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 #: The files beside this one with kernels that are written by hand.
-FILES = ("images", "sequences", "alignment", "random")
+FILES = ("images", "rows", "sequences", "alignment", "random")
 
 
 class Kernel:
