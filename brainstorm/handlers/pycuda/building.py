@@ -13,7 +13,7 @@ from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import failure
-from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk
+from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk, widening_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused, launched
 from brainstorm.handlers.pycuda.launches import Launch, check_count, kernel_launch
 from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
@@ -235,6 +235,17 @@ class Building:
             half = self._half(array, is_packed=True)
             self.handler._packed.setdefault(array.memory, {})[_place(array)] = half
             self._round(array, half)
+
+    def rounded(self, array: DeviceArray) -> DeviceArray:
+        """Return a contiguous array, rounded to bfloat16 without gaps."""
+        row = array.reshape((1, array.size))
+        half = self._half(row)
+        self._round(row, half)
+        return half
+
+    def widen(self, half: DeviceArray, array: DeviceArray, add: bool) -> None:
+        """Add the conversion of bfloat16 to float32, or its addition to what is there."""
+        self.pieces.append(Piece.of_loop(widening_walk(half, array, add), half))
 
     def _half(self, array: DeviceArray, is_packed: bool = False) -> DeviceArray:
         """Return memory for what a matrix, or a stack, is rounded to.

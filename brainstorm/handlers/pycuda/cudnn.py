@@ -4,6 +4,12 @@ An algorithm is used if it is deterministic, and if a test run on scratch memory
 there is none, cuBLAS is used. ``BRAINSTORM_CUDNN=off`` in the environment disables cuDNN. It is not
 used for pooling, because it does not return the positions of maxima.
 
+With bfloat16, cuDNN's arrays are all of that type (PSEUDO_BFLOAT16_CONFIG): sums are float32, but
+results are rounded once to bfloat16, and then widened, or added to what is there, in float32. All
+three passes do this, as PyTorch's do: it changes a result by at most 2**-9 of itself, which is
+about what the rounding of the factors changes in a sum of random terms, however many there are; and
+the sum of the gradients of several calls stays in float32.
+
 The numbers in this module are those of cudnn_ops.h and cudnn_cnn.h, versions 8 and 9.
 """
 
@@ -15,7 +21,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,9 +36,9 @@ __all__ = ["Cudnn", "Geometry"]
 
 LOG = logging.getLogger("brainstorm")
 
-_FLOAT, _NHWC, _CROSS_CORRELATION = 0, 1, 1
-#: Math types: exact products, and those in TensorFloat32.
-_MATH = {"f32": 3, "tf32": 0}
+_FLOAT, _BFLOAT16, _NHWC, _CROSS_CORRELATION = 0, 9, 1, 1
+#: Math types: exact products, those in TensorFloat32, and those of tensor cores in the given type.
+_MATH = {"f32": 3, "tf32": 0, "bf16": 1}
 #: Maximum number of bytes of workspace for an algorithm.
 MOST_WORKSPACE = 512 << 20
 
@@ -63,6 +69,11 @@ DATA = _Pass("cudnnConvolutionBackwardData", "cudnnGetConvolutionBackwardDataWor
 FILTERS = _Pass(
     "cudnnConvolutionBackwardFilter", "cudnnGetConvolutionBackwardFilterWorkspaceSize", (1,)
 )
+
+
+#: What makes the call of a pass, which returns a status: from the factors, the result, and whether
+#: to add to it.
+_Maker: TypeAlias = Callable[[Sequence[DeviceArray], DeviceArray, bool], Callable[[], int]]
 
 
 class _UnsupportedError(Exception):
@@ -96,11 +107,12 @@ class Cudnn:
     Args:
         library: cuDNN.
         device: The GPU.
-        compute: 'f32' or 'tf32'.
+        compute: 'f32', 'tf32' or 'bf16'.
     """
 
     def __init__(self, library: Any, device: Device, compute: str) -> None:
         self._library, self._device, self._math = library, device, _MATH[compute]
+        self._is_half = compute == "bf16"
         self._handle = c_void_p()
         library.cudnnGetVersion.restype = c_size_t
         number = library.cudnnGetVersion()
@@ -116,8 +128,8 @@ class Cudnn:
 
     @classmethod
     def found(cls, device: Device, compute: str) -> Cudnn | None:
-        """Return cuDNN if it works and supports the precision; log a warning if it fails."""
-        if compute not in _MATH or os.environ.get("BRAINSTORM_CUDNN") == "off":
+        """Return cuDNN if it works; log a warning if it fails."""
+        if os.environ.get("BRAINSTORM_CUDNN") == "off":
             return None
         try:
             return cls(load_library("cudnn", (9, 8)), device, compute)
@@ -154,18 +166,30 @@ class Cudnn:
         self._device.enter()
         for algorithm in which.algorithms:
             try:
-                made = self._made(build, which, algorithm, read[which], written, geometry)
+                made, workspace = self._made(
+                    build, which, algorithm, read[which], written, geometry
+                )
             except _UnsupportedError:
                 continue
-            if made(build.temporary(written.shape), False)() == 0:
-                launch = Launch(None, _checked(made(written, add), which.function))
-                build.launch(launch, [written, *build.temporaries], read[which])
-                return True
+            result = build.temporary(written.shape, np.uint16 if self._is_half else np.float32)
+            if made(read[which], result, False)():  # a trial on whatever lies there
+                continue
+            if self._is_half:
+                factors, target = tuple(map(build.rounded, read[which])), result
+            else:
+                factors, target = read[which], written
+            call = made(factors, target, add and not self._is_half)
+            launch = Launch(None, _checked(call, which.function))
+            build.launch(launch, [target, workspace], factors)
+            if self._is_half:
+                build.widen(result, written, add)
+            return True
         return False
 
     def _described(self, array: DeviceArray, is_filter: bool) -> _Descriptor:
         n, h, w, c = array.shape
-        kind, axes, sizes = c_int(_FLOAT), c_int(4), _ints((n, c, h, w))
+        kind = c_int(_BFLOAT16 if self._is_half else _FLOAT)
+        axes, sizes = c_int(4), _ints((n, c, h, w))
         if is_filter:
             described = _Descriptor(self._library, "Filter")
             return described.set("cudnnSetFilterNdDescriptor", kind, c_int(_NHWC), axes, sizes)
@@ -176,8 +200,8 @@ class Cudnn:
     def _made(
         self, build: Building, which: _Pass, algorithm: int, read: tuple[DeviceArray, DeviceArray],
         written: DeviceArray, geometry: Geometry,
-    ) -> Callable[[DeviceArray, bool], Callable[[], int]]:  # fmt: skip
-        """Return a function that makes the call for some memory, which returns a status."""
+    ) -> tuple[_Maker, DeviceArray]:  # fmt: skip
+        """Return what makes the call, and its workspace."""
         library, handle = self._library, self._handle
         convolution = _Descriptor(library, "Convolution")
         convolution.set(
@@ -206,14 +230,18 @@ class Cudnn:
         build.kept += [convolution, *shapes]
         function, one = getattr(library, which.function), c_float(1.0)
 
-        def made(memory: DeviceArray, add: bool) -> Callable[[], int]:
+        def made(
+            factors: Sequence[DeviceArray], result: DeviceArray, add: bool
+        ) -> Callable[[], int]:
+            x, y, out, scratch = (
+                c_void_p(array.address) for array in (*factors, result, workspace)
+            )
             return functools.partial(
-                function, handle, byref(one), first, c_void_p(read[0].address), second,
-                c_void_p(read[1].address), convolution.handle, chosen, c_void_p(workspace.address),
-                size, byref(c_float(float(add))), target, c_void_p(memory.address),
+                function, handle, byref(one), first, x, second, y, convolution.handle, chosen,
+                scratch, size, byref(c_float(float(add))), target, out,
             )  # fmt: skip
 
-        return made
+        return made, workspace
 
 
 def _checked(call: Callable[[], int], name: str) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Loops for which there is no formula: functions written by hand of whole arrays, and rounding."""
+"""Loops for which there is no formula: functions written by hand of whole arrays, and bfloat16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brainstorm.handlers.pycuda.modules import FILES, file_source
 from brainstorm.optree.collapse import collapse
 from brainstorm.optree.loops import C_TYPES, Line, Loop, Read, Write
 
-__all__ = ["element_walk", "rounding_walk"]
+__all__ = ["element_walk", "rounding_walk", "widening_walk"]
 
 #: A float to bfloat16: to the nearest, of equally near ones to the even one; NaN stays NaN.
 _ROUNDING = (
@@ -23,6 +23,8 @@ _ROUNDING = (
         (("v0", "uint32_t"), ("r0", "uint32_t")),
     ),
 )
+#: And back.
+_WIDENING = (Line("v0", "float", "__uint_as_float((uint32_t){0} << 16)", (("r0", "uint16_t"),)),)
 
 
 def element_walk(
@@ -57,13 +59,22 @@ def element_walk(
 
 def rounding_walk(array: Any, half: Any) -> Walk:
     """Return the loop that rounds an array of float32 to an equally shaped one of bfloat16."""
+    return _converting_walk(array, half, _ROUNDING, False)
+
+
+def widening_walk(half: Any, array: Any, add: bool) -> Walk:
+    """Return the loop that converts bfloat16 to an equally shaped array of float32, or adds it."""
+    return _converting_walk(half, array, _WIDENING, add)
+
+
+def _converting_walk(source: Any, target: Any, body: tuple[Line, ...], add: bool) -> Walk:
     strides = [
-        [stride // given.dtype.itemsize for stride in given.strides] for given in (array, half)
+        [stride // given.dtype.itemsize for stride in given.strides] for given in (source, target)
     ]
-    axes = collapse(array.shape, [False] * len(array.shape), strides)
+    axes = collapse(source.shape, [False] * len(source.shape), strides)
     read, write = (
-        Read("float", axes.inner(0)),
-        Write("uint16_t", axes.inner(1), ("v1", "uint32_t"), False),
+        Read(C_TYPES[source.dtype], axes.inner(0)),
+        Write(C_TYPES[target.dtype], axes.inner(1), (body[-1].name, body[-1].type), add),
     )
-    loop = Loop(axes.reduced, (read,), _ROUNDING, (write,))
-    return Walk(loop, axes.sizes, axes.strides, (array.address, half.address), ())
+    loop = Loop(axes.reduced, (read,), body, (write,))
+    return Walk(loop, axes.sizes, axes.strides, (source.address, target.address), ())

@@ -56,7 +56,8 @@ class PyCudaHandler(Lowering):
         seed: Seeds `rnd`; `None` draws a seed from `global_rnd`.
         device: Number of the GPU, as in CUDA.
         compute: Precision of products and convolutions: 'f32' is exact, 'tf32' rounds factors to 11
-            significant bits, 'bf16' to 8. Sums, parameters and everything else stay in float32.
+            significant bits, 'bf16' to 8, as well as the results of convolutions by cuDNN. Sums,
+            parameters and everything else stay in float32.
         cublas: How cuBLAS is called: 'ctypes', or 'skcuda' by scikit-cuda (only with 'f32').
 
     Raises:

@@ -17,6 +17,8 @@
 extern "C" int cudashim_enqueue(void *stream, int (*run)(void *), void (*drop)(void *), void *data);
 extern "C" int cudashim_touch(const void *address, size_t bytes, const char *what);
 extern "C" int cuCtxGetCurrent(void **context);
+extern "C" int cuCtxGetDevice(int *device);
+extern "C" int cuDeviceGetAttribute(int *value, int attribute, int device);
 extern "C" int cudashim_finish();
 
 using Status = cudnnStatus_t;
@@ -114,7 +116,8 @@ API Status cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t made, int 
 }
 API Status cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t made, cudnnMathType_t math) {
   LIVING(made);
-  if (math != CUDNN_DEFAULT_MATH && math != CUDNN_FMA_MATH) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (math != CUDNN_DEFAULT_MATH && math != CUDNN_TENSOR_OP_MATH && math != CUDNN_FMA_MATH)
+    return CUDNN_STATUS_NOT_SUPPORTED;
   made->math = math;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -201,8 +204,13 @@ struct Job {
 };
 static constexpr size_t WORKSPACE = 40;
 
+static bool has_bfloat16() {  // from compute capability 8.0 on
+  int device, major = 0;
+  return !cuCtxGetDevice(&device) && !cuDeviceGetAttribute(&major, 75, device) && major >= 8;
+}
 static Status size_for(cudnnHandle_t handle, const Convolution &what, bool is_known, size_t *size) {
   LIVING(handle);
+  if (what.x.type == CUDNN_DATA_BFLOAT16 && !has_bfloat16()) return CUDNN_STATUS_NOT_SUPPORTED;
   if (!is_known) return CUDNN_STATUS_NOT_SUPPORTED;  // others add in an order that varies
   if (!what.is_possible()) return CUDNN_STATUS_BAD_PARAM;
   *size = WORKSPACE;

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import DeviceError
-from brainstorm.handlers import PyCudaHandler
+from brainstorm.handlers import NumpyHandler, PyCudaHandler
 from brainstorm.handlers.pycuda import cudnn
 from brainstorm.handlers.pycuda.cudnn import Cudnn
 from brainstorm.handlers.pycuda.libraries import load_library
-from brainstorm.testing import check_handler
+from brainstorm.testing import HANDLER_PROPERTIES, check_handler
+from brainstorm.testing.handler_harness import HandlerHarness
 from tests import cudashim
 from tests.cudashim import building
 
@@ -84,6 +85,92 @@ def test_factors_are_rounded_where_that_was_chosen(compute, expected, shim):
     handler.fill(x, 1 + 2.0**-12)
     handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
     np.testing.assert_array_equal(y.get(), np.full(y.shape, expected))
+
+
+#: Sizes of images and filters, filters, padding, stride, dilation, groups.
+GEOMETRIES = {
+    "plain": ((5, 6, 3), (3, 2), 5, 0, (1, 1), (1, 1), 1),
+    "padded, in strides": ((7, 5, 8), (3, 3), 8, 1, (2, 1), (1, 1), 1),
+    "dilated": ((7, 7, 2), (2, 3), 3, 2, (1, 2), (2, 3), 1),
+    "in groups": ((4, 4, 6), (2, 2), 4, 1, (1, 1), (1, 1), 2),
+    "one element": ((2, 2, 1), (2, 2), 1, 0, (1, 1), (1, 1), 1),
+}
+
+
+def passes(handler, geometry, add):
+    """Return the results of both passes, added to ones, for whole numbers that bfloat16 holds."""
+    size, cells, count, padding, stride, dilation, groups = GEOMETRIES[geometry]
+    rng = np.random.default_rng(3)
+    places = [
+        (n + 2 * padding - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(size, cells, stride, dilation, strict=False)
+    ]
+    shapes = (2, *size), (count, *cells, size[2] // groups), (2, *places, count)
+    x, w, dy = (
+        handler.create_from_numpy(rng.integers(-2, 3, shape).astype(handler.dtype))
+        for shape in shapes
+    )
+    y, dx, dw = (handler.ones(shape) for shape in (shapes[2], shapes[0], shapes[1]))
+    more = {"dilation": dilation, "groups": groups}
+    handler.conv2d_forward_batch(x, w, None, y, padding, stride, add_outputs=add, **more)
+    handler.conv2d_backward_batch(
+        x, w, padding, stride, dx, dy, dw, None, add_gradients=add, add_in_deltas=add, **more
+    )
+    return [handler.get_numpy_copy(array) for array in (y, dx, dw)]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_bfloat16_in_all_passes(geometry, add, late, shim):
+    shim.set_option("late", late)
+    handler, _, calls = with_stand_in("bf16")
+    for got, expected in zip(
+        passes(handler, geometry, add), passes(NumpyHandler(float), geometry, add), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+    assert {name for name, _ in calls} == set(PASSES)
+
+
+def test_bfloat16_obeys_the_properties(shim):
+    handler, *_ = with_stand_in("bf16")
+    harness = HandlerHarness(handler, CONVOLUTIONS, 0)
+    harness.epsilon = 2.0**-8 / 10  # 20 roundings of numbers of size 1
+    for name in PROPERTIES:
+        HANDLER_PROPERTIES[name](harness)
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_results_in_bfloat16_are_rounded_before_they_are_added(add, shim):
+    handler, *_ = with_stand_in("bf16")
+    x, w, y = images(handler)
+    handler.fill(x, 1 + 2.0**-7)
+    handler.fill(w, 1 + 2.0**-7)
+    handler.fill(y, 2.0**-20)
+    handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1), add_outputs=add)
+    expected = np.float32(4 + 2.0**-4 + (2.0**-20 if add else 0))  # exactly 4 + 2**-4 + 2**-12
+    np.testing.assert_array_equal(y.get(), np.full(y.shape, expected))
+
+
+def test_gpus_without_bfloat16_and_other_refusals_make_columns(shim):
+    shim.set_option("capability", 75)
+    handler, _, calls = with_stand_in("bf16")
+    expected = passes(NumpyHandler(float), "in groups", True)
+    for got, value in zip(passes(handler, "in groups", True), expected, strict=True):
+        np.testing.assert_array_equal(got, value)
+    assert not calls
+
+
+def test_a_graph_rounds_what_convolutions_read_once(shim):
+    handler, *_ = with_stand_in("bf16")
+    x, w, y = images(handler)
+    dx, dw = handler.zeros(x.shape), handler.zeros(w.shape)
+    with handler.tracing(runs=False) as trace:
+        handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1), activation="tanh")
+        handler.conv2d_backward_batch(x, w, 0, (1, 1), dx, y, dw, None)
+    (graph,) = handler.compile([step.call for step in trace.steps])
+    # x and w are rounded, y by the kernel that widens it; then the gradients are widened.
+    assert len(graph.launches) == 2 + (1 + 1) + 2 * (1 + 1)
 
 
 def test_they_are_nodes_of_a_graph(shim):
@@ -170,7 +257,7 @@ def test_the_prototypes_are_nvidias(tmp_path):
     ours = (folder / "cudnn_prototypes.h").read_text()
     functions = set(re.findall(r"\b(cudnn[A-Z]\w+)\(", ours))
     numbers = set(re.findall(r"\b(CUDNN_\w+) =", ours))
-    assert (len(functions), len(numbers)) == (21, 15)
+    assert (len(functions), len(numbers)) == (21, 16)
     checks = [f"(Same<decltype(::{n}), decltype(ours::{n})>::value)" for n in functions]
     checks += [f"((int)::{n} == (int)ours::{n})" for n in numbers]
     (tmp_path / "ours.h").write_text(ours.replace('extern "C"', "inline namespace functions"))
@@ -251,7 +338,7 @@ def test_a_library_that_fails_is_a_warning_and_cublas_convolves(load, reason, mo
     check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES)
 
 
-def test_it_is_looked_for_where_it_is_of_use(handler, monkeypatch):
+def test_it_is_not_looked_for_where_it_is_off(handler, monkeypatch):
     asked = []
 
     def missing(*arguments):
@@ -259,8 +346,6 @@ def test_it_is_looked_for_where_it_is_of_use(handler, monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr(cudnn, "load_library", missing)
-    assert Cudnn.found(handler._device, "bf16") is None
-    assert not asked  # it has no products of bfloat16 that are summed up in float32
     assert Cudnn.found(handler._device, "tf32") is None
     assert asked == [("cudnn", (9, 8))]
     monkeypatch.setenv("BRAINSTORM_CUDNN", "off")
