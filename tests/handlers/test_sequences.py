@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, PyCudaHandler
+from tests import cudashim
 
 RND = np.random.RandomState(5)
 
@@ -53,6 +54,18 @@ def test_rows_are_added_as_often_as_they_are_meant(handler):
     np.testing.assert_array_equal(
         handler.get_numpy_copy(out), [[3, 4], [1, 1], [1, 1], [1 + 10, 1 + 13]]
     )
+
+
+@pytest.mark.parametrize("make", [NumpyHandler, NativeHandler, PyCudaHandler])
+def test_fractions_of_numbers_of_rows_are_cut_off(make):
+    if make is PyCudaHandler and (missing := cudashim.available()):
+        pytest.skip(missing)
+    handler = make(seed=1) if make is PyCudaHandler else make(np.float32)
+    rows, table = on(handler, [[-0.5], [2.5], [0.7]]), handler.zeros((3, 1))
+    handler.add_rows_mv(on(handler, [[1], [2], [4]]), rows, table)
+    np.testing.assert_array_equal(handler.get_numpy_copy(table), [[5], [0], [2]])
+    handler.take_rows_mv(on(handler, [[1], [2], [3]]), rows, table)
+    np.testing.assert_array_equal(handler.get_numpy_copy(table), [[1], [3], [1]])
 
 
 @pytest.mark.parametrize("bad", [4.0, -1.0, 0.5])

@@ -19,11 +19,10 @@ enum { COUNT, WIDTH, ROWS, TABLE_ROW, NUMBER_STEP, OTHER_ROW, ADDS };
 void rows(void *const *pointers, const int64_t *n) {
   real *table = pointers[0], *other = pointers[2];
   const real *numbers = pointers[1];
-  const real last = (real)(n[ROWS] - 1);
   for (int64_t i = 0; i < n[COUNT]; i++) {
-    const real number = numbers[i * n[NUMBER_STEP]];
-    const int inside = number >= 0 && number <= last;
-    const int64_t row = inside ? (int64_t)number : number > last ? n[ROWS] - 1 : 0;
+    const double number = numbers[i * n[NUMBER_STEP]];  // float32 has not every n[ROWS]
+    const int inside = number > -1 && number < n[ROWS];
+    const int64_t row = inside ? (int64_t)number : number > 0 ? n[ROWS] - 1 : 0;
     real *restrict there = table + row * n[TABLE_ROW];
     real *restrict here = other + i * n[OTHER_ROW];
     if (!n[ADDS])

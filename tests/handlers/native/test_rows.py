@@ -37,3 +37,12 @@ def test_numbers_that_are_no_rows_touch_nothing_else():
     np.testing.assert_array_equal(out, table[[0, 2, 0, 1]])
     handler.add_rows_mv(np.ones((4, 2), np.float32), numbers, table)
     np.testing.assert_array_equal(table, [[0, 1], [3, 4], [4, 5]])
+
+
+@needs_compiler
+def test_a_number_behind_a_long_table_is_none_of_its_rows():
+    rows = 2**24 + 4  # float32 has no such number less one
+    memory = np.zeros((rows + 1, 1), np.float32)
+    numbers = np.array([[rows], [rows - 2]], np.float32)
+    NativeHandler(seed=1).add_rows_mv(np.ones((2, 1), np.float32), numbers, memory[:rows])
+    np.testing.assert_array_equal(memory[-4:, 0], [0, 1, 0, 0])
