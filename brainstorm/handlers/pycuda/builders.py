@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.images import biased
@@ -78,7 +79,16 @@ def take_picked(
     build: Building, table: DeviceArray, indices: DeviceArray, out: DeviceArray,
     sizes: tuple[int, int, int, int], back: int = 0,
 ) -> None:  # fmt: skip
-    """Add a loop over what indices pick; see rows.cu."""
+    """Add a loop over what indices pick; see rows.cu.
+
+    Raises:
+        HandlerValidationError: The table has no rows.
+    """
+    if out.size and not table.size:
+        raise HandlerValidationError(
+            f"{build.name} on a GPU: expected a table with rows to look up, got {table!r}. Look "
+            f"nothing up in it, or give it rows."
+        )
     places, is_float = indices_for(build, indices)
     build.elements("take_rows", [build.dense(table), places], out, (*sizes, is_float, back))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda.builders import TILE
 from brainstorm.optree import Variable, gradients, linearise
@@ -121,6 +122,16 @@ def test_indices_that_few_floats_are(dtype, handler):
     out = handler.zeros((4, 1))
     handler.take_rows_mv(table, v[:4], out)
     np.testing.assert_array_equal(out.get(), expected[indices[:4, 0] - (size - 5)])
+
+
+def test_tables_without_rows_and_rows_without_columns(handler):
+    empty, v, rows = handler.zeros((0, 2)), handler.zeros((4, 1)), handler.ones((4, 2))
+    handler.add_rows_mv(rows, v, empty)
+    handler.add_rows_mv(handler.ones((4, 0)), v, handler.zeros((3, 0)))
+    handler.take_rows_mv(empty, handler.zeros((0, 1)), handler.zeros((0, 2)))
+    text = r"take_rows_mv on a GPU: expected a table with rows to look up, got .*\[0, 2\].* rows\."
+    with pytest.raises(HandlerValidationError, match=text):
+        handler.take_rows_mv(empty, v, rows)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
