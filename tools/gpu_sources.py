@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
-from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
 from brainstorm.handlers.program_specializer import ProgramSpecializer
 from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk, widening_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
 from brainstorm.handlers.pycuda.groups import Group, walks_of
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel, source_of
+from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
@@ -24,7 +26,8 @@ from brainstorm.optree.render_cuda import CUDA_HEAD
 
 __all__ = ["kernel_sources"]
 
-_SHAPE = (5, 6, 7)
+#: Of arrays whose threads do several elements at once.
+_SHAPE = (5, 6, 16)
 
 #: Functions that compute elements: types of arrays that they take, how many numbers and axes.
 _ELEMENTS = {
@@ -45,9 +48,9 @@ def kernel_sources() -> dict[str, str]:
         op-trees that have every operator's text and every kind of loop, in both sizes of indices.
     """
     written = {file: f"{CUDA_HEAD}\n{file_source(file)}" for file in FILES}
+    structures = {structure_of(group) for group in _groups()}
     for index in ("int", "ptrdiff_t"):
-        groups = {(tuple(walk.loop for walk in walks), by_rows) for walks, by_rows in _groups()}
-        kernels = [loop_kernel(loops, index, by_rows) for loops, by_rows in groups]
+        kernels = [loop_kernel(dataclasses.replace(one, index=index)) for one in structures]
         written[f"op_trees_{index}"] = source_of(kernels)
     return written
 
@@ -77,19 +80,26 @@ def _formulas() -> Iterator[Formula]:
 def _groups() -> Iterator[Group]:
     """Yield the loops of the formulas, one by one and in groups of several."""
     for dtype in (np.float32, np.float64):
-        x = np.zeros(_SHAPE, dtype)
+        x = aligned_zeros(_SHAPE, dtype)
         for accumulate in (False, True):
             pieces: list[Piece] = []
             for its_formula in _formulas():
                 program = its_formula.program(x)
-                outputs: list[Any] = [np.zeros(program.shape_of(v), dtype) for v in program.outputs]
+                outputs: list[Any] = [
+                    aligned_zeros(program.shape_of(v), dtype) for v in program.outputs
+                ]
                 found = list(_pieces(program, x, outputs, accumulate))
                 yield from (piece.group for piece in fused(found))
                 pieces += found
             yield from (piece.group for piece in (*pieces, *fused(pieces)))
     for kind in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64"):
-        x, copy = np.zeros(_SHAPE, kind), formula(lambda x: x).program(np.zeros(_SHAPE, kind))
-        yield from (piece.group for piece in _pieces(copy, x, [np.zeros(_SHAPE, "f4")], False))
+        x, copy = (
+            aligned_zeros(_SHAPE, kind),
+            formula(lambda x: x).program(aligned_zeros(_SHAPE, kind)),
+        )
+        for out in ("f4", kind):
+            outputs = [aligned_zeros(_SHAPE, out)]
+            yield from (piece.group for piece in _pieces(copy, x, outputs, False))
     for function, (kinds, numbers, axes) in _ELEMENTS.items():
         *sources, out = (_array(type_) for type_ in f"{kinds}f")
         walk = element_walk(function, sources, out, (0,) * numbers, (0,) * axes, add=True)
@@ -100,9 +110,9 @@ def _groups() -> Iterator[Group]:
 
 def _array(type_: str) -> Any:
     """Return what `element_walk` asks of an array."""
-    array = np.zeros(_SHAPE, type_)
+    array = aligned_zeros(_SHAPE, type_)
     names = {name: getattr(array, name) for name in ("dtype", "nbytes", "shape", "size", "strides")}
-    return types.SimpleNamespace(address=address_of(array), **names)
+    return types.SimpleNamespace(kept=array, address=address_of(array), **names)
 
 
 def _pieces(

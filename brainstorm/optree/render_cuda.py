@@ -7,13 +7,18 @@ along y; the block that is the last to be done reduces the results of all, in th
 comes out depends on the sizes alone: it is the same bits every time and on every GPU. Without a
 reduction there is one worker. Several loops may be one kernel, side by side or row by row; their
 results are the bits of each alone. The text includes no file.
+
+Without any reduction a thread may do several adjacent elements, its *lanes*, each of which is
+computed as it is alone: it reads and writes them by one instruction for each array.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from brainstorm.optree.loop_text import Lines, LoopText
@@ -21,7 +26,9 @@ from brainstorm.optree.loops import Loop, Read, Write
 
 __all__ = [
     "CUDA_HEAD",
+    "Access",
     "Blocks",
+    "Structure",
     "blocks_of",
     "kernel_name",
     "render_cuda",
@@ -33,6 +40,8 @@ __all__ = [
 THREADS = 256
 #: Number of blocks that keep a GPU busy, and of terms per worker that justify another block.
 BUSY, FEW_TERMS = 256, 32
+#: Terms that a worker reads before it goes on with them: memory takes long to answer.
+TERMS = 4
 #: Maximum number of reductions in a loop: the workers' results must fit into shared memory.
 MOST_SHARED = 20
 
@@ -51,10 +60,51 @@ CUDA_HEAD = """
 #define uint16_t unsigned short
 #define uint32_t unsigned int
 #define uint64_t unsigned long long
+template <class T, int lanes> struct alignas(sizeof(T) * lanes) Pack { T x[lanes]; };
 """
 
 
-def render_cuda(loops: Sequence[Loop], name: str, index: str = "int", by_rows: bool = False) -> str:
+class Access(NamedTuple):
+    """What is known of a loop's array when its kernel is compiled.
+
+    Attributes:
+        first: Number of the first array of the kernel that is the same elements, by which the text
+            names it: what a loop has just written, the compiler then needs not read.
+        steps: The strides on each axis: 'fixed' (0), 'unit' or 'any', which is known at run time.
+        is_constant: Whether nothing in the kernel writes there.
+    """
+
+    first: int
+    steps: tuple[str, ...]
+    is_constant: bool
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a kernel is compiled from.
+
+    Attributes:
+        loops: What it does. By rows: one loop after the other for each row, which is a step of the
+            first axis of each loop, that is not reduced. Else, side by side: loops with the same
+            axes, element by element, and after them loops over the results of their reductions.
+        accesses: Of the arrays that the loops read, then write, loop by loop.
+        index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
+        by_rows: Which of these; it says as well whether `row_blocks` or `blocks_of` is the grid,
+            the latter of the first loop that reduces.
+        lanes: How many elements a thread does at once. If several: nothing is reduced, the
+            innermost axis is a multiple of that unless it is the only one, and on it arrays have
+            the stride 1, with rows that begin at multiples of so many elements, or are only read
+            and have the stride 0.
+    """
+
+    loops: tuple[Loop, ...]
+    accesses: tuple[Access, ...]
+    index: str = "int"
+    by_rows: bool = False
+    lanes: int = 1
+
+
+def render_cuda(structure: Structure, name: str) -> str:
     """Return the CUDA C source of a kernel, to stand behind `CUDA_HEAD`.
 
     The kernel takes one structure: the addresses ``char *p[]`` of the arrays that its loops read,
@@ -62,22 +112,13 @@ def render_cuda(loops: Sequence[Loop], name: str, index: str = "int", by_rows: b
     of them, result and chunk, and of zeros of 4 bytes for each block along x. Then numbers ``index
     n[]``: for each loop the sizes of the axes, and the strides of each array, counted in elements.
     Then the constants, each of its type.
-
-    Args:
-        loops: What it does. By rows: one loop after the other for each row, which is a step of the
-            first axis of each loop, that is not reduced. Else, side by side: loops with the same
-            axes, element by element, and after them loops over the results of their reductions.
-        name: Of the kernel.
-        index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
-        by_rows: Which of these; it says as well whether `row_blocks` or `blocks_of` is the grid,
-            the latter of the first loop that reduces.
     """
-    return _Kernel(loops, index).render(name, by_rows)
+    return _Kernel(structure, name).render()
 
 
-def kernel_name(loops: Sequence[Loop], index: str, by_rows: bool = False) -> str:
+def kernel_name(structure: Structure) -> str:
     """Return a name that only kernels of the same text have."""
-    return f"loop_{hashlib.sha256(repr((loops, index, by_rows)).encode()).hexdigest()[:24]}"
+    return f"loop_{hashlib.sha256(repr(structure).encode()).hexdigest()[:24]}"
 
 
 class Blocks(NamedTuple):
@@ -146,13 +187,28 @@ def lengths(axes: Iterable[int]) -> str:
 
 
 class _Part(LoopText):
-    """The text of a loop, whose arrays, numbers, constants and results are those from some on."""
+    """The text of a loop, whose arrays, numbers, constants and results are those from some on.
+
+    Args:
+        structure: That of the kernel.
+        loop: The loop.
+        lines: Where the text is collected.
+        rows: For each array of the kernel so far where its strides begin; those of the loop are
+            added.
+        n: Where the loop's numbers begin.
+        c: Likewise its constants.
+        results: Likewise its results.
+    """
 
     def __init__(
-        self, loop: Loop, lines: Lines, index: str, p: int, n: int, c: int, results: int
-    ) -> None:
+        self, structure: Structure, loop: Loop, lines: Lines, rows: list[int], n: int, c: int,
+        results: int,
+    ) -> None:  # fmt: skip
         super().__init__(loop, lines)
-        self.index, self.p, self.n, self.c, self.results = index, p, n, c, results
+        self.index, self.lanes, self.rows = structure.index, structure.lanes, rows
+        self.n, self.c, self.results = n, c, results
+        self.accesses = structure.accesses[len(rows) : len(rows) + loop.arrays]
+        rows += [n + loop.rank * (1 + k) for k in range(loop.arrays)]
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -214,29 +270,54 @@ class _Part(LoopText):
             self.assign(self.at(k, self.kept), write, f"{name}{self.results + i}")
 
     def stride(self, array: int, axis: int) -> str:
-        return f"a.n[{self.n + self.loop.rank * (1 + array) + axis}]"
+        return f"a.n[{self.rows[self.accesses[array].first] + axis}]"
 
     def at(self, k: int, axes: Sequence[int]) -> str:
-        array = self.arrays[k]
-        const = "const " if isinstance(array, Read) else ""
-        return f"(({const}{array.type} *)a.p[{self.p + k}])[{self.offset(k, axes)}]"
+        return f"x{self.accesses[k].first}[{self.offset(k, axes)}]"
 
     def offset(self, k: int, axes: Sequence[int]) -> str:
-        return " + ".join(f"i{axis} * {self.stride(k, axis)}" for axis in axes) or "0"
+        texts = {"fixed": "", "unit": "i{0}", "any": "i{0} * {1}"}
+        steps = self.accesses[k].steps
+        terms = [texts[steps[axis]].format(axis, self.stride(k, axis)) for axis in axes]
+        return " + ".join(filter(None, terms)) or "0"
 
-    def one_element(self) -> None:
-        everywhere = range(self.loop.rank)
+    def one_element(self, held: Mapping[int, str] = MappingProxyType({})) -> None:
+        """Add what is done for an element, or for all lanes.
+
+        Args:
+            held: Variables with elements of arrays that were read before.
+        """
+        everywhere, reads = range(self.loop.rank), len(self.loop.reads)
+        places = [self.at(k, everywhere) for k in range(self.loop.arrays)]
+        packs = {}
+        for k, (array, access) in enumerate(zip(self.arrays, self.accesses, strict=True)):
+            if self.lanes > 1 and access.steps[-1] == "unit":
+                type_ = f"Pack<{array.type}, lanes>"
+                packs[k] = f"*({type_} *)&{places[k]}"
+                is_needed = isinstance(array, Read) or array.add
+                content = f" = *(const {type_} *)&{places[k]}" if is_needed else ""
+                self.put(f"{type_} q{k}{content};")
+                places[k] = f"q{k}.x[lane]"
+        if packs:
+            self.put("#pragma unroll", "for (int lane = 0; lane < lanes; lane++) {")
         if self.loop.file:
-            self.put(f"const unsigned at = {self.offset(len(self.loop.reads), everywhere)};")
+            self.put(f"const unsigned at = {self.offset(reads, everywhere)};")
         for k, read in enumerate(self.loop.reads):
+            first = self.accesses[k].first
             if self.loop.file:
-                self.put(f"const {read.type} *p{k} = (const {read.type} *)a.p[{self.p + k}];")
+                self.put(f"const {read.type} *p{k} = x{first};")
             else:
-                self.put(f"const {read.type} r{k} = {self.at(k, everywhere)};")
+                self.put(f"const {read.type} r{k} = {held.get(first, places[k])};")
         self.put(*self.body())
         for k in self.stored(False):
-            write = self.loop.writes[k - len(self.loop.reads)]
-            self.assign(self.at(k, everywhere), write, write.source[0])
+            write = self.loop.writes[k - reads]
+            self.assign(places[k], write, write.source[0])
+        self.reduce()
+        if packs:
+            self.put("}", *(f"{pack} = q{k};" for k, pack in packs.items() if k >= reads))
+
+    def reduce(self) -> None:
+        """Add what is done for an element of each reduction."""
         for i, write in self.reductions:
             total = f"total{self.results + i}"
             step = self.step(write, total)
@@ -246,6 +327,43 @@ class _Part(LoopText):
             else:
                 self.put(f"{total} = {step};")
 
+    def terms(self, parts: Sequence[_Part], axes: Sequence[int], low: str, high: str) -> None:
+        """Add the loop of a worker over its terms, which it reads some at a time.
+
+        Args:
+            parts: What is done for a term.
+            axes: The axes of terms.
+            low: The first term of all workers.
+            high: The end of the terms.
+        """
+        read: dict[int, tuple[_Part, int]] = {}
+        written: set[int] = set()
+        for part in parts:
+            reads = 0 if part.loop.file else len(part.loop.reads)
+            for k, access in enumerate(part.accesses[:reads]):
+                if access.first not in written:
+                    read.setdefault(access.first, (part, k))
+            written |= {access.first for access in part.accesses[len(part.loop.reads) :]}
+        self.put(f"const {self.index} stop = item < items ? {high} : {low};")
+        self.put(f"for ({self.index} next = {low} + worker; next < stop;")
+        self.put(f"     next += {TERMS} * workers) {{")
+        self.put(*(f"{part.arrays[k].type} q{x}[{TERMS}];" for x, (part, k) in read.items()))
+        place = f"const {self.index} place = next + lane * workers;"
+        each = "#pragma unroll", f"for (int lane = 0; lane < {TERMS}; lane++) {{", place
+        self.put(*each, f"const {self.index} term = place < stop ? place : next;")
+        self.indices(axes, "term")
+        for x, (part, k) in read.items():
+            self.put(f"q{x}[lane] = {part.at(k, range(part.loop.rank))};")
+        self.put("}", *each, "if (place < stop) {")
+        self.indices(axes, "place")
+        held = {x: f"q{x}[lane]" for x in read}
+        for part in parts:
+            with part.scope():
+                part.one_element(held)
+            for access in part.accesses[len(part.loop.reads) :]:
+                held.pop(access.first, None)
+        self.put("}", "}", "}")
+
     def row(self) -> None:
         """Add the loop for one row, by all workers of a column."""
         inner = range(1, self.loop.rank)
@@ -253,14 +371,11 @@ class _Part(LoopText):
         self.shared_parts()
         self.put(f"const {self.index} terms = {lengths(inner)};")
         self.start()
-        self.put(f"for ({self.index} term = worker; item < items && term < terms;")
-        self.put("     term += workers) {", f"const {self.index} i0 = item;")
-        self.indices(inner, "term")
-        self.one_element()
-        self.put("}")
+        self.put(f"const {self.index} i0 = item;")
+        self.terms([self], inner, "0", "terms")
         if self.reductions:
             self.join_workers()
-            self.put("if (worker == 0 && item < items) {", f"const {self.index} i0 = item;")
+            self.put("if (worker == 0 && item < items) {")
             self.finish()
             self.put("}")
 
@@ -268,29 +383,36 @@ class _Part(LoopText):
 class _Kernel:
     """The text of a kernel; see `render_cuda`."""
 
-    def __init__(self, loops: Sequence[Loop], index: str) -> None:
-        self.index, self.lines = index, Lines()
+    def __init__(self, structure: Structure, name: str) -> None:
+        self.structure, self.name, self.index = structure, name, structure.index
+        self.lines = Lines()
         self.put = self.lines.put
         self.parts: list[_Part] = []
-        p = n = c = results = 0
-        for loop in loops:
-            self.parts.append(_Part(loop, self.lines, index, p, n, c, results))
-            p, n, c = p + loop.arrays, n + loop.extents, c + len(loop.constants)
-            results += len(loop.writes)
-        self.counts = p, n
+        rows: list[int] = []
+        n = c = results = 0
+        for loop in structure.loops:
+            self.parts.append(_Part(structure, loop, self.lines, rows, n, c, results))
+            n, c, results = n + loop.extents, c + len(loop.constants), results + len(loop.writes)
+        self.counts = len(rows), n
         self.lead = next((part for part in self.parts if part.reductions), self.parts[0])
         reduced = self.lead.loop.reduced
         self.body = [part for part in self.parts if part.loop.reduced == reduced]
         self.after = [part for part in self.parts if part.loop.reduced != reduced]
 
-    def render(self, name: str, by_rows: bool) -> str:
+    def render(self) -> str:
+        by_rows, lanes = self.structure.by_rows, self.structure.lanes
         is_shared = shares(self.lead.loop) and not by_rows
         types = [type_ for part in self.parts for type_ in part.loop.constants]
-        self.put(f"struct {name}_arguments {{")
+        self.put(f"struct {self.name}_arguments {{")
         self.put(f"char *p[{self.counts[0]}];", *["char *parts; unsigned *tickets;"] * is_shared)
         self.put(f"{self.index} n[{self.counts[1]}];")
         self.put(*(f"{type_} c{k};" for k, type_ in enumerate(types)), "};")
-        self.put('extern "C" __global__', f"void {name}(const {name}_arguments a) {{")
+        if lanes > 1:
+            self.several_lanes()
+        self.put('extern "C" __global__')
+        self.put(f"void {self.name}(const {self.name}_arguments a) {{")
+        if lanes == 1:
+            self.arrays()
         if by_rows:
             self.rows()
         else:
@@ -300,26 +422,55 @@ class _Kernel:
         self.put("}")
         return "\n".join(self.lines) + "\n"
 
+    def arrays(self) -> None:
+        """Name the arrays."""
+        accessed = [array for part in self.parts for array in part.arrays]
+        for k, (array, access) in enumerate(zip(accessed, self.structure.accesses, strict=True)):
+            const, alone = ("const ", "__restrict__ ") if access.is_constant else ("", "")
+            if access.first == k:
+                self.put(f"{const}{array.type} *{alone}x{k} = ({const}{array.type} *)a.p[{k}];")
+
+    def several_lanes(self) -> None:
+        """Add the function for the lanes of a thread, or for one of them."""
+        self.put("template <int lanes> __device__ __forceinline__")
+        self.put(f"void {self.name}_lanes(const {self.name}_arguments &a, {self.index} item) {{")
+        self.arrays()
+        self.lead.sizes()
+        self.one_item()
+        self.put("}")
+
+    def one_item(self) -> None:
+        self.lead.indices(self.lead.kept)
+        for part in self.parts:
+            with part.scope():
+                part.one_thread()
+
     def rows(self) -> None:
         """Let the workers of a column do all loops for one row after the other."""
         self.workers("x", "y")
         self.put(f"const {self.index} items = a.n[0];")
         self.columns()
         for part in self.parts:
-            with part.scope():
-                part.row()
-            self.put("__syncthreads();")
+            self.put("{")
+            part.row()
+            self.put("}", "__syncthreads();")
         self.put("}")
 
     def one_thread_each(self) -> None:
-        """Let each thread compute one element of the result after the other."""
-        self.put(f"const {self.index} step = ({self.index})gridDim.x * blockDim.x;")
-        self.put(f"{self.index} item = ({self.index})blockIdx.x * blockDim.x + threadIdx.x;")
-        self.put("for (; item < items; item += step) {")
-        self.lead.indices(self.lead.kept)
-        for part in self.parts:
-            with part.scope():
-                part.one_thread()
+        """Let each thread compute one element of the result after the other, or several."""
+        index, lanes = self.index, self.structure.lanes
+        times = f" * {lanes}" if lanes > 1 else ""
+        self.put(f"const {index} step = ({index})gridDim.x * blockDim.x{times};")
+        self.put(f"{index} item = (({index})blockIdx.x * blockDim.x + threadIdx.x){times};")
+        self.put(*["#pragma unroll 1"] * (lanes > 1), "for (; item < items; item += step) {")
+        if lanes == 1:
+            self.one_item()
+        elif self.lead.loop.rank > 1:
+            self.put(f"{self.name}_lanes<{lanes}>(a, item);")
+        else:
+            self.put(f"if (item + {lanes} <= items) {{", f"{self.name}_lanes<{lanes}>(a, item);")
+            self.put("} else {", "#pragma unroll 1")
+            self.put(f"for ({index} i = item; i < items; i++) {self.name}_lanes<1>(a, i);", "}")
         self.put("}")
 
     def shared_reductions(self) -> None:
@@ -335,18 +486,11 @@ class _Kernel:
         self.columns()
         for part in self.body:
             part.start()
-        self.put(f"for ({index} term = low + worker; item < items && term < high;")
-        self.put("     term += workers) {")
         lead.indices(lead.kept)
-        lead.indices(lead.axes, "term")
-        for part in self.body:
-            with part.scope():
-                part.one_element()
-        self.put("}")
+        lead.terms(self.body, lead.axes, "low", "high")
         self.join_workers()
         self.join_chunks()
         self.put("if (worker == 0 && item < items) {")
-        lead.indices(lead.kept)
         for part in self.body:
             part.finish()
         for part in self.after:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import hashlib
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brainstorm.handlers.pycuda.groups import Group, walks_of
+from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
@@ -31,6 +34,8 @@ HOST = """
 #include <cstdint>
 using namespace std;
 #define __global__
+#define __device__
+#define __forceinline__
 #define __shared__ static
 #define __syncthreads()
 #define __threadfence()
@@ -39,11 +44,10 @@ struct dimension { unsigned x, y; };
 static dimension gridDim = {3, 1}, blockDim, blockIdx, threadIdx;
 """
 LAUNCH = """
-extern "C" void launch_NAME(char *const *p, const ptrdiff_t *n) {
+extern "C" void launch_NAME(const intptr_t *p, const intptr_t *n, const double *c) {
   NAME_arguments a;
-  for (size_t i = 0; i < sizeof a.p / sizeof *a.p; i++) a.p[i] = p[i];
-  n += 2;
-  for (size_t i = 0; i < sizeof a.n / sizeof *a.n; i++) a.n[i] = *n++;
+  for (size_t i = 0; i < sizeof a.p / sizeof *a.p; i++) a.p[i] = (char *)p[i];
+  for (size_t i = 0; i < sizeof a.n / sizeof *a.n; i++) a.n[i] = n[i];
   CONSTANTS
   blockDim = BLOCK;
   for (unsigned i = gridDim.x * 32; i-- > 0;) {
@@ -54,14 +58,15 @@ extern "C" void launch_NAME(char *const *p, const ptrdiff_t *n) {
 """
 
 
-def compiled(loops, folder, index):
-    names = [kernel_name((loop,), index) for loop in loops]
+def compiled(structures, folder):
+    names = [kernel_name(structure) for structure in structures]
     source = HOST + CUDA_HEAD
-    for name, loop in dict(zip(names, loops, strict=True)).items():
-        text = render_cuda((loop,), name, index)
+    for name, structure in dict(zip(names, structures, strict=True)).items():
+        text = render_cuda(structure, name)
         assert text.count("__global__") == 1
         block = "{1, 32}" if "worker = threadIdx.x" in text else "{32, 1}"
-        constants = [f"a.c{k} = *(const double *)n++;" for k in range(len(loop.constants))]
+        (loop,) = structure.loops
+        constants = [f"a.c{k} = *c++;" for k in range(len(loop.constants))]
         launch = LAUNCH.replace("NAME", name).replace("BLOCK", block)
         source += text + launch.replace("CONSTANTS", " ".join(constants))
     path = folder / hashlib.sha256(source.encode()).hexdigest()
@@ -81,11 +86,15 @@ def run(trees, bindings, folder, accumulate=False, index="int", dtypes=None):
     outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
     special, given = specialized(program, inputs, outputs, [accumulate] * len(outputs))
     (part,) = special.parts
-    pointers, numbers = part.pointers(special.addresses(given)), part.numbers
-    p = n = 0
-    for loop, launch in zip(part.loops, compiled(part.loops, folder, index), strict=True):
-        launch(ctypes.c_void_p(pointers[p:].ctypes.data), ctypes.c_void_p(numbers[n:].ctypes.data))
-        p, n = p + loop.arrays, n + 2 + loop.extents + len(loop.constants)
+    walks = list(walks_of(part, part.pointers(special.addresses(given))))
+    structures = [dataclasses.replace(structure_of(Group((walk,))), index=index) for walk in walks]
+    for walk, launch in zip(walks, compiled(structures, folder), strict=True):
+        numbers = [n for row in (walk.sizes, *walk.strides) for n in row]
+        launch(
+            np.array(walk.pointers, np.intp).ctypes,
+            np.array(numbers, np.intp).ctypes,
+            np.array(walk.constants, float).ctypes,
+        )
     return outputs
 
 

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import Device
-from brainstorm.handlers.pycuda.groups import Group, Walk, grouped
-from brainstorm.handlers.pycuda.launches import MANY, Launch, packed_launch
+from brainstorm.handlers.pycuda.groups import Group, Span, Walk, grouped, meet
+from brainstorm.handlers.pycuda.launches import Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
+from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
 
 __all__ = ["Piece", "fused", "launched"]
 
 #: How many pieces before it a loop may pass.
 MOST_PASSED = 32
-
-#: From an address to another one.
-Span: TypeAlias = tuple[int, int]
 
 
 class Piece(NamedTuple):
@@ -60,14 +58,14 @@ class Piece(NamedTuple):
     def can_repeat(self) -> bool:
         """Whether it is loops, which give the same when they are done again."""
         adds = any(write.add for walk in self.walks for write in walk.loop.writes)
-        return bool(self.walks) and not adds and not _meet(self.writes, self.reads)
+        return bool(self.walks) and not adds and not meet(self.writes, self.reads)
 
     def blocks(self, other: Piece) -> bool:
         """Return whether it must stay on its side of another one."""
         return (
-            _meet(self.writes, other.writes)
-            or _meet(self.writes, other.reads)
-            or _meet(self.reads, other.writes)
+            meet(self.writes, other.writes)
+            or meet(self.writes, other.reads)
+            or meet(self.reads, other.writes)
         )
 
     def joined(self, other: Piece) -> Piece | None:
@@ -78,10 +76,6 @@ class Piece(NamedTuple):
             return None
         reads, writes = (*self.reads, *other.reads), (*self.writes, *other.writes)
         return Piece(reads, writes, (self.keep, other.keep), group, walks)
-
-
-def _meet(spans: Iterable[Span], others: Sequence[Span]) -> bool:
-    return any(start < end and first < stop for start, stop in spans for first, end in others)
 
 
 def fused(pieces: Iterable[Piece]) -> list[Piece]:
@@ -123,7 +117,7 @@ def _place(piece: Piece, placed: list[Piece]) -> None:
         is_near = passes or not any(map(other.blocks, between))
         if is_near and (joined := other.joined(piece)):
             found = i, joined, passes
-            if _meet((*other.reads, *other.writes), (*piece.reads, *piece.writes)):
+            if meet((*other.reads, *other.writes), (*piece.reads, *piece.writes)):
                 break
         passes = passes and not piece.blocks(other)
     if found is None:
@@ -140,8 +134,7 @@ def launched(device: Device, piece: Piece) -> Launch:
     if piece.launch is not None:
         return piece.launch
     walks, by_rows = piece.group
-    loops, keep = tuple(walk.loop for walk in walks), piece.keep
-    index = "int" if max(walk.reach for walk in walks) < MANY else "ptrdiff_t"
+    structure, keep = structure_of(piece.group), piece.keep
     addresses = [address for walk in walks for address in walk.pointers]
     lead = next((walk for walk in walks if walk.reductions), walks[0])
     if by_rows:
@@ -154,16 +147,16 @@ def launched(device: Device, piece: Piece) -> Launch:
             addresses += [parts.address, device.tickets.address]
             keep = [keep, parts, device.tickets]
     numbers = [n for walk in walks for row in (walk.sizes, *walk.strides) for n in row]
-    types = [np.dtype(type_[0]) for loop in loops for type_ in loop.constants]
+    types = [np.dtype(type_[0]) for loop in structure.loops for type_ in loop.constants]
     with np.errstate(over="ignore"):
         given = [x for walk in walks for x in walk.constants]
         values = [t.type(x) for t, x in zip(types, given, strict=True)]
-    integers = f"{len(numbers)}{'i' if index == 'int' else 'q'}"
+    integers = f"{len(numbers)}{'i' if structure.index == 'int' else 'q'}"
     format_ = f"{len(addresses)}P{integers}{''.join(t.char for t in types)}0P"
     return packed_launch(
         device,
-        loop_kernel(loops, index, by_rows),
-        (blocks.grid, blocks.chunks),
+        loop_kernel(structure),
+        (-(-blocks.grid // structure.lanes), blocks.chunks),
         (blocks.x, blocks.y, 1),
         struct.pack(format_, *addresses, *numbers, *values),
         keep,

@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,12 +21,15 @@ from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
 from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
 
-__all__ = ["Group", "Walk", "grouped", "walks_of"]
+__all__ = ["Group", "Span", "Walk", "grouped", "meet", "walks_of"]
 
 #: Terms of a row up to which a block does it all.
 MOST_TERMS = 8192
 #: Arrays of a group at most: a kernel takes 4 kB of arguments. Loops and reductions take registers.
 MOST_ARRAYS, MOST_LOOPS, MOST_REDUCTIONS = 64, 12, 8
+
+#: From an address to another one.
+Span: TypeAlias = tuple[int, int]
 
 _SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
 
@@ -52,7 +55,7 @@ class Walk:
     lengths: tuple[int, ...] = ()
 
     @functools.cached_property
-    def spans(self) -> list[tuple[int, int]]:
+    def spans(self) -> list[Span]:
         """Between which addresses it accesses each array."""
         return [self.span(k) for k in range(self.loop.arrays)]
 
@@ -86,14 +89,19 @@ class Walk:
         """What is read, then what is written."""
         return (*self.loop.reads, *self.loop.writes)
 
+    @functools.cached_property
+    def item_sizes(self) -> list[int]:
+        """How many bytes an element of each array has."""
+        return [_SIZES[array.type] for array in self.accessed]
+
     def steps(self, array: int) -> tuple[int, ...]:
         """Return how many bytes lie between the elements of an array, on each axis."""
-        size = _SIZES[self.accessed[array].type]
+        size = self.item_sizes[array]
         return tuple(step * size for step in self.strides[array])
 
-    def span(self, array: int, first_axis: int = 0) -> tuple[int, int]:
+    def span(self, array: int, first_axis: int = 0) -> Span:
         """Return between which addresses it accesses an array, on axes from some on."""
-        start, item = self.pointers[array], _SIZES[self.accessed[array].type]
+        start, item = self.pointers[array], self.item_sizes[array]
         if array < len(self.lengths):
             return start, start + self.lengths[array]
         steps = zip(self.steps(array)[first_axis:], self.sizes[first_axis:], strict=True)
@@ -124,6 +132,11 @@ def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
         if walk.results:
             yield walk
         p, n = p + loop.arrays, stop
+
+
+def meet(spans: Iterable[Span], others: Sequence[Span]) -> bool:
+    """Return whether some of the spans overlap some of the others."""
+    return any(start < end and first < stop for start, stop in spans for first, end in others)
 
 
 def grouped(walks: Sequence[Walk]) -> Group | None:

@@ -18,8 +18,9 @@ __all__ = ["MANY", "Launch", "check_count", "kernel_launch", "packed_launch"]
 BLOCKS = 16
 #: Threads per block of handwritten kernels.
 THREADS = 256
-#: Number of elements for which 32-bit indices are too small.
-MANY = 2**31 - 2**20
+#: Number of elements for which 32-bit indices are too small: they reach beyond the last element by
+#: what all threads do at a time, of up to 16 elements each.
+MANY = 2**31 - 2**24
 
 
 class Launch:

@@ -16,8 +16,7 @@ from brainstorm.errors import DeviceError, KernelError
 from brainstorm.handlers import kernel_cache
 from brainstorm.handlers.pycuda.compilers import OPTIONS, RefusedError, find_compiler
 from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
-from brainstorm.optree.loops import Loop
-from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
+from brainstorm.optree.render_cuda import CUDA_HEAD, Structure, kernel_name, render_cuda
 
 __all__ = [
     "FILES",
@@ -63,11 +62,11 @@ def hand_written(name: str) -> Kernel:
 
 
 @functools.lru_cache(maxsize=4096)
-def loop_kernel(loops: tuple[Loop, ...], index: str, by_rows: bool = False) -> Kernel:
-    """Return the kernel that does some loops; see `render_cuda`."""
-    name = kernel_name(loops, index, by_rows)
-    files = {loop.file for loop in loops if loop.file}
-    return Kernel(name, files, render_cuda(loops, name, index, by_rows))
+def loop_kernel(structure: Structure) -> Kernel:
+    """Return the kernel of some loops; see `render_cuda`."""
+    name = kernel_name(structure)
+    files = {loop.file for loop in structure.loops if loop.file}
+    return Kernel(name, files, render_cuda(structure, name))
 
 
 def source_of(kernels: Collection[Kernel]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from brainstorm.backend import Autodiff, Backend, gen_backend
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import lowering
-from brainstorm.handlers.pycuda import fusing, launches, modules
+from brainstorm.handlers.pycuda import launches, modules, structures
 from brainstorm.optree import (
     OpTreeNode,
     Variable,
@@ -258,7 +258,7 @@ def test_wrong_shapes(handler):
 
 def test_indices_of_64_bits(handler, monkeypatch, rng):
     """Taken for arrays of more than 2 ** 31 elements; here for smaller ones."""
-    monkeypatch.setattr(fusing, "MANY", 10)
+    monkeypatch.setattr(structures, "MANY", 10)
     (x,), bindings = variables(rng, (6, 7))
     check(handler, [fn.sum(fn.tanh(x), 0), fn.tanh(x)[:, ::-1]], bindings)
 

@@ -1,0 +1,266 @@
+"""What is compiled depends on addresses and strides; what is computed does not."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers.pycuda import structures
+from brainstorm.handlers.pycuda.arrays import DeviceArray
+from brainstorm.handlers.pycuda.building import Building
+from brainstorm.handlers.pycuda.fusing import fused
+from brainstorm.handlers.pycuda.groups import Group, Walk
+from brainstorm.handlers.pycuda.launches import BLOCKS, MANY
+from brainstorm.handlers.pycuda.structures import WIDEST, structure_of
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
+from brainstorm.optree.loops import Loop, Read, Write
+from brainstorm.optree.render_cuda import THREADS, render_cuda
+
+DTYPES = ["float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool"]
+copied, doubled = formula(lambda x: x), formula(lambda x: x + x)
+summed = formula(lambda x, y: x + y)
+
+
+def structures_of(handler, operations):
+    """Return the structures of the kernels of operations, none of which runs."""
+    with handler.tracing(runs=False) as trace:
+        operations()
+    pieces = fused(piece for step in trace.steps for piece in step.call.pieces)
+    return [structure_of(piece.group) for piece in pieces]
+
+
+def lanes_of(handler, its_formula, inputs, out):
+    (structure,) = structures_of(handler, lambda: handler.compute(its_formula, inputs, [out]))
+    return structure.lanes
+
+
+def walk_of(size, type_="float", pointers=(0, 1 << 40), strides=((1,), (1,))):
+    """Return the loop of a copy."""
+    loop = Loop((False,), (Read(type_, "unit"),), (), (Write(type_, "unit", ("r0", type_), False),))
+    return Walk(loop, (size,), strides, pointers, ())
+
+
+# -- several elements at once ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+def test_copies_of_all_sizes_to_and_from_all_addresses(dtype, order, handler, shim, rng):
+    shim.set_option("order", order)
+    itemsize = np.dtype(dtype).itemsize
+    values = (
+        rng.integers(0, 2, 100).astype(dtype) if dtype == "bool" else np.arange(100, dtype=dtype)
+    )
+    source = handler.create_from_numpy(values)
+    for size, start, to in itertools.product([*range(1, 10), 33], (0, 1), (0, 1)):
+        memory = handler.create_from_numpy(np.zeros(100, dtype))
+        part, out = source[start : start + size], memory[to : to + size]
+        fits = not (start * itemsize % WIDEST or to * itemsize % WIDEST)
+        lanes = WIDEST // itemsize if fits and size > 1 else 1
+        assert lanes_of(handler, copied, [part], out) == lanes
+        handler.compute(copied, [part], [out])
+        expected = np.zeros(100, dtype)
+        expected[to : to + size] = values[start : start + size]
+        np.testing.assert_array_equal(memory.get(), expected)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "lanes"),
+    [
+        (("uint8", "float32"), 4), (("float32", "float64"), 2), (("bool", "float32"), 4),
+        (("int64", "float32"), 2), (("uint8", "bool"), 16), (("float32", "int16"), 4),
+    ],
+)  # fmt: skip
+def test_the_largest_type_says_how_many_elements_there_are_at_once(kinds, lanes, handler):
+    values = np.arange(37) % 2
+    source, out = (handler.create_from_numpy(values.astype(kind)) for kind in kinds)
+    out[...] = 0
+    assert lanes_of(handler, copied, [source], out) == lanes
+    handler.compute(copied, [source], [out])
+    np.testing.assert_array_equal(out.get(), values.astype(kinds[1]))
+
+
+#: Operands of shape (6, 8) that are cut out of memory of 12 rows, how wide; and how many lanes.
+OPERANDS = {
+    "all of it": (8, lambda m: m[:6], 4),
+    "wider rows": (12, lambda m: m[:6, :8], 4),
+    "rows at odd addresses": (10, lambda m: m[:6, :8], 1),
+    "from an odd column on": (12, lambda m: m[:6, 1:9], 1),
+    "from a whole pack on": (12, lambda m: m[:6, 4:], 4),
+    "every second row": (8, lambda m: m[::2], 4),
+    "rows reversed": (8, lambda m: m[5::-1], 4),
+    "columns reversed": (8, lambda m: m[:6, ::-1], 1),
+    "every second column": (16, lambda m: m[:6, ::2], 1),
+    "transposed": (6, lambda m: m[:8].T, 1),
+    "a row for all": (8, lambda m: m[0], 4),
+    "an odd row for all": (9, lambda m: m[1, :8], 1),
+    "a column for all": (8, lambda m: m[:6, :1], 4),
+    "a number for all": (9, lambda m: m[1, 1], 4),
+}
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operands_of_all_strides(name, accumulate, handler, rng):
+    width, cut, lanes = OPERANDS[name]
+    values, others = rng.normal(size=(12, width)).astype("f"), rng.normal(size=(6, 8)).astype("f")
+    x, y = cut(handler.create_from_numpy(values)), handler.create_from_numpy(others)
+    out = handler.ones((6, 8))
+    assert lanes_of(handler, summed, [x, y], out) == lanes
+    handler.compute(summed, [x, y], [out], accumulate)
+    np.testing.assert_array_equal(out.get(), cut(values) + others + np.float32(accumulate))
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(4, 4), (7, 1), (10, 1), (12, 4)])
+def test_a_row_must_consist_of_whole_packs_if_there_are_several(columns, lanes, handler, rng):
+    values, row = rng.normal(size=(5, columns)).astype("f"), rng.normal(size=columns).astype("f")
+    x, y, out = map(handler.create_from_numpy, (values, row, np.zeros_like(values)))
+    assert lanes_of(handler, summed, [x, y], out) == lanes
+    handler.compute(summed, [x, y], [out])
+    np.testing.assert_array_equal(out.get(), values + row)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_bits_do_not_depend_on_addresses(dtype, handler, rng):
+    tree = formula(lambda x, y: fn.tanh(x) * fn.exp(y) + fn.sig(x / 3.0))
+    values = rng.normal(size=(2, 1001)).astype(dtype)
+    found = []
+    for start in (0, 1):
+        memory = [handler.create_from_numpy(np.zeros(1002, dtype)) for _ in range(3)]
+        x, y, out = (array[start : start + 1001] for array in memory)
+        x[...], y[...] = values
+        assert (lanes_of(handler, tree, [x, y], out) > 1) == (not start)
+        handler.compute(tree, [x, y], [out])
+        found.append(out.get())
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(16, 4), (8, 4), (10, 1), (7, 1)])
+def test_roundings_to_bfloat16(columns, lanes, handler, rng):
+    values = rng.normal(size=(5, columns)).astype("f")
+    values[0, :3] = np.nan, np.inf, -0.0
+    array = handler.create_from_numpy(values)
+    half = DeviceArray.new(handler._device, (5, -(-columns // 8) * 8), np.uint16)
+    building = Building(handler, "rounding")
+    building._round(array, half)
+    assert structure_of(building.pieces[0].group).lanes == lanes
+    building()
+    rounded = half.get()[:, :columns].astype(np.uint32) << 16
+    np.testing.assert_allclose(rounded.view(np.float32), values, 2**-8)
+    assert not half.get()[:, columns:].any()
+
+
+def test_what_is_done_at_once_is_in_the_graph_too(handler, rng):
+    """Loops of a kernel do as many elements as all of them can."""
+    x, y = (handler.create_from_numpy(rng.normal(size=(6, 8)).astype("f")) for _ in range(2))
+    odd = handler.zeros((7, 8)).reshape((56,))[1:49].reshape((6, 8))
+    for last, lanes in ((y, 4), (odd, 1)):
+        (one,) = structures_of(
+            handler, lambda last=last: (handler.tanh(x, y), handler.mult_st(2.0, y, last))
+        )
+        assert len(one.loops) == 2
+        assert one.lanes == lanes
+
+
+def test_functions_of_whole_arrays_and_reductions_have_one_element_at_once(handler):
+    x, out, rows, row = (handler.zeros(s) for s in ((6, 8), (4, 8), (4, 1), (1, 8)))
+    for operation in (
+        lambda: handler.take_rows_mv(x, rows, out),
+        lambda: handler.sum_t(x, 0, row),
+        lambda: handler.softmax_m(x, x),
+        lambda: handler.compute(formula(lambda x: fn.argmax(x, 0)), [x], [row]),
+    ):
+        (one,) = structures_of(handler, operation)
+        assert one.lanes == 1
+
+
+# -- what is compiled ------------------------------------------------------------------------------
+
+
+def test_other_sizes_and_addresses_are_no_other_structure(handler):
+    def found(size, start):
+        x, y, out = (handler.zeros((size + start,))[start:] for _ in range(3))
+        return structures_of(handler, lambda: handler.add_tt(x, y, out))
+
+    assert found(8, 0) == found(1001, 0) == found(9, 4)
+    assert found(8, 1) == found(1001, 3)
+
+
+def test_strides_of_one_and_zero_are_in_the_text_and_others_are_arguments(handler):
+    x, column, row = (handler.zeros(shape) for shape in ((6, 8), (6, 1), (8,)))
+    tree = formula(lambda x, y, z: x * y + z)
+    (one,) = structures_of(
+        handler, lambda: handler.compute(tree, [x[:, :4], column, row[:4]], [x[:, 4:]])
+    )
+    assert [access.steps for access in one.accesses] == [
+        ("any", "unit"), ("unit", "fixed"), ("fixed", "unit"), ("any", "unit")
+    ]  # fmt: skip
+    text = render_cuda(one, "kernel")
+    assert "x0[i0 * a.n[2] + i1]" in text
+    assert "x1[i0]" in text
+    assert "x2[i1]" in text
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_contiguous_arrays_are_accessed_without_divisions(lanes, handler):
+    x, out = (handler.zeros((6, 9)).reshape((54,))[lanes == 1 :] for _ in range(2))
+    (one,) = structures_of(handler, lambda: handler.tanh(x, out))
+    assert one.lanes == lanes
+    text = render_cuda(one, "kernel")
+    assert not {"/", "%", "a.n[1]"} & set(text.split())
+    assert "[i0]" in text
+
+
+def test_only_what_nothing_writes_is_restricted(handler):
+    x, y, z = (handler.zeros((6, 8)) for _ in range(3))
+    halves = handler.zeros((96,))
+    for operation, constant in (
+        (lambda: handler.add_tt(x, y, z), [True, True, False]),
+        (lambda: handler.add_tt(x, y, x), [False, True, False]),
+        (lambda: handler.compute(doubled, [halves[::2]], [halves[1::2]]), [False, False]),
+        (
+            lambda: (handler.tanh(x, y), handler.add_tt(y, x, z)),
+            [True] + [False] * 2 + [True, False],
+        ),
+    ):
+        (one,) = structures_of(handler, operation)
+        assert [access.is_constant for access in one.accesses] == constant
+        text = render_cuda(one, "kernel")
+        named = {access.first for access in one.accesses if access.is_constant}
+        assert text.count("__restrict__") == len(named)
+
+
+def test_what_a_loop_has_written_has_one_name_in_the_next(handler):
+    x, y, z = (handler.zeros((6, 8)) for _ in range(3))
+    (one,) = structures_of(handler, lambda: (handler.tanh(x, y), handler.add_tt(y, x, z)))
+    assert [access.first for access in one.accesses] == [0, 1, 1, 0, 4]
+    (one,) = structures_of(handler, lambda: (handler.tanh(x[:, :4], y[:, :4]), handler.tanh(y, z)))[
+        :1
+    ]
+    assert [access.first for access in one.accesses] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("size", "index"), [(8, "int"), (MANY - 1, "int"), (MANY, "ptrdiff_t"), (2**40, "ptrdiff_t")]
+)
+def test_indices_are_as_wide_as_the_number_of_elements_needs(size, index):
+    one = structure_of(Group((walk_of(size),)))
+    assert (one.index, one.lanes) == (index, 4)
+    text = render_cuda(one, "kernel")
+    assert f"{index} item = (({index})blockIdx.x * blockDim.x + threadIdx.x) * 4;" in text
+    assert ("ptrdiff_t" in text) == (index == "ptrdiff_t")
+
+
+def test_indices_of_32_bits_do_not_overflow_behind_the_last_element():
+    multiprocessors = 256
+    assert MANY + multiprocessors * BLOCKS * THREADS * WIDEST <= 2**31
+
+
+def test_arrays_of_which_one_begins_in_a_pack_have_one_element_at_once():
+    for step in range(1, WIDEST):
+        assert structure_of(Group((walk_of(64, "uint8_t", (step, 1 << 40)),))).lanes == 1
+        assert structure_of(Group((walk_of(64, "uint8_t", (0, (1 << 40) + step)),))).lanes == 1
+    assert structure_of(Group((walk_of(64, "uint8_t"),))).lanes == structures.WIDEST
