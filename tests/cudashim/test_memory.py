@@ -178,3 +178,26 @@ def test_pointers_in_structures_are_checked(place, cuda):
         kernel.prepared_call((1, 1), (1, 1, 1), 0, arguments.tobytes())
     text = f"the pointer at byte {place} of argument 1 of kernel kernel is address 0x1000, which is"
     assert text in cudashim.message()
+
+
+PACKS = """
+struct alignas(16) Pack { float x[4]; };
+extern "C" __global__ void kernel(float *x, int from, int to) {
+  Pack a = *(Pack *)(x + from), b;
+  for (int lane = 0; lane < 4; lane++) b.x[lane] = 2 * a.x[lane];
+  *(Pack *)(x + to) = b;
+}
+"""
+
+
+@pytest.mark.parametrize(("places", "byte"), [((2, 4), 8), ((0, 5), 20)])
+def test_wide_accesses_are_at_multiples_of_their_size(places, byte, cuda):
+    kernel, x = cuda.kernel(PACKS, "kernel", "Pii"), cuda.array(np.arange(12))
+    kernel.prepared_call((1, 1), (1, 1, 1), int(x), 0, 4)
+    np.testing.assert_array_equal(x.get()[:8], [0, 1, 2, 3, 0, 2, 4, 6])
+    with pytest.raises(cuda.driver.Error, match="cuLaunchKernel failed: misaligned address"):
+        kernel.prepared_call((1, 1), (1, 1, 1), int(x), *places)
+    assert cudashim.message() == (
+        f"byte {byte} of an allocation of 48 bytes is no address of 16 bytes at once, in kernel "
+        f"kernel, block (0, 0, 0), thread (0, 0, 0)"
+    )

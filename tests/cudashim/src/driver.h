@@ -138,6 +138,7 @@ struct Launch {
 };
 CUresult execute(const Launch &launch);
 [[noreturn]] void report_race(const std::string &what);
+[[noreturn]] void report_misaligned(const void *address, size_t size);
 
 // races.cpp
 struct Here {  // the thread that runs

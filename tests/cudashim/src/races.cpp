@@ -187,9 +187,14 @@ API void cudashim_atomic_access(const void *address, size_t size) {
   API void __tsan_##name(const void *p) { \
     if (here.watched) access(p, size, kind); \
   }
+#define CUDASHIM_WATCH_ALIGNED(name, size, kind) \
+  API void __tsan_##name(const void *p) { \
+    if (reinterpret_cast<uintptr_t>(p) % size) report_misaligned(p, size); \
+    if (here.watched) access(p, size, kind); \
+  }
 #define CUDASHIM_WATCH_SIZE(size) \
-  CUDASHIM_WATCH(read##size, size, READ) \
-  CUDASHIM_WATCH(write##size, size, WRITE) \
+  CUDASHIM_WATCH_ALIGNED(read##size, size, READ) \
+  CUDASHIM_WATCH_ALIGNED(write##size, size, WRITE) \
   CUDASHIM_WATCH(unaligned_read##size, size, READ) \
   CUDASHIM_WATCH(unaligned_write##size, size, WRITE)
 CUDASHIM_WATCH_SIZE(1)

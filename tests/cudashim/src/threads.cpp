@@ -310,6 +310,11 @@ CUresult execute(const Launch &launch) {
 }
 
 void report_race(const std::string &what) { give_up(CUDA_ERROR_LAUNCH_FAILED, what); }
+void report_misaligned(const void *address, size_t size) {
+  give_up(CUDA_ERROR_MISALIGNED_ADDRESS,
+          describe(reinterpret_cast<uintptr_t>(address)) + " is no address of " +
+              std::to_string(size) + " bytes at once");
+}
 
 // What kernels call.
 API void cudashim_block_barrier(int line) {
