@@ -32,7 +32,7 @@ def test_every_named_test_and_example_exists(status):
     assert len(named) > 500
     for path, name in named:
         assert name in status.defined(path), f"{path}::{name}"
-        assert re.fullmatch(r"tests/(\w+/)*test_\w+\.py" if name else r"examples/\w+\.py", path)
+        assert re.fullmatch(r"(tests/(\w+/)*test_\w+|examples/\w+)\.py", path)
         assert not name or name.startswith("test_")
 
 
@@ -84,13 +84,13 @@ def test_features_are_rows_with_what_shows_them(page_of):
     page = page_of(
         "# One\n\n## Empty\n\n## Full\nIt works\n"
         "    tests/test_status.py::test_the_page_is_up_to_date\n"
-        "    ::test_nothing_is_said_twice examples/xor.py\n"
+        "    tests/test_docs.py examples/xor.py\n"
         "# Different on purpose\n## Less\nNo less\n    examples/xor.py\n"
     )
     assert "[status.txt](status.txt). 1 features, each" in page
     assert page.partition("\n## ")[2] == (
         "One\n\n### Full\n\n| feature | shown by |\n| --- | --- |\n| It works | "
-        "`tests/test_status.py`: `the_page_is_up_to_date`, `nothing_is_said_twice`; "
+        "`tests/test_status.py`: `the_page_is_up_to_date`; `tests/test_docs.py`; "
         "`examples/xor.py` |\n\n"
         "## Different on purpose\n\n### Less\n\n| difference: before, and here | shown "
         "by |\n| --- | --- |\n| No less | `examples/xor.py` |\n"
