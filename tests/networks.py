@@ -179,3 +179,20 @@ def numerical_gradients(net, epsilon=1e-5, **pass_arguments):
         gradients[i] = (values[0] - values[1]) / (2 * epsilon)
     net.handler.set_from_numpy(net.buffer.parameters, start)
     return gradients
+
+
+def run_passes(net, data=None):
+    """Run both passes of a training step on given or random data; return the gradients."""
+    net.provide_external_data(data_for(net) if data is None else data)
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    return net.get("gradients")
+
+
+def assert_gradients(net, data=None, **pass_arguments):
+    """Check the gradients of all parameters on given or random data by central differences."""
+    net.provide_external_data(data_for(net) if data is None else data)
+    expected = numerical_gradients(net, **pass_arguments)
+    net.forward_pass(training_pass=True, **pass_arguments)
+    net.backward_pass()
+    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)

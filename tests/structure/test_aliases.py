@@ -18,7 +18,7 @@ from brainstorm.layers import (
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
 from brainstorm.value_modifiers import ClipValues
-from tests.networks import classifier, data_for, numerical_gradients
+from tests.networks import assert_gradients, classifier, data_for
 
 
 def network(inp):
@@ -42,11 +42,7 @@ def test_shared_parameters_are_one_memory_with_summed_gradients(layer_type):
         shared = net.buffer.Second.parameters[name]
         assert np.shares_memory(array.array, shared.array)
         assert net.memory(1, 1).layers["Second"].get("parameters") is None
-    net.provide_external_data(data_for(net))
-    expected = numerical_gradients(net)
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+    assert_gradients(net)
 
 
 def test_modifiers_and_initializers_apply_once():
@@ -144,14 +140,10 @@ def test_gradients_through_in_place_layers():
         FullyConnected(4, "linear", name="Fc"), Elementwise("tanh", name="Act", inplace=True)
     )
     net = network(inp)
-    net.provide_external_data(data_for(net))
+    assert_gradients(net)
     assert np.shares_memory(
         net.buffer.Fc.outputs.default.array, net.buffer.Act.outputs.default.array
     )
-    expected = numerical_gradients(net)
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
     assert net.layers["Act"].characteristics.is_inplace
 
 

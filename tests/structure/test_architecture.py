@@ -19,10 +19,8 @@ from brainstorm.layers import (
     FullyConnected,
     Input,
     Loss,
-    Merge,
     Recurrent,
     SoftmaxCE,
-    SquaredError,
 )
 from brainstorm.layers.base_layer import Layer, get_layer_class_from_typename
 from brainstorm.network import Network
@@ -40,7 +38,7 @@ from brainstorm.structure.architecture import (
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import build_layer
-from tests.networks import data_for, numerical_gradients
+from tests.networks import assert_gradients
 
 
 def architecture(**changes):
@@ -217,107 +215,72 @@ def test_refusals(built, error, message):
         Network.from_architecture(built)
 
 
-def images(height):
-    return Input({"default": ("T", "B", height, 5, 3), "flat": ("T", "B", 4)})
+def fed(layer, **shapes):
+    """Return an Input whose outputs lead to the inputs of a layer that they are named after."""
+    inp = Input(shapes)
+    for output in shapes:
+        inp - output >> output.rstrip("_") - layer
+    return inp
 
 
-def test_joining_different_shapes_names_the_sources():
-    inp = images(4)
-    target = FullyConnected(3, name="Target")
-    inp >> target
-    inp - "flat" >> target
-    with pytest.raises(
+TIMED = ("T", "B", 3)
+WIRED = {
+    "shapes that cannot be joined": (
+        lambda: fed(FullyConnected(3, name="To"), default=("T", "B", 4, 3), default_=("T", "B", 4)),
         NetworkValidationError,
-        match=r"layer 'Target', input 'default', joined from Input.default, Input.flat: cannot "
-        r"join \(T, B, 4, 5, 3\) and \(T, B, 4\)",
-    ):
-        Network.from_layer(inp)
-
-
-def test_joining_different_buffer_types():
-    inp = Input({"default": ("T", "B", 4), "fixed": ("B", 4)})
-    target = Loss(name="Target")
-    inp >> target
-    inp - "fixed" >> target
-    with pytest.raises(NetworkValidationError, match="a time sized buffer .* and a batch sized"):
-        Network.from_layer(inp)
-
-
-def test_wrong_shape_names_template_shape_and_source():
-    inp = Input({"default": (4,)})
-    inp >> FullyConnected(3, name="Target")
-    with pytest.raises(
+        r"layer 'To', input 'default', joined from Input.default, Input.default_: cannot join "
+        r"\(T, B, 4, 3\) and \(T, B, 4\)",
+    ),
+    "buffer types that cannot be joined": (
+        lambda: fed(Loss(), default=TIMED, default_=("B", 3)),
+        NetworkValidationError,
+        "a time sized buffer .* and a batch sized",
+    ),
+    "a wrong shape": (
+        lambda: fed(FullyConnected(3, name="Target"), default=(4,)),
         LayerValidationError,
-        match=r"layer 'Target' \(FullyConnected\), input 'default': expected \(T, B, \.\.\.\), "
+        r"layer 'Target' \(FullyConnected\), input 'default': expected \(T, B, \.\.\.\), "
         r"got \(4,\) from 'Input.outputs.default'",
-    ):
-        Network.from_layer(inp)
+    ),
+    "a loss called total_loss": (
+        lambda: fed(Loss(name="total_loss"), default=TIMED),
+        NetworkValidationError,
+        "'total_loss'.*the name is taken",
+    ),
+    "a size of two": (
+        lambda: fed(Recurrent((2, 2)), default=TIMED),
+        LayerValidationError,
+        "option 'size': expected an int",
+    ),
+    "an unknown type": (
+        lambda: Input({"default": TIMED}) >> ConstructionWrapper.create("NoSuchLayerImpl"),
+        UnknownTypeError,
+        "unknown layer type 'NoSuch'",
+    ),
+}
 
 
-def test_a_loss_layer_may_not_be_called_total_loss():
-    inp = Input({"default": ("T", "B", 1)})
-    inp >> Loss(name="total_loss")
-    with pytest.raises(NetworkValidationError, match="'total_loss'.*the name is taken"):
-        Network.from_layer(inp)
+@pytest.mark.parametrize("case", WIRED)
+def test_wirings_that_are_refused(case):
+    wire, error, message = WIRED[case]
+    with pytest.raises(error, match=message):
+        Network.from_layer(wire())
 
 
 @pytest.mark.parametrize(
-    ("output", "message"),
+    ("layer", "output", "error", "message"),
     [
-        ("..parameters.X", "unknown parameter 'X'. Choices are: W, bias"),
-        ("..gradients.W", "unknown special output '..gradients.W'"),
-        ("..internals.Ha", "unknown internal 'Ha'"),
+        (FullyConnected(2), "parameters.X", LayerValidationError, "unknown parameter 'X'. .*: W, "),
+        (FullyConnected(2), "gradients.W", LayerValidationError, "special output '..gradients.W'"),
+        (FullyConnected(2), "internals.Ha", LayerValidationError, "unknown internal 'Ha'"),
+        (Dropout(), "internals.mask", NetworkValidationError, "delta of internal 'mask' .*'dmask'"),
+        (Recurrent(2), "internals.Ha", NetworkValidationError, "overwrites the deltas of its int"),
     ],
 )
-def test_special_outputs_that_do_not_exist(output, message):
-    inp = Input({"default": ("T", "B", 1)})
-    inp >> FullyConnected(2, name="A") - output >> Loss()
-    with pytest.raises(LayerValidationError, match=message):
-        Network.from_layer(inp)
-
-
-def test_an_internal_without_delta_cannot_be_an_output():
-    inp = Input({"default": ("T", "B", 3)})
-    inp >> Dropout(name="A") - "..internals.mask" >> Loss()
-    with pytest.raises(NetworkValidationError, match="delta of internal 'mask' .* 'dmask'"):
-        Network.from_layer(inp)
-
-
-def test_a_loss_on_internals_that_are_overwritten_is_refused():
-    inp = Input({"default": ("T", "B", 3)})
-    inp >> Recurrent(2, name="Rnn") - "..internals.Ha" >> Loss()
-    with pytest.raises(
-        NetworkValidationError, match="'Rnn' overwrites the deltas of its internals"
-    ):
-        Network.from_layer(inp)
-
-
-def test_recurrent_sizes_are_ints():
-    inp = Input({"default": ("T", "B", 3)})
-    inp >> Recurrent((2, 2))
-    with pytest.raises(LayerValidationError, match="option 'size': expected an int"):
-        Network.from_layer(inp)
-
-
-def test_unequal_prediction_and_target_shapes():
-    inp = Input({"default": ("T", "B", 3), "targets": ("T", "B", 2)})
-    out = SquaredError()
-    inp >> out
-    inp - "targets" >> "targets" - out
-    with pytest.raises(LayerValidationError, match=r"\(SquaredError\)"):
-        Network.from_layer(inp)
-    inp = Input({"default": ("T", "B", 3, 4), "other": ("T", "B", 2, 4)})
-    merged = Merge()
-    inp >> "inputs_1" - merged
-    inp - "other" >> "inputs_2" - merged
-    with pytest.raises(LayerValidationError, match=r"\(Merge\)"):
-        Network.from_layer(inp)
-
-
-def test_unknown_wired_type():
-    inp = Input({"default": ("T", "B", 3)})
-    inp >> ConstructionWrapper.create("NoSuchLayerImpl")
-    with pytest.raises(TypeError, match="unknown layer type 'NoSuch'"):
+def test_special_outputs_that_are_refused(layer, output, error, message):
+    inp = Input({"default": TIMED})
+    inp >> layer - f"..{output}" >> Loss()
+    with pytest.raises(error, match=message):
         Network.from_layer(inp)
 
 
@@ -378,16 +341,12 @@ class HalvesLayerImpl(Layer):
 
 
 def test_a_loss_on_an_internal_reaches_the_weights():
-    inp, half = bl.Input({"default": ("T", "B", 3)}), ConstructionWrapper.create(HalvesLayerImpl)
+    inp, half = Input({"default": ("T", "B", 3)}), ConstructionWrapper.create(HalvesLayerImpl)
     inp >> bl.FullyConnected(3, "tanh") >> half >> bl.Loss(name="Squares")
     half - "..internals.H" >> bl.Elementwise("tanh") >> bl.Loss(name="Halves")
     net = Network.from_layer(inp, seed=1, handler=DebugHandler(NumpyHandler(np.float64)))
     net.initialize(Gaussian(0.5))
-    net.provide_external_data(data_for(net))
-    expected = numerical_gradients(net)
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+    assert_gradients(net)
 
 
 def test_parts_of_an_architecture():

@@ -10,7 +10,7 @@ from brainstorm.errors import NetworkValidationError, NullBufferError, OutOfMemo
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import FullyConnected, Input
 from brainstorm.network import Network
-from brainstorm.structure.buffers import BufferManager, last_axis_slice
+from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes
 
@@ -120,12 +120,6 @@ def test_a_null_buffer_says_why(manager):
         match=r"^L\.input_deltas\.x is not allocated: it is not needed\.$",
     ):
         manager.views.L.input_deltas.x[0]
-
-
-def test_last_axis_slice():
-    a = np.zeros((2, 3, 4))
-    assert last_axis_slice(a, 1, 3).shape == (2, 3, 2)
-    assert np.shares_memory(last_axis_slice(a, 1, 3), a)
 
 
 # -- growing ------------------------------------------------------------------------------------
@@ -262,10 +256,6 @@ def test_a_state_that_was_carried_does_not_outlive_the_memory(manager):
     manager.carry_context([], continues=False)
     manager.set_handler(NumpyHandler(np.float32))
     assert not manager.carries_context
-
-
-def test_persistent_paths(manager):
-    assert manager.persistent_paths == ["L.internals.mean"]
 
 
 def test_released_memory_is_had_again_on_the_next_resize(manager):

@@ -22,7 +22,7 @@ from brainstorm.structure.architecture import (
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.layout import create_layout, create_layout_stub, gather_array_nodes
-from tests.networks import build
+from tests.networks import WIRINGS, build
 
 
 def lay_out(some_layer, **kwargs):
@@ -84,21 +84,8 @@ def test_consumers_see_their_producers_memory():
     assert (joined[..., 5:] == 2).all()
 
 
-def impossible_wiring():
-    """Pairs ab, bc, ca, ad: no order makes all of them adjacent."""
-    inp = Input({"default": ("T", "B", 2)})
-    sources = {x: FullyConnected(2, "tanh", name=x) for x in "abcd"}
-    for source in sources.values():
-        inp >> source
-    for pair in ("ab", "bc", "ca", "ad"):
-        target = FullyConnected(2, "tanh", name=f"to_{pair}")
-        for x in pair:
-            sources[x] >> target
-    return inp
-
-
 def test_what_cannot_be_adjacent_is_copied():
-    _, nodes, _ = lay_out(impossible_wiring())
+    _, nodes, _ = lay_out(WIRINGS["impossible"]())
     copied = {path: node["@copy_of"] for path, node in nodes.items() if "@copy_of" in node}
     assert len(copied) == 2, "one of three in the ring, forward and backward"
     (forward, backward) = copied

@@ -23,7 +23,7 @@ from brainstorm.hooks import (
     StopAfterEpoch,
 )
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Input, Loss, Lstm, SoftmaxCE
+from brainstorm.layers import BatchNorm, Dropout, Lstm
 from brainstorm.scorers import Accuracy
 from brainstorm.training import (
     AdamStepper,
@@ -37,32 +37,8 @@ from brainstorm.training import (
 )
 from brainstorm.value_modifiers import ClipValues
 
-X = np.random.RandomState(0).randn(1, 10, 3)
+X = np.random.RandomState(0).randn(1, 11, 3)  # as in `batches`
 Y = (X[:, :, :1] > 0).astype(float)
-
-
-@pytest.fixture
-def net():
-    inputs = Input(out_shapes={"default": ("T", "B", 3), "targets": ("T", "B", 1)})
-    output = SoftmaxCE(name="Output")
-    (
-        inputs
-        >> FullyConnected(4, activation="tanh", name="Hidden")
-        >> FullyConnected(2, activation="linear", name="Projection")
-        >> output - "loss"
-        >> Loss()
-    )
-    inputs - "targets" >> "targets" - output
-    net = bs.Network.from_layer(inputs, seed=1, handler=NumpyHandler(np.float64))
-    net.output_name = "Output.outputs.predictions"
-    net.initialize(bs.initializers.Gaussian(0.5), seed=3)
-    return net
-
-
-@pytest.fixture
-def batches():
-    """Four batches an epoch, the last one smaller, always in the same order."""
-    return Minibatches(3, shuffle=False, default=X, targets=Y)
 
 
 class Spy(Hook):
@@ -198,28 +174,23 @@ def test_stop_before_the_first_update(net, batches):
     assert trainer.logs == {}
 
 
-def test_validation_has_one_entry_more_than_training(net, batches):
-    trainer = make_trainer(MonitorLoss("valid", name="validation"))
-    trainer.train(net, batches, valid=batches)
-    assert len(trainer.logs["validation"]["total_loss"]) == 3
-    assert len(trainer.logs["rolling_training"]["total_loss"]) == 2
-
-
-def test_training_data_can_be_named_by_hooks(net, batches):
-    trainer = make_trainer(MonitorLoss("training_data_iter"))
-    trainer.train(net, batches)
-    assert len(trainer.logs["MonitorLoss.total_loss"]) == 3
-
-
-def test_entries_are_logged_by_kind(net, batches):
+def test_entries_are_logged_by_kind_and_nothing_is_printed_for_nothing(net, batches, capsys):
     class Teller(Hook):
         def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            return {"a": {"b": epoch_nr}, "c": None} if self.__name__ == "D" else epoch_nr * 2
+            entries = {"Dict": {"a": {"b": epoch_nr}, "c": None}, "Empty": {}, "None": None}
+            return entries.get(self.__name__, epoch_nr * 2)
 
-    trainer = make_trainer(Teller("D"), Teller("S"))
+    trainer = make_trainer(*map(Teller, ("Dict", "Number", "Empty", "None")), verbose=True)
+    trainer.add_hook(MonitorLoss("training_data_iter", name="loss"))
     trainer.train(net, batches)
-    assert trainer.logs["D"] == {"a": {"b": [0, 1, 2]}}
-    assert trainer.logs["S"] == [0, 2, 4]
+    assert trainer.logs["Dict"] == {"a": {"b": [0, 1, 2]}}
+    assert trainer.logs["Number"] == [0, 2, 4]
+    assert len(trainer.logs["loss.total_loss"]) == 3  # one more than of the training
+    assert len(trainer.logs["rolling_training.total_loss"]) == 2
+    out = capsys.readouterr().out
+    assert "Number" in out
+    assert "Empty" not in out
+    assert "None" not in out
 
 
 # -- errors and endings --------------------------------------------------------------------------
@@ -242,7 +213,11 @@ def test_all_hooks_learn_of_an_error_and_clean_up(net, batches, error):
     assert notes == (["Raised by the hook 'B' (Spy)."] if kind == "ValueError" else [])
 
 
-def test_error_in_start_reaches_the_started_hooks(net, batches):
+def test_errors_of_a_start_and_of_the_stepper_reach_the_started_hooks(net, batches):
+    class Broken(SgdStepper):
+        def update(self):
+            raise ZeroDivisionError("x")
+
     calls = []
     trainer = make_trainer(
         Spy(calls, "A"), Spy(calls, "B", fail_at="start", error=OSError("no")), Spy(calls, "C")
@@ -251,14 +226,6 @@ def test_error_in_start_reaches_the_started_hooks(net, batches):
         trainer.train(net, batches)
     assert caught.value.__notes__ == ["Raised by the hook 'B' (Spy)."]
     assert calls == ["A start", "B start", "B error OSError", "B end", "A error OSError", "A end"]
-
-
-def test_error_in_the_stepper_reaches_the_hooks(net, batches):
-    class Broken(SgdStepper):
-        def update(self):
-            raise ZeroDivisionError("x")
-
-    calls = []
     with pytest.raises(ZeroDivisionError):
         make_trainer(Spy(calls, "A"), stepper=Broken()).train(net, batches)
     assert calls[-2:] == ["A error ZeroDivisionError", "A end"]
@@ -279,58 +246,87 @@ def test_a_failing_cleanup_does_not_keep_others_from_theirs(net, batches):
     assert [str(e) for e in chain] == ["disk full", "pipe", "first"]
 
 
-def test_data_names_are_checked_before_anything_happens(net, batches):
+class Empty(DataIterator):
+    def __call__(self, handler=None):
+        return iter(())
+
+
+DATA = Undivided(default=X, targets=Y)
+STEPPER = r"Trainer: expected a stepper such as SgdStepper\(0.1\), got (str|type|NoneType)\. The "
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "text"),
+    [
+        (
+            lambda trainer, net: trainer.train(net, Undivided(default=X)),
+            TrainingError,
+            r"Trainer.train, training_data_iter \(Undivided\): expected data for 'default', "
+            r"'targets', got 'default'. Add 'targets' to the iterator.",
+        ),
+        (
+            lambda trainer, net: trainer.train(net, Undivided(default=X, targets=Y, mask=Y)),
+            TrainingError,
+            r"got 'default', 'mask', 'targets'. Leave out 'mask', or add it to the out_shapes of "
+            r"the Input layer.",
+        ),
+        (
+            lambda trainer, net: trainer.train(net, [1]),
+            TrainingError,
+            r"\(list\): expected a data iterator, such as Mini",
+        ),
+        (
+            lambda trainer, net: trainer.train_scorers.append(3) or trainer.train(net, DATA),
+            ValidationError,
+            r"scorers: expected a list such as \[Accuracy\(\)\]",
+        ),
+        (
+            lambda trainer, net: trainer.add_hook(StopAfterEpoch(3)),
+            TrainingError,
+            r"the name 'StopAfterEpoch' is taken. Give the hook",
+        ),
+        (
+            lambda trainer, net: trainer.add_hook(StopAfterEpoch(3, name="rolling_training")),
+            TrainingError,
+            r"the name 'rolling_training' is taken",
+        ),
+        (
+            lambda trainer, net: trainer.add_hook(3),
+            TrainingError,
+            r"expected a hook, got 3. A schedule is used by",
+        ),
+        (
+            lambda trainer, net: trainer.add_hook(Spy([], "own", role="boss")),
+            TrainingError,
+            r"role: expected 'writer' or 'editor' or 'reader', got 'boss'",
+        ),
+        (lambda trainer, net: Trainer("adam"), TrainingError, STEPPER),
+        (lambda trainer, net: Trainer(SgdStepper), TrainingError, STEPPER),
+        (lambda trainer, net: Trainer(None), TrainingError, STEPPER),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_happens(net, act, error, text):
     calls = []
     trainer = make_trainer(Spy(calls))
-    with pytest.raises(
-        TrainingError,
-        match=r"Trainer.train, training_data_iter \(Undivided\): expected data for 'default', "
-        r"'targets', got 'default'. Add 'targets' to the iterator.",
-    ):
-        trainer.train(net, Undivided(default=X))
-    with pytest.raises(
-        TrainingError,
-        match=r"got 'default', 'mask', 'targets'. Leave out 'mask', or add it to the out_shapes of "
-        r"the Input layer.",
-    ):
-        trainer.train(net, Undivided(default=X, targets=Y, mask=Y))
-    with pytest.raises(TrainingError, match=r"\(list\): expected a data iterator, such as Mini"):
-        trainer.train(net, [1])
+    with pytest.raises(error, match=text):
+        act(trainer, net)
     assert calls == []
-
-
-def test_an_empty_epoch_is_an_error(net):
-    class Empty(DataIterator):
-        def __call__(self, handler=None):
-            return iter(())
-
-    trainer = make_trainer()
-    with pytest.raises(TrainingError, match=r"epoch 1: the training_data_iter \(Empty\) gave no"):
-        trainer.train(net, Empty({"default": (3,), "targets": (1,)}, 0))
-
-
-def test_train_scorers_are_checked_before_the_training(net):
-    trainer = make_trainer()
-    trainer.train_scorers = Accuracy()
-    with pytest.raises(ValidationError, match=r"scorers: expected a list such as \[Accuracy\(\)\]"):
-        trainer.train(net, Minibatches(2, default=np.zeros((1, 4, 3)), targets=np.zeros((1, 4, 1))))
-
-
-def test_add_hook_refuses_two_of_a_name_and_other_objects():
-    trainer = make_trainer()
-    with pytest.raises(TrainingError, match=r"the name 'StopAfterEpoch' is taken. Give the hook"):
-        trainer.add_hook(StopAfterEpoch(3))
-    with pytest.raises(TrainingError, match=r"expected a hook, got 3. A schedule is used by"):
-        trainer.add_hook(3)
-    with pytest.raises(TrainingError, match=r"the name 'rolling_training' is taken"):
-        trainer.add_hook(StopAfterEpoch(3, name="rolling_training"))
-    with pytest.raises(
-        TrainingError, match=r"role: expected 'writer' or 'editor' or 'reader', got 'boss'"
-    ):
-        trainer.add_hook(Spy([], role="boss"))
-    assert list(trainer.hooks) == ["StopAfterEpoch"]
+    assert list(trainer.hooks) == ["Spy", "StopAfterEpoch"]
     trainer.add_hook(StopAfterEpoch(3, name="again"))
-    assert [hook.priority for hook in trainer.hooks.values()] == [1, 2]
+    assert [hook.priority for hook in trainer.hooks.values()] == [1, 2, 3]
+
+
+def test_errors_that_show_while_it_runs_say_where(net, batches):
+    empty = Empty({"default": (3,), "targets": (1,)}, 0)
+    with pytest.raises(TrainingError, match=r"epoch 1: the training_data_iter \(Empty\) gave no"):
+        make_trainer().train(net, empty)
+    with pytest.raises(
+        UnknownPathError,
+        match=r"hook 'MonitorLoss' \(MonitorLoss\): unknown data iterator 'valid'. "
+        r"Choices are: training_data_iter, val. Did you mean 'val'\? "
+        r"Give it to the training: trainer.train\(net, data, valid=\.\.\.\)\.",
+    ):
+        make_trainer(MonitorLoss("valid")).train(net, batches, val=batches)
 
 
 # -- evaluation ----------------------------------------------------------------------------------
@@ -356,44 +352,41 @@ def test_evaluate_lets_only_writers_run_whatever_their_interval(net, batches):
 # -- printing ------------------------------------------------------------------------------------
 
 
-def test_printing(net, batches, capsys):
-    trainer = make_trainer(MonitorLoss("valid", name="validation"), verbose=True, epochs=1)
-    trainer.train(net, batches, valid=batches)
+def test_what_is_printed_and_logged(net, batches, capsys, caplog):
+    with caplog.at_level("INFO", logger="brainstorm"):
+        trainer = make_trainer(MonitorLoss("valid", name="validation"), verbose=True, epochs=1)
+        trainer.train(net, batches, valid=batches)
     lines = capsys.readouterr().out.splitlines()
-    value = trainer.logs["validation.total_loss"]
+    first, last = trainer.logs["validation.total_loss"]
     assert lines[0] == "validation"
-    assert len(str(value[0])) > 10
-    assert lines[1] == f"  total_loss{' ' * 26}: {value[0]:.6g}"
-    assert lines[1].index(f"{value[0]:.6g}") == 40
+    assert len(str(first)) > 10
+    assert lines[1] == f"  total_loss{' ' * 26}: {first:.6g}"
+    assert lines[1].index(f"{first:.6g}") == 40
     assert lines[2:4] == ["", "- - - - - - - - - - - - Epoch 1 - - - - - - - - - - - -"]
     assert lines[4] == "rolling_training"
     assert lines[6] == "validation"
     assert lines[8] == f"StopAfterEpoch{' ' * 24}: reached max_epochs=1"
 
+    lines = [record.getMessage() for record in caplog.records]
+    count = trainer.current_update_nr
+    assert lines[0] == f"epoch 0, update 0, validation.total_loss: {first:.6g}"
+    assert f"epoch 1, update {count}, validation.total_loss: {last:.6g}" in lines
+    assert lines[-1] == f"epoch 1, update {count}, StopAfterEpoch: reached max_epochs=1"
+    assert {record.name for record in caplog.records} == {"brainstorm"}
 
-def test_nothing_is_printed_for_nothing(net, batches, capsys):
-    class Quiet(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            return {} if self.__name__ == "Empty" else None
 
-    make_trainer(Quiet("Empty"), Quiet("Nothing"), verbose=True, epochs=1).train(net, batches)
+@pytest.mark.parametrize("verbose", [None, True, False])
+@pytest.mark.parametrize("loud", [True, False])
+def test_a_hook_may_speak_in_a_silent_training_and_be_silent_in_a_loud_one(
+    net, batches, capsys, caplog, loud, verbose
+):
+    with caplog.at_level("INFO", logger="brainstorm"):
+        trainer = make_trainer(MonitorLoss("valid", verbose=verbose), verbose=loud, epochs=0)
+        trainer.train(net, batches, valid=batches)
     out = capsys.readouterr().out
-    assert "Empty" not in out
-    assert "Nothing" not in out
-
-
-def test_silence(net, batches, capsys):
-    make_trainer(MonitorLoss("valid"), epochs=1).train(net, batches, valid=batches)
-    assert capsys.readouterr().out == ""
-
-
-def test_a_hook_may_speak_in_a_silent_training_and_be_silent_in_a_loud_one(net, batches, capsys):
-    make_trainer(MonitorLoss("valid", verbose=True), epochs=0).train(net, batches, valid=batches)
-    assert capsys.readouterr().out.startswith("MonitorLoss\n  total_loss")
-    make_trainer(MonitorLoss("valid", verbose=False), verbose=True, epochs=0).train(
-        net, batches, valid=batches
-    )
-    assert "MonitorLoss" not in capsys.readouterr().out
+    assert ("MonitorLoss\n  total_loss" in out) == (loud if verbose is None else verbose)
+    assert loud or verbose or out == ""
+    assert "MonitorLoss.total_loss" in caplog.text
 
 
 # -- continuing ----------------------------------------------------------------------------------
@@ -519,35 +512,6 @@ def full_trainer(epochs):
     )
 
 
-def test_a_restored_trainer_continues_exactly(net, batches):
-    description = get_description(net)
-    straight = full_trainer(5)
-    straight.train(net, batches, valid=batches)
-
-    def again(parameters):
-        other = create_from_description(description)
-        other.handler.set_from_numpy(other.buffer.parameters, parameters)
-        return other
-
-    first_net = create_from_description(description)
-    first_net.initialize(bs.initializers.Gaussian(0.5), seed=3)
-    first = full_trainer(2)
-    first.train(first_net, batches, valid=batches)
-    second = full_trainer(5)
-    second.set_state(first.get_state())
-    second_net = again(first_net.get("parameters"))
-    second.train(second_net, batches, valid=batches)
-
-    np.testing.assert_array_equal(second_net.get("parameters"), net.get("parameters"))
-    stops = second.logs.pop("StopAfterEpoch"), straight.logs.pop("StopAfterEpoch")
-    assert stops == (["reached max_epochs=2", "reached max_epochs=5"], ["reached max_epochs=5"])
-    assert second.logs == straight.logs
-    bests = [t.hooks["SaveBestNetwork"] for t in (second, straight)]
-    assert bests[0].best_so_far == bests[1].best_so_far
-    assert bests[0].best_t == bests[1].best_t
-    np.testing.assert_array_equal(bests[0].parameters, bests[1].parameters)
-
-
 def test_state_is_a_copy_and_passes_over_unknown_hooks(net, batches):
     trainer = full_trainer(1)
     trainer.train(net, batches, valid=batches)
@@ -575,37 +539,6 @@ def test_description(net, batches):
     again.train(net, batches, valid=batches)
     assert len(again.logs["rolling_training.Accuracy"]) == 2
     assert "verbose" not in get_description(Trainer(SgdStepper()))
-
-
-@pytest.mark.parametrize("stepper", ["adam", SgdStepper, None])
-def test_what_is_no_stepper_is_refused(stepper):
-    match = r"Trainer: expected a stepper such as SgdStepper\(0.1\), got (str|type|NoneType)\. The "
-    with pytest.raises(TrainingError, match=match):
-        Trainer(stepper)
-
-
-def test_errors_of_hooks_keep_their_class_and_text(net, batches):
-    trainer = make_trainer(MonitorLoss("valid"))
-    with pytest.raises(
-        UnknownPathError,
-        match=r"hook 'MonitorLoss' \(MonitorLoss\): unknown data iterator 'valid'. "
-        r"Choices are: training_data_iter, val. Did you mean 'val'\? "
-        r"Give it to the training: trainer.train\(net, data, valid=\.\.\.\)\.",
-    ):
-        trainer.train(net, batches, val=batches)
-
-
-def test_everything_is_logged_whether_it_is_printed_or_not(net, batches, caplog):
-    with caplog.at_level("INFO", logger="brainstorm"):
-        trainer = make_trainer(MonitorLoss("valid", name="validation"), epochs=1)
-        trainer.train(net, batches, valid=batches)
-    lines = [record.getMessage() for record in caplog.records]
-    first, last = trainer.logs["validation.total_loss"]
-    count = trainer.current_update_nr
-    assert lines[0] == f"epoch 0, update 0, validation.total_loss: {first:.6g}"
-    assert f"epoch 1, update {count}, validation.total_loss: {last:.6g}" in lines
-    assert lines[-1] == f"epoch 1, update {count}, StopAfterEpoch: reached max_epochs=1"
-    assert {record.name for record in caplog.records} == {"brainstorm"}
 
 
 # -- threads --------------------------------------------------------------------------------------
