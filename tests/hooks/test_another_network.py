@@ -24,18 +24,13 @@ from brainstorm.hooks import (
     StopOnNan,
     WithAverages,
 )
-from brainstorm.training import Linear, SgdStepper, Trainer
+from brainstorm.training import Linear, SgdStepper
+from tests.trainings import Call, fail_after, make_trainer
 
 
-class Logged(Hook):
-    """Logs values after epochs 0, 1, and so on."""
-
-    def __init__(self, *values):
-        super().__init__("given")
-        self.values = values
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        return {"loss": self.values[epoch_nr]}
+def logged(*values):
+    """Return a hook that logs values after epochs 0, 1, and so on."""
+    return Call(lambda epoch_nr, *_: {"loss": values[epoch_nr]}, "given", "epoch")
 
 
 def stateful(folder):
@@ -73,10 +68,8 @@ def test_all_hooks_with_a_state_are_here(tmp_path):
 def test_hooks_know_nothing_of_the_network_before(net, batches, tmp_path):
     def train(*nets):
         values = [5.0, 1, 2, 3, 4] if len(nets) > 1 else [5.0, 3, 4]
-        trainer = Trainer(SgdStepper(0.1), verbose=False)
-        added = [Logged(*values), *stateful(tmp_path).values(), StopAfterEpoch(0, name="end")]
-        for hook in added:
-            trainer.add_hook(hook)
+        end = StopAfterEpoch(0, name="end")
+        trainer = make_trainer(logged(*values), *stateful(tmp_path).values(), end)
         trainer.hooks["ReturnToCheckpoint"].returns = 2 * (len(nets) - 1)
         for number, net in enumerate(nets, 1):
             trainer.hooks["end"].max_epochs = 2 * number
@@ -93,10 +86,9 @@ def test_hooks_know_nothing_of_the_network_before(net, batches, tmp_path):
 
 
 def test_the_best_network_is_never_that_of_another_one(net, batches):
-    trainer = Trainer(SgdStepper(0.0), verbose=False)
     stopper = EarlyStopper("given.loss", 2, restore_best=True)
-    for hook in (Logged(5.0, 1, 1, 4, 6, 7, 0), stopper, end := StopAfterEpoch(2, name="end")):
-        trainer.add_hook(hook)
+    values, end = logged(5.0, 1, 1, 4, 6, 7, 0), StopAfterEpoch(2, name="end")
+    trainer = make_trainer(values, stopper, end, stepper=SgdStepper(0.0))
     trainer.train(net, batches)
     other, end.max_epochs = other_network(net), 9
     expected = other.get("parameters")
@@ -114,16 +106,12 @@ def test_a_hook_begins_anew_with_another_trainer_and_goes_on_with_its_own(net, b
         return averages.get_state()["count"]
 
     for _ in range(2):
-        trainer = Trainer(SgdStepper(0.1), verbose=False)
-        trainer.add_hook(averages)
-        trainer.add_hook(StopAfterEpoch(0, name="end"))
+        trainer = make_trainer(averages, StopAfterEpoch(0, name="end"))
         assert [train(epochs=1), train(epochs=2)] == [4, 8]
 
 
 def test_a_state_that_was_set_goes_with_the_next_network(net, batches):
-    trainer = Trainer(SgdStepper(0.1), verbose=False)
-    trainer.add_hook(AverageWeights(0.5))
-    trainer.add_hook(StopAfterEpoch(1))
+    trainer = make_trainer(AverageWeights(0.5), epochs=1)
     trainer.train(net, batches)
     trainer.set_state(trainer.get_state())
     trainer.train(other_network(net), batches)
@@ -131,19 +119,13 @@ def test_a_state_that_was_set_goes_with_the_next_network(net, batches):
 
 
 def test_a_checkpoint_of_another_network_is_none_to_return_to(net, batches, tmp_path):
-    class SpoilParameters(Hook):
-        role = "writer"
+    def spoil(epoch_nr, update_nr, net):
+        if update_nr == 5:
+            net.handler.fill(net.buffer.parameters, np.nan)
 
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            if update_nr == 5:
-                net.handler.fill(net.buffer.parameters, np.nan)
-
-    trainer = Trainer(SgdStepper(0.1), verbose=False)
-    schedule = ModifyStepperAttribute(Linear(0.1, 0.1, 1))
+    schedule, end = ModifyStepperAttribute(Linear(0.1, 0.1, 1)), StopAfterEpoch(1)
     save = SaveCheckpoint(tmp_path / "run.hdf5")
-    for hook in (SpoilParameters(timescale="update"), schedule, save, ReturnToCheckpoint()):
-        trainer.add_hook(hook)
-    trainer.add_hook(end := StopAfterEpoch(1))
+    trainer = make_trainer(Call(spoil), schedule, save, ReturnToCheckpoint(), end)
     trainer.train(net, batches)
     schedule.factor, end.max_epochs = 0.25, 2
     trainer.train(other_network(net), batches)
@@ -162,15 +144,8 @@ def test_averages_are_not_scored_with_another_network(net, train, batches):
 
 
 def test_an_epoch_that_is_begun_again_is_looked_at_from_its_first_loss(net, batches):
-    class Fail(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            if update_nr == 3:
-                raise RuntimeError("lost")
-
-    trainer = Trainer(SgdStepper(0.0), verbose=False)
-    trainer.add_hook(Fail(timescale="update"))
-    trainer.add_hook(StopOnNan(check_parameters=False, timescale="update"))
-    trainer.add_hook(StopAfterEpoch(1))
+    stopper = StopOnNan(check_parameters=False, timescale="update")
+    trainer = make_trainer(fail_after(3), stopper, stepper=SgdStepper(0.0), epochs=1)
     with pytest.raises(RuntimeError, match="lost"):
         trainer.train(net, batches)
     net.handler.fill(net.buffer.Projection.parameters.bias, np.inf)

@@ -8,18 +8,15 @@ import re
 import numpy as np
 import pytest
 
-from brainstorm import Trainer
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import (
     AverageWeights,
-    Hook,
     MonitorLoss,
     SaveBestNetwork,
     SaveCheckpoint,
-    StopAfterEpoch,
     StopAfterThresholdReached,
     WithAverages,
 )
@@ -30,22 +27,15 @@ from brainstorm.tools import evaluate
 from brainstorm.training import GradientAccumulation, MomentumStepper, SgdStepper
 from tests.networks import classifier
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
+from tests.trainings import Call, make_trainer
 
 RND = np.random.default_rng(0)
 DATA = {"default": RND.standard_normal((1, 24, 4)), "targets": RND.integers(0, 3, (1, 24, 1))}
 
 
-class Remember(Hook):
-    """Keeps the parameters after every update, those before the first too."""
-
-    role = "reader"
-
-    def __init__(self):
-        super().__init__(timescale="update")
-        self.seen = []
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        self.seen.append(net.get("parameters"))
+def remember():
+    """Return a hook that logs the parameters after every update, those before the first too."""
+    return Call(lambda epoch_nr, update_nr, net: net.get("parameters"), "seen", role="reader")
 
 
 def network():
@@ -58,22 +48,20 @@ def network():
 
 def train(*hooks, epochs=2, net=None):
     net = net or network()
-    trainer = Trainer(MomentumStepper(0.5, 0.9), verbose=False)
-    for hook in (*hooks, StopAfterEpoch(epochs)):
-        trainer.add_hook(hook)
+    trainer = make_trainer(*hooks, stepper=MomentumStepper(0.5, 0.9), epochs=epochs)
     trainer.train(net, Minibatches(4, shuffle=False, **DATA), valid=Minibatches(8, **DATA))
     return trainer, net
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.6, 0.999])
 def test_formula(decay):
-    remember, averages = Remember(), AverageWeights(decay)
-    _, net = train(remember, averages)
-    expected = remember.seen[0]
-    for n, parameters in enumerate(remember.seen[1:]):  # the first are those before the training
+    averages = AverageWeights(decay)
+    trainer, net = train(remember(), averages)
+    expected, *seen = trainer.logs["seen"]  # the first are those before the training
+    for n, parameters in enumerate(seen):
         d = min(decay, (1 + n) / (10 + n))
         expected = d * expected + (1 - d) * parameters
-    assert len(remember.seen) == 13
+    assert len(seen) == 12
     np.testing.assert_allclose(averages.average, expected, rtol=1e-9, atol=1e-12)
     assert not np.allclose(averages.average, net.get("parameters")) or decay == 0.0
 
@@ -121,13 +109,13 @@ def test_a_hook_with_averages_can_stop():
 
 
 def test_a_second_training_goes_on():
-    averages, remember = AverageWeights(0.9), Remember()
-    trainer, net = train(averages, remember)
+    averages = AverageWeights(0.9)
+    trainer, net = train(averages, remember())
     first = np.array(averages.average)
     trainer.hooks["StopAfterEpoch"].max_epochs = 3
     trainer.train(net, Minibatches(4, shuffle=False, **DATA), valid=Minibatches(8, **DATA))
     expected, n = first, 12
-    for parameters in remember.seen[13:]:
+    for parameters in trainer.logs["seen"][13:]:
         d = min(0.9, (1 + n) / (10 + n))
         expected, n = d * expected + (1 - d) * parameters, n + 1
     assert n == 18
@@ -197,8 +185,6 @@ def test_errors():
 def test_updates_are_counted_and_neither_batches_nor_the_call_before_them():
     hook, stepper = AverageWeights(0.5), SgdStepper(0.1)
     stepper.accumulation = GradientAccumulation(2)
-    trainer = Trainer(stepper, verbose=False)
-    trainer.add_hook(hook)
-    trainer.add_hook(StopAfterEpoch(2))
+    trainer = make_trainer(hook, stepper=stepper, epochs=2)
     trainer.train(network(), Minibatches(4, **DATA))
     assert trainer.current_update_nr == hook.get_state()["count"] == 6

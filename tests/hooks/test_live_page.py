@@ -14,24 +14,16 @@ import pytest
 from brainstorm import tools
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import MissingDependencyError, TrainingError
-from brainstorm.hooks import Hook, LivePage, MonitorLayerGradients, MonitorLoss
+from brainstorm.hooks import LivePage, MonitorLayerGradients, MonitorLoss
 from brainstorm.hooks import _page_content as page_content
 from brainstorm.hooks import _page_server as page_server
 from tests.markup import Page
+from tests.trainings import Call
 
 
-class Look(Hook):
-    """Calls a function with the page while training, and keeps what it returns."""
-
-    role = "reader"
-
-    def __init__(self, page, function, at=8):
-        super().__init__(timescale="update")
-        self.page, self.function, self.at, self.found = page, function, at, None
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr == self.at:
-            self.found = self.function(self.page)
+def looking(page, function, at=8):
+    """Return a hook that logs what a function of the page returns after an update."""
+    return Call(lambda epoch, update, net: function(page) if update == at else None, "look")
 
 
 def ask(page, path="", method="GET", token=None, host=None, port=None):
@@ -54,10 +46,10 @@ def look(train, monkeypatch):
     monkeypatch.setattr("brainstorm.hooks.live_page.PAUSE", 0.0)
 
     def run(function, *hooks, **options):
-        page = LivePage(verbose=False)
-        looking = Look(page, function)
-        train(*hooks, page, looking, epochs=3, **options)
-        return looking.found
+        page, found = LivePage(verbose=False), []
+        last = looking(page, lambda page: found.append(function(page)))
+        train(*hooks, page, last, epochs=3, **options)
+        return found[0]
 
     return run
 
@@ -118,16 +110,15 @@ def test_however_many_look_the_content_is_renewed_once_in_two_seconds(look, monk
 
 
 def test_logs_may_hold_what_is_no_text_and_no_float(look):
-    class OddNames(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            return {"\ud800<b>": 1.0, "huge": 10**400, "was huge": 10**400 if not epoch_nr else 1.0}
+    def log(epoch, *_):
+        return {"\ud800<b>": 1.0, "huge": 10**400, "was huge": 10**400 if not epoch else 1.0}
 
     def look_again(page):
         ask(page, "content")
         page(1, 8, page.trainer.net, None, page.trainer.logs)
         return ask(page, "content")
 
-    status, _, text = look(look_again, OddNames("odd"))
+    status, _, text = look(look_again, Call(log, "odd", "epoch"))
     assert status == 200
     assert "<b>?&lt;b&gt;</b>" in text
     assert "was huge" in text
@@ -141,13 +132,6 @@ def test_nothing_is_done_while_nobody_looks(look, monkeypatch):
     )
     look(lambda page: None)
     assert len(calls) == 1
-
-
-def test_the_script_is_a_page_of_its_own(look):
-    status, headers, text = look(lambda page: ask(page, "page.js"))
-    assert status == 200
-    assert headers["Content-Type"].startswith("text/javascript")
-    assert text == page_content.SCRIPT
 
 
 def test_without_graphviz_there_is_text(look, monkeypatch):
@@ -222,33 +206,36 @@ def test_curves_with_gaps_and_of_many_entries(values, lengths):
 # -- server ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["content/", "x", "../content", "content?a=1", "%63ontent"])
-def test_other_paths_are_not_found(look, path):
-    status, _, text = look(lambda page: ask(page, path))
-    assert (status, text) == (404, "not found")
+@pytest.mark.parametrize(
+    ("request_options", "expected"),
+    [
+        *(({"path": path}, 404) for path in ("content/", "x", "../content", "content?a=1")),
+        ({"path": "%63ontent"}, 404),
+        *(({"path": "content", "token": token}, 404) for token in ("", "x", "A" * 32, "..")),
+        *(({"method": name}, 405) for name in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS", "X")),
+        ({"host": "evil.example:{port}"}, 403),
+        ({"host": "127.0.0.1"}, 403),
+        ({"host": "localhost:{port}"}, 200),
+    ],
+    ids=str,
+)
+def test_what_is_answered(look, request_options, expected):
+    """Nothing else than the page, to nobody without the token, and under no foreign name."""
+    status, headers, text = look(lambda page: ask(page, **request_options))
+    assert status == expected
+    assert ("Epoch" in text) == (status == 200)
+    assert status != 404 or text == "not found"
+    assert headers.get("Allow") == ("GET" if status == 405 else None)
 
 
-@pytest.mark.parametrize("token", ["", "x", "A" * 32, ".."])
-def test_without_the_token_nothing_is_found(look, token):
-    assert look(lambda page: ask(page, "content", token=token))[0] == 404
+def test_a_part_of_the_token_is_not_enough(look):
     assert look(lambda page: ask(page, token=page.address.split("/")[3][:-1]))[0] == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "X"])
-def test_only_get_is_understood(look, method):
-    status, headers, text = look(lambda page: ask(page, method=method))
-    assert (status, headers["Allow"]) == (405, "GET")
-    assert "Epoch" not in text
-
-
-def test_foreign_names_that_lead_here_are_refused(look):
-    assert look(lambda page: ask(page, host="evil.example:{port}"))[0] == 403
-    assert look(lambda page: ask(page, host="127.0.0.1"))[0] == 403
-    assert look(lambda page: ask(page, host="localhost:{port}"))[0] == 200
-
-
-def test_browsers_are_told_to_do_nothing_else(look):
-    headers = look(ask)[1]
+def test_the_script_is_a_page_of_its_own_and_browsers_are_told_to_do_nothing_else(look):
+    (_, headers, _), (status, kind, text) = look(lambda page: (ask(page), ask(page, "page.js")))
+    assert (status, text) == (200, page_content.SCRIPT)
+    assert kind["Content-Type"].startswith("text/javascript")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "'unsafe-inline'" not in headers["Content-Security-Policy"].partition("script-src")[2]
     assert headers["Cache-Control"] == "no-store"
@@ -314,10 +301,6 @@ def test_idle_connections_make_room_for_others(look):
     assert waiting <= page_server.MOST_CONNECTIONS
 
 
-def test_only_loopback_is_bound(look):
-    assert look(lambda page: page._server._server.socket.getsockname()[0]) == "127.0.0.1"
-
-
 # -- life -----------------------------------------------------------------------------------------
 
 
@@ -329,7 +312,7 @@ def test_it_closes_with_the_training(train, error):
         seen.append(page.address)
         raise error
 
-    look = Look(page, stop, at=2)
+    look = looking(page, stop, at=2)
     if isinstance(error, RuntimeError):
         with pytest.raises(RuntimeError, match="broken"):
             train(page, look)
@@ -342,20 +325,17 @@ def test_it_closes_with_the_training(train, error):
     assert not [t for t in threading.enumerate() if t.name == "brainstorm-page"]
 
 
-def test_each_training_has_another_token(train):
-    page, addresses = LivePage(verbose=False), []
-    look = Look(page, lambda page: addresses.append(page.address), at=0)
-    trainer = train(page, look, epochs=1)
-    del trainer.hooks["LivePage"]
-    train(page, look, epochs=1)
+def test_the_address_is_printed_is_of_this_machine_and_another_one_each_time(train, capsys):
+    page, addresses = LivePage(), []
+
+    def look(page):
+        addresses.append(page.address)
+        assert page._server._server.socket.getsockname()[0] == "127.0.0.1"
+
+    for _ in range(2):
+        train(page, looking(page, look, at=0), epochs=1)
+        assert capsys.readouterr().out == f"LivePage >> {addresses[-1]}\n"
     assert len(set(addresses)) == 2
-
-
-def test_the_address_is_printed(train, capsys):
-    page = LivePage()
-    look = Look(page, lambda page: page.address)
-    train(page, look, epochs=2)
-    assert capsys.readouterr().out == f"LivePage >> {look.found}\n"
 
 
 def test_a_port_that_is_taken(train):

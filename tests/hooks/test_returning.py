@@ -18,10 +18,10 @@ from brainstorm.hooks import (
     ModifyStepperAttribute,
     ReturnToCheckpoint,
     SaveCheckpoint,
-    StopAfterEpoch,
 )
-from brainstorm.training import Linear, LossScaling, MomentumStepper, Trainer
+from brainstorm.training import Linear, LossScaling, MomentumStepper
 from brainstorm.training.team import Team
+from tests.trainings import Call, make_trainer
 
 PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
 
@@ -83,13 +83,10 @@ def test_the_stepper_goes_back_too(train, tmp_path):
     stepper.loss_scaling = LossScaling(8.0, growth_interval=3)
     velocities = {}
 
-    class Watch(Hook):
-        role = "reader"
+    def watch(epoch_nr, update_nr, net):
+        velocities[update_nr] = stepper.get_state()
 
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            velocities[update_nr] = stepper.get_state()
-
-    run(train, tmp_path, Spoil(5), Watch("watch", "update"), stepper=stepper)
+    run(train, tmp_path, Spoil(5), Call(watch, role="reader"), stepper=stepper)
     assert np.array_equal(velocities[5]["velocity"], velocities[4]["velocity"])
     assert velocities[5]["loss_scaling"] == velocities[4]["loss_scaling"]
     assert velocities[5]["steps"] == 4
@@ -113,27 +110,24 @@ def test_it_stops_when_it_has_gone_back_too_often(train, tmp_path):
     assert trainer.hooks["ReturnToCheckpoint"].returns == 2
 
 
-def test_it_stops_without_a_good_checkpoint(train, tmp_path):
+@pytest.mark.parametrize("there_are_others", [False, True])
+def test_without_a_good_checkpoint_of_this_run_it_stops(train, tmp_path, there_are_others):
+    if there_are_others:
+        run(train, tmp_path)
     trainer, _ = run(train, tmp_path, Spoil(1))
+    assert trainer.current_update_nr == 1
     assert trainer.logs["ReturnToCheckpoint"] == [
         f"parameters are not finite, and there is no good checkpoint{PAGE}"
     ]
 
 
-def test_files_of_another_run_are_no_checkpoints(train, tmp_path):
-    run(train, tmp_path)
-    trainer, _ = run(train, tmp_path, Spoil(1))
-    assert trainer.current_update_nr == 1
-
-
 def test_a_damaged_or_bad_file_is_passed_over(train, tmp_path):
-    class Damage(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            if update_nr == 5:
-                (tmp_path / "run.hdf5").write_bytes(b"no file")
-                (tmp_path / "run-4.hdf5").unlink()
+    def damage(epoch_nr, update_nr, net):
+        if update_nr == 5:
+            (tmp_path / "run.hdf5").write_bytes(b"no file")
+            (tmp_path / "run-4.hdf5").unlink()
 
-    trainer, _ = run(train, tmp_path, Spoil(5), Damage("damage", "update"))
+    trainer, _ = run(train, tmp_path, Spoil(5), Call(damage))
     assert "back to update 2," in trainer.logs["ReturnToCheckpoint"][0]
 
 
@@ -178,17 +172,15 @@ def test_all_of_a_team_go_back_to_what_rank_0_has_found(net, batches, tmp_path, 
     said, meeting, states = [None, None], threading.Barrier(2, timeout=60), [None, None]
 
     def work(rank):
-        trainer = Trainer(MomentumStepper(0.1, 0.9), verbose=False)
-        trainer.team = Rank(rank, said, meeting)
-        hooks = [
+        trainer = make_trainer(
             Lose("lose", "update"),
             Spoil(*[5] * (rank in spoiled)),
             SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2, keep=2),
             ReturnToCheckpoint(),
-            StopAfterEpoch(2),
-        ]
-        for hook in hooks:
-            trainer.add_hook(hook)
+            stepper=MomentumStepper(0.1, 0.9),
+            epochs=2,
+        )
+        trainer.team = Rank(rank, said, meeting)
         try:
             trainer.train(copies[rank], batches)
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import re
@@ -24,7 +25,8 @@ from brainstorm.hooks import (
 )
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate
-from brainstorm.training import Logs, SgdStepper, Trainer
+from brainstorm.training import Logs, Trainer
+from tests.trainings import Call, fail_after, make_trainer
 
 
 def logs_with(*values):
@@ -54,18 +56,10 @@ def test_save_logs_has_the_last_entries(train, tmp_path):
 
 
 def test_save_logs_saves_when_training_fails(train, tmp_path):
-    class Failing(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            if update_nr == 6:
-                raise RuntimeError("lost")
-
     file = tmp_path / "logs.hdf5"
+    monitor = MonitorLoss("valid", timescale="update")
     with pytest.raises(RuntimeError, match="lost"):
-        train(
-            SaveLogs(file, interval=100),
-            MonitorLoss("valid", timescale="update"),
-            Failing(timescale="update"),
-        )
+        train(SaveLogs(file, interval=100), monitor, fail_after(6))
     assert len(Logs.load_hdf5(file)["MonitorLoss.total_loss"]) == 7
 
 
@@ -105,21 +99,18 @@ def test_best_network_counts_updates_on_that_timescale(net):
 
 @pytest.mark.parametrize(("log", "own"), [("epoch", "update"), ("update", "epoch")])
 def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
-    class Numbered(Hook):
-        number = -1
+    values, numbers = [0.0, 1, 5, 3, 2, *[1] * 20], itertools.count()
 
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            self.number += 1
-            net.handler.fill(net.buffer.parameters, self.number)
-            return [0.0, 1, 5, 3, 2, *[1] * 20][self.number]
+    def number(epoch_nr, update_nr, net):
+        net.handler.fill(net.buffer.parameters, now := next(numbers))
+        return values[now]
 
-    class Drift(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            net.handler.fill(net.buffer.parameters, 99.0)
+    def drift(epoch_nr, update_nr, net):
+        net.handler.fill(net.buffer.parameters, 99.0)
 
     saver = SaveBestNetwork("score", criterion="max", timescale=own)
     other = "update" if log == "epoch" else "epoch"
-    train(Drift("drift", other), Numbered("score", log), saver, epochs=4)
+    train(Call(drift, "drift", other), Call(number, "score", log), saver, epochs=4)
     assert (saver.best_so_far, *set(saver.parameters)) == (5, 2)
 
 
@@ -169,15 +160,6 @@ def test_what_it_says(net, capsys):
     ]
 
 
-def test_bad_criterion():
-    with pytest.raises(
-        TrainingError,
-        match=r"hook 'SaveBestNetwork' \(SaveBestNetwork\), criterion: expected 'min' or 'max', "
-        r"got 'best'",
-    ):
-        SaveBestNetwork("a", criterion="best")
-
-
 def test_state_of_the_best_network(net):
     hook = SaveBestNetwork("valid.score", criterion="max")
     shift(net, 5)
@@ -191,18 +173,6 @@ def test_state_of_the_best_network(net):
     loaded = again.load_best_network()
     assert set(loaded.get("parameters")) == {5}
     assert set(loaded.get("Norm.internals.running_mean")) == {-5}
-
-
-def test_in_a_training(net, batches, tmp_path):
-    trainer = Trainer(SgdStepper(0.5), verbose=False)
-    trainer.add_hook(SaveBestNetwork("valid.total_loss", criterion="min"))
-    trainer.add_hook(MonitorLoss("valid", name="valid"))
-    trainer.add_hook(bs.hooks.StopAfterEpoch(5))
-    trainer.train(net, batches, valid=batches)
-    best = trainer.hooks["SaveBestNetwork"]
-    losses = trainer.logs["valid.total_loss"]
-    assert best.best_t == int(np.argmin(losses))
-    assert evaluate(best.load_best_network(), batches)["total_loss"] == min(losses)
 
 
 # -- whole runs ----------------------------------------------------------------------------------
@@ -230,16 +200,11 @@ def updates_in(folder):
 )
 def test_when_a_run_is_saved(train, tmp_path, monkeypatch, options, updates):
     """In time that passes with the updates, 0.02 seconds each."""
-
-    class Clock(Hook):
-        now = 0.0
-
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            Clock.now = 0.02 * update_nr + 1e-9
-
-    monkeypatch.setattr("time.monotonic", lambda: Clock.now)
+    times = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: times[-1])
+    clock = Call(lambda epoch, update, net: times.append(0.02 * update + 1e-9))
     hook = SaveCheckpoint(tmp_path / "run.hdf5", keep=100, **options)
-    train(Clock(timescale="update"), hook, epochs=3)
+    train(clock, hook, epochs=3)
     assert [int(name.rpartition("-")[2].partition(".")[0]) for name in hook.kept] == updates
 
 
@@ -249,15 +214,12 @@ def test_the_newest_states_are_kept(train, tmp_path):
 
 
 def test_the_best_state_is_kept(train, tmp_path):
-    class Score(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            return [0.0, math.nan, 3.0, 1.0, 2.0][epoch_nr]
-
+    scores = [0.0, math.nan, 3.0, 1.0, 2.0]
     for criterion, epoch in (("min", 3), ("max", 2)):
         folder = tmp_path / criterion
         folder.mkdir()
-        hook = SaveCheckpoint(folder / "run", best="Score", criterion=criterion)
-        train(hook, Score(), epochs=4)
+        hook = SaveCheckpoint(folder / "run", best="score", criterion=criterion)
+        train(hook, Call(lambda epoch, *_: scores[epoch], "score", "epoch"), epochs=4)
         assert updates_in(folder) == {"run": 16, "run-best": 4 * epoch}
         assert hook.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
 
@@ -318,23 +280,19 @@ def test_a_copy_for_which_there_is_no_space_leaves_nothing(train, tmp_path, monk
         if len(copied) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    class LookIntoFolder(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            seen.append([name for name in files_in(tmp_path) if name != ".run.lock"])
+    def look(*_):
+        seen.append([name for name in files_in(tmp_path) if name != ".run.lock"])
 
     monkeypatch.setattr("os.link", refuse)
     monkeypatch.setattr("shutil.copyfile", copy)
-    train(SaveCheckpoint(tmp_path / "run", keep=2), LookIntoFolder(), epochs=3)
+    train(SaveCheckpoint(tmp_path / "run", keep=2), Call(look, "look", "epoch"), epochs=3)
     assert seen == [[], [], ["run", "run-4"], ["run", "run-4"]]
     assert updates_in(tmp_path) == {"run": 12, "run-4": 4, "run-12": 12}
 
 
 def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(net, batches, tmp_path):
     def attempt(hook, iterator=batches, file="run.hdf5"):
-        trainer = Trainer(SgdStepper(), verbose=False)
-        trainer.add_hook(SaveCheckpoint(tmp_path / file))
-        trainer.add_hook(hook)
-        trainer.train(net, batches, valid=iterator)
+        make_trainer(SaveCheckpoint(tmp_path / file), hook).train(net, batches, valid=iterator)
 
     with pytest.raises(
         DescriptionError,
@@ -350,17 +308,11 @@ def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(net, batches
 
 
 def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batches, tmp_path):
-    class Odd(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            return {"thing": object()} if epoch_nr == 2 else None
-
-    trainer = Trainer(SgdStepper(), verbose=False)
-    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5"))
-    trainer.add_hook(Odd())
+    odd = Call(lambda epoch, *_: {"thing": object()} if epoch == 2 else None, "Odd", "epoch")
     with pytest.raises(
         TrainingError, match=r"run file, trainer.logs.Odd.thing\[0\]: expected numbers, texts, None"
     ):
-        trainer.train(net, batches)
+        make_trainer(SaveCheckpoint(tmp_path / "run.hdf5"), odd).train(net, batches)
     assert updates_in(tmp_path) == {"run.hdf5": 4}
 
 
@@ -374,9 +326,13 @@ def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batc
         ({"criterion": "best"}, "criterion: expected 'min' or 'max', got 'best'"),
     ],
 )
-def test_bad_options_of_a_checkpoint(options, text):
+def test_bad_options(options, text):
     with pytest.raises(TrainingError, match=re.escape(text)):
         SaveCheckpoint("run.hdf5", **options)
+    if "criterion" in options:
+        text = f"hook 'SaveBestNetwork' (SaveBestNetwork), {text}"
+        with pytest.raises(TrainingError, match=re.escape(text)):
+            SaveBestNetwork("a", **options)
 
 
 # -- disks that are full ---------------------------------------------------------------------------
@@ -441,9 +397,7 @@ def test_a_disk_that_is_full_for_a_while(train, tmp_path, monkeypatch, caplog, k
 @pytest.mark.parametrize("kind", SAVERS)
 def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, monkeypatch, kind):
     hook = SAVERS[kind](tmp_path / "file.hdf5")
-    trainer = Trainer(SgdStepper(), verbose=False)
-    for each in (Calendar(Disk(monkeypatch, 3)), hook, bs.hooks.StopAfterEpoch(3)):
-        trainer.add_hook(each)
+    trainer = make_trainer(Calendar(Disk(monkeypatch, 3)), hook, epochs=3)
     with pytest.raises(
         TrainingError,
         match=rf"hook '(\w+)' \(\1\): expected to write {tmp_path}/file.hdf5, got: \[Errno 28\] No "
@@ -464,16 +418,9 @@ def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, monkeypatch, kin
 
 @pytest.mark.parametrize("kind", SAVERS)
 def test_an_error_of_the_training_comes_first(net, batches, tmp_path, monkeypatch, kind):
-    class Failing(Hook):
-        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-            if epoch_nr == 3:
-                raise RuntimeError("lost")
-
-    trainer = Trainer(SgdStepper(), verbose=False)
-    for hook in (Calendar(Disk(monkeypatch, 2, 3)), SAVERS[kind](tmp_path / "file"), Failing()):
-        trainer.add_hook(hook)
+    hooks = Calendar(Disk(monkeypatch, 2, 3)), SAVERS[kind](tmp_path / "file"), fail_after(12)
     with pytest.raises(RuntimeError, match="lost"):
-        trainer.train(net, batches)
+        make_trainer(*hooks).train(net, batches)
 
 
 def test_what_a_checkpoint_keeps_while_the_disk_is_full(train, tmp_path, monkeypatch):

@@ -14,24 +14,13 @@ import pytest
 from brainstorm import optional
 from brainstorm.data_iterators import Undivided
 from brainstorm.errors import MissingDependencyError, UnknownPathError
-from brainstorm.hooks import BokehVisualizer, Hook, LogPlotter, MonitorLoss, ProgressBar
+from brainstorm.hooks import BokehVisualizer, LogPlotter, MonitorLoss, ProgressBar
+from tests.trainings import Call
 
 
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-class Interrupt(Hook):
-    """Stops or fails at an update."""
-
-    def __init__(self, at, error):
-        super().__init__(timescale="update")
-        self.at, self.error = at, error
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr == self.at:
-            raise self.error
 
 
 def final_bars(stream):
@@ -89,7 +78,11 @@ def test_iterators_that_do_not_know_their_length(train, batches, capsys, length)
 
 @pytest.mark.parametrize("error", [StopIteration(), RuntimeError("broken")])
 def test_an_interrupted_epoch_closes_its_bar(train, capsys, error):
-    hooks = (ProgressBar(), Interrupt(6, error))
+    def interrupt(epoch_nr, update_nr, net):
+        if update_nr == 6:
+            raise error
+
+    hooks = (ProgressBar(), Call(interrupt))
     if isinstance(error, RuntimeError):
         with pytest.raises(RuntimeError, match="broken"):
             train(*hooks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,9 +37,14 @@ from brainstorm.training import (
     Trainer,
 )
 from brainstorm.value_modifiers import ClipValues
+from tests import trainings
+from tests.trainings import fail_after
 
 X = np.random.RandomState(0).randn(1, 11, 3)  # as in `batches`
 Y = (X[:, :, :1] > 0).astype(float)
+
+
+make_trainer = partial(trainings.make_trainer, epochs=2)
 
 
 class Spy(Hook):
@@ -67,15 +73,6 @@ class Spy(Hook):
 
     def finalize(self, net, stepper, logs):
         self.note("end")
-
-
-def make_trainer(*hooks, stepper=None, verbose=False, epochs=2):
-    trainer = Trainer(stepper or SgdStepper(0.5), verbose=verbose)
-    for hook in hooks:
-        trainer.add_hook(hook)
-    if epochs is not None:
-        trainer.add_hook(StopAfterEpoch(epochs))
-    return trainer
 
 
 # -- the loop ------------------------------------------------------------------------------------
@@ -392,21 +389,6 @@ def test_a_hook_may_speak_in_a_silent_training_and_be_silent_in_a_loud_one(
 # -- continuing ----------------------------------------------------------------------------------
 
 
-class Interrupt(Hook):
-    """Ends the training with an error after one update, once."""
-
-    __undescribed__ = {"is_done": False}
-
-    def __init__(self, update):
-        super().__init__("interrupt", timescale="update")
-        self.update, self.is_done = update, False
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr == self.update and not self.is_done:
-            self.is_done = True
-            raise RuntimeError("lost")
-
-
 def make_data():
     return Minibatches(3, default=X, targets=Y)
 
@@ -415,13 +397,13 @@ def run_in_parts(net, stepper, parts, interrupted=None, other_data=False):
     """Train for epochs of 4 updates, in parts or with an interruption; return all there is."""
     bs.global_rnd.set_seed(1)
     net = net.copy()
-    trainer, data = Trainer(stepper, verbose=False), make_data()
-    end = StopAfterEpoch(3)
-    trainer.add_hook(end)
+    data, end = make_data(), StopAfterEpoch(3)
+    trainer = make_trainer(end, stepper=stepper, epochs=None)
     if interrupted is not None:
-        trainer.add_hook(Interrupt(interrupted))
+        trainer.add_hook(fail_after(interrupted))
         with pytest.raises(RuntimeError, match="lost"):
             trainer.train(net, data)
+        del trainer.hooks["fail"]
     for epochs in parts:
         end.max_epochs = epochs
         trainer.train(net, make_data() if other_data else data)
@@ -471,9 +453,7 @@ def test_an_epoch_whose_data_failed_is_begun_again(net):
                     raise OSError("no file")
                 yield batch
 
-    trainer = Trainer(SgdStepper(0.1), verbose=False)
-    trainer.add_hook(StopAfterEpoch(1))
-    data = Flaky(3, default=X, targets=Y)
+    trainer, data = make_trainer(epochs=1), Flaky(3, default=X, targets=Y)
     with pytest.raises(OSError, match="no file"):
         trainer.train(net, data)
     data.fails = False

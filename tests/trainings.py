@@ -1,0 +1,39 @@
+"""Trainers with hooks, and hooks that call a function, for tests that need one of them once."""
+
+from __future__ import annotations
+
+from brainstorm.hooks import Hook, StopAfterEpoch
+from brainstorm.training import SgdStepper, Trainer
+
+
+class Call(Hook):
+    """Logs what a function of epoch, update and network returns; after every update by default."""
+
+    __undescribed__ = {"function": None}
+
+    def __init__(self, function, name="call", timescale="update", role="writer"):
+        super().__init__(name, timescale)
+        self.function, self.role = function, role
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        return self.function(epoch_nr, update_nr, net)
+
+
+def fail_after(update, name="fail"):
+    """Return a hook that ends a training with an error after an update."""
+
+    def fail(epoch_nr, update_nr, net):
+        if update_nr == update:
+            raise RuntimeError("lost")
+
+    return Call(fail, name)
+
+
+def make_trainer(*hooks, stepper=None, verbose=False, epochs=None):
+    """Return a trainer with hooks, which stops after so many epochs if they are given."""
+    trainer = Trainer(stepper or SgdStepper(0.5), verbose=verbose)
+    for hook in hooks:
+        trainer.add_hook(hook)
+    if epochs is not None:
+        trainer.add_hook(StopAfterEpoch(epochs))
+    return trainer
