@@ -80,10 +80,7 @@ SEQUENCES = {
 LENGTHS = [1, 5, 3, 4, 2, 2, 5, 1, 4, 3, 2]
 CLASSES = {**SEQUENCES, "default": RND.randint(0, 3, (T, N, 1))}
 LISTS = {**SEQUENCES, "default": RND.randint(0, 3, (T, N, 2))}
-IMAGES = {
-    "default": RND.random_sample((1, N, 4, 4, 2)),
-    "targets": RND.randint(0, 2, (1, N, 1)),
-}
+IMAGES = {"default": RND.random_sample((1, N, 4, 4, 2)), "targets": RND.randint(0, 2, (1, N, 1))}
 
 
 ON_DISK = h5py.File(io.BytesIO(), "w")
@@ -206,7 +203,7 @@ MODIFIERS = {  # of the hidden layer called so: of values, of gradients
     "modified": (
         {"W": MaskValues(np.eye(3)), "bias": FreezeValues()},
         {"W": [L1Decay(0.02), L2Decay(0.01)], "bias": ClipValues(-0.1, 0.1)},
-    ),
+    )
 }
 
 HANDLERS = {

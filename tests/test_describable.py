@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brainstorm.all as ba
-from brainstorm.describable import (
-    Describable,
-    Registry,
-    create_from_description,
-    get_description,
-)
+from brainstorm.describable import Describable, Registry, create_from_description, get_description
 from brainstorm.errors import DescriptionError, UnknownTypeError
 from brainstorm.randomness import RandomState
 from brainstorm.structure import UniquelyNamed
@@ -154,10 +149,7 @@ def test_a_round_trip_through_json(data):
             "[net][0][Bird.mate][Animal.name]: a set has no description.",
         ),
         ({"a": {1: 2}}, "[a][1]: keys must be strings, got 1"),
-        (
-            [float("inf")],
-            "[0]: inf cannot be written as JSON. Use None for 'no limit'.",
-        ),
+        ([float("inf")], "[0]: inf cannot be written as JSON. Use None for 'no limit'."),
         (np.array([0.0, np.nan]), "[1]: nan cannot be written as JSON."),
     ],
 )
@@ -257,8 +249,7 @@ def test_values_on_the_class_and_names_may_be_set():
 
 def test_a_description_that_lacks_what_an_object_needs():
     with pytest.raises(
-        DescriptionError,
-        match=r"a Guarded cannot be made of '@type': AttributeError\(.*'name'",
+        DescriptionError, match=r"a Guarded cannot be made of '@type': AttributeError\(.*'name'"
     ):
         create_from_description([{"x": {"@type": "Guarded"}}])
 

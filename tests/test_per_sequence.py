@@ -59,10 +59,7 @@ ITERATORS = {
     "Undivided": Undivided(**DATA, **WHOLE),
     "Minibatches": Minibatches(2, **DATA, **WHOLE),
     "BucketedMinibatches": BucketedMinibatches(
-        2,
-        default=[X[:length, b] for b, length in enumerate(LENGTHS)],
-        targets=LABELS,
-        **WHOLE,
+        2, default=[X[:length, b] for b, length in enumerate(LENGTHS)], targets=LABELS, **WHOLE
     ),
 }
 

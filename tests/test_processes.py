@@ -28,10 +28,7 @@ HANDLERS = {
     "native": lambda: NativeHandler(np.float32, threads=1, seed=5),
     "native float64": lambda: NativeHandler(np.float64, threads=1, seed=5),
 }
-THREADED = {
-    **HANDLERS,
-    "native with threads": lambda: NativeHandler(np.float32, threads=2, seed=5),
-}
+THREADED = {**HANDLERS, "native with threads": lambda: NativeHandler(np.float32, threads=2, seed=5)}
 RND = np.random.RandomState(0)
 DATA = {
     "default": RND.normal(size=(4, 30, 3)).astype(np.float32),

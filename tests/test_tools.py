@@ -15,14 +15,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Accuracy as AccuracyLayer
 from brainstorm.layers import FullyConnected, Input, Loss, Mask, Recurrent, SoftmaxCE
 from brainstorm.scorers import Accuracy
-from brainstorm.tools import (
-    evaluate,
-    extract,
-    extract_and_save,
-    run_network,
-    shuffle_data,
-    split,
-)
+from brainstorm.tools import evaluate, extract, extract_and_save, run_network, shuffle_data, split
 
 T, N = 4, 7
 RND = np.random.RandomState(0)

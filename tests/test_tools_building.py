@@ -144,12 +144,7 @@ FULL, CONV, POOL = "FullyConnected", "Convolution2D", "Pooling2D"
 
 
 def window(size, stride=1, padding=0, **options):
-    return {
-        "kernel_size": (size, size),
-        "stride": (stride, stride),
-        "padding": padding,
-        **options,
-    }
+    return {"kernel_size": (size, size), "stride": (stride, stride), "padding": padding, **options}
 
 
 LETTERS = [

@@ -11,13 +11,7 @@ from brainstorm.data_iterators import Minibatches, Undivided
 from brainstorm.errors import MissingDependencyError, UnknownPathError, ValidationError
 from brainstorm.hooks import MonitorLayerParameters, MonitorLoss, StopAfterEpoch
 from brainstorm.initializers import Gaussian
-from brainstorm.tools import (
-    plot_activations,
-    plot_bands,
-    plot_filters,
-    plot_logs,
-    plot_weights,
-)
+from brainstorm.tools import plot_activations, plot_bands, plot_filters, plot_logs, plot_weights
 from brainstorm.training import Logs
 from brainstorm.training.logs import Moment
 

@@ -248,12 +248,7 @@ def test_too_many_words(load, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "task", "match"),
     [
-        (
-            ",kind\n",
-            ",kin\n",
-            "classification",
-            "unknown column 'kind'. Choices are: size, weight",
-        ),
+        (",kind\n", ",kin\n", "classification", "unknown column 'kind'. Choices are: size, weight"),
         (
             "7,14,",
             "7,x,",

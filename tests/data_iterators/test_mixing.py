@@ -136,12 +136,7 @@ def test_small_alpha_changes_little():
 
 @pytest.mark.parametrize(
     ("dtype", "result"),
-    [
-        (np.uint8, np.float32),
-        (np.int64, np.float32),
-        (bool, np.float32),
-        (np.float64, np.float64),
-    ],
+    [(np.uint8, np.float32), (np.int64, np.float32), (bool, np.float32), (np.float64, np.float64)],
 )
 def test_mixtures_are_floats(dtype, result):
     images = (IMAGES * 255).astype(dtype)

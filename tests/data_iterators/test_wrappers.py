@@ -344,10 +344,7 @@ def test_random_crop_takes_every_place_and_dtype(dtype):
             lambda: RandomCrop(source(), {"labels": (1, 1)}),
             "RandomCrop, data 'labels': expected im",
         ),
-        (
-            lambda: Flip(Undivided(x=IMAGES)),
-            "Flip: unknown data name 'default'. Choices are: x",
-        ),
+        (lambda: Flip(Undivided(x=IMAGES)), "Flip: unknown data name 'default'. Choices are: x"),
         (lambda: Flip(source(), {"default": 2}), "expected a number from 0 to 1 as probability"),
         (lambda: Pad(source(), {"default": -1}), "'default': expected an int size >= 0, got -1"),
         (lambda: Pad(source(), {"default": 1.0}), "expected an int size >= 0, got 1.0"),

@@ -13,12 +13,7 @@ import pytest
 import brainstorm as bs
 from brainstorm.errors import TrainingError
 from brainstorm.files import read_run_file
-from brainstorm.hooks import (
-    Hook,
-    ModifyStepperAttribute,
-    ReturnToCheckpoint,
-    SaveCheckpoint,
-)
+from brainstorm.hooks import Hook, ModifyStepperAttribute, ReturnToCheckpoint, SaveCheckpoint
 from brainstorm.training import Linear, LossScaling, MomentumStepper
 from brainstorm.training.team import Team
 from tests.trainings import Call, make_trainer

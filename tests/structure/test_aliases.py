@@ -6,15 +6,7 @@ import pytest
 from brainstorm.errors import LayerValidationError, NetworkValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import (
-    Dropout,
-    Elementwise,
-    FullyConnected,
-    Input,
-    Loss,
-    Lstm,
-    Recurrent,
-)
+from brainstorm.layers import Dropout, Elementwise, FullyConnected, Input, Loss, Lstm, Recurrent
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
 from brainstorm.value_modifiers import ClipValues

@@ -14,14 +14,7 @@ from brainstorm.errors import (
 )
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import (
-    Dropout,
-    FullyConnected,
-    Input,
-    Loss,
-    Recurrent,
-    SoftmaxCE,
-)
+from brainstorm.layers import Dropout, FullyConnected, Input, Loss, Recurrent, SoftmaxCE
 from brainstorm.layers.base_layer import Layer, get_layer_class_from_typename
 from brainstorm.network import Network
 from brainstorm.structure.architecture import (
@@ -192,11 +185,7 @@ REFUSED = [
         NetworkValidationError,
         "got \\['Input', 'Input2'\\]",
     ),
-    (
-        {"A": {"@type": "NoOp", "@outgoing_connections": []}},
-        NetworkValidationError,
-        "got none",
-    ),
+    ({"A": {"@type": "NoOp", "@outgoing_connections": []}}, NetworkValidationError, "got none"),
     (
         architecture(
             Hidden={"@outgoing_connections": ["A"]},

@@ -116,8 +116,7 @@ def test_views_share_the_memory_of_their_hub(manager):
 
 def test_a_null_buffer_says_why(manager):
     with pytest.raises(
-        NullBufferError,
-        match=r"^L\.input_deltas\.x is not allocated: it is not needed\.$",
+        NullBufferError, match=r"^L\.input_deltas\.x is not allocated: it is not needed\.$"
     ):
         manager.views.L.input_deltas.x[0]
 

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler
-from brainstorm.layers import (
-    Convolution2D,
-    FullyConnected,
-    Input,
-    Loss,
-    Lstm,
-    Recurrent,
-    SoftmaxCE,
-)
+from brainstorm.layers import Convolution2D, FullyConnected, Input, Loss, Lstm, Recurrent, SoftmaxCE
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network import Network
 from brainstorm.structure.architecture import (

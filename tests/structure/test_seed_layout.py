@@ -27,10 +27,7 @@ from brainstorm.structure.layout import create_layout, gather_array_nodes
 ARCHITECTURE = {
     "Input": {
         "@type": "Input",
-        "@outgoing_connections": {
-            "default": ["hidden_layer"],
-            "targets": ["output_layer.targets"],
-        },
+        "@outgoing_connections": {"default": ["hidden_layer"], "targets": ["output_layer.targets"]},
         "out_shapes": {"default": ("T", "B", 784), "targets": ("T", "B", 1)},
     },
     "hidden_layer": {
@@ -45,10 +42,7 @@ ARCHITECTURE = {
         "activation": "linear",
         "size": (10,),
     },
-    "output_layer": {
-        "@type": "SoftmaxCE",
-        "@outgoing_connections": {"loss": ["loss_layer"]},
-    },
+    "output_layer": {"@type": "SoftmaxCE", "@outgoing_connections": {"loss": ["loss_layer"]}},
     "loss_layer": {"@outgoing_connections": {}, "@type": "Loss", "importance": 1.0},
 }
 

@@ -5,11 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import (
-    AddGaussianNoise,
-    Minibatches,
-    SequenceChunks,
-)
+from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks
 from brainstorm.errors import NetworkValidationError
 from brainstorm.hooks import StopAfterEpoch
 from brainstorm.layers import (

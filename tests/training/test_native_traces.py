@@ -43,10 +43,7 @@ def trace_of_step(stepper, hidden, shape):
     net.set_gradient_modifiers({"Projection": ClipValues(-1, 1)})
     rnd = np.random.default_rng(0)
     net.provide_external_data(
-        {
-            "default": rnd.standard_normal((3, 4, *shape)),
-            "targets": rnd.integers(0, 3, (3, 4, 1)),
-        }
+        {"default": rnd.standard_normal((3, 4, *shape)), "targets": rnd.integers(0, 3, (3, 4, 1))}
     )
     stepper.start(net)
     for _ in range(4):

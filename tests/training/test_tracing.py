@@ -40,10 +40,7 @@ def network(*hidden, handler=None):
 
 def batch(T=3, B=4, seed=0):
     rnd = np.random.default_rng(seed)
-    return {
-        "default": rnd.standard_normal((T, B, 4)),
-        "targets": rnd.integers(0, 3, (T, B, 1)),
-    }
+    return {"default": rnd.standard_normal((T, B, 4)), "targets": rnd.integers(0, 3, (T, B, 1))}
 
 
 def train(net, stepper, batches):
