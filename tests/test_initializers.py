@@ -80,29 +80,20 @@ def test_description_is_strict_json_and_comes_back(initializer, shape):
     )
 
 
-def test_global_seed_makes_new_initializers_repeatable():
+def test_global_seed_makes_new_initializers_repeatable_whose_calls_differ():
     results = []
     for _ in range(2):
         global_rnd.set_seed(42)
         results.append([Gaussian()((3,)), SparseInputs(Uniform(), 2)((3, 3))])
     for first, second in zip(*results, strict=True):
         assert np.array_equal(first, second)
-
-
-def test_unseeded_calls_differ():
     initializer = Gaussian()
-    first = initializer((4,))
-    assert not np.array_equal(first, initializer((4,)))
-    assert not np.array_equal(first, evaluate_initializer(initializer, (4,)))
+    drawn = initializer((4,)), initializer((4,)), evaluate_initializer(initializer, [4])
+    assert len({array.tobytes() for array in drawn}) == 3
+    assert as_initializer(initializer) is initializer
 
 
 # -- values -------------------------------------------------------------------------------------
-
-
-def test_gaussian_statistics():
-    values = evaluate_initializer(Gaussian(0.5, mean=2.0), (200, 200), seed=0)
-    assert values.mean() == pytest.approx(2.0, abs=0.01)
-    assert values.std() == pytest.approx(0.5, abs=0.01)
 
 
 #: Initializer, shape, and what each element has as mean and deviation.
@@ -153,11 +144,6 @@ def test_orthogonal_matrices_are_uniform(n):
     turned = np.linalg.qr(np.arange(n * n).reshape(n, n) ** 2.0 + 1)[0] @ drawn
     assert_zero(turned)
     assert_zero(turned**2 - 1 / n)
-
-
-def test_orthogonal_filters_are_orthonormal():
-    filters = evaluate_initializer(Orthogonal(2.0), (4, 3, 3, 2), seed=1).reshape(4, -1)
-    np.testing.assert_allclose(filters @ filters.T, 4 * np.eye(4), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -211,19 +197,12 @@ def test_echo_state_has_the_spectral_radius():
     assert np.abs(np.linalg.eigvals(values)).max() == pytest.approx(0.7)
 
 
-def test_identity():
-    values = evaluate_initializer(Identity(2.0, std=0.01), (30, 30), seed=0)
-    assert np.diag(values) == pytest.approx(2.0, abs=0.05)
-    noise = values - 2 * np.eye(30)
-    assert 0.009 < noise.std() < 0.011
-
-
 @settings(max_examples=20, deadline=None)
-@given(rows=st.integers(1, 8), columns=st.integers(1, 8))
-def test_orthogonal(rows, columns):
-    values = Orthogonal(2.0)((rows, columns))
-    product = values @ values.T if rows <= columns else values.T @ values
-    assert product == pytest.approx(4 * np.eye(min(rows, columns)), abs=1e-9)
+@given(st.lists(st.integers(1, 8), min_size=2, max_size=4))
+def test_orthogonal(shape):
+    values = Orthogonal(2.0)(shape).reshape(shape[0], -1)
+    product = values @ values.T if values.shape[0] <= values.shape[1] else values.T @ values
+    assert product == pytest.approx(4 * np.eye(min(values.shape)), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -279,11 +258,6 @@ def test_plain_values_are_initializers(value):
     assert np.array_equal(evaluate_initializer(value, (2,)), [2, 2])
 
 
-def test_an_initializer_stays_what_it_is():
-    initializer = Gaussian()
-    assert as_initializer(initializer) is initializer
-
-
 @pytest.mark.parametrize("value", ["rel", None, {"W": 1}, Gaussian])
 def test_other_values_are_type_errors(value):
     with pytest.raises(
@@ -301,10 +275,6 @@ def test_fallback_serves_shapes_that_the_first_cannot():
     assert np.array_equal(first, evaluate_initializer(Gaussian(), (3,), seed=5))
     with pytest.raises(InitializationError, match="EchoState"):
         evaluate_initializer(Orthogonal(), (3,), fallback=EchoState())
-
-
-def test_a_list_as_shape_is_fine():
-    assert evaluate_initializer(1, [2, 3]).shape == (2, 3)
 
 
 def test_users_initializer_is_checked():

@@ -93,16 +93,14 @@ def test_every_instance_comes_once_per_epoch(samples, batch_size, shuffle):
             assert list(chain(*batches)) == list(range(samples))
 
 
-def test_shuffle_mixes_instances_anew_in_every_epoch():
-    iterator = Minibatches(10, default=numbered(100))
+def test_shuffle_mixes_instances_or_batches_anew_in_every_epoch():
+    iterator = Minibatches(np.int64(10), np.bool_(True), default=numbered(100))
     first, second = order_of(iterator), order_of(iterator)
+    assert iterator.shuffle is True
     assert first != second
     neighbours = np.diff(np.ravel(first)) == 1
     assert neighbours.sum() < 10
     assert not any(set(batch) <= set(range(10)) for batch in first)
-
-
-def test_batches_are_in_a_new_order_in_every_epoch():
     iterator = Minibatches(2, "batches", default=numbered(40))
     assert order_of(iterator) != order_of(iterator)
 
@@ -132,7 +130,10 @@ def test_an_epoch_is_determined_when_it_starts():
 
 def test_all_arrays_are_drawn_alike():
     x = np.arange(12.0).reshape(1, 6, 2)
-    for batch in Minibatches(4, a=x, b=x[..., :1])():
+    iterator = Minibatches(4, a=x, b=x[..., :1])
+    assert (iterator.length, iterator.sample_size, iterator.seq_lens) == (2, 6, None)
+    assert iterator.data_shapes == {"a": (2,), "b": (1,)}
+    for batch in iterator():
         assert np.array_equal(batch["a"][..., :1], batch["b"])
 
 
@@ -146,15 +147,6 @@ def test_batches_share_nothing_with_the_data(shuffle):
         collected.append(batch["default"])
     assert np.array_equal(data, before)
     assert not any(np.shares_memory(a, b) for a, b in pairwise(collected))
-
-
-def test_attributes():
-    iterator = Minibatches(4, default=np.zeros((2, 10, 3, 5)), targets=np.zeros((2, 10, 1)))
-    assert iterator.length == 3
-    assert iterator.sample_size == 10
-    assert iterator.seq_lens is None
-    assert iterator.data_shapes == {"default": (3, 5), "targets": (1,)}
-    assert isinstance(iterator, DataIterator)
 
 
 @pytest.mark.parametrize("shuffle", [True, False, "batches"])
@@ -225,8 +217,9 @@ def test_mask_may_have_features_and_lie_on_disk(stored):
 
 def test_no_cut():
     mask = np.zeros((4, 2, 1))
-    assert Minibatches(2, cut_according_to=None, default=numbered(2, 4), mask=mask).seq_lens is None
-    (batch,) = Minibatches(2, cut_according_to=None, default=numbered(2, 4), mask=mask)()
+    iterator = Minibatches(2, cut_according_to=None, default=numbered(2, 4), mask=mask)
+    (batch,) = iterator()
+    assert iterator.seq_lens is None
     assert batch["default"].shape == (4, 2, 1)
 
 
@@ -291,53 +284,30 @@ def test_unfit_data(cls, data, match):
         cls(**data)
 
 
-def test_arrays_of_other_libraries():
-    class Tensor:
-        shape, dtype = (1, 2, 3), "torch.float32"
-
-    with pytest.raises(IteratorValidationError, match=r"got a Tensor\. Convert it with numpy"):
-        Minibatches(default=Tensor())
+class Tensor:
+    shape, dtype = (1, 2, 3), "torch.float32"
 
 
-@pytest.mark.parametrize("batch_size", [0, -1, 2.0, "2", None])
-def test_batch_size(batch_size):
-    with pytest.raises(
-        IteratorValidationError, match="Minibatches: expected an int batch_size >= 1, got "
-    ):
-        Minibatches(batch_size, default=X)
-
-
-@pytest.mark.parametrize("shuffle", ["yes", None, 2])
-def test_shuffle_values(shuffle):
-    with pytest.raises(
-        IteratorValidationError,
-        match="expected shuffle to be True, False, 'batches' or weights, got ",
-    ):
-        Minibatches(1, shuffle, default=X)
-
-
-def test_numpy_numbers_are_numbers():
-    assert Minibatches(np.int64(2), np.bool_(True), default=X).shuffle is True
+BATCH_SIZE = "Minibatches: expected an int batch_size >= 1, got "
+SHUFFLE = "expected shuffle to be True, False, 'batches' or weights, got "
+LENGTHS = "Minibatches: cut_according_to: expected a data name, None or 3 ints from 1 to 2 "
 
 
 @pytest.mark.parametrize(
-    "cut",
-    [[1, 2], [1, 2, 3], [0, 1, 2], [1.0, 2.0, 2.0], 3, np.ones((3, 1), int), {"a": 1}, [[1], 2]],
+    ("options", "text"),
+    [
+        *(({"batch_size": wrong}, BATCH_SIZE) for wrong in (0, -1, 2.0, "2", None)),
+        *(({"shuffle": wrong}, SHUFFLE) for wrong in ("yes", None, 2)),
+        *(({"cut_according_to": wrong}, LENGTHS) for wrong in ([1, 2], [1, 2, 3], [0, 1, 2], 3)),
+        *(({"cut_according_to": wrong}, LENGTHS) for wrong in ([1.0, 2.0, 2.0], {"a": 1})),
+        *(({"cut_according_to": wrong}, LENGTHS) for wrong in ([[1], 2], np.ones((3, 1), int))),
+        ({"cut_according_to": "msk"}, "cut_according_to: unknown data name 'msk'.*mean 'mask'"),
+        ({"default": Tensor()}, r"got a Tensor\. Convert it with numpy"),
+    ],
 )
-def test_lengths(cut):
-    with pytest.raises(
-        IteratorValidationError,
-        match=r"Minibatches: cut_according_to: expected a data name, None or 3 ints from 1 to 2 ",
-    ):
-        Minibatches(1, cut_according_to=cut, default=X)
-
-
-def test_unknown_mask():
-    with pytest.raises(
-        IteratorValidationError,
-        match=r"cut_according_to: unknown data name 'msk'.*Did you mean 'mask'",
-    ):
-        Minibatches(cut_according_to="msk", default=X, mask=X)
+def test_unfit_options(options, text):
+    with pytest.raises(IteratorValidationError, match=text):
+        Minibatches(**{"default": X, "mask": X, **options})
 
 
 def test_base_is_abstract():

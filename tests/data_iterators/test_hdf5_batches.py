@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm import Network, Trainer
+from brainstorm import Network
 from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, load_data
 from brainstorm.data_iterators.hdf5_batches import read_ahead
 from brainstorm.errors import FileFormatError, IteratorValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import Hook
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.training import SgdStepper
+from tests.trainings import Call, make_trainer
 
 THREAD = "brainstorm-read-ahead"
 
@@ -236,30 +236,18 @@ def open_files(path):
 
 @pytest.mark.parametrize(
     ("link", "why"),
-    [("it", "Too many levels of symbolic links"), ("x" * 300, "File name too long")],
+    [("it", "Too many levels of symbolic links"), ("x" * 300, "File name too long"), ("none", "")],
 )
 def test_names_that_lead_to_no_file_are_refused_by_every_reader(tmp_path, link, why):
     name = str(tmp_path / link)
     if link == "it":
         os.symlink("it", name)
+    error, text = FileFormatError, f"^{re.escape(repr(name))} cannot be op.*: {why}"
+    if link == "none":
+        error, text = FileNotFoundError, f"^there is no file {re.escape(repr(name))}"
     for read in (lambda: Hdf5Minibatches(name, default="x"), lambda: load_data(name)):
-        with pytest.raises(
-            FileFormatError, match=f"^{re.escape(repr(name))} cannot be op.*: {why}"
-        ):
+        with pytest.raises(error, match=text):
             read()
-
-
-def test_the_thread_ends_with_an_error_of_the_loop(path):
-    iterator = Hdf5Minibatches(path, 4, window=2, default="default")
-
-    def loop():
-        for _ in iterator():
-            assert threads()
-            raise RuntimeError("mine")
-
-    with pytest.raises(RuntimeError, match="mine"):
-        loop()
-    assert not threads()
 
 
 def test_an_error_in_the_thread_is_one_of_the_loop():
@@ -275,19 +263,16 @@ def test_an_error_in_the_thread_is_one_of_the_loop():
     assert not threads()
 
 
-class StopInEpoch(Hook):
-    def __call__(self, epoch_nr, update_nr, *rest):
+def test_a_training_that_stops_leaves_no_thread(path):
+    def stop(epoch_nr, update_nr, net):
         if update_nr == 13:
             raise StopIteration("enough")
 
-
-def test_a_training_that_stops_leaves_no_thread(path):
     inp = Input({"default": ("T", "B", 2)})
     inp >> FullyConnected(1) >> Loss()
     net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
     net.initialize(0.0)
-    trainer = Trainer(SgdStepper(0.0), verbose=False)
-    trainer.add_hook(StopInEpoch(timescale="update"))
+    trainer = make_trainer(Call(stop), stepper=SgdStepper(0.0))
     trainer.train(net, Hdf5Minibatches(path, 4, window=2, default="default"))
     assert trainer.current_update_nr == 13
     assert not threads()
@@ -352,11 +337,11 @@ def test_a_file_that_changes(path, how):
         list(iterator())
 
 
-def test_a_damaged_file(path):
+@pytest.mark.parametrize("content", [b"hello", None], ids=["text", "cut"])
+def test_a_damaged_file(path, content):
     with h5py.File(path) as file:
         chunk = file["default"].id.get_chunk_info(7)
-    content = bytearray(path.read_bytes())
-    path.write_bytes(content[: chunk.byte_offset + 3])
+    path.write_bytes(content or path.read_bytes()[: chunk.byte_offset + 3])
     with pytest.raises(FileFormatError, match="data.hdf5' cannot be read as a data file: it is tr"):
         Hdf5Minibatches(path, default="default")
 
@@ -426,14 +411,6 @@ def test_unfit_arguments(path, arguments, error, match):
         file["g/x"] = np.zeros((1, 2, 3))
     with pytest.raises(error, match=match):
         Hdf5Minibatches(path, **arguments)
-
-
-def test_no_such_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file '.*x.hdf5'"):
-        Hdf5Minibatches(tmp_path / "x.hdf5", default="x")
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(FileFormatError, match="text' cannot be read as a data file: it is trunc"):
-        Hdf5Minibatches(tmp_path / "text", default="x")
 
 
 def test_another_window_is_another_epoch(path):
