@@ -21,6 +21,7 @@ from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Lstm
 from brainstorm.training import MomentumStepper, SgdStepper, Trainer
+from tests.trainings import make_trainer, run_threads
 
 HANDLERS = {
     "numpy": lambda: NumpyHandler(np.float32, seed=5),
@@ -52,11 +53,10 @@ def make_batches(seed=1):
 
 def train(net, epochs=2, seed=1, hooks=()):
     """Train by traces; return the bits of all that is kept."""
-    trainer = Trainer(MomentumStepper(0.1, 0.9), verbose=False)
-    trainer.add_hook(MonitorLoss("valid", timescale="update", interval=5))
-    trainer.add_hook(StopAfterEpoch(epochs))
-    for hook in hooks:
-        trainer.add_hook(hook)
+    monitor = MonitorLoss("valid", timescale="update", interval=5)
+    trainer = make_trainer(
+        monitor, StopAfterEpoch(epochs), *hooks, stepper=MomentumStepper(0.1, 0.9)
+    )
     trainer.train(net, make_batches(seed), valid=make_batches(seed + 1))
     content = net.get_file_content()
     arrays = [content.parameters, *content.persistent.values()]
@@ -78,11 +78,7 @@ def test_networks_in_threads_of_their_own_compute_as_ever(kind):
         together.wait()
         found[number] = train(nets[number], seed=seeds[number])
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(seeds))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(run, len(seeds))
     assert found == expected
 
 
@@ -90,12 +86,10 @@ def test_networks_in_threads_of_their_own_compute_as_ever(kind):
 def test_a_network_goes_on_in_another_thread(kind):
     expected = make_network(THREADED[kind]())
     bits = [train(expected), train(expected)]
-    net, found = make_network(THREADED[kind]()), [b""]
+    net, found = make_network(THREADED[kind]()), []
     assert train(net) == bits[0]
-    thread = threading.Thread(target=lambda: found.append(train(net)))
-    thread.start()
-    thread.join()
-    assert found[1] == bits[1]
+    run_threads(lambda _: found.append(train(net)), 1)
+    assert found == bits[1:]
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -259,9 +253,8 @@ def test_a_signal_in_a_long_kernel_ends_the_run_after_the_update(tmp_path, kind,
     net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[kind]())
     net.initialize(bs.initializers.Gaussian(0.05), seed=1)
     stepper = SlowSteps(number)
-    trainer = Trainer(stepper, verbose=False)
-    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5", interval=100))
-    trainer.add_hook(StopAfterEpoch(2))
+    save = SaveCheckpoint(tmp_path / "run.hdf5", interval=100)
+    trainer = make_trainer(save, stepper=stepper, epochs=2)
     x = RND.normal(size=(1, 16384, 256)).astype(np.float32)
     y = RND.randint(0, 2, (1, 16384, 1))
     trainer.train(net, Minibatches(2048, default=x, targets=y))

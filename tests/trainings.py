@@ -1,6 +1,8 @@
-"""Trainers with hooks, and hooks that call a function, for tests that need one of them once."""
+"""Trainers with hooks, hooks that call a function, and threads, for tests that need them once."""
 
 from __future__ import annotations
+
+import threading
 
 from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.training import SgdStepper, Trainer
@@ -37,3 +39,12 @@ def make_trainer(*hooks, stepper=None, verbose=False, epochs=None):
     if epochs is not None:
         trainer.add_hook(StopAfterEpoch(epochs))
     return trainer
+
+
+def run_threads(work, count):
+    """Call a function with the numbers from 0 on, each in a thread of its own, and wait for all."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -16,7 +16,7 @@ from brainstorm.files import read_run_file
 from brainstorm.hooks import Hook, ModifyStepperAttribute, ReturnToCheckpoint, SaveCheckpoint
 from brainstorm.training import Linear, LossScaling, MomentumStepper
 from brainstorm.training.team import Team
-from tests.trainings import Call, make_trainer
+from tests.trainings import Call, make_trainer, run_threads
 
 PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
 
@@ -184,11 +184,7 @@ def test_all_of_a_team_go_back_to_what_rank_0_has_found(net, batches, tmp_path, 
         states[rank] = trainer.logs, trainer.stepper.learning_rate, copies[rank].get("parameters")
 
     copies = [net.copy(), net.copy()]
-    threads = [threading.Thread(target=work, args=[rank]) for rank in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(work, 2)
     (logs, *first), (other_logs, *second) = states
     assert logs["ReturnToCheckpoint"] == [
         "parameters are not finite: back to update 2, learning rate 0.05"

@@ -400,7 +400,8 @@ def test_deep_networks_need_little_more_than_what_the_backward_pass_reads():
 
 def test_lstm_layers_share_what_their_backward_passes_compute_with():
     def measure(count):
-        net = Network.from_layer(classifier(*(Lstm(20) for _ in range(count))), memory="compact")
+        layers, handler = (Lstm(20) for _ in range(count)), NumpyHandler(np.float32)
+        net = Network.from_layer(classifier(*layers), memory="compact", handler=handler)
         row = net.memory(50, 10).layers["Lstm_1" if count > 1 else "Lstm"]
         return net.memory(50, 10).total, row
 

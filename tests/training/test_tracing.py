@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import threading
 import time
 
@@ -28,7 +30,8 @@ from brainstorm.training import (
     TrainingStepper,
 )
 from brainstorm.value_modifiers import ClipValues, FreezeValues, L2Decay
-from tests.networks import classifier
+from tests.networks import classifier, run_passes
+from tests.trainings import run_threads
 
 
 def network(*hidden, handler=None):
@@ -52,15 +55,15 @@ def train(net, stepper, batches):
 
 
 @pytest.fixture
-def both_ways(monkeypatch):
-    """Call a function with and without replays and return both results."""
+def check_both_ways(monkeypatch):
+    """Call a function with and without replays, and check that the results are the same bits."""
 
     def run(function):
         results = []
         for switch in "01":
             monkeypatch.setenv("BRAINSTORM_REPLAY", switch)
             results.append(function())
-        return results
+        np.testing.assert_array_equal(*results)
 
     return run
 
@@ -72,10 +75,9 @@ STEPPERS = [
 
 
 @pytest.mark.parametrize("make", STEPPERS)
-def test_bits_equal_direct_steps_with_changing_sizes(both_ways, make):
+def test_bits_equal_direct_steps_with_changing_sizes(check_both_ways, make):
     batches = [batch(T, B, i) for i, (T, B) in enumerate([(3, 4), (2, 2), (5, 3)] * 4)]
-    direct, replayed = both_ways(lambda: train(network(), make(), batches))
-    np.testing.assert_array_equal(replayed, direct)
+    check_both_ways(lambda: train(network(), make(), batches))
 
 
 def trace_of(stepper):
@@ -115,8 +117,8 @@ class EveryOther(SgdStepper):
             super().update()
 
 
-@pytest.mark.parametrize("make", [CountingStepper, RateInTheFormula, EveryOther])
-def test_what_steppers_do_beside_operations_happens_at_every_step(both_ways, make):
+@pytest.mark.parametrize("make", [AdamStepper, CountingStepper, RateInTheFormula, EveryOther])
+def test_rates_and_what_steppers_do_beside_operations_count_at_every_step(check_both_ways, make):
     def run():
         stepper = make(0.1)
         stepper.start(net := network())
@@ -128,22 +130,7 @@ def test_what_steppers_do_beside_operations_happens_at_every_step(both_ways, mak
             assert stepper.direct == 6
         return net.get("parameters")
 
-    direct, replayed = both_ways(run)
-    np.testing.assert_array_equal(replayed, direct)
-
-
-def test_learning_rates_lie_in_memory(both_ways):
-    def run():
-        stepper = AdamStepper()
-        stepper.start(net := network())
-        for i in range(6):
-            net.provide_external_data(batch(seed=i))
-            stepper.learning_rate = 0.1 / (i + 1)
-            stepper.run()
-        return net.get("parameters")
-
-    direct, replayed = both_ways(run)
-    np.testing.assert_array_equal(replayed, direct)
+    check_both_ways(run)
 
 
 def change_modifiers(net):
@@ -177,7 +164,7 @@ def grow(net):
     "change",
     [change_modifiers, change_a_modifier, change_an_attribute, change_handler, keep_deltas, grow],
 )
-def test_what_changes_between_steps_is_seen(both_ways, change):
+def test_what_changes_between_steps_is_seen(check_both_ways, change):
     def run():
         net, stepper = network(), SgdStepper(0.1)
         net.set_gradient_modifiers(L2Decay(0.1))
@@ -191,11 +178,10 @@ def test_what_changes_between_steps_is_seen(both_ways, change):
             stepper.run()
         return net.get("parameters")
 
-    direct, replayed = both_ways(run)
-    np.testing.assert_array_equal(replayed, direct)
+    check_both_ways(run)
 
 
-def test_a_modifier_whose_first_call_is_another_one(both_ways):
+def test_a_modifier_whose_first_call_is_another_one(check_both_ways):
     """It keeps the gradients of the first step, and gives them back from then on."""
 
     def run():
@@ -203,8 +189,7 @@ def test_a_modifier_whose_first_call_is_another_one(both_ways):
         net.set_gradient_modifiers({"Lstm": FreezeValues()})
         return train(net, SgdStepper(0.1), [batch(seed=i) for i in range(4)])
 
-    direct, replayed = both_ways(run)
-    np.testing.assert_array_equal(replayed, direct)
+    check_both_ways(run)
 
 
 class PlainNumpyLayerImpl(Layer):
@@ -226,7 +211,7 @@ class PlainNumpyLayerImpl(Layer):
         buffers.input_deltas.default[...] += buffers.output_deltas.default * slope
 
 
-def test_a_layer_that_computes_with_numpy_is_called(both_ways):
+def test_a_layer_that_computes_with_numpy_is_called(check_both_ways):
     def run():
         hidden = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
         net, stepper = network(FullyConnected(4, "tanh"), hidden), SgdStepper(0.1)
@@ -234,8 +219,7 @@ def test_a_layer_that_computes_with_numpy_is_called(both_ways):
         assert net.layers["Plain"].calls == 5
         return parameters
 
-    direct, replayed = both_ways(run)
-    np.testing.assert_array_equal(replayed, direct)
+    check_both_ways(run)
 
 
 def test_such_a_layer_does_not_make_its_trace_invalid():
@@ -257,9 +241,6 @@ def test_the_debug_handler_runs_the_layers():
 
 
 def test_copies_of_a_stepper_start_without_traces():
-    import copy
-    import pickle
-
     stepper = SgdStepper(0.1)
     train(network(), stepper, [batch(), batch()])
     trace_of(stepper)
@@ -282,10 +263,7 @@ def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
 
 def test_net_plan_lists_the_calls_of_both_passes():
     net = network()
-    net.provide_external_data(batch())
-    net.forward_pass(True)
-    net.backward_pass()
-    expected = net.get("gradients")
+    expected = run_passes(net, batch())
     places = {step.place for step in net.plan().steps}
     assert {"Lstm, forward", "Lstm, backward", "Projection, backward"} <= places
     net.buffer.gradients[...] = 7.0
@@ -297,23 +275,17 @@ def test_net_plan_lists_the_calls_of_both_passes():
     assert not any(place.endswith("backward") for place in only_forward)
 
 
-def test_net_plan_does_nothing():
-    net = network()
+@pytest.mark.parametrize("does_passes", [False, True])
+def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
+    handler = NumpyHandler(seed=1)
+    net = network(handler=DebugHandler(handler) if does_passes else handler)
     net.provide_external_data(batch())
     before = {path: net.get(path) for path in ("parameters", *net.persistent_paths)}
-    net.buffer.gradients[...] = 7.0
-    net.plan()
-    for path, expected in before.items():
-        np.testing.assert_array_equal(net.get(path), expected)
-    assert (net.get("gradients") == 7).all()
-
-
-def test_net_plan_of_a_debug_handler_does_the_passes():
-    net = network(handler=DebugHandler(NumpyHandler()))
-    net.provide_external_data(batch())
-    assert not net.get("gradients").any()
+    net.handler.fill(net.buffer.gradients, 7.0)
     assert "Projection, backward" in {step.place for step in net.plan().steps}
-    assert net.get("gradients").any()
+    assert (net.get("gradients") == 7).all() != does_passes
+    for path, expected in before.items():
+        assert np.array_equal(net.get(path), expected) or does_passes
 
 
 class SaysItIsTraceableLayerImpl(Layer):
@@ -338,15 +310,14 @@ class LooksAtValuesLayerImpl(SaysItIsTraceableLayerImpl):
         self.handler.mult_st(factor, buffers.inputs.default, buffers.outputs.default)
 
 
-def test_what_a_base_class_says_of_itself_does_not_count(both_ways):
+def test_what_a_base_class_says_of_itself_does_not_count(check_both_ways):
     def run():
         hidden = ConstructionWrapper.create(LooksAtValuesLayerImpl, name="Looks")
         net = network(FullyConnected(4, "rel"), hidden)
         return train(net, SgdStepper(0.1), [batch(seed=i) for i in range(6)])
 
     assert not LooksAtValuesLayerImpl.is_traceable
-    direct, replayed = both_ways(run)
-    np.testing.assert_array_equal(replayed, direct)
+    check_both_ways(run)
 
 
 def test_a_method_that_an_object_was_given_is_called_at_every_step():
@@ -359,18 +330,11 @@ def test_a_method_that_an_object_was_given_is_called_at_every_step():
     assert len(calls) == 5
 
 
-class CountsLayerImpl(SaysItIsTraceableLayerImpl):
-    def forward_pass(self, buffers, training_pass=True):
-        raise RuntimeError("on purpose")
-
-
 def test_a_step_that_fails_leaves_no_trace():
-    hidden = ConstructionWrapper.create(CountsLayerImpl, name="Fails")
-    net, stepper = network(FullyConnected(4), hidden), SgdStepper(0.1)
-    stepper.start(net)
-    net.provide_external_data(batch())
-    with pytest.raises(RuntimeError, match="on purpose"):
-        stepper.run()
+    net, stepper = network(FullyConnected(4, name="Fails")), SgdStepper(0.1)
+    net.layers["Fails"].forward_pass = lambda *_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        train(net, stepper, [batch()])
     assert stepper.traces == {}
     assert net.handler.running.trace is None
 
@@ -399,11 +363,7 @@ def test_passes_in_many_threads_wait_for_each_other(make):
             if not np.array_equal(net.predict(data[k]), expected[k]):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=serve, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(serve, 8)
     assert not wrong
 
 
@@ -416,11 +376,7 @@ def test_different_networks_run_side_by_side_on_one_handler():
         results[seed] = train(net, SgdStepper(0.1), [batch(seed=i) for i in range(30)])
 
     run("alone")
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(run, 4)
     for found in results.values():
         np.testing.assert_array_equal(found, results["alone"])
 
@@ -482,7 +438,7 @@ def change_the_growth_of_the_loss_scale(net, stepper):
         change_the_growth_of_the_loss_scale,
     ],
 )  # fmt: skip
-def test_what_is_put_in_between_happens_at_every_step(both_ways, change):
+def test_what_is_put_in_between_happens_at_every_step(check_both_ways, change):
     def run():
         plain = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
         net = network(FullyConnected(4, "tanh", name="Dense"), plain)
@@ -504,8 +460,7 @@ def test_what_is_put_in_between_happens_at_every_step(both_ways, change):
             stepper.run()
         return np.append(net.get("parameters"), stepper.loss_scaling.scale)
 
-    direct, replayed = both_ways(run)
-    np.testing.assert_array_equal(replayed, direct)
+    check_both_ways(run)
 
 
 class CountingScaling(LossScaling):
