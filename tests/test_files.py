@@ -84,26 +84,17 @@ def test_a_failure_while_writing_leaves_the_old_file_and_no_temporary(file, unwr
 # -- refusals -----------------------------------------------------------------------------------
 
 
-def test_a_missing_file(tmp_path):
-    path = tmp_path / "nothing.hdf5"
-    with pytest.raises(FileNotFoundError, match=f"^there is no file '{re.escape(str(path))}'$"):
-        read_network_file(path)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 0.9, 0.99])
-def test_a_truncated_file(file, fraction):
-    whole = file.read_bytes()
-    file.write_bytes(whole[: int(len(whole) * fraction)])
+@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 0.9, 0.99, None])
+def test_a_truncated_file_one_of_another_kind_and_a_missing_one(file, fraction):
+    whole, text = file.read_bytes(), re.escape(str(file))
+    cut = b"a letter to my aunt" if fraction is None else whole[: int(len(whole) * fraction)]
+    file.write_bytes(cut)
     with pytest.raises(FileFormatError, match=r"net.hdf5' cannot be read as a network file: it is "
                        r"truncated or of another kind"):  # fmt: skip
         read_network_file(file)
-
-
-def test_a_file_of_another_kind(tmp_path):
-    path = tmp_path / "net.hdf5"
-    path.write_text("a letter to my aunt")
-    with pytest.raises(FileFormatError, match="truncated or of another kind"):
-        read_network_file(path)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=f"^there is no file '{text}'$"):
+        read_network_file(file)
 
 
 def _change(file, change):
@@ -243,12 +234,9 @@ def test_what_no_run_file_can_hold(tmp_path, state, where):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_network_file_is_no_run_file(file):
+def test_older_minor_versions_newer_ones_and_files_of_networks(tmp_path, file):
     with pytest.raises(FileFormatError, match="expected a 'Run file', got 'Network file v2.0'"):
         read_run_file(file)
-
-
-def test_older_minor_versions_and_newer_ones(tmp_path):
     through_file(tmp_path, {"a": 1})
     path = tmp_path / "run.hdf5"
     _change(path, lambda f: f.attrs.__setitem__("format", b"Run file v1.9"))

@@ -188,6 +188,7 @@ def test_every_letter(spec, kind, options):
 @pytest.mark.parametrize("spec", ["F5F6", "F5 F6", "F5|F6", "F5/F6", "F 5\n\tF 6", " F:5 | F:6 "])
 def test_separators(spec):
     assert [options["size"] for _, options in hidden(net_from(spec))] == [5, 6]
+    assert hidden(net_from("")) == []
 
 
 def test_pooling_over_time_leads_to_one_target_per_sequence():
@@ -205,10 +206,6 @@ def test_images_that_become_narrow_and_wide_again():
     spec = "C4:3p1 Pm2s2 C4:3p1 Ub2"
     net = create_net_from_spec("multi-label", (8, 6, 2), (8, 6, 1), spec)
     assert net.predict(np.ones((1, 3, 8, 6, 2))).shape == (1, 3, 8, 6, 1)
-
-
-def test_without_hidden_layers():
-    assert hidden(net_from("")) == []
 
 
 def test_a_whole_network_learns():
@@ -244,6 +241,8 @@ def test_a_whole_network_learns():
         ("C8:3s2p1", "spec 'C83s2p1': expected nothing more, got 'p1'."),
         ("P", "spec 'P': expected a whole number (kernel size)."),
         ("F5-F6", "spec 'F5-F6': unexpected '-' at position 2."),
+        ("Dr", "spec 'Dr': expected a number."),
+        ("D0.5l", "spec 'D0.5l': expected nothing more, got 'l'."),
         (
             "5F",
             "spec '5F': expected a capital letter at the start, one of F, R, L, T, B, D, C, P, U.",
@@ -255,11 +254,13 @@ def test_texts_that_cannot_be_understood(spec, message):
         net_from(spec)
 
 
-def test_what_is_no_text():
+def test_what_is_no_text_or_has_numbers_that_no_layer_takes():
     with pytest.raises(
         NetworkValidationError, match=r"^spec: expected a text such as .*, got 50\.$"
     ):
         net_from(50)
+    with pytest.raises(LayerValidationError, match="option 'drop_prob': expected a number in"):
+        net_from("D1.5")
 
 
 def test_an_unknown_letter():
@@ -269,11 +270,6 @@ def test_an_unknown_letter():
     assert str(caught.value) == (
         "unknown layer letter in spec 'G'. Choices are: F, R, L, T, B, D, C, P, U."
     )
-
-
-def test_numbers_that_no_layer_takes_are_refused_by_the_layer():
-    with pytest.raises(LayerValidationError, match="option 'drop_prob': expected a number in"):
-        net_from("D1.5")
 
 
 def test_initialization():
@@ -288,12 +284,6 @@ def test_initialization():
     assert (net.get("Lstm.parameters.pi") != 0).all()
     again = bs.create_from_description(bs.get_description(net))
     assert again.get("parameters").shape == net.get("parameters").shape
-
-
-@pytest.mark.parametrize("spec", ["Dr", "D0.5l", "Dm5"])
-def test_a_letter_in_place_of_a_probability(spec):
-    with pytest.raises(NetworkValidationError, match="expected (a number|nothing more)"):
-        create_net_from_spec("regression", 3, 2, spec)
 
 
 def test_a_layer_from_its_letter():

@@ -11,7 +11,6 @@ import brainstorm as bs
 from brainstorm.data_iterators import DataIterator
 from brainstorm.errors import LayerValidationError, NetworkValidationError, OutOfMemoryError
 from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler
-from brainstorm.hooks import StopAfterEpoch
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     Add,
@@ -30,9 +29,8 @@ from brainstorm.layers import (
     TimePooling,
 )
 from brainstorm.tools import evaluate, extract, generate
-from tests.networks import build, data_for
-
-SHAPES = {"default": ("T", "B", 4), "source": ("S", "B", 3)}
+from tests.networks import build, data_for, run_passes
+from tests.trainings import make_trainer
 
 
 def translator(
@@ -116,15 +114,10 @@ def test_changing_sizes_give_what_fresh_networks_give(handler: Handler, memory: 
         fresh = translator(handler, memory=memory)
         fresh.handler.set_from_numpy(fresh.buffer.parameters, net.get("parameters"))
         data = pairs(T, B, S, seed=T + S)
-        fresh.provide_external_data(data)
-        fresh.forward_pass(training_pass=True)
-        fresh.backward_pass()
-        before = net.get("parameters")
+        expected = net.get("parameters") - 0.1 * run_passes(fresh, data)
         net.provide_external_data(data)
         stepper.run()
-        np.testing.assert_allclose(
-            net.get("parameters"), before - 0.1 * fresh.get("gradients"), 1e-5, 1e-6
-        )
+        np.testing.assert_allclose(net.get("parameters"), expected, 1e-5, 1e-6)
         fresh.handler.set_from_numpy(fresh.buffer.parameters, net.get("parameters"))
         np.testing.assert_array_equal(net.predict(data), fresh.predict(data))
 
@@ -170,92 +163,66 @@ def test_too_much_memory() -> None:
 # -- what cannot be mixed -----------------------------------------------------------------------
 
 
-def refused(wire: Any, match: str) -> None:
-    inp = Input({**SHAPES, "mask": ("T", "B", 1), "mask_s": ("S", "B", 1), "label": ("B", 2)})
-    wire(inp)
-    with pytest.raises((LayerValidationError, NetworkValidationError), match=match):
-        bs.Network.from_layer(inp)
-
-
 REMEDY = (
     r" T and S are different lengths\. MultiHeadAttention attends from one sequence to the other, "
     r"and TimePooling makes one vector of each\.$"
 )
 
 
-def test_mixing_both_is_an_error_that_names_both() -> None:
-    def masks(inp: Any) -> None:
-        lstm = Lstm(3, name="L")
-        inp - "source" >> lstm
-        inp - "mask" >> "mask" - lstm
-
-    refused(
-        masks,
-        r"^layer 'L' \(Lstm\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
-        r"'Input\.outputs\.mask'\." + REMEDY,
-    )
-
-    def masks_of_s(inp: Any) -> None:
-        lstm = Lstm(3, name="L")
-        inp >> lstm
-        inp - "mask_s" >> "mask" - lstm
-
-    refused(masks_of_s, r"expected \(T, B, 1\), got \(S, B, 1\) from 'Input\.outputs\.mask_s'\.")
-
-    def joined(inp: Any) -> None:
-        last = FullyConnected(2, name="F")
-        inp >> last
-        inp - "source" >> last
-
-    refused(
-        joined, r"layer 'F', input 'default', .*: cannot join \([TS], B, .\) and \([TS], B, .\)"
-    )
-
-    def added(inp: Any) -> None:
-        total = Add(name="Sum")
-        inp - "source" >> "inputs_1" - total
-        inp >> FullyConnected(3) >> "inputs_2" - total
-
-    refused(
-        added,
-        r"'Sum' \(Add\), input 'inputs_2': expected \(S, B, \.\.\.\), got \(T, B, 3\) from "
-        r"'FullyConnected\.outputs\.default'\." + REMEDY,
-    )
-
-    def losses(inp: Any) -> None:
-        error = SquaredError(name="E")
-        inp >> FullyConnected(3) >> error
-        inp - "source" >> "targets" - error
-
-    refused(
-        losses, r"'E' \(SquaredError\), input 'targets': expected \(T, B, \.\.\.\), got \(S, B, 3\)"
-    )
-
-
-def test_attention_says_which_times_it_wants() -> None:
-    def causal(inp: Any) -> None:
-        attention = MultiHeadAttention(2, causal=True, name="A")
-        inp >> attention
-        inp - "source" >> "memory" - attention
-
-    refused(
-        causal,
-        r"^layer 'A' \(MultiHeadAttention\), option 'causal': expected False, because the memory "
-        r"has a length of its own \(S\): no step of it is earlier or later than one of the other "
-        r"\(T\)\.$",
-    )
-
-    def wrong_mask(inp: Any) -> None:
-        attention = MultiHeadAttention(2, name="A")
-        inp >> attention
-        inp - "source" >> "memory" - attention
-        inp - "mask" >> "mask" - attention
-
-    refused(
-        wrong_mask,
-        r"'A' \(MultiHeadAttention\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
-        r"'Input\.outputs\.mask'\. It is that of the memory\.$",
-    )
+@pytest.mark.parametrize(
+    ("layer", "wires", "match"),
+    [
+        (
+            Lstm(3, name="L"),
+            "source mask-mask",
+            r"^layer 'L' \(Lstm\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
+            r"'Input\.outputs\.mask'\." + REMEDY,
+        ),
+        (
+            Lstm(3),
+            "default mask_s-mask",
+            r"expected \(T, B, 1\), got \(S, B, 1\) from 'Input\.outputs\.mask_s'\.",
+        ),
+        (
+            FullyConnected(2, name="F"),
+            "default source",
+            r"layer 'F', input 'default', .*: cannot join \([TS], B, .\) and \([TS], B, .\)",
+        ),
+        (
+            Add(name="Sum"),
+            "source-inputs_1 other-inputs_2",
+            r"'Sum' \(Add\), input 'inputs_2': expected \(S, B, \.\.\.\), got \(T, B, 3\) from "
+            r"'Input\.outputs\.other'\." + REMEDY,
+        ),
+        (
+            SquaredError(name="E"),
+            "other source-targets",
+            r"'E' \(SquaredError\), input 'targets': expected \(T, B, \.\.\.\), got \(S, B, 3\)",
+        ),
+        (
+            MultiHeadAttention(2, causal=True, name="A"),
+            "default source-memory",
+            r"^layer 'A' \(MultiHeadAttention\), option 'causal': expected False, because the "
+            r"memory has a length of its own \(S\): no step of it is earlier or later than one of "
+            r"the other \(T\)\.$",
+        ),
+        (
+            MultiHeadAttention(2, name="A"),
+            "default source-memory mask-mask",
+            r"'A' \(MultiHeadAttention\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
+            r"'Input\.outputs\.mask'\. It is that of the memory\.$",
+        ),
+    ],
+)
+def test_mixing_both_is_an_error_that_names_both(layer: Any, wires: str, match: str) -> None:
+    """In a wire the name of an output of the Input stands before that of an input."""
+    shapes = {"default": ("T", "B", 4), "other": ("T", "B", 3), "source": ("S", "B", 3)}
+    inp = Input({**shapes, "mask": ("T", "B", 1), "mask_s": ("S", "B", 1)})
+    for wire in wires.split():
+        output, _, port = wire.partition("-")
+        inp - output >> (port or "default") - layer
+    with pytest.raises((LayerValidationError, NetworkValidationError), match=match):
+        bs.Network.from_layer(inp)
 
 
 def test_data_of_a_length_agree_and_are_told_apart() -> None:
@@ -291,9 +258,7 @@ class Pairs(DataIterator):
 def test_training_and_evaluation_with_changing_lengths() -> None:
     net = translator()
     before = evaluate(net, Pairs())["total_loss"]
-    trainer = bs.Trainer(bs.training.AdamStepper(0.03), verbose=False)
-    trainer.add_hook(StopAfterEpoch(15))
-    trainer.train(net, Pairs())
+    make_trainer(stepper=bs.training.AdamStepper(0.03), epochs=15).train(net, Pairs())
     assert evaluate(net, Pairs())["total_loss"] < 0.7 * before
 
 
