@@ -8,12 +8,13 @@ import pytest
 from brainstorm.data_iterators import Minibatches, SequenceChunks, Undivided
 from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import Hook, MonitorLoss, StopAfterEpoch
+from brainstorm.hooks import MonitorLoss
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Gru, Input, Loss, Lstm, SquaredError
 from brainstorm.network import Network
 from brainstorm.tools import evaluate, run_network
-from brainstorm.training import SgdStepper, Trainer
+from brainstorm.training import SgdStepper
+from tests.trainings import Call, make_trainer
 
 RND = np.random.RandomState(9)
 DATA = {"default": RND.normal(size=(7, 5, 2)), "targets": RND.normal(size=(7, 5, 1))}
@@ -92,34 +93,18 @@ def test_evaluation_of_parts_is_that_of_whole_sequences(net: Network) -> None:
     np.testing.assert_allclose(parts * 7, whole)  # losses are summed over the time of a batch
 
 
-class RecordState(Hook):
-    """Note the state before the first step and after the last, at every update."""
-
-    def __init__(self) -> None:
-        super().__init__(timescale="update")
-        self.before: list[np.ndarray] = []
-        self.after: list[np.ndarray] = []
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr:
-            cell = net.get("Lstm.internals.Ca")
-            self.before.append(cell[-1])
-            self.after.append(cell[-2])
-
-
 def test_training_in_parts(net: Network) -> None:
     """Each part starts where the part before ended, whatever hooks have done in between."""
-    trainer = Trainer(SgdStepper(0.01), verbose=False)
-    hook = RecordState()
-    trainer.add_hook(hook)
-    trainer.add_hook(MonitorLoss("validation", timescale="update", interval=1))
-    trainer.add_hook(StopAfterEpoch(2))
+    ends = Call(lambda epoch, update, net: net.get("Lstm.internals.Ca")[-2:], "ends")
+    monitor = MonitorLoss("validation", timescale="update", interval=1)
+    trainer = make_trainer(ends, monitor, stepper=SgdStepper(0.01), epochs=2)
     trainer.train(net, chunks(), validation=chunks(2))
-    assert len(hook.before) == 2 * 3 * 3
-    for number, before in enumerate(hook.before):
-        expected = np.zeros_like(before) if number % 3 == 0 else hook.after[number - 1]
+    _, *states = trainer.logs["ends"]  # the last state, and that before the first step
+    assert len(states) == 2 * 3 * 3
+    for number, (after, before) in enumerate(states):
+        expected = np.zeros_like(before) if number % 3 == 0 else states[number - 1][0]
         np.testing.assert_array_equal(before, expected)
-        assert hook.after[number].any()
+        assert after.any()
 
 
 def test_gradients_end_at_the_border(net: Network) -> None:

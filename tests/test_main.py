@@ -11,10 +11,11 @@ import pytest
 import brainstorm as bs
 from brainstorm.__main__ import main
 from brainstorm.data_iterators import Undivided
-from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import MonitorLoss, SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import AdamStepper, Trainer
+from tests.trainings import make_trainer
 
 
 @pytest.fixture
@@ -34,10 +35,8 @@ def network_file(net, tmp_path):
 def run_file(net, tmp_path):
     x = np.random.RandomState(0).normal(size=(1, 9, 3))
     data = Undivided(default=x, targets=x[..., :2])
-    trainer = Trainer(AdamStepper(0.01), verbose=False)
-    trainer.add_hook(MonitorLoss("validation", name="valid"))
-    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5"))
-    trainer.add_hook(StopAfterEpoch(3))
+    hooks = MonitorLoss("validation", name="valid"), SaveCheckpoint(tmp_path / "run.hdf5")
+    trainer = make_trainer(*hooks, stepper=AdamStepper(0.01), epochs=3)
     trainer.train(net, data, validation=data)
     return str(tmp_path / "run.hdf5")
 

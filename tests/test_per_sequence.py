@@ -17,12 +17,13 @@ from brainstorm.data_iterators import (
 )
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import MonitorScores, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import MonitorScores, SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.scorers import Accuracy, MeanSquaredError
 from brainstorm.tools import evaluate, extract
 from brainstorm.training import AdamStepper, SgdStepper, Trainer
+from tests.trainings import make_trainer
 
 T, N = 7, 6
 RND = np.random.RandomState(6)
@@ -110,9 +111,8 @@ def test_gradients_come_from_the_parts_in_which_sequences_end() -> None:
 @pytest.mark.parametrize("iterator", ITERATORS.values(), ids=ITERATORS)
 def test_a_training_learns_labels_of_sequences(iterator: DataIterator) -> None:
     net = classifier()
-    trainer = Trainer(AdamStepper(0.05), verbose=False)
-    trainer.add_hook(MonitorScores("valid", [Accuracy()], name="valid"))
-    trainer.add_hook(StopAfterEpoch(60))
+    monitor = MonitorScores("valid", [Accuracy()], name="valid")
+    trainer = make_trainer(monitor, stepper=AdamStepper(0.05), epochs=60)
     trainer.train(net, iterator, valid=ITERATORS["Undivided"])
     assert trainer.logs["valid.Accuracy"][-1] == 1.0
 
@@ -121,8 +121,7 @@ def test_batch_sizes_do_not_change_what_an_epoch_logs() -> None:
     """The losses of batches are weighted by their numbers of sequences."""
     logged = []
     for size in (4, N):
-        trainer = Trainer(SgdStepper(0.0), verbose=False)
-        trainer.add_hook(StopAfterEpoch(1))
+        trainer = make_trainer(stepper=SgdStepper(0.0), epochs=1)
         trainer.train(classifier(), Minibatches(size, shuffle=False, **DATA, **WHOLE))
         logged.append(trainer.logs["rolling_training"]["total_loss"][-1])
     assert logged[0] == pytest.approx(logged[1])
@@ -169,19 +168,16 @@ def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(
         trainer.train(net, parts)
         return net.get("parameters")
 
-    trainer = Trainer(AdamStepper(0.05), verbose=False)
-    trainer.add_hook(StopAfterEpoch(3))
-    trainer.add_hook(SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99))
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99)
+    trainer = make_trainer(save, stepper=AdamStepper(0.05), epochs=3)
     expected = train(trainer, classifier(with_ends=True))
     resumed = Trainer.resume(tmp_path / f"run-{update}.hdf5")
     np.testing.assert_array_equal(train(resumed, resumed.net), expected)
 
 
 def test_a_network_without_an_input_for_the_ends_is_told(tmp_path: Path) -> None:
-    trainer = Trainer(SgdStepper(0.1), verbose=False)
-    trainer.add_hook(StopAfterEpoch(1))
     with pytest.raises(TrainingError, match=r"or add it to the out_shapes of the Input layer\.$"):
-        trainer.train(classifier(), SequenceChunks(3, **DATA, **WHOLE))
+        make_trainer(epochs=1).train(classifier(), SequenceChunks(3, **DATA, **WHOLE))
 
 
 def test_a_network_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint
 from brainstorm.layers import Input, NoOp
 from brainstorm.scorers import (
     Accuracy,
@@ -28,7 +28,8 @@ from brainstorm.scorers import (
     RSquared,
 )
 from brainstorm.tools import evaluate
-from brainstorm.training import SgdStepper, Trainer
+from brainstorm.training import Trainer
+from tests.trainings import make_trainer
 
 RND = np.random.RandomState(0)
 ROWS = 40
@@ -253,13 +254,10 @@ def train(folder, stop, resumed=None):
     if resumed is None:
         net = bs.tools.create_net_from_spec("classification", 3, 2, "F4")
         net.initialize(bs.initializers.Gaussian(0.5), seed=1)
-        trainer = Trainer(SgdStepper(0.1), verbose=False)
-        trainer.train_scorers = [AreaUnderCurve(), FScore()]
-        trainer.add_hook(MonitorScores("valid", [Recall(), AreaUnderCurve(name="area")]))
-        trainer.add_hook(SaveBestNetwork("MonitorScores.area"))
+        monitor = MonitorScores("valid", [Recall(), AreaUnderCurve(name="area")])
         saver = SaveCheckpoint(folder / "run.hdf5", timescale="update", interval=3, keep=9)
-        trainer.add_hook(saver)
-        trainer.add_hook(StopAfterEpoch(stop))
+        trainer = make_trainer(monitor, SaveBestNetwork("MonitorScores.area"), saver, epochs=stop)
+        trainer.train_scorers = [AreaUnderCurve(), FScore()]
     else:
         trainer = Trainer.resume(resumed)
         net = trainer.net

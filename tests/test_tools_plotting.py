@@ -9,11 +9,12 @@ import pytest
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches, Undivided
 from brainstorm.errors import MissingDependencyError, UnknownPathError, ValidationError
-from brainstorm.hooks import MonitorLayerParameters, MonitorLoss, StopAfterEpoch
+from brainstorm.hooks import MonitorLayerParameters, MonitorLoss
 from brainstorm.initializers import Gaussian
 from brainstorm.tools import plot_activations, plot_bands, plot_filters, plot_logs, plot_weights
 from brainstorm.training import Logs
 from brainstorm.training.logs import Moment
+from tests.trainings import make_trainer
 
 LOGS = Logs(
     training={"loss": [3.0, 2.0, 1.0], "a.b": [0.5]},
@@ -79,12 +80,13 @@ def trained(sequences):
     """A training of 5 epochs of 4 updates with monitors of other intervals."""
     rnd = np.random.RandomState(0)
     data = {"default": rnd.randn(3, 8, 3), "targets": rnd.randint(0, 2, (3, 8, 1))}
-    trainer = bs.Trainer(bs.training.SgdStepper(0.01), verbose=False)
-    trainer.add_hook(MonitorLoss("valid", name="validation"))
-    trainer.add_hook(MonitorLoss("valid", name="rarely", interval=2))
-    trainer.add_hook(MonitorLoss("valid", name="often", timescale="update", interval=3))
-    trainer.add_hook(MonitorLayerParameters("Lstm", name="late", interval=2))
-    trainer.add_hook(StopAfterEpoch(5))
+    trainer = make_trainer(
+        MonitorLoss("valid", name="validation"),
+        MonitorLoss("valid", name="rarely", interval=2),
+        MonitorLoss("valid", name="often", timescale="update", interval=3),
+        MonitorLayerParameters("Lstm", name="late", interval=2),
+        epochs=5,
+    )
     trainer.train(sequences, Minibatches(2, **data), valid=Undivided(**data))
     return trainer
 

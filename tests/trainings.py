@@ -9,7 +9,7 @@ from brainstorm.training import SgdStepper, Trainer
 
 
 class Call(Hook):
-    """Logs what a function of epoch, update and network returns; after every update by default."""
+    """Logs what a function of epoch, update and network returns; in a resumed run it is gone."""
 
     __undescribed__ = {"function": None}
 
@@ -18,7 +18,7 @@ class Call(Hook):
         self.function, self.role = function, role
 
     def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        return self.function(epoch_nr, update_nr, net)
+        return self.function and self.function(epoch_nr, update_nr, net)
 
 
 def fail_after(update, name="fail"):

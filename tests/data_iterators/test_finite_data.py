@@ -78,33 +78,19 @@ def test_mapped_files(tmp_path):
         list(Minibatches(4, **load_data(tmp_path / "x.hdf5"))())
 
 
-def test_all_at_once_from_a_file(tmp_path):
-    with h5py.File(tmp_path / "x.hdf5", "w") as file:
-        x = file.create_dataset("x", data=data_with(np.nan))
-        with refused(f"Undivided, data 'x': expected finite numbers, got nan {PLACE}"):
-            Undivided(x=x)
-
-
-def test_sequences():
+def test_sequences_items_batches_and_whole_files(tmp_path):
     sequences = list(data_with(np.nan).swapaxes(0, 1))
     with refused(f"BucketedMinibatches, data 'x': expected finite numbers, got nan {PLACE}"):
         BucketedMinibatches(4, x=sequences)
-
-
-def test_items_and_batches():
     rows = data_with(np.nan, steps=1)[0]
     items = DatasetMinibatches([(row, 0) for row in rows], 4, shuffle=True)
-    with refused(
-        "DatasetMinibatches, data 'default': expected finite numbers, got nan in time ste"
-    ):
-        list(items())
-    with refused("p 0 of sequence 7. Fill"):
+    place = PLACE.replace("5", "0")
+    with refused(f"DatasetMinibatches, data 'default': expected finite numbers, got nan {place}"):
         list(items())
     batches = IterableBatches([{"x": data_with(0)}, {"x": data_with(np.nan)}])
     with refused(f"IterableBatches, data 'x': expected finite numbers, got nan {PLACE}"):
         list(batches())
-
-
-def test_whole_numbers_are_finite():
-    for dtype in (bool, np.uint8, np.int64):
-        list(Minibatches(4, x=np.ones((2, 5, 3), dtype))())
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        x = file.create_dataset("x", data=data_with(np.nan))
+        with refused(f"Undivided, data 'x': expected finite numbers, got nan {PLACE}"):
+            Undivided(x=x)

@@ -14,7 +14,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
 from brainstorm.files import read_run_file
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import Hook, ModifyStepperAttribute, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Lstm
 from brainstorm.network import Network
@@ -26,11 +26,11 @@ from brainstorm.training import (
     MomentumStepper,
     NesterovStepper,
     SgdStepper,
-    Trainer,
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import classifier
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
+from tests.trainings import Call, make_trainer
 
 T, SEQUENCES = 3, 12
 
@@ -127,31 +127,21 @@ def test_one_batch_that_overflows_spoils_its_update_only():
     assert not np.array_equal(net.get("parameters"), before)
 
 
-class Seen(Hook):
-    """Remembers the counts, the learning rate and the parameters of each update."""
-
-    role = "reader"
-
-    def __init__(self):
-        super().__init__(timescale="update")
-        self.seen = []
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        self.seen.append((update_nr, stepper.learning_rate, net.get("parameters")))
-
-
 def test_hooks_schedules_and_weight_modifiers_follow_updates():
     seen = []
     for batches in (None, 3):
         net, stepper = network(modified=False), SgdStepper(0.1)
         net.set_weight_modifiers({"Lstm": [ClipValues(-0.2, 0.2)]})
         stepper.accumulation = batches and GradientAccumulation(batches)
-        trainer, spy = Trainer(stepper, verbose=False), Seen()
-        for hook in (ModifyStepperAttribute(Linear(0.1, 0, 4), timescale="update"), spy):
-            trainer.add_hook(hook)
-        trainer.add_hook(StopAfterEpoch(4))
+        updates = []
+
+        def note(epoch_nr, update_nr, net, stepper=stepper, updates=updates):
+            updates.append((update_nr, stepper.learning_rate, net.get("parameters")))
+
+        schedule = ModifyStepperAttribute(Linear(0.1, 0, 4), timescale="update")
+        trainer = make_trainer(schedule, Call(note, role="reader"), stepper=stepper, epochs=4)
         trainer.train(net, Minibatches(SEQUENCES // (batches or 1), shuffle=False, **data(0)))
-        seen.append(spy.seen)
+        seen.append(updates)
     for (update, rate, values), (*counts, parts) in zip(*seen, strict=True):
         assert counts == [update, rate]
         np.testing.assert_allclose(parts, values, rtol=1e-9, atol=1e-12)
@@ -172,9 +162,7 @@ def test_a_run_is_resumed_exactly_within_an_update(tmp_path, epoch):
 
 def test_checkpoints_by_update_are_written_once_an_update_is_done(tmp_path):
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2, keep=9)
-    trainer = Trainer(accumulating(SgdStepper(0.05), 2), verbose=False)
-    for hook in (save, StopAfterEpoch(3)):
-        trainer.add_hook(hook)
+    trainer = make_trainer(save, stepper=accumulating(SgdStepper(0.05), 2), epochs=3)
     trainer.train(network(), Minibatches(4, shuffle=False, **data(0)))  # 9 batches
     assert (trainer.current_update_nr, save.get_state()["kept"]) == (4, [2, 4])
 

@@ -8,7 +8,6 @@ import pytest
 from brainstorm.data_iterators import Minibatches
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.hooks import Hook
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Layer
 from brainstorm.network import Network
@@ -20,9 +19,9 @@ from brainstorm.training import (
     MomentumStepper,
     NesterovStepper,
     SgdStepper,
-    Trainer,
 )
 from tests.networks import classifier
+from tests.trainings import Call, make_trainer
 
 
 class FailingLayerImpl(Layer):
@@ -121,23 +120,13 @@ def test_a_second_start_forgets_a_failure():
     assert stepper.steps == 6
 
 
-class FailsNext(Hook):
-    """Lets the passes fail after two updates."""
-
-    __default_values__ = {"timescale": "update", "interval": 2}
-
-    def __init__(self):
-        super().__init__(timescale="update", interval=2)
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr:
+def test_the_trainer_counts_what_was_done():
+    def fail_next(epoch_nr, update_nr, net):
+        if update_nr == 2:
             net.layers["Fails"]._fails = "backward"
 
-
-def test_the_trainer_counts_what_was_done():
     batch = {name: np.repeat(values, 2, axis=1) for name, values in data(0).items()}
-    trainer = Trainer(SgdStepper(0.1), verbose=False)
-    trainer.add_hook(FailsNext())
+    trainer = make_trainer(Call(fail_next))
     with pytest.raises(RuntimeError, match="on purpose"):
         trainer.train(network(), Minibatches(1, **batch))
     assert trainer.current_update_nr == 2

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm import Trainer
 from brainstorm.data_iterators import BucketedMinibatches, Minibatches
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Input, L2Decay, Loss, Mask, SquaredError
 from brainstorm.network import Network
@@ -17,20 +15,9 @@ from brainstorm.tools import evaluate
 from brainstorm.training import SgdStepper
 from brainstorm.training.late_losses import BATCHES
 from tests.networks import classifier
+from tests.trainings import Call, make_trainer
 
 RND = np.random.default_rng(0)
-
-
-class Losses(Hook):
-    """Read the losses after every update, as a person would."""
-
-    def __init__(self):
-        super().__init__(timescale="update")
-        self.seen, self.reads = [], 0
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr:
-            self.seen.append((net.batch_size, net.get_loss_values()))
 
 
 class CountingHandler(NumpyHandler):
@@ -52,9 +39,7 @@ def train(handler, batches, penalty=False, hooks=()):
     net.initialize(Gaussian(0.3), seed=2)
     count = 4 * batches - 1  # the last batch is smaller
     data = {"default": RND.random((1, count, 4)), "targets": RND.integers(0, 3, (1, count, 1))}
-    trainer = Trainer(SgdStepper(0.1), verbose=False)
-    for hook in (*hooks, StopAfterEpoch(2)):
-        trainer.add_hook(hook)
+    trainer = make_trainer(*hooks, stepper=SgdStepper(0.1), epochs=2)
     trainer.train(net, Minibatches(4, **data))
     return trainer.logs["rolling_training"]
 
@@ -63,11 +48,16 @@ def train(handler, batches, penalty=False, hooks=()):
 @pytest.mark.parametrize("penalty", [False, True])
 @pytest.mark.parametrize("batches", [1, BATCHES - 1, BATCHES, 2 * BATCHES + 3])
 def test_the_averages_are_those_of_all_batches(handler, penalty, batches):
-    watch = Losses()
-    logs = train(handler(np.float32), batches, penalty, [watch])
+    losses_read = []  # after every update, as a person would
+
+    def read(epoch_nr, update_nr, net):
+        if update_nr:
+            losses_read.append((net.batch_size, net.get_loss_values()))
+
+    logs = train(handler(np.float32), batches, penalty, [Call(read)])
     assert set(logs) == ({"Loss", "Penalty", "total_loss"} if penalty else {"total_loss"})
     for epoch in range(2):
-        seen = watch.seen[epoch * batches : (epoch + 1) * batches]
+        seen = losses_read[epoch * batches : (epoch + 1) * batches]
         weights = [size for size, _ in seen]
         for name in logs:
             values = [losses[name] for _, losses in seen]
@@ -105,8 +95,7 @@ def test_padding_does_not_change_the_loss_per_step(size, penalty, handler):
     targets = [rnd.random_sample((length, 1)) for length in LENGTHS]
     data = BucketedMinibatches(size, False, default=[0 * t for t in targets], targets=targets)
     net = masked_network(handler, penalty)
-    trainer = Trainer(SgdStepper(0.0), verbose=False)
-    trainer.add_hook(StopAfterEpoch(1))
+    trainer = make_trainer(stepper=SgdStepper(0.0), epochs=1)
     trainer.train(net, data)
     expected = 0.5 * np.mean(np.concatenate(targets) ** 2)
     assert trainer.logs["rolling_training.total_loss_per_step"] == pytest.approx([expected])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 
 import pytest
 
-from brainstorm.errors import TrainingError
-from brainstorm.hooks import Hook, SaveCheckpoint, StopAfterEpoch
-from brainstorm.training import SgdStepper, Trainer
+from brainstorm.hooks import Hook, SaveCheckpoint
 from tests.runs import ITERATORS, make_network, make_trainer, outcome, resumed_run, train, whole_run
+from tests.trainings import Call, run_threads
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -23,31 +21,15 @@ def _signals_as_before():
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-class Send(Hook):
-    """Send signals to this process after an update."""
+def send(update, *numbers, timescale="update"):
+    """Return a hook that sends signals to this process after an update."""
 
-    __undescribed__ = {"numbers": ()}
-
-    def __init__(self, update, *numbers):
-        super().__init__("send", timescale="update")
-        self.update, self.numbers = update, numbers
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr == self.update:
-            for number in self.numbers:
+    def kill(epoch_nr, update_nr, net):
+        if update_nr == update:
+            for number in numbers:
                 os.kill(os.getpid(), number)
 
-
-class SendAtEpoch(Hook):
-    """Send a signal at the end of an epoch."""
-
-    def __init__(self, epoch):
-        super().__init__("send")
-        self.epoch = epoch
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if epoch_nr == self.epoch:
-            os.kill(os.getpid(), signal.SIGINT)
+    return Call(kill, "send", timescale)
 
 
 class Ends(Hook):
@@ -78,7 +60,7 @@ def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, number, update):
     """In an epoch, and at its last update, whose epoch is finished then."""
     expected = outcome(*whole_run(*NAMES))
     save, ends = SaveCheckpoint(tmp_path / "run.hdf5", interval=100), Ends()
-    trainer, _ = whole_run(*NAMES, hooks=[Send(update, number), save, ends])
+    trainer, _ = whole_run(*NAMES, hooks=[send(update, number), save, ends])
     assert trainer.current_update_nr == update
     assert trainer.logs["interrupted"] == [f"received {signal.Signals(number).name}"]
     assert ends.noted == [*range(1 + update // 4), "finalize"]
@@ -90,20 +72,21 @@ def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, number, update):
 
 
 def test_without_a_checkpoint_it_ends_too(tmp_path):
-    trainer, _ = whole_run(*NAMES, hooks=[Send(4, signal.SIGTERM, signal.SIGTERM)])
+    trainer, _ = whole_run(*NAMES, hooks=[send(4, signal.SIGTERM, signal.SIGTERM)])
     assert trainer.current_update_nr == 4
     assert trainer.logs["interrupted"] == ["received SIGTERM"]
 
 
 def test_before_the_first_update_it_waits_for_that():
-    trainer, _ = whole_run(*NAMES, hooks=[Send(0, signal.SIGINT)])
+    trainer, _ = whole_run(*NAMES, hooks=[send(0, signal.SIGINT)])
     assert trainer.current_update_nr == 1
 
 
 def test_at_the_end_of_an_epoch_it_ends_there(tmp_path):
     expected = outcome(*whole_run(*NAMES))
     save = SaveCheckpoint(tmp_path / "run.hdf5", interval=100)
-    trainer, _ = whole_run(*NAMES, hooks=[SendAtEpoch(1), save])
+    hooks = [send(4, signal.SIGINT, timescale="epoch"), save]
+    trainer, _ = whole_run(*NAMES, hooks=hooks)
     assert trainer.current_update_nr == 4
     assert len(trainer.logs["rolling_training.total_loss"]) == 1
     assert outcome(*resumed_run(tmp_path / "run.hdf5", NAMES[1])) == expected
@@ -113,12 +96,12 @@ def test_at_the_end_of_an_epoch_it_ends_there(tmp_path):
 def test_a_second_interrupt_ends_it_at_once(first):
     ends = Ends()
     with pytest.raises(KeyboardInterrupt):
-        whole_run(*NAMES, hooks=[ends, Send(2, first, signal.SIGINT)])
+        whole_run(*NAMES, hooks=[ends, send(2, first, signal.SIGINT)])
     assert ends.noted == [0, "KeyboardInterrupt", "finalize"]
 
 
 def test_an_old_signal_does_not_end_the_next_training():
-    trainer, net = whole_run(*NAMES, hooks=[Send(2, signal.SIGINT)])
+    trainer, net = whole_run(*NAMES, hooks=[send(2, signal.SIGINT)])
     train(trainer, net, ITERATORS[NAMES[1]]())
     assert trainer.current_update_nr > 2
     assert trainer.logs["end"] == ["reached max_epochs=3"]
@@ -128,7 +111,7 @@ def test_who_listened_before_listens_again():
     seen = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        whole_run(*NAMES, hooks=[Send(2, signal.SIGTERM)])
+        whole_run(*NAMES, hooks=[send(2, signal.SIGTERM)])
         assert seen == []
         os.kill(os.getpid(), signal.SIGTERM)
         assert seen == [signal.SIGTERM]
@@ -139,7 +122,7 @@ def test_who_listened_before_listens_again():
 def test_ignored_signals_stay_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        trainer, _ = whole_run(*NAMES, hooks=[Send(2, signal.SIGINT)])
+        trainer, _ = whole_run(*NAMES, hooks=[send(2, signal.SIGINT)])
     finally:
         signal.signal(signal.SIGINT, before)
     assert trainer.logs["end"] == ["reached max_epochs=3"]
@@ -147,12 +130,5 @@ def test_ignored_signals_stay_ignored():
 
 def test_in_another_thread_nothing_changes():
     trainer, net = make_trainer(epochs=1), make_network()
-    thread = threading.Thread(target=train, args=(trainer, net, ITERATORS["minibatches"]()))
-    thread.start()
-    thread.join()
+    run_threads(lambda _: train(trainer, net, ITERATORS["minibatches"]()), 1)
     assert trainer.logs["end"] == ["reached max_epochs=1"]
-
-
-def test_the_name_in_the_logs_is_taken():
-    with pytest.raises(TrainingError, match="the name 'interrupted' is taken"):
-        Trainer(SgdStepper()).add_hook(StopAfterEpoch(1, name="interrupted"))

@@ -288,6 +288,11 @@ STEPPER = r"Trainer: expected a stepper such as SgdStepper\(0.1\), got (str|type
             r"the name 'rolling_training' is taken",
         ),
         (
+            lambda trainer, net: trainer.add_hook(StopAfterEpoch(3, name="interrupted")),
+            TrainingError,
+            r"the name 'interrupted' is taken",
+        ),
+        (
             lambda trainer, net: trainer.add_hook(3),
             TrainingError,
             r"expected a hook, got 3. A schedule is used by",
