@@ -35,6 +35,20 @@ def classifier(*hidden, features=(4,), classes=3):
     return inp
 
 
+def trainable(*hidden, handler=None):
+    """Return the initialized network of a classifier, by default in float64."""
+    handler = handler or NumpyHandler(np.float64)
+    net = Network.from_layer(classifier(*hidden), seed=3, handler=handler)
+    net.initialize(Gaussian(0.3), seed=2)
+    return net
+
+
+def batch_for(T, B, seed=0):
+    """Return a random batch for a classifier."""
+    rnd = np.random.default_rng(seed)
+    return {"default": rnd.standard_normal((T, B, 4)), "targets": rnd.integers(0, 3, (T, B, 1))}
+
+
 def _joined():
     inp = Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)})
     a, b, c = (FullyConnected(n, "tanh", name=x) for n, x in ((3, "A"), (5, "B"), (2, "C")))

@@ -411,15 +411,6 @@ def test_a_notebook_shows_values_where_there_is_memory():
     assert row[-2:] == ["0", "B"]  # no batch, no values
 
 
-def test_what_users_have_named_is_escaped_in_html():
-    name = "<script>alert('x')</script>"
-    inp = Input({"default": ("T", "B", 2), name: ("T", "B", 1)})
-    inp >> FullyConnected(2, name="Out")
-    html = Network.from_layer(inp)._repr_html_()
-    assert "<script" not in html
-    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;" in html
-
-
 def test_the_report_of_a_plan_is_a_table_in_a_notebook():
     net = build("mlp")
     net.provide_external_data(data_for(net))
@@ -600,11 +591,8 @@ def test_predict_equals_a_forward_pass(wiring):
         np.testing.assert_allclose(given, expected, rtol=1e-12)
     given = net.predict({"default": data["default"]}, "Projection.outputs.default")
     assert given.shape == (4, 11, 3)
-
-
-def test_predict_cuts_the_context_row():
-    net = build("lstm", FLOAT64)
-    assert net.predict(np.zeros((4, 2, 4)), "Lstm.outputs.default").shape == (4, 2, 3)
+    if wiring == "lstm":  # without the row of the context
+        assert net.predict(data["default"], "Lstm.outputs.default").shape == (4, 11, 3)
 
 
 def test_one_value_for_a_whole_batch_cannot_be_put_together():

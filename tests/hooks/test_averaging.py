@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
 import pytest
 
 from brainstorm.data_iterators import Minibatches
-from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, UnknownPathError
-from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import (
     AverageWeights,
     MonitorLoss,
@@ -20,12 +17,10 @@ from brainstorm.hooks import (
     StopAfterThresholdReached,
     WithAverages,
 )
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected
-from brainstorm.network import Network
 from brainstorm.tools import evaluate
 from brainstorm.training import GradientAccumulation, MomentumStepper, SgdStepper
-from tests.networks import classifier
+from tests.networks import trainable
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
 from tests.trainings import Call, make_trainer
 
@@ -39,11 +34,7 @@ def remember():
 
 
 def network():
-    net = Network.from_layer(
-        classifier(FullyConnected(5, "tanh")), seed=3, handler=NumpyHandler(np.float64)
-    )
-    net.initialize(Gaussian(0.3), seed=2)
-    return net
+    return trainable(FullyConnected(5, "tanh"))
 
 
 def train(*hooks, epochs=2, net=None):
@@ -135,15 +126,6 @@ def test_a_run_is_resumed_exactly(tmp_path):
         assert trainer.hooks["averaged"].hook.trainer is trainer
     averages = [trainer.hooks["AverageWeights"].average for trainer, _ in (whole, again)]
     assert np.array_equal(*averages)
-
-
-def test_description():
-    hook = WithAverages(MonitorLoss("valid", interval=3), averages="slow")
-    description = json.loads(json.dumps(get_description(hook)))
-    assert description["averages"] == "slow"
-    again = create_from_description(description)
-    assert (again.interval, again.hook.interval, again.role) == (3, 3, "writer")
-    assert get_description(AverageWeights(0.9))["decay"] == 0.9
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.0, "x", None])

@@ -37,7 +37,7 @@ EXAMPLES = {
     "StopAfterThresholdReached": lambda: hooks.StopAfterThresholdReached("a", 0.5),
     "StopOnNan": lambda: hooks.StopOnNan("a"),
     "StopOnSigQuit": lambda: hooks.StopOnSigQuit(),
-    "WithAverages": lambda: hooks.WithAverages(hooks.MonitorLoss("valid")),
+    "WithAverages": lambda: hooks.WithAverages(hooks.MonitorLoss("valid", interval=3), "slow"),
 }
 
 

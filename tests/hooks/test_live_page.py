@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from brainstorm import tools
-from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import MissingDependencyError, TrainingError
 from brainstorm.hooks import LivePage, MonitorLayerGradients, MonitorLoss
 from brainstorm.hooks import _page_content as page_content
@@ -349,8 +348,3 @@ def test_a_port_that_is_taken(train):
 def test_ports(port):
     with pytest.raises(TrainingError, match="port: expected an integer from 0 to 65535, got"):
         LivePage(port)
-
-
-def test_description():
-    page = create_from_description(get_description(LivePage(8080, interval=5)))
-    assert (page.port, page.interval, page.timescale, page.address) == (8080, 5, "update", None)

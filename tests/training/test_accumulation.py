@@ -13,11 +13,8 @@ from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
 from brainstorm.files import read_run_file
-from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Lstm
-from brainstorm.network import Network
 from brainstorm.training import (
     AdamStepper,
     GradientAccumulation,
@@ -28,7 +25,7 @@ from brainstorm.training import (
     SgdStepper,
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay
-from tests.networks import classifier
+from tests.networks import batch_for, trainable
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
 from tests.trainings import Call, make_trainer
 
@@ -36,20 +33,14 @@ T, SEQUENCES = 3, 12
 
 
 def network(modified=True):
-    layers = Lstm(5), FullyConnected(4, "tanh")
-    net = Network.from_layer(classifier(*layers), seed=3, handler=NumpyHandler(np.float64))
-    net.initialize(Gaussian(0.3), seed=2)
+    net = trainable(Lstm(5), FullyConnected(4, "tanh"))
     if modified:
         net.set_gradient_modifiers({"Lstm": [L2Decay(0.1), ClipValues(-0.05, 0.05)]})
     return net
 
 
 def data(number):
-    rnd = np.random.default_rng(number)
-    return {
-        "default": rnd.standard_normal((T, SEQUENCES, 4)),
-        "targets": rnd.integers(0, 3, (T, SEQUENCES, 1)),
-    }
+    return batch_for(T, SEQUENCES, number)
 
 
 def accumulating(stepper, batches):

@@ -8,9 +8,7 @@ import pytest
 from brainstorm.data_iterators import Minibatches
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Layer
-from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.training import (
     AdamStepper,
@@ -20,7 +18,7 @@ from brainstorm.training import (
     NesterovStepper,
     SgdStepper,
 )
-from tests.networks import classifier
+from tests.networks import batch_for, trainable
 from tests.trainings import Call, make_trainer
 
 
@@ -45,19 +43,12 @@ class FailingLayerImpl(Layer):
 
 
 def network(handler=NumpyHandler):
-    hidden = FullyConnected(5, "tanh"), ConstructionWrapper.create(FailingLayerImpl, name="Fails")
-    net = Network.from_layer(classifier(*hidden), seed=3, handler=handler())
-    net.initialize(Gaussian(0.3), seed=2)
-    return net
+    fails = ConstructionWrapper.create(FailingLayerImpl, name="Fails")
+    return trainable(FullyConnected(5, "tanh"), fails, handler=handler())
 
 
 def data(number):
-    rnd = np.random.default_rng(number)
-    sequences = 3 + number % 2
-    return {
-        "default": rnd.standard_normal((2, sequences, 4)),
-        "targets": rnd.integers(0, 3, (2, sequences, 1)),
-    }
+    return batch_for(2, 3 + number % 2, number)
 
 
 def train(stepper, fails="", handler=NumpyHandler):

@@ -12,9 +12,7 @@ from brainstorm import global_rnd
 from brainstorm.data_iterators import Minibatches, Undivided
 from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected
-from brainstorm.network import Network
 from brainstorm.structure.generators import get_generator_states
 from brainstorm.tools import plot_learning_rates
 from brainstorm.training import (
@@ -24,7 +22,7 @@ from brainstorm.training import (
     SgdStepper,
     find_learning_rate,
 )
-from tests.networks import classifier
+from tests.networks import trainable
 
 RND = np.random.default_rng(0)
 INPUTS = RND.standard_normal((1, 60, 4))
@@ -33,9 +31,7 @@ DATA = {"default": INPUTS, "targets": INPUTS[..., :3].argmax(axis=2)[..., np.new
 
 def network(dtype=np.float64):
     layers = FullyConnected(8, "tanh"), BatchNorm(), Dropout(0.1)
-    net = Network.from_layer(classifier(*layers), seed=3, handler=NumpyHandler(dtype, seed=1))
-    net.initialize(Gaussian(0.3), seed=2)
-    return net
+    return trainable(*layers, handler=NumpyHandler(dtype, seed=1))
 
 
 @pytest.mark.parametrize("stepper", [SgdStepper(), AdamStepper()])

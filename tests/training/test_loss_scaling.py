@@ -11,9 +11,8 @@ import pytest
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.initializers import Gaussian
+from brainstorm.hooks import SaveCheckpoint
 from brainstorm.layers import BatchNorm, FullyConnected, Lstm
-from brainstorm.network import Network
 from brainstorm.training import (
     AdamStepper,
     LossScaling,
@@ -22,21 +21,19 @@ from brainstorm.training import (
     SgdStepper,
 )
 from brainstorm.value_modifiers import L2Decay
-from tests.networks import classifier
+from tests.networks import batch_for, run_passes, trainable
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
 
 
-def network(handler=None):
+def network():
     layers = Lstm(5), BatchNorm(), FullyConnected(4, "tanh", name="Dense")
-    net = Network.from_layer(classifier(*layers), seed=3, handler=handler or NumpyHandler(seed=1))
-    net.initialize(Gaussian(0.3), seed=2)
+    net = trainable(*layers, handler=NumpyHandler(seed=1))
     net.set_gradient_modifiers({"Dense": L2Decay(0.1)})
     return net
 
 
 def batch(number=0, bad=False):
-    rnd = np.random.default_rng(number)
-    data = {"default": rnd.standard_normal((3, 4, 4)), "targets": rnd.integers(0, 3, (3, 4, 1))}
+    data = batch_for(3, 4, number)
     if bad:
         data["default"][0, 0, 0] = np.inf
     return data
@@ -64,9 +61,7 @@ def test_gradients_are_those_without_scaling_bit_for_bit():
     plain, scaling = network(), network()
     scaling.loss_scale = scaling.handler.create_from_numpy(np.array([1024.0], np.float32))
     for net in (plain, scaling):
-        net.provide_external_data(batch())
-        net.forward_pass(training_pass=True)
-        net.backward_pass()
+        run_passes(net, batch())
         net.backward_pass(accumulate=True)
     assert np.array_equal(plain.get("gradients"), scaling.get("gradients"))
     assert not np.array_equal(plain.get("Dense.output_deltas.default"),
@@ -148,10 +143,7 @@ def test_another_stepper_takes_the_scale_away():
 def test_the_scale_survives_a_change_of_the_input_deltas():
     net, _ = train(scaled(SgdStepper(0.1), initial=8), count=1)
     net.keep_input_deltas = True
-    net.provide_external_data(batch())
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    wanted = net.get("gradients")
+    wanted = run_passes(net, batch())
     net.loss_scale = None
     net.backward_pass()
     assert np.array_equal(net.get("gradients"), wanted)
@@ -170,8 +162,6 @@ def test_description():
 
 
 def test_a_run_is_resumed_exactly(tmp_path):
-    from brainstorm.hooks import SaveCheckpoint
-
     def stepper():
         made = scaled(MomentumStepper(0.05, 0.9), initial=16, growth_interval=3)
         made.max_gradient_norm = 0.1

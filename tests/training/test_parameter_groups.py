@@ -14,9 +14,7 @@ from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import BatchNorm, FullyConnected, Lstm
-from brainstorm.network import Network
 from brainstorm.training import (
     AdadeltaStepper,
     AdagradStepper,
@@ -31,7 +29,7 @@ from brainstorm.training import (
     SgdStepper,
 )
 from brainstorm.value_modifiers import L2Decay
-from tests.networks import classifier, numerical_gradients
+from tests.networks import batch_for, numerical_gradients, run_passes, trainable
 from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
 
 STEPPERS = {
@@ -47,17 +45,11 @@ STEPPERS = {
 
 
 def network(handler=None):
-    layers = FullyConnected(6, "tanh", name="Dense"), Lstm(5, name="Lstm")
-    net = Network.from_layer(
-        classifier(*layers), seed=3, handler=handler or NumpyHandler(np.float64)
-    )
-    net.initialize(Gaussian(0.3), seed=2)
-    return net
+    return trainable(FullyConnected(6, "tanh", name="Dense"), Lstm(5, name="Lstm"), handler=handler)
 
 
 def batch(number):
-    rnd = np.random.default_rng(number)
-    return {"default": rnd.standard_normal((3, 4, 4)), "targets": rnd.integers(0, 3, (3, 4, 1))}
+    return batch_for(3, 4, number)
 
 
 def train(stepper, net=None, count=6, before=lambda number: None):
@@ -121,12 +113,13 @@ def test_frozen_parameters_stay(make, replay, monkeypatch):
         assert np.array_equal(values, first[path]) == frozen, path
 
 
+def with_statistics(**options):
+    return trainable(FullyConnected(6, "tanh", name="Dense"), BatchNorm(name="Norm"), **options)
+
+
 def normalized(**options):
     """Return running statistics and output of a training pass before and after two updates."""
-    net = Network.from_layer(
-        classifier(FullyConnected(6, "tanh", name="Dense"), BatchNorm(name="Norm")), seed=3
-    )
-    net.initialize(Gaussian(0.3), seed=2)
+    net = with_statistics(handler=NumpyHandler(np.float32))
     net.handler.set_from_numpy(net.buffer.Norm.internals.running_mean, np.arange(6.0))
     stepper = grouped(SgdStepper(0.1), ParameterGroup("Norm", **options))
     statistics = [net.get(f"Norm.internals.running_{what}") for what in ("mean", "var")]
@@ -161,19 +154,11 @@ def test_statistics_stay_and_are_used_where_the_group_says_so(frozen, replay, mo
 
 
 def test_gradients_with_kept_statistics_are_those_of_the_pass():
-    net = Network.from_layer(
-        classifier(FullyConnected(6, "tanh", name="Dense"), BatchNorm(name="Norm")),
-        seed=3,
-        handler=NumpyHandler(np.float64),
-    )
-    net.initialize(Gaussian(0.5), seed=2)
+    net = with_statistics()
     stepper = grouped(SgdStepper(0.0), ParameterGroup("Norm", keep_statistics=True))
     stepper.start(net)
-    net.provide_external_data(batch(1))
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    expected = numerical_gradients(net)
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-6, atol=1e-9)
+    gradients = run_passes(net, batch(1))
+    np.testing.assert_allclose(gradients, numerical_gradients(net), rtol=1e-6, atol=1e-9)
 
 
 ADAMS = {name: STEPPERS[name] for name in ("adam", "adamw")}

@@ -14,7 +14,6 @@ import pytest
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Lstm
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network import Network
@@ -30,20 +29,17 @@ from brainstorm.training import (
     TrainingStepper,
 )
 from brainstorm.value_modifiers import ClipValues, FreezeValues, L2Decay
-from tests.networks import classifier, run_passes
+from tests.networks import batch_for, run_passes, trainable
 from tests.trainings import run_threads
 
 
 def network(*hidden, handler=None):
     hidden = hidden or (Lstm(5), Dropout(0.3), BatchNorm(), FullyConnected(4, "tanh"))
-    net = Network.from_layer(classifier(*hidden), seed=3, handler=handler or NumpyHandler(seed=1))
-    net.initialize(Gaussian(0.3), seed=2)
-    return net
+    return trainable(*hidden, handler=handler or NumpyHandler(seed=1))
 
 
 def batch(T=3, B=4, seed=0):
-    rnd = np.random.default_rng(seed)
-    return {"default": rnd.standard_normal((T, B, 4)), "targets": rnd.integers(0, 3, (T, B, 1))}
+    return batch_for(T, B, seed)
 
 
 def train(net, stepper, batches):
