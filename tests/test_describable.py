@@ -233,13 +233,19 @@ class Guarded(Describable):
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "loud", "__class__", "__dict__", "__init__", "__describe__"]
+    ("kind", "name"),
+    [
+        *(("Guarded", name) for name in ("run", "loud", "__class__", "__dict__", "__init__")),
+        ("Guarded", "__describe__"),
+        ("Bird", "thoughts"),
+        ("Bird", "nest"),
+    ],
 )
-def test_no_description_replaces_what_a_class_defines(name):
+def test_no_description_sets_what_a_class_defines_or_leaves_out(kind, name):
     with pytest.raises(
-        DescriptionError, match=rf"^\[Guarded.{name}\]: no description can set this$"
+        DescriptionError, match=rf"^\[{kind}.{name}\]: no description can set this$"
     ):
-        create_from_description({"@type": "Guarded", "name": "abc", name: {"a": 1}})
+        create_from_description({"@type": kind, "name": "abc", "mate": None, name: {"a": 1}})
 
 
 def test_values_on_the_class_and_names_may_be_set():
@@ -266,12 +272,6 @@ def test_a_description_that_lacks_what_an_object_needs():
 def test_what_a_constructor_keeps_belongs_into_the_description(description, text):
     with pytest.raises(DescriptionError, match=f"^{re.escape(text)}"):
         create_from_description(description)
-
-
-@pytest.mark.parametrize("name", ["thoughts", "nest"])
-def test_what_no_description_has_cannot_be_set_by_one(name):
-    with pytest.raises(DescriptionError, match=rf"^\[Bird.{name}\]: no description can set this$"):
-        create_from_description({"@type": "Bird", "name": "Tit", "mate": None, name: "x"})
 
 
 def test_a_description_without_end():

@@ -53,15 +53,10 @@ def test_initialization_error_stands_apart():
 
 
 def test_the_classes_of_2015_are_importable_from_utils():
-    for name in (
-        "ValidationError",
-        "NetworkValidationError",
-        "LayerValidationError",
-        "IteratorValidationError",
-        "StructureValidationError",
-        "InitializationError",
-    ):
+    for kind in ("", "Network", "Layer", "Iterator", "Structure"):
+        name = f"{kind}ValidationError"
         assert getattr(utils, name) is getattr(errors, name)
+    assert utils.InitializationError is errors.InitializationError
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,8 @@ def test_several_sequences_are_written_as_each_alone() -> None:
         np.testing.assert_array_equal(together[:, b], generate(net, start[:, b], 9, 0))
     of_three = generate(net, start[..., None], 9, 0)
     np.testing.assert_array_equal(of_three, together[..., None])
+    assert generate(net, START, 0).shape == (0,)
+    assert generate(net, start, 0).shape == (0, 2)
 
 
 def test_classes_may_be_read_as_vectors_and_predicted_once_per_sequence() -> None:
@@ -231,12 +233,6 @@ def test_writing_leaves_no_traces_in_the_network() -> None:
     net.set_handler(NumpyHandler(float))
     np.testing.assert_allclose(net.predict(CODES), before, 1e-4, 1e-6)
     generate(net, START, 5)
-
-
-def test_nothing_is_written() -> None:
-    net = make_network(Lstm(4))
-    assert generate(net, START, 0).shape == (0,)
-    assert generate(net, np.array([START]).T, 0).shape == (0, 1)
 
 
 def test_a_layer_of_ones_own_is_written_with(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,7 @@ def test_what_is_no_seed_changes_nothing(seed):
 
 def test_it_is_a_numpy_random_state():
     rnd = RandomState(1)
+    assert draw(Seedable(1).rnd) == draw(RandomState(1))
     assert isinstance(rnd, np.random.RandomState)
     assert rnd.normal(size=(2, 3)).shape == (2, 3)
 
@@ -79,15 +80,9 @@ def test_without_a_seed_it_is_drawn_from_the_global_state():
     global_rnd.set_seed(7)
     first, second = RandomState(), Seedable().rnd
     global_rnd.set_seed(7)
-    assert [RandomState().get_seed(), RandomState().get_seed()] == [
-        first.get_seed(),
-        second.get_seed(),
-    ]
-    assert first.get_seed() != second.get_seed()
-
-
-def test_seedable_takes_a_seed():
-    assert draw(Seedable(3).rnd) == draw(RandomState(3))
+    seeds = [first.get_seed(), second.get_seed()]
+    assert [RandomState().get_seed(), RandomState().get_seed()] == seeds
+    assert seeds[0] != seeds[1]
 
 
 def test_create_random_state():

@@ -20,7 +20,7 @@ from brainstorm.hooks import (
 )
 from brainstorm.layers import Input, Loss, Recurrent, SquaredDifference
 from brainstorm.scorers import Accuracy
-from brainstorm.training import Trainer
+from tests.trainings import make_trainer
 
 LAYER_MONITORS = [
     MonitorLayerDeltas,
@@ -165,9 +165,7 @@ def test_outside_of_a_trainer(net, batches):
 
 
 def test_missing_data_are_named(net, batches):
-    trainer = Trainer(bs.training.SgdStepper(), verbose=False)
-    trainer.add_hook(MonitorLoss("valid"))
     part = Undivided(default=np.zeros((1, 2, 3)))
     with pytest.raises(bs.errors.MissingDataError, match="targets") as caught:
-        trainer.train(net, batches, valid=part)
+        make_trainer(MonitorLoss("valid")).train(net, batches, valid=part)
     assert caught.value.__notes__ == ["Raised by the hook 'MonitorLoss' (MonitorLoss)."]

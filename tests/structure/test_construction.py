@@ -14,19 +14,10 @@ def connected(*basenames):
     return [o.name for o in objects]
 
 
-def test_alone_an_object_keeps_its_basename():
-    assert UniquelyNamed("A").name == "A"
-
-
 def test_namesakes_are_numbered_in_order_of_creation():
+    assert connected("A") == ["A"]
     assert connected("A", "B", "A", "A") == ["A_1", "B", "A_2", "A_3"]
-
-
-def test_a_number_that_is_somebodys_name_is_skipped():
-    assert connected("A_2", "A", "A", "A") == ["A_2", "A_1", "A_3", "A_4"]
-
-
-def test_scopes_merge_transitively():
+    assert connected("A_2", "A", "A", "A") == ["A_2", "A_1", "A_3", "A_4"]  # A_2 is taken
     a, b, c, d = (UniquelyNamed("X") for _ in range(4))
     a.merge_scopes(b)
     c.merge_scopes(d)
@@ -57,11 +48,8 @@ def test_in_place_chaining():
     first = x = layer("first")
     x >>= layer("second")
     x >>= layer("third")
-    assert {la.name for la in first.layer.collect_connected_layers()} == {
-        "first",
-        "second",
-        "third",
-    }
+    names = {la.name for la in first.layer.collect_connected_layers()}
+    assert names == {"first", "second", "third"}
 
 
 def test_ports_and_repr():

@@ -4,8 +4,9 @@ import numpy as np
 
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches
-from brainstorm.hooks import MonitorScores, StopAfterEpoch
+from brainstorm.hooks import MonitorScores
 from brainstorm.training import SgdStepper
+from tests.trainings import make_trainer
 
 
 def test_a_new_trainer_is_short():
@@ -24,9 +25,7 @@ def test_a_trained_one_shows_logs_and_the_network_with_shapes_and_values():
     net.initialize(0.5)
     x = np.ones((1, 6, 4))
     data = Minibatches(3, default=x, targets=np.zeros((1, 6, 1)), shuffle=False)
-    trainer = bs.Trainer(SgdStepper(0.1), verbose=False)
-    trainer.add_hook(MonitorScores("valid", [], name="<script>"))
-    trainer.add_hook(StopAfterEpoch(3))
+    trainer = make_trainer(MonitorScores("valid", [], name="<script>"), epochs=3)
     trainer.train(net, data, valid=data)
     lines = [line.strip() for line in repr(trainer.tree(values=True)).split("\n")]
     assert lines[0] == "Trainer: 3 epochs, 6 updates"
@@ -44,8 +43,7 @@ def test_a_trained_one_shows_logs_and_the_network_with_shapes_and_values():
 
 def test_hooks_stay_visible_beside_a_large_network():
     spec = " ".join(["Ft2"] * 60)
-    trainer = bs.Trainer(SgdStepper(0.1))
-    trainer.add_hook(StopAfterEpoch(3))
+    trainer = make_trainer(epochs=3)
     trainer.net = bs.tools.create_net_from_spec("classification", 4, 3, spec)
     shown = repr(trainer.tree().folded()).split("\n")
     assert "    StopAfterEpoch  StopAfterEpoch(max_epochs=3)" in shown
