@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brainstorm import initializers
@@ -199,6 +199,7 @@ def test_echo_state_has_the_spectral_radius():
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 8), min_size=2, max_size=4))
+@example([4, 3, 3, 2])
 def test_orthogonal(shape):
     values = Orthogonal(2.0)(shape).reshape(shape[0], -1)
     product = values @ values.T if values.shape[0] <= values.shape[1] else values.T @ values

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brainstorm import value_modifiers
@@ -91,6 +91,7 @@ def test_constrain_l2_norm(handler):
     scale=st.sampled_from([1e-3, 1.0, 1e3]),
     seed=st.integers(0, 99),
 )
+@example(shape=[5, 3, 3, 2], limit=2.0, scale=1.0, seed=0)
 def test_constrain_l2_norm_of_rows_and_filters(shape, limit, scale, seed):
     handler = NumpyHandler(np.float64)
     values = scale * np.random.RandomState(seed).standard_normal(shape)
