@@ -80,7 +80,7 @@ def _one_hot(v, out):
     return np.eye(out.shape[1])[v[:, 0].astype(int)]
 
 
-def _activated(name, x):
+def activated(name, x):
     names = {"relu": "rel", "elu": "el", "leaky_relu": "leaky_rel", "swish": "silu"}
     return x if name == "linear" else REFERENCE[names.get(name, name)](x, None)
 
@@ -115,7 +115,7 @@ REFERENCE = {
     "dot_mm": lambda a, b, out, transa, transb: _product(a, b, transa, transb),
     "dot_add_mm": lambda a, b, out, transa, transb: out + _product(a, b, transa, transb),
     "dot_add_packed": lambda a, b, out, transb: out + _product(a, b, False, transb),
-    "affine_mm": lambda a, b, bias, out, activation: _activated(activation, a @ b.T + bias),
+    "affine_mm": lambda a, b, bias, out, activation: activated(activation, a @ b.T + bias),
     "sum_t": _reduced,
     "sum_add_t": lambda a, axis, out: out + _reduced(a, axis, out),
     "broadcast_t": lambda a, axis, out: np.broadcast_to(a, out.shape),
@@ -253,7 +253,7 @@ def conv_forward(
     for index, part, padded in convolved(inputs, weights, padding, stride, dilation, outputs):
         for f, kernel in enumerate(weights):
             out[(*index, f)] += np.sum(kernel * padded[part][..., channels_of(f, weights, groups)])
-    return _activated(activation, out)
+    return activated(activation, out)
 
 
 def conv_backward(

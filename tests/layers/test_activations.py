@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,12 @@ import pytest
 
 from brainstorm import layers as bl
 from brainstorm.errors import LayerValidationError
-from brainstorm.handlers import DebugHandler, NumpyHandler, register_activation
-from brainstorm.initializers import Gaussian
+from brainstorm.handlers import NumpyHandler, register_activation
 from brainstorm.network import Network
 from brainstorm.optree import functions as fn
 from brainstorm.testing import build_layer, check_layer
-from tests.layers.running import run
-from tests.networks import classifier, data_for, numerical_gradients
+from tests.layers.running import build_network, check_gradients
+from tests.networks import classifier
 
 VECTOR, IMAGE = {"default": ("T", "B", 4)}, {"default": ("T", "B", 3, 3, 2)}
 LAYERS = [
@@ -25,13 +23,6 @@ LAYERS = [
     (lambda a: bl.Convolution2D(2, (2, 2), activation=a), IMAGE),
     (lambda a: bl.ConvolutionTranspose2D(2, (2, 2), activation=a), IMAGE),
 ]
-
-
-def test_gelu_is_exact() -> None:
-    x = np.random.RandomState(0).normal(size=(2, 3, 4))
-    expected = [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x.flat]
-    harness = run(bl.Elementwise("gelu"), {"default": x})
-    np.testing.assert_allclose(harness.get("outputs.default").flat, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize(("create", "shapes"), LAYERS)
@@ -88,27 +79,14 @@ def test_layers_with_registered_functions_obey_all_properties(
     check_layer(create(name), shapes, sizes=[(2, 3)])
 
 
-def network(*hidden: Any) -> Network:
-    handler = DebugHandler(NumpyHandler(np.float64))
-    net = Network.from_layer(classifier(*hidden), seed=1, handler=handler)
-    net.initialize(Gaussian(0.5))
-    return net
-
-
 @pytest.mark.usefixtures("_registered")
 def test_registered_functions_work_in_place() -> None:
-    net = network(
-        bl.FullyConnected(4, "linear", name="A"),
-        bl.Elementwise("softsign", inplace=True, name="B"),
-        bl.FullyConnected(3, "softsign_2"),
-    )
-    net.provide_external_data(data_for(net))
+    first = bl.FullyConnected(4, "linear", name="A")
+    second = bl.Elementwise("softsign", inplace=True, name="B")
+    net = build_network(classifier(first, second, bl.FullyConnected(3, "softsign_2")))
     outputs = [net.buffer[name].outputs.default.array for name in "AB"]
     assert np.shares_memory(*outputs)
-    expected = numerical_gradients(net)
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+    check_gradients(net)
 
 
 @pytest.mark.usefixtures("fresh_registry")

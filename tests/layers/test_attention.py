@@ -11,7 +11,6 @@ from brainstorm.errors import LayerValidationError, NetworkValidationError, Unkn
 from brainstorm.handlers import Handler, NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
-    Embedding,
     FullyConnected,
     Input,
     LearnedPositionalEncoding,
@@ -19,7 +18,6 @@ from brainstorm.layers import (
     Loss,
     MultiHeadAttention,
     MultiHeadSelfAttention,
-    PositionalEncoding,
     _attention,
 )
 from brainstorm.network import Network
@@ -194,48 +192,7 @@ def test_attention_weights_cannot_be_connected() -> None:
         Network.from_layer(inp)
 
 
-def test_outputs_do_not_grow_with_the_square_of_t() -> None:
-    match = r"layer 'Input' \(Input\): output 'x': only an internal can grow with T squared\."
-    with pytest.raises(LayerValidationError, match=match):
-        build_layer(Input({"x": ("T", "B", "T")}), {})
-
-
-def test_size_is_a_multiple_of_the_number_of_heads() -> None:
-    match = r"option 'size': expected a multiple of num_heads=3, got 4\. Each head gets"
-    with pytest.raises(LayerValidationError, match=match):
-        build_layer(MultiHeadSelfAttention(3), {"default": ("T", "B", 4)})
-
-
-def test_pairs_of_features_are_turned() -> None:
-    match = (
-        r"option 'size': expected a multiple of 2 \* num_heads=4 with rotary=True, got 6\. The "
-        r"features of a head are turned in pairs\."
-    )
-    with pytest.raises(LayerValidationError, match=match):
-        build_layer(MultiHeadSelfAttention(2, rotary=True), {"default": ("T", "B", 6)})
-
-
-# -- positions ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 4, 5])
-def test_positional_encoding(size: int) -> None:
-    x = RND.normal(size=(7, 2, size))
-    added = run(PositionalEncoding(), {"default": x}).get("outputs.default") - x
-    for t, b, i in np.ndindex(*x.shape):
-        angle = t / 10000 ** (2 * (i // 2) / size)
-        expected = np.cos(angle) if i % 2 else np.sin(angle)
-        np.testing.assert_allclose(added[t, b, i], expected, atol=1e-12)
-
-
-def test_learned_positional_encoding() -> None:
-    x = RND.normal(size=(3, 2, 4))
-    harness = run(LearnedPositionalEncoding(5), {"default": x})
-    W = harness.get("parameters.W")
-    np.testing.assert_allclose(harness.get("outputs.default"), x + W[:3, None])
-    dy = run_backward(harness)["default"]
-    expected = np.concatenate([dy.sum(axis=1), np.zeros((2, 4))])
-    np.testing.assert_allclose(harness.get("gradients.W"), expected)
+# -- positions and words ------------------------------------------------------------------------
 
 
 def test_sequences_can_be_too_long_for_learned_positions() -> None:
@@ -247,32 +204,6 @@ def test_sequences_can_be_too_long_for_learned_positions() -> None:
         run(LearnedPositionalEncoding(2), {"default": np.zeros((3, 1, 4))})
 
 
-# -- embedding ----------------------------------------------------------------------------------
-
-
-def test_embedding_looks_up_rows_and_adds_gradients() -> None:
-    classes = np.array([[2, 0], [2, 2], [1, 0]], dtype=float)[:, :, None]
-    harness = run(Embedding(4, 3), {"default": classes})
-    W = harness.get("parameters.W")
-    np.testing.assert_array_equal(harness.get("outputs.default"), W[classes[:, :, 0].astype(int)])
-    dy = run_backward(harness)["default"]
-    expected = [dy[classes[:, :, 0] == k].sum(axis=0) for k in range(4)]
-    np.testing.assert_allclose(harness.get("gradients.W"), expected)
-
-
 def test_embedding_of_several_classes_per_step() -> None:
     layer = build_layer(LookupTable(4, 3), {"default": ("T", "B", 5)})
     assert layer.out_shapes["default"].shape == ("T", "B", 5, 3)
-
-
-@pytest.mark.parametrize("bad", [4.0, -1.0, 0.5, np.nan])
-def test_classes_out_of_range(bad: float) -> None:
-    layer = build_layer(Embedding(4, 3), {"default": ("T", "B", 1)})
-    layer.validate_data("default", np.array([[[0.0]], [[3.0]]]))
-    match = (
-        rf"layer 'Embedding' \(Embedding\), input 'default': expected class indices, whole numbers "
-        rf"in \[0, 4\), got {bad} at index \(1, 0, 0\)\. Number the classes from 0, or make "
-        rf"vocabulary_size larger\."
-    )
-    with pytest.raises(LayerValidationError, match=match):
-        layer.validate_data("default", np.array([[[0.0]], [[bad]]]))

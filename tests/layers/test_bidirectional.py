@@ -16,24 +16,12 @@ from brainstorm.layers import (
     Loss,
     Lstm,
     Recurrent,
-    Reverse,
     SquaredError,
 )
 from brainstorm.network import Network
 from brainstorm.structure.architecture import generate_architecture
-from tests.layers.running import run
 
 RND = np.random.RandomState(8)
-
-
-def test_reverse() -> None:
-    x = RND.normal(size=(4, 3, 2))
-    np.testing.assert_array_equal(run(Reverse(), {"default": x}).get("outputs.default"), x[::-1])
-    mask = (np.arange(4)[:, None] < [4, 2, 0])[:, :, None].astype(float)
-    y = run(Reverse(), {"default": x, "mask": mask}).get("outputs.default")
-    np.testing.assert_array_equal(y[:, 0], x[::-1, 0])
-    np.testing.assert_array_equal(y[:, 1], x[[1, 0, 2, 3], 1])
-    np.testing.assert_array_equal(y[:, 2], x[:, 2])
 
 
 def test_it_is_used_like_one_layer() -> None:

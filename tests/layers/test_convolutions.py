@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm import layers as bl
-from brainstorm.errors import LayerValidationError
 from brainstorm.testing import build_layer
-from tests.layers.running import run, run_backward
+from tests.layers.running import run
 
 #: Construction function, number of axes that it convolves over, and its axes in messages.
 KINDS = {
@@ -103,126 +101,3 @@ def test_transposed_convolution(
     np.testing.assert_allclose(
         harness.get("outputs.default")[0], full[:, inner[0], inner[1]] + bias, atol=1e-12
     )
-
-
-def test_transposed_convolution_is_the_transpose_of_the_convolution() -> None:
-    """<convolve(a), b> = <a, transpose(b)>, with the same W."""
-    rnd = np.random.RandomState(0)
-    a, W = rnd.normal(size=(1, 1, 6, 7, 2)), rnd.normal(size=(3, 3, 2, 2))
-    forward = run(
-        bl.Convolution2D(3, (3, 2), (2, 3), 1, "linear"), {"default": a}, W=W, bias=np.zeros(3)
-    ).get("outputs.default")
-    b = rnd.normal(size=forward.shape)
-    layer = bl.ConvolutionTranspose2D(2, (3, 2), (2, 3), 1, 1, "linear")
-    back = run(layer, {"default": b}, W=W, bias=np.zeros(2)).get("outputs.default")
-    assert back.shape == a.shape
-    assert np.sum(forward * b) == pytest.approx(np.sum(a * back))
-
-
-def test_gradients_of_the_transposed_convolution() -> None:
-    x = np.random.RandomState(0).normal(size=(1, 2, 2, 2, 1))
-    harness = run(bl.ConvolutionTranspose2D(1, (2, 2), (2, 2), activation="linear"), {"default": x})
-    dy, W = run_backward(harness)["default"], harness.get("parameters.W")
-    blocks = dy[0].reshape(2, 2, 2, 2, 2)  # image, row, row in block, column, column in block
-    expected = np.einsum("npiqj,ij->npq", blocks, W[0, :, :, 0])
-    np.testing.assert_allclose(harness.get("input_deltas.default")[0, ..., 0], expected)
-    expected = np.einsum("npiqj,npq->ij", blocks, x[0, ..., 0])
-    np.testing.assert_allclose(harness.get("gradients.W")[0, :, :, 0], expected)
-    np.testing.assert_allclose(harness.get("gradients.bias"), dy.sum())
-
-
-# -- errors --------------------------------------------------------------------------------------
-
-
-def options(axes: int, **changes: Any) -> Any:
-    create, _ = KINDS[axes]
-    ones = 1 if axes == 1 else (1,) * axes
-    return create(**{"num_filters": 2, "kernel_size": ones, **changes})
-
-
-@pytest.mark.parametrize(
-    ("axes", "changes", "text"),
-    [
-        (1, {"kernel_size": (3,)}, "'kernel_size': expected an int >= 1, got (3,)."),
-        (1, {"stride": 0}, "'stride': expected an int >= 1, got 0."),
-        (1, {"dilation": 1.5}, "'dilation': expected an int >= 1, got 1.5."),
-        (
-            2,
-            {"dilation": 0},
-            "'dilation': expected an int >= 1 or two of them (rows, columns), got 0.",
-        ),
-        (2, {"groups": 0}, "'groups': expected an int >= 1, got 0."),
-        (
-            3,
-            {"kernel_size": (3, 3)},
-            "'kernel_size': expected an int >= 1 or three of them (depth, rows, columns), got "
-            "(3, 3).",
-        ),
-        (
-            3,
-            {"stride": (1, 0, 1)},
-            "'stride': expected an int >= 1 or three of them (depth, rows, columns)",
-        ),
-    ],
-)
-def test_bad_option(axes: int, changes: dict, text: str) -> None:
-    with pytest.raises(LayerValidationError, match=re.escape(f"option {text}")):
-        build_layer(options(axes, **changes), {"default": ("T", "B", *(4,) * axes, 2)})
-
-
-@pytest.mark.parametrize("axes", KINDS)
-def test_groups_that_do_not_fit(axes: int) -> None:
-    _, letters = KINDS[axes]
-    shape = ("T", "B", *(4,) * axes, 6)
-    text = "), option 'groups': expected a divisor of num_filters=2, got 3."
-    with pytest.raises(LayerValidationError, match=re.escape(text)):
-        build_layer(options(axes, groups=3), {"default": shape})
-    text = f"'default': expected (T, B, {letters}, C) with C a multiple of 4, got (T, B, 4"
-    with pytest.raises(LayerValidationError, match=re.escape(text)):
-        build_layer(options(axes, groups=4, num_filters=8), {"default": shape})
-
-
-@pytest.mark.parametrize("axes", KINDS)
-def test_dilated_window_larger_than_the_image(axes: int) -> None:
-    _, letters = KINDS[axes]
-    kernel, dilation = (3, 2) if axes == 1 else ((*(1,) * (axes - 1), 3), (*(1,) * (axes - 1), 2))
-    text = (
-        f"expected (T, B, {letters}, C) with {letters[-1]} >= 5, got (T, B, "
-        f"{', '.join(['4'] * axes)}, 2). Use a smaller kernel_size or padding=1."
-    )
-    with pytest.raises(LayerValidationError, match=re.escape(text)):
-        build_layer(
-            options(axes, kernel_size=kernel, dilation=dilation),
-            {"default": ("T", "B", *(4,) * axes, 2)},
-        )
-
-
-@pytest.mark.parametrize("axes", KINDS)
-def test_input_with_other_axes(axes: int) -> None:
-    shape = {1: "L, C", 2: "H, W, C", 3: "D, H, W, C"}[axes]
-    text = f"'default': expected (T, B, {shape}), got (T, B, 4)."
-    with pytest.raises(LayerValidationError, match=re.escape(text)):
-        build_layer(options(axes), {"default": ("T", "B", 4)})
-
-
-@pytest.mark.parametrize(
-    ("layer", "text"),
-    [
-        (
-            bl.ConvolutionTranspose2D(1, (3, 3), (3, 2), output_padding=2),
-            "option 'output_padding': expected less than stride=(3, 2), got 2.",
-        ),
-        (
-            bl.ConvolutionTranspose2D(1, (2, 3), padding=3),
-            "the output would have -1 rows and 0 columns. Use a smaller padding or a larger "
-            "kernel_size.",
-        ),
-        (
-            bl.ConvolutionTranspose2D(1, 0),
-            "'kernel_size': expected an int >= 1 or two of them (rows, ",
-        ),
-    ],
-)
-def test_bad_transposed_convolution(layer: Any, text: str) -> None:
-    with pytest.raises(LayerValidationError, match=re.escape(text)):
-        build_layer(layer, {"default": ("T", "B", 4, 4, 1)})

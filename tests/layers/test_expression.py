@@ -18,7 +18,6 @@ from brainstorm.layers.base_layer import Layer
 from brainstorm.optree import functions as fn
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import build_layer, check_layer
-from brainstorm.training import SgdStepper
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(5)
@@ -28,29 +27,6 @@ IMAGE = {"default": ("T", "B", 2, 3, 4)}
 
 def build(formula: str, parameters: Any = None, in_shapes: Any = VECTOR) -> Layer:
     return build_layer(bl.Expression(formula, parameters), in_shapes)
-
-
-# -- values -------------------------------------------------------------------------------------
-
-
-def test_forward_and_backward_with_broadcast_features() -> None:
-    x, gate = RND.normal(size=(2, 3, 4, 5)), RND.normal(size=(2, 3, 1))
-    scale, shift = RND.normal(size=(4, 5)), RND.normal(size=5)
-    layer = bl.Expression(
-        "tanh(scale * x + shift) * gate", {"scale": ("...",), "shift": ("F",)}, name="Gated"
-    )
-    harness = run(layer, {"default": x, "gate": gate}, scale=scale, shift=shift)
-    inner = np.tanh(scale * x + shift)
-    np.testing.assert_allclose(harness.get("outputs.default"), inner * gate[..., None], rtol=1e-13)
-    dy = run_backward(harness)["default"]
-    slope = dy * gate[..., None] * (1 - inner**2)
-    for path, expected in {
-        "input_deltas.default": slope * scale,
-        "input_deltas.gate": (dy * inner).sum(axis=(2, 3))[..., None],
-        "gradients.scale": (slope * x).sum(axis=(0, 1)),
-        "gradients.shift": slope.sum(axis=(0, 1, 2)),
-    }.items():
-        np.testing.assert_allclose(harness.get(path), expected, rtol=1e-12, err_msg=path)
 
 
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NumpyHandler(np.float64)])
@@ -315,18 +291,3 @@ def test_a_hostile_file_is_refused_when_it_is_loaded() -> None:
     architecture["Gated"]["formula"] = "().__class__.__base__.__subclasses__()"
     with pytest.raises(LayerValidationError, match=r"layer 'Gated' \(Expression\), option 'form"):
         Network.from_architecture(architecture)
-
-
-def test_steps_replayed_from_a_plan_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = []
-    for replay in "01":
-        monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
-        net, stepper = make_network(), SgdStepper(0.01)
-        stepper.start(net)
-        before = net.get("parameters")
-        for _ in range(4):
-            net.provide_external_data(DATA)
-            stepper.run()
-        parameters.append(net.get("parameters"))
-        assert not np.allclose(before, parameters[-1], atol=1e-4)
-    np.testing.assert_array_equal(*parameters)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brainstorm.errors import LayerValidationError, MissingDataError
+from brainstorm.errors import MissingDataError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
@@ -80,16 +80,27 @@ def test_masked_steps_leave_no_trace(create: Create) -> None:
     assert not dx[mask == 0].any()
 
 
-@pytest.mark.parametrize("create", MASKABLE)
-def test_a_mask_of_ones_changes_nothing(create: Create) -> None:
-    x = RND.normal(size=(4, 2, 2))
-    values = {"timing": np.array([1, 2, 3])} if create in (Clockwork, ClockworkLstm) else {}
-    harnesses = [masked(create, np.ones((4, 2)), x, **values), run(create(3), {"default": x})]
-    give_the_parameters_of(*harnesses)
-    for harness in harnesses:
+@pytest.mark.parametrize(
+    ("create", "plain", "mask"),
+    [
+        *((create, create, np.ones((5, 2, 1))) for create in MASKABLE),
+        (Clockwork, Recurrent, None),
+        (ClockworkLstm, Lstm, None),
+    ],
+)
+def test_what_holds_nothing_is_the_layer_without(create: Create, plain: Create, mask: Any) -> None:
+    """With a mask of ones, and with clocks that tick at every step."""
+    x = RND.normal(size=(5, 2, 2))
+    timing = np.array([1, 2, 3]) if create is plain else np.ones(3)
+    clocks = {c: {"timing": timing} for c in (Clockwork, ClockworkLstm)}
+    given = {"default": x} if mask is None else {"default": x, "mask": mask}
+    holding = run(create(3), given, **clocks.get(create, {}))
+    other = run(plain(3), {"default": x}, **clocks.get(plain, {}))
+    give_the_parameters_of(holding, other)
+    for harness in (holding, other):
         run_backward(harness)
-    for path in ["outputs.default", *harnesses[0].delta_paths, *harnesses[0].gradient_paths]:
-        np.testing.assert_array_equal(harnesses[0].get(path), harnesses[1].get(path), err_msg=path)
+    for path in ["outputs.default", *other.delta_paths, *other.gradient_paths]:
+        np.testing.assert_array_equal(holding.get(path), other.get(path), err_msg=path)
 
 
 def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
@@ -98,12 +109,6 @@ def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
     for path in [*other.paths("parameters"), *contexts]:
         other.values[path] = one.values[path]
     other.forward(other.values)
-
-
-def test_a_mask_is_one_number_per_step() -> None:
-    match = r"layer 'Gru' \(Gru\), input 'mask': expected \(T, B, 1\), got \(T, B, 2\)"
-    with pytest.raises(LayerValidationError, match=match):
-        build_layer(Gru(2), {"default": ("T", "B", 3), "mask": ("T", "B", 2)})
 
 
 @pytest.mark.parametrize("create", [Recurrent, Lstm, Gru])
@@ -172,18 +177,6 @@ def test_clockwork_forward() -> None:
     for t in range(6):
         y = np.where(t % timing == 0, 1 / (1 + np.exp(-(x[t] @ W.T + y @ R.T + bias))), y)
         np.testing.assert_allclose(harness.get("outputs.default")[t], y)
-
-
-@pytest.mark.parametrize(("create", "plain"), [(Clockwork, Recurrent), (ClockworkLstm, Lstm)])
-def test_with_all_timings_one_it_is_the_layer_without_clocks(create: Create, plain: Create) -> None:
-    x = RND.normal(size=(5, 2, 2))
-    clocked = run(create(3), {"default": x}, timing=np.ones(3))
-    other = run(plain(3), {"default": x})
-    give_the_parameters_of(clocked, other)
-    for harness in (clocked, other):
-        run_backward(harness)
-    for path in ["outputs.default", *other.delta_paths, *other.gradient_paths]:
-        np.testing.assert_array_equal(clocked.get(path), other.get(path), err_msg=path)
 
 
 def test_timing_is_the_last_parameter_and_has_no_gradient() -> None:

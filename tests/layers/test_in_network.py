@@ -1,8 +1,9 @@
-"""Layers together: joined inputs, shared memory, first writers and null deltas of a network."""
+"""Layers together: joined inputs, shared memory, first writers, null deltas, and penalties."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from brainstorm import Network, initializers
 from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.testing import approx_fprime
+from tests.layers.running import build_network, check_gradients
+from tests.networks import classifier
 
 
 def build(handler: Handler) -> Network:
@@ -78,3 +81,41 @@ def test_gradient_of_a_whole_network(handler: Handler, build: Callable[[Handler]
 
     expected = approx_fprime(parameters[chosen], total_loss, 1e-5)
     np.testing.assert_allclose(gradient[chosen], expected, rtol=1e-5, atol=1e-8)
+
+
+def test_one_layer_may_be_all_inputs_of_a_highway() -> None:
+    """The same delta is then written three times, and only the first time overwritten."""
+    source, gate = bl.Input({"default": ("T", "B", 4)}), bl.Highway()
+    hidden = source >> bl.FullyConnected(4, "sigmoid")
+    for port in "HTx":
+        hidden >> port - gate
+    gate >> bl.FullyConnected(2, "tanh") >> bl.Loss()
+    check_gradients(build_network(source))
+
+
+@pytest.mark.parametrize("decay", [bl.L1Decay, bl.L2Decay])
+@pytest.mark.parametrize("layer", [bl.FullyConnected, bl.Lstm])
+def test_a_penalty_on_weights_reaches_their_gradient(decay: Any, layer: Any) -> None:
+    hidden = layer(3, "tanh", name="Hidden")
+    source = classifier(hidden)
+    weights = "Wz" if layer is bl.Lstm else "W"
+    hidden - f"..parameters.{weights}" >> decay() - "loss" >> bl.Loss(0.7, name="Penalty")
+    net = build_network(source)
+    check_gradients(net)
+    W = net.get(f"Hidden.parameters.{weights}")
+    size = np.abs(W).sum() if decay is bl.L1Decay else (W**2).sum() / 2
+    np.testing.assert_allclose(net.get_loss_values()["Penalty"], 0.7 * size)
+
+
+def test_a_penalty_on_activations_reaches_the_weights() -> None:
+    hidden = bl.FullyConnected(3, "tanh")
+    source = classifier(hidden)
+    hidden >> bl.L1Decay() - "loss" >> bl.Loss(0.3, name="Penalty")
+    check_gradients(build_network(source))
+
+
+def test_a_hinge_loss_trains_like_any_other() -> None:
+    source, loss = bl.Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)}), bl.HingeLoss()
+    source >> bl.FullyConnected(6, "linear") >> bl.SwiGLU() >> loss - "loss" >> bl.Loss()
+    source - "targets" >> "targets" - loss
+    check_gradients(build_network(source))

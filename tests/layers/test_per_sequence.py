@@ -62,31 +62,6 @@ def test_inputs_have_time_all_or_none(layer: Any, shapes: dict, port: str, got: 
         build_layer(layer, shapes)
 
 
-@pytest.mark.parametrize(
-    ("layer", "shapes", "message"),
-    [
-        (
-            bl.SoftmaxCE(),
-            {"default": ("B", 4), "targets": ("B", 2)},
-            r"input 'targets': expected \(B, 1\), got \(B, 2\)",
-        ),
-        (
-            bl.Convolution2D(2, (1, 1)),
-            {"default": ("B", 4)},
-            r"expected \(B, H, W, C\), got \(B, 4\)",
-        ),
-        (
-            bl.Pooling2D((5, 5)),
-            {"default": ("B", 4, 4, 1)},
-            r"expected \(B, H, W, C\) with H >= 5, got \(B, 4, 4, 1\)",
-        ),
-    ],
-)
-def test_errors_speak_of_shapes_as_they_were_given(layer: Any, shapes: dict, message: str) -> None:
-    with pytest.raises(LayerValidationError, match=message):
-        build_layer(layer, shapes)
-
-
 def classifier(lead: tuple[str, ...], memory: str = "inspectable") -> Network:
     """Images to classes, without anything that looks at time."""
     inp = bl.Input({"default": (*lead, 5, 5, 2), "targets": (*lead, 1)})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Clockwork, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.optree import Program
@@ -16,57 +17,55 @@ from brainstorm.testing import LayerHarness, approx_fprime, build_layer
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(2)
-SIZES = [(1, 1), (1, 3), (5, 2)]
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-@pytest.mark.parametrize(("steps", "batch"), SIZES)
-def test_recurrent_forward(steps: int, batch: int) -> None:
+def recurrent_step(x: np.ndarray, y: np.ndarray, c: Any, p: dict) -> dict[str, np.ndarray]:
+    before = x @ p["W"].T + y @ p["R"].T + p["bias"]
+    return {"Ha": before, "y": np.tanh(before)}
+
+
+def lstm_step(x: np.ndarray, y: np.ndarray, c: np.ndarray, p: dict) -> dict[str, np.ndarray]:
+    def before(gate: str, cell: Any = 0.0) -> np.ndarray:
+        sums = x @ p[f"W{gate}"].T + y @ p[f"R{gate}"].T + p[f"b{gate}"]
+        return sums + p.get(f"p{gate}", 0.0) * cell
+
+    Za, Ia, Fa = before("z"), before("i", c), before("f", c)
+    Zb, Ib, Fb = np.tanh(Za), sigmoid(Ia), sigmoid(Fa)
+    Ca = Ib * Zb + Fb * c
+    Oa = before("o", Ca)
+    Ob, Cb = sigmoid(Oa), np.tanh(Ca)
+    names = {"Za": Za, "Zb": Zb, "Ia": Ia, "Ib": Ib, "Fa": Fa, "Fb": Fb, "Oa": Oa, "Ob": Ob}
+    return {**names, "Ca": Ca, "Cb": Cb, "y": Ob * Cb}
+
+
+def gru_step(x: np.ndarray, y: np.ndarray, c: Any, p: dict) -> dict[str, np.ndarray]:
+    R = sigmoid(x @ p["Wr"].T + y @ p["Rr"].T + p["br"])
+    Z = sigmoid(x @ p["Wz"].T + y @ p["Rz"].T + p["bz"])
+    H = np.tanh(x @ p["Wh"].T + p["bh"] + R * (y @ p["Rh"].T + p["bRh"]))
+    return {"Rb": R, "Zb": Z, "Hb": H, "y": (1 - Z) * H + Z * y}
+
+
+STEPS = {"Recurrent": recurrent_step, "Lstm": lstm_step, "Gru": gru_step}
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (5, 2)])
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_sequence_is_computed_step_by_step(kind: str, steps: int, batch: int) -> None:
     x = RND.normal(size=(steps, batch, 3))
-    harness = run(Recurrent(4, "tanh"), {"default": x})
-    W, R, bias = (harness.get(f"parameters.{name}") for name in ("W", "R", "bias"))
+    harness = run(getattr(bl, kind)(4), {"default": x})
+    p = {name: harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes}
     y = harness.values["context.outputs.default"][0]
+    c = harness.values["context.internals.Ca"][0] if kind == "Lstm" else None
     for t in range(steps):
-        before = x[t] @ W.T + y @ R.T + bias
-        y = np.tanh(before)
-        np.testing.assert_allclose(harness.get("internals.Ha")[t], before)
+        rows = STEPS[kind](x[t], y, c, p)
+        y, c = rows.pop("y"), rows.get("Ca")
         np.testing.assert_allclose(harness.get("outputs.default")[t], y)
-
-
-def naive_lstm(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """One sequence step after the other, one gate after the other."""
-    p = {k.removeprefix("parameters."): v for k, v in values.items() if k.startswith("parameters.")}
-    x = values["inputs.default"]
-    y, c = values["context.outputs.default"][0], values["context.internals.Ca"][0]
-    rows: dict[str, list[np.ndarray]] = {}
-    for x_t in x:
-
-        def before(gate: str, cell: np.ndarray | None = None) -> np.ndarray:
-            sums = x_t @ p[f"W{gate}"].T + y @ p[f"R{gate}"].T + p[f"b{gate}"]  # noqa: B023
-            return sums if cell is None else sums + p[f"p{gate}"] * cell
-
-        Za, Ia, Fa = before("z"), before("i", c), before("f", c)
-        Zb, Ib, Fb = np.tanh(Za), sigmoid(Ia), sigmoid(Fa)
-        Ca = Ib * Zb + Fb * c
-        Oa = before("o", Ca)
-        Ob, Cb = sigmoid(Oa), np.tanh(Ca)
-        y, c = Ob * Cb, Ca
-        names = {"Za": Za, "Zb": Zb, "Ia": Ia, "Ib": Ib, "Fa": Fa, "Fb": Fb, "Oa": Oa, "Ob": Ob}
-        for name, row in {**names, "Ca": Ca, "Cb": Cb, "y": y}.items():
-            rows.setdefault(name, []).append(row)
-    return {name: np.stack(steps) for name, steps in rows.items()}
-
-
-@pytest.mark.parametrize(("steps", "batch"), SIZES)
-def test_lstm_forward(steps: int, batch: int) -> None:
-    harness = run(Lstm(4), {"default": RND.normal(size=(steps, batch, 3))})
-    expected = naive_lstm(harness.values)
-    np.testing.assert_allclose(harness.get("outputs.default"), expected.pop("y"))
-    for name, rows in expected.items():
-        np.testing.assert_allclose(harness.get(f"internals.{name}"), rows, err_msg=name)
+        for name, row in rows.items():
+            np.testing.assert_allclose(harness.get(f"internals.{name}")[t], row, err_msg=name)
 
 
 @pytest.mark.parametrize("layer", [Lstm(3), Recurrent(3)])
@@ -81,36 +80,34 @@ def test_two_halves_with_context_equal_the_whole(layer: object) -> None:
     np.testing.assert_allclose(half.get("outputs.default"), whole.get("outputs.default")[3:])
 
 
-def test_recurrent_gradient_contains_the_context() -> None:
-    harness = run(Recurrent(3, "linear"), {"default": RND.normal(size=(1, 2, 4))})
-    dy = run_backward(harness)["default"]
-    state = harness.values["context.outputs.default"][0]
-    np.testing.assert_allclose(harness.get("gradients.R"), dy[0].T @ state)
-
-
-def test_lstm_gradients_contain_the_context() -> None:
-    harness = run(Lstm(3), {"default": RND.normal(size=(1, 2, 4))})
-    run_backward(harness)
-    state, cell = (harness.values[f"context.{p}"][0] for p in ("outputs.default", "internals.Ca"))
-    for gate in "zifo":
-        delta = harness.get(f"internals.d{gate.upper()}a")[0]
-        np.testing.assert_allclose(harness.get(f"gradients.R{gate}"), delta.T @ state)
-        if gate in "if":
-            expected = (delta * cell).sum(0, keepdims=True)
-            np.testing.assert_allclose(harness.get(f"gradients.p{gate}"), expected)
-
-
-def test_lstm_has_the_names_and_shapes_of_the_contract() -> None:
-    layer = build_layer(Lstm(5), {"default": ("T", "B", 3)})
-    assert " ".join(layer.parameter_shapes) == ("Wz Wi Wf Wo pi pf po Rz Ri Rf Ro bz bi bf bo")
-    assert sum(s.feature_size for s in layer.parameter_shapes.values()) == 4 * 5 * 3 + 4 * 25 + 35
-    assert " ".join(layer.internal_shapes).startswith(
-        "Za Zb Ia Ib Fa Fb Oa Ob Ca Cb dZa dZb dIa dIb dFa dFb dOa dOb dCa dCb"
-    )
+@pytest.mark.parametrize(
+    ("layer", "parameters", "internals", "size"),
+    [
+        (
+            Lstm(5),
+            "Wz Wi Wf Wo pi pf po Rz Ri Rf Ro bz bi bf bo",
+            "Za Zb Ia Ib Fa Fb Oa Ob Ca Cb dZa dZb dIa dIb dFa dFb dOa dOb dCa dCb",
+            4 * 5 * 3 + 4 * 25 + 35,
+        ),
+        (
+            Gru(5),
+            "Wr Wz Wh Rh Rr Rz bRh br bz bh",
+            "Qa Ra Za Ha Rb Zb Hb dQa dRa dZa dHa carry",
+            3 * 5 * 8 + 4 * 5,
+        ),
+    ],
+)
+def test_names_and_shapes_are_those_of_the_contract(
+    layer: Any, parameters: str, internals: str, size: int
+) -> None:
+    layer = build_layer(layer, {"default": ("T", "B", 3)})
+    assert " ".join(layer.parameter_shapes) == parameters
+    assert sum(s.feature_size for s in layer.parameter_shapes.values()) == size
+    assert " ".join(layer.internal_shapes).startswith(internals)
     assert layer.out_shapes["default"].context_size == 1
-    assert [n for n, s in layer.internal_shapes.items() if s.is_backward_only] == [
-        *(n for n in layer.internal_shapes if n.startswith("d"))
-    ]
+    deltas = [name for name in layer.internal_shapes if name.startswith(("d", "carry"))]
+    backward_only = [n for n, s in layer.internal_shapes.items() if s.is_backward_only]
+    assert backward_only == deltas
 
 
 def test_one_parameter_can_have_been_written_by_another_layer() -> None:

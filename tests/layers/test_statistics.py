@@ -5,7 +5,7 @@ import pytest
 
 from brainstorm import layers as bl
 from brainstorm.data_iterators import Minibatches
-from brainstorm.errors import LayerValidationError, ValidationError
+from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorLoss, StopAfterEpoch
 from brainstorm.network import Network
@@ -59,21 +59,6 @@ def test_binary_accuracy():
     net = counting_network(bl.BinaryAccuracy(0.3, name="right"), features=2, targets=2)
     run(net, default=[[[0.2, 0.4], [0.31, 0.3]]], targets=[[[0, 0], [1, 0]]])
     assert net.dump_statistics() == {"right": 0.75}
-
-
-def test_wrong_targets():
-    with pytest.raises(LayerValidationError, match=r"'targets': expected \(T, B, 1\), got"):
-        counting_network(bl.Accuracy(), targets=3)
-
-
-def test_argmax():
-    inp = bl.Input({"default": ("T", "B", 2, 3)})
-    inp >> bl.Argmax(name="Best")
-    net = Network.from_layer(inp, handler=NumpyHandler())
-    values = np.random.RandomState(0).randn(4, 5, 2, 3)
-    net.provide_external_data({"default": values})
-    net.forward_pass()
-    np.testing.assert_array_equal(net.get("Best.outputs.default")[..., 0], values.argmax(axis=-1))
 
 
 def classifier_with_statistics(name="right"):

@@ -10,14 +10,9 @@ import pytest
 
 from brainstorm import layers as bl
 from brainstorm.errors import LayerValidationError, NetworkValidationError
-from brainstorm.handlers import DebugHandler, NumpyHandler
-from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
-from tests.layers.running import run
-from tests.networks import data_for, numerical_gradients
-
-RND = np.random.RandomState(3)
+from tests.layers.running import build_network, check_gradients
 
 
 def wire(*hidden: ConstructionWrapper, features: tuple[int, ...] = (4,)) -> ConstructionWrapper:
@@ -32,36 +27,15 @@ def wire(*hidden: ConstructionWrapper, features: tuple[int, ...] = (4,)) -> Cons
     return source
 
 
-def build(source: ConstructionWrapper) -> Network:
-    net = Network.from_layer(source, seed=1, handler=DebugHandler(NumpyHandler(np.float64)))
-    net.initialize(Gaussian(0.5))
-    net.provide_external_data(data_for(net))
-    return net
-
-
-def check_gradients(net: Network) -> None:
-    expected = numerical_gradients(net)
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
-
-
 def autoencoder(activation: str = "tanh", **kwargs: Any) -> list[ConstructionWrapper]:
     outer, inner = (bl.FullyConnected(n, activation, f"Enc{n}") for n in (3, 2))
     decoder = bl.TiedFullyConnected(outer, "linear", "Dec3", **kwargs)
     return [outer, inner, bl.TiedFullyConnected(inner, activation, "Dec2"), decoder]
 
 
-def test_it_is_the_transposed_layer() -> None:
-    x, W, bias = RND.normal(size=(2, 3, 4)), RND.normal(size=(4, 5)), RND.normal(size=5)
-    layer = bl.TiedFullyConnected(bl.FullyConnected(4), "tanh", size=5)
-    harness = run(layer, {"default": x}, W=W, bias=bias)
-    np.testing.assert_allclose(harness.get("outputs.default"), np.tanh(x @ W + bias))
-
-
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])
 def test_gradients_of_a_deep_autoencoder(activation: str) -> None:
-    net = build(wire(*autoencoder(activation)))
+    net = build_network(wire(*autoencoder(activation)))
     assert net.parameters_size == (4 * 3 + 3) + (3 * 2 + 2) + 3 + 4
     for n in (3, 2):
         ours, theirs = (net.buffer[f"{part}{n}"].parameters.W for part in ("Dec", "Enc"))
@@ -71,7 +45,7 @@ def test_gradients_of_a_deep_autoencoder(activation: str) -> None:
 
 
 def test_images() -> None:
-    net = build(wire(*autoencoder(size=(2, 2)), features=(2, 2)))
+    net = build_network(wire(*autoencoder(size=(2, 2)), features=(2, 2)))
     assert net.get("Dec3.outputs.default").shape == (3, 2, 2, 2)
     check_gradients(net)
 
@@ -81,7 +55,7 @@ def test_it_may_come_first_if_its_size_is_given() -> None:
         encoder = bl.FullyConnected(4, "tanh", "Enc")
         return wire(bl.TiedFullyConnected(encoder, "tanh", "Dec", size), encoder)
 
-    check_gradients(build(decoder_first(3)))
+    check_gradients(build_network(decoder_first(3)))
     message = (
         r"layer 'Dec' .*option 'size': it is that .* or does not come before this one\. Give the"
     )
@@ -90,7 +64,7 @@ def test_it_may_come_first_if_its_size_is_given() -> None:
 
 
 def test_it_survives_a_file(tmp_path: Path) -> None:
-    net = build(wire(*autoencoder()))
+    net = build_network(wire(*autoencoder()))
     assert net.architecture["Dec2"]["@shared_parameters"] == {"W": "Enc2.W"}
     net.save_as_hdf5(tmp_path / "net.hdf5")
     loaded = Network.from_hdf5(tmp_path / "net.hdf5")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Input, Loss, TimePooling
 from brainstorm.network import Network
-from brainstorm.testing import build_layer
 
 RND = np.random.RandomState(4)
 X = RND.normal(size=(5, 4, 3))
@@ -92,18 +90,3 @@ def test_parts_of_sequences_are_pooled_from_their_beginning_on(
 
 def test_predictions_have_no_time_axis() -> None:
     np.testing.assert_allclose(network("last", False).predict(X, batch_size=3), X[-1], rtol=1e-6)
-
-
-def test_sequences_cannot_be_pooled_twice() -> None:
-    with pytest.raises(
-        LayerValidationError,
-        match=r"^layer 'TimePooling' \(TimePooling\), input 'default': expected \(T, B, \.\.\.\), "
-        r"got \(B, 3\)\. It computes over time, but this input has no time axis\.",
-    ):
-        build_layer(TimePooling(), {"default": ("B", 3)})
-
-
-def test_the_kind_of_pooling_is_checked() -> None:
-    match = "option 'type': expected one of 'last', 'avg', 'max', 'sum', got 'mean'"
-    with pytest.raises(LayerValidationError, match=match):
-        build_layer(TimePooling("mean"), {"default": ("T", "B", 3)})
