@@ -24,7 +24,7 @@ from brainstorm.handlers.native.library import load
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing.handler_arguments import Arguments, Invocation
-from tests.handlers.native.lowered import native_calls
+from tests.handlers.native.lowered import check
 
 needs_compiler = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
@@ -123,11 +123,7 @@ def run_everything():
         **{name: {} for name in POOLING},
     }.items():
         arguments = Arguments(name, 1, np.float32, fixed=fixed, large=not fixed)
-        call = Invocation(handler, arguments)
-        assert native_calls(handler, name, call.values) is not None, name
-        call.run()
-        for output, wanted in arguments.expected().items():
-            np.testing.assert_allclose(call.get(output), wanted, 1e-4, 1e-5, err_msg=name)
+        check(handler, name, arguments, 1e-4, 1e-5)
     replay_products(handler)
     sys.stdout.write(handler.info()["op-trees"])
 

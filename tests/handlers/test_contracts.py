@@ -1,13 +1,14 @@
-"""The grammar of contracts: what is read, what is refused, how shapes are bound."""
+"""The grammar of contracts: what is read, what is refused, how shapes are bound; who has one."""
 
 from __future__ import annotations
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import Handler
+from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler, PyCudaHandler
 from brainstorm.handlers.contracts import Contract, around, kept, operation, reduces, sides
 
 
@@ -168,3 +169,27 @@ def test_every_operation_has_a_contract_that_speaks_of_all_its_arguments():
         assert {a.name for a in contract.arguments} == set(contract.signature.parameters), name
         gives = any(a.written for a in contract.arguments) or contract.result
         assert gives or name == "pack_m", name  # which only prepares for other operations
+
+
+#: Public methods of handlers that are not operations.
+OTHERS = {
+    *("operations", "info", "run_program", "clear", "compute", "repeated_dot_add"),
+    *("call", "compile", "execute", "loop", "new_lane", "reserve", "trace", "tracing"),
+}
+
+
+def test_everything_public_on_handler_is_an_operation_that_is_documented():
+    methods = inspect.getmembers(Handler, callable)
+    public = {name for name, _ in methods if not name.startswith("_")} - {"array_type"}
+    assert public == set(Handler.operations()) | OTHERS
+    assert all(inspect.getdoc(getattr(Handler, name)) for name in Handler.operations())
+    for cls in (NumpyHandler, NativeHandler, PyCudaHandler, DebugHandler):
+        assert cls.operations() == Handler.operations()
+
+
+def test_an_incomplete_handler_cannot_be_made():
+    class Incomplete(Handler):
+        pass
+
+    with pytest.raises(TypeError, match=r"abstract method.*conv2d_forward_batch.*dot_mm"):
+        Incomplete()

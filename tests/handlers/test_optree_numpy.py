@@ -69,30 +69,6 @@ def test_random_programs(handler, seed):
     check(handler, trees, bindings, adds, kind, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("seed", range(40, 50))
-def test_float32_stays_float32(handler, seed):
-    rnd = np.random.RandomState(seed)
-    x, y = Variable((4, 5), np.float32), Variable((2, 1, 5), np.float32)
-    count = Variable((4, 1), np.int32)
-    tree = fn.softmax(x * y + fn.tanh(count) / 3) @ fn.transpose(
-        fn.where(y > 0.1, x, -y), (0, 2, 1)
-    )
-    bindings = {
-        x: rnd.randn(4, 5).astype(np.float32),
-        y: rnd.randn(2, 1, 5).astype(np.float32),
-        count: rnd.randint(5, size=(4, 1)).astype(np.int32),
-    }
-    trees = [tree, *gradients(tree, [x, y])]
-    kind = ["plain", "slice", "reversed", "fortran"][seed % 4]
-    check(handler, trees, bindings, kind=kind, rtol=2e-5, atol=1e-5)
-
-
-def test_mixed_types(handler):
-    x, y = Variable((3, 4), np.float32), Variable((4,), np.float64)
-    a, b = np.float32(np.random.rand(3, 4)), np.random.rand(4)
-    check(handler, [x * y, x + 1, fn.exp(x) + y], {x: a, y: b}, rtol=1e-12)
-
-
 #: Options, shapes and integral operands of the operators that are not element-wise.
 SHAPED = {
     "sum": ([(2, 3, 4)], {"axis": (0, 2), "keepdims": False}),
@@ -139,29 +115,6 @@ def test_every_operator(handler, name, kind):
     tree = OpTreeNode.build(name, *operands, **options)
     check(handler, [tree, fn.exp(tree)], bindings, kind=kind, rtol=1e-12)
     check(handler, [tree, tree], bindings, [True, False], kind=kind, rtol=1e-12)
-
-
-def test_nan_and_infinity_propagate_without_warnings(handler):
-    x = Variable((2, 4))
-    a = np.array([[np.nan, np.inf, -np.inf, 0], [1, 2, 3, 1e38]], np.float32)
-    trees = [x * 10, fn.maximum(x, 0), fn.max(x, 1), fn.sum(x, 0), x / 0, fn.log(x), fn.exp(x),
-             x @ x.T, fn.softmax(x), fn.where(x > 0, x, 2)]  # fmt: skip
-    check(handler, trees, {x: a})
-
-
-def test_no_elements(handler):
-    x = Variable((0, 3))
-    check(handler, [x + 1, fn.sum(x, 0), fn.sum(x), x.T @ x], {x: np.zeros((0, 3), np.float32)})
-
-
-def test_wrong_indices(handler):
-    x, i = Variable((4, 2)), Variable(3, np.int64)
-    program = linearise(fn.take(x, i))
-    out = np.zeros((3, 2), np.float32)
-    with pytest.raises(ValidationError, match=r"expected indices from -4 to 3, got -1 to 4\."):
-        handler.run_program(
-            program, [np.zeros((4, 2), np.float32), np.array([0, 4, -1])], [out], [0]
-        )
 
 
 # -- what is kept ----------------------------------------------------------------------------

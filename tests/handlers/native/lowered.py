@@ -1,8 +1,11 @@
-"""What an operation of the native handler comes down to."""
+"""What an operation of the native handler comes down to, and whether that is right."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from brainstorm.handlers.native.calls import Call
+from brainstorm.testing.handler_arguments import Arguments, Invocation
 
 
 def native_calls(handler, name, arguments):
@@ -11,3 +14,23 @@ def native_calls(handler, name, arguments):
         getattr(handler, name)(**arguments)
     calls = [step.call for step in trace.steps]
     return calls if all(isinstance(call, Call) for call in calls) else None
+
+
+def check(handler, name, arguments, rtol=1e-5, atol=None, strided=False, is_native=True):
+    """Compare a call with the reference, and return what it comes down to."""
+    call = Invocation(handler, arguments, strided=strided)
+    calls = native_calls(handler, name, call.values)
+    assert (calls is not None) == is_native, f"{arguments}"
+    call.run()
+    for written, expected in arguments.expected().items():
+        text = f"{arguments}: {written}"
+        limits = (rtol, rtol if atol is None else atol)
+        np.testing.assert_allclose(call.get(written), expected, *limits, err_msg=text)
+    return calls
+
+
+def check_random_calls(handler, name, rtol=1e-5, atol=None, strided=False):
+    """Compare two hundred calls with the reference, each of them native."""
+    for seed in range(200):
+        arguments = Arguments(name, seed, handler.dtype, example=seed % 4)
+        check(handler, name, arguments, rtol, atol, strided and bool(seed & 4))

@@ -8,28 +8,16 @@ import pytest
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler, convolutions
 from brainstorm.testing.handler_arguments import Arguments, Invocation
-from tests.handlers.native.lowered import native_calls
+from tests.handlers.native.lowered import check, check_random_calls, native_calls
 
 OPERATIONS = [
     f"conv{axes}d_{way}_batch" for axes in (2, 3) for way in ("forward", "backward")
 ]  # fmt: skip
 
 
-def check(call, arguments, rtol=2e-5):
-    call.run()
-    for name, expected in arguments.expected().items():
-        np.testing.assert_allclose(
-            call.get(name), expected, rtol, rtol, err_msg=f"{arguments}: {name}"
-        )
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_random_convolutions(native, name):
-    for seed in range(200):
-        arguments = Arguments(name, seed, np.float32, example=seed % 4)
-        call = Invocation(native, arguments)
-        assert native_calls(native, name, call.values) is not None, str(arguments)
-        check(call, arguments)
+    check_random_calls(native, name, 2e-5)
 
 
 #: Sizes at which the library's kernels for vectors and blocks of channels run.
@@ -46,14 +34,9 @@ LARGER = [
 @pytest.mark.parametrize("name", OPERATIONS[:2])
 def test_larger_convolutions(native, name, sizes):
     for example in range(8):
-        fixed = {
-            **sizes,
-            "activation": "leaky_rel",
-        }  # exp would turn rounding errors into large ones
-        arguments = Arguments(name, 3, np.float32, example, fixed=fixed)
-        call = Invocation(native, arguments)
-        assert native_calls(native, name, call.values) is not None
-        check(call, arguments, 2e-4)
+        # exp would turn rounding errors into large ones
+        fixed = {**sizes, "activation": "leaky_rel"}
+        check(native, name, Arguments(name, 3, np.float32, example, fixed=fixed), 2e-4)
 
 
 @pytest.mark.parametrize("precision", ["native", "half"])
@@ -104,12 +87,11 @@ def test_convolutions_of_numbers_that_bfloat16_has(half, monkeypatch, name):
             if isinstance(value, np.ndarray):
                 halves = value.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
                 arguments.values[key] = halves.view(np.float32).astype(np.float64)
-        call = Invocation(half, arguments)
-        calls = native_calls(half, name, call.values)
+        calls = native_calls(half, name, Invocation(half, arguments).values)
         names |= {getattr(called.keep[0], "implementation", "") for called in calls}
         for memory in half.lane.workspace.held:
             memory[:] = 255
-        check(call, arguments)
+        check(half, name, arguments, 2e-5)
     assert any(convolutions.FAST_IN_HALF in name for name in names)
 
 
@@ -141,18 +123,12 @@ def test_a_convolution_is_tried_once_before_it_uses_bfloat16(half, monkeypatch):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_without_the_library(without, name):
-    arguments = Arguments(name, 1, np.float32)
-    call = Invocation(without, arguments)
-    assert native_calls(without, name, call.values) is None
-    check(call, arguments)
+    check(without, name, Arguments(name, 1, np.float32), 2e-5, is_native=False)
 
 
 def test_float64_is_done_by_numpy():
-    handler = NativeHandler(np.float64, seed=1)
-    arguments = Arguments("conv2d_forward_batch", 1)
-    call = Invocation(handler, arguments)
-    assert native_calls(handler, "conv2d_forward_batch", call.values) is None
-    check(call, arguments, 1e-12)
+    handler, name = NativeHandler(np.float64, seed=1), "conv2d_forward_batch"
+    check(handler, name, Arguments(name, 1), 1e-12, is_native=False)
 
 
 def test_options_as_lists(native):

@@ -28,9 +28,7 @@ from brainstorm.handlers.native.calls import Call
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
-from brainstorm.testing.handler_arguments import Arguments
-from brainstorm.testing.handler_arguments import Invocation as Example
-from tests.handlers.native.lowered import native_calls
+from tests.handlers.native.lowered import check_random_calls
 
 needs_compiler = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
@@ -60,16 +58,7 @@ def test_it_does_without_library_and_compiler(without, monkeypatch, tmp_path, pr
 @needs_compiler
 @pytest.mark.parametrize("name", FORMULAS)
 def test_random_calls_of_formulas_are_compiled(name):
-    handler = NativeHandler(seed=1)
-    for seed in range(200):
-        arguments = Arguments(name, seed, np.float32, example=seed % 4)
-        call = Example(handler, arguments, strided=bool(seed & 4))
-        assert native_calls(handler, name, call.values) is not None
-        call.run()
-        for written, expected in arguments.expected().items():
-            np.testing.assert_allclose(
-                call.get(written), expected, 1e-5, 1e-6, err_msg=f"{arguments}: {written}"
-            )
+    check_random_calls(NativeHandler(seed=1), name, 1e-5, 1e-6, strided=True)
 
 
 def test_info(native, monkeypatch):

@@ -7,8 +7,8 @@ import pytest
 
 from brainstorm.handlers import NumpyHandler, compiler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.testing.handler_arguments import Arguments, Invocation
-from tests.handlers.native.lowered import native_calls
+from brainstorm.testing.handler_arguments import Arguments
+from tests.handlers.native.lowered import check, check_random_calls, native_calls
 
 OPERATIONS = [
     f"{kind}pool2d_{way}_batch" for kind in ("max", "avg") for way in ("forward", "backward")
@@ -19,25 +19,12 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def check(call, arguments):
-    tolerance = 1e-5 if call.handler.dtype == np.float32 else 1e-12
-    call.run()
-    for name, expected in arguments.expected().items():
-        np.testing.assert_allclose(
-            call.get(name), expected, tolerance, tolerance, err_msg=f"{arguments}: {name}"
-        )
-
-
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_random_pooling(without, name, dtype):
-    handler = NativeHandler(dtype, seed=1)
-    for seed in range(200):
-        arguments = Arguments(name, seed, dtype, example=seed % 4)
-        call = Invocation(handler, arguments)
-        assert native_calls(handler, name, call.values) is not None
-        check(call, arguments)
+    rtol = 1e-5 if dtype == np.float32 else 1e-12
+    check_random_calls(NativeHandler(dtype, seed=1), name, rtol)
 
 
 @needs_compiler
@@ -48,10 +35,8 @@ def test_threads(name, threads, images):
     sizes = {"N": images, "H": 41, "W": 37, "C": 50, "window": (3, 3), "stride": (2, 1)}
     sizes["padding"] = 1
     arguments = Arguments(name, 1, np.float32, fixed=sizes, large=True)
-    call = Invocation(NativeHandler(threads=threads, seed=1), arguments)
-    (native,) = native_calls(call.handler, name, call.values)
+    (native,) = check(NativeHandler(threads=threads, seed=1), name, arguments)
     assert native.numbers[0] == threads
-    check(call, arguments)
 
 
 def test_no_images():
@@ -101,8 +86,5 @@ def test_without_a_compiler(monkeypatch, tmp_path, name):
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(kernels, "_function", kernels._function.__wrapped__)
     handler = NativeHandler(seed=1)
-    arguments = Arguments(name, 1, np.float32)
-    call = Invocation(handler, arguments)
-    assert native_calls(handler, name, call.values) is None
+    check(handler, name, Arguments(name, 1, np.float32), is_native=False)
     assert "no C compiler was found" in handler.info()["pooling"]
-    check(call, arguments)

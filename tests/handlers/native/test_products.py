@@ -11,8 +11,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native import products as native_products
 from brainstorm.handlers.native import products as products_module
-from brainstorm.testing.handler_arguments import Arguments, Invocation
-from tests.handlers.native.lowered import native_calls
+from tests.handlers.native.lowered import check_random_calls, native_calls
 
 REFERENCE = NumpyHandler(np.float64, seed=1)
 
@@ -69,12 +68,7 @@ def test_random_products(native, add):
 
 @pytest.mark.parametrize("name", ["dot_mm", "dot_add_mm", "batched_dot_mm"])
 def test_random_products_from_the_contract(native, name):
-    for seed in range(200):
-        arguments = Arguments(name, seed, np.float32, example=seed % 4)
-        call = Invocation(native, arguments, strided=bool(seed & 4))
-        assert native_calls(native, name, call.values) is not None
-        call.run()
-        np.testing.assert_allclose(call.get("out"), arguments.expected()["out"], 1e-5, 1e-5)
+    check_random_calls(native, name, strided=True)
 
 
 @pytest.mark.parametrize("transb", [False, True])

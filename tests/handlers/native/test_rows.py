@@ -7,8 +7,7 @@ import pytest
 
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.testing.handler_arguments import Arguments, Invocation
-from tests.handlers.native.lowered import native_calls
+from tests.handlers.native.lowered import check_random_calls
 
 needs_compiler = pytest.mark.skipif(
     not compiler.is_available(), reason="NO C COMPILER: ROWS ARE DONE BY NUMPY, WHICH IS TESTED"
@@ -19,13 +18,7 @@ needs_compiler = pytest.mark.skipif(
 @pytest.mark.parametrize("name", ["take_rows_mv", "add_rows_mv"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_random_rows(name, dtype):
-    handler = NativeHandler(dtype, seed=1)
-    for seed in range(200):
-        arguments = Arguments(name, seed, dtype)
-        call = Invocation(handler, arguments, strided=bool(seed % 2))
-        assert native_calls(handler, name, call.values) is not None
-        call.run()
-        np.testing.assert_allclose(call.get("out"), arguments.expected()["out"], 1e-6, 1e-6)
+    check_random_calls(NativeHandler(dtype, seed=1), name, 1e-6, strided=True)
 
 
 @needs_compiler
