@@ -1,5 +1,8 @@
 """What several tests of op-trees need: arrays, and gradients by central differences."""
 
+import itertools
+import sys
+
 import numpy as np
 
 from brainstorm.optree import Variable, evaluate, gradients, linearise, postorder
@@ -21,6 +24,17 @@ def value(tree, bindings):
 
 def count(trees):
     return len(postorder(trees))
+
+
+def calls(function):
+    """Return how many functions are called: what work costs, however busy the machine is."""
+    counter = itertools.count()
+    sys.setprofile(lambda *event: next(counter))
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return next(counter)
 
 
 def check_gradients(tree, bindings, wrt=None, rtol=1e-5, seed=0):

@@ -228,12 +228,6 @@ def test_operators_of_python_are_those_of_the_table():
     assert (fn.mod(-7, 3), fn.floor_divide(-7, 3), fn.floor_divide(1, 0)) == (2, -3, math.inf)
 
 
-def test_relu_has_gradient_zero_at_zero():
-    (x,) = variables([(3,)])
-    (slope,) = evaluate(gradients(fn.relu(x), [x]), {x: np.array([-1.0, 0.0, 1.0])})
-    np.testing.assert_array_equal(slope, [0, 0, 1])
-
-
 def c_source():
     lines = ["#include <math.h>", "#include <tgmath.h>"]
     for name in WITH_C:
