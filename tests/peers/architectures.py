@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["ARCHITECTURES"]
+__all__ = ["ARCHITECTURES", "POOLS"]
 
 Tensor = torch.Tensor
 
@@ -274,6 +274,36 @@ def recurrent(kind: type[nn.Module], **options: Any) -> nn.Module:
                    out=nn.Linear(width, 4))  # fmt: skip
 
 
+def classifier(kind: type[nn.Module], pool: Callable[..., Tensor], **options: Any) -> nn.Module:
+    """Return a recurrence whose outputs or last state become the class of each sequence."""
+
+    def pooled(x: Tensor, rnn: nn.Module, out: nn.Module) -> Tensor:
+        y, state = rnn(x)
+        return out(pool(y, state)).log_softmax(-1)
+
+    width = 5 * (1 + options.get("bidirectional", False))
+    return Formula(pooled, rnn=kind(6, 5, **options), out=nn.Linear(width, 3))
+
+
+def last_state(y: Tensor, state: Any) -> Tensor:
+    return torch.cat(list(state[0] if isinstance(state, tuple) else state), dim=-1)
+
+
+#: What becomes of the outputs of a recurrence.
+POOLS: dict[str, Callable[..., Tensor]] = {
+    "last step": lambda y, _: y[-1],
+    "last state": last_state,
+    "mean": lambda y, _: y.mean(dim=0),
+    "maximum": lambda y, _: y.amax(dim=0),
+}
+
+
+def tagger(**options: Any) -> nn.Module:
+    """Return a recurrence over words with an output for each of them."""
+    return Formula(lambda x, words, rnn, out: out(rnn(words(x))[0]), words=nn.Embedding(9, 6),
+                   rnn=nn.LSTM(6, 5, **options), out=nn.Linear(5, 3))  # fmt: skip
+
+
 def crnn() -> nn.Module:
     """Convolutions whose columns are steps of a recurrence, as for reading lines of text."""
 
@@ -307,6 +337,7 @@ def quantity() -> nn.Module:
 
 
 IMAGE, ROWS, STEPS, SIGNAL, WORDS = (2, 3, 16, 16), (3, 6), (2, 8, 6), (2, 3, 12), (2, 8)
+KINDS = nn.RNN, nn.GRU, nn.LSTM
 
 #: Name to the module, the shape of its input, and the letters of its axes.
 ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
@@ -355,11 +386,20 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] =
     "MLP-Mixer": (mixer, STEPS, "BSF"),
     "LLaMA's feed-forward": (rms, STEPS, "BSF"),
     **{kind.__name__: (lambda kind=kind: recurrent(kind), STEPS, "TBF")
-       for kind in (nn.RNN, nn.GRU, nn.LSTM)},
+       for kind in KINDS},
     **{f"{kind.__name__}, both directions": (
         lambda kind=kind: recurrent(kind, bidirectional=True, num_layers=2), STEPS, "TBF")
-       for kind in (nn.RNN, nn.GRU, nn.LSTM)},
+       for kind in KINDS},
     "LSTM, batch first": (lambda: recurrent(nn.LSTM, batch_first=True), STEPS, "BTF"),
+    **{f"the {what} of {kind.__name__}": (
+        lambda kind=kind, pool=pool: classifier(kind, pool), STEPS, "TBF")
+       for kind in KINDS for what, pool in POOLS.items()},
+    "last states in both directions": (
+        lambda: classifier(nn.GRU, last_state, bidirectional=True, batch_first=True), STEPS, "BTF"),
+    "the first step": (lambda: classifier(nn.LSTM, lambda y, _: y[0]), STEPS, "TBF"),
+    "the last cell": (lambda: classifier(nn.LSTM, lambda y, state: state[1][0]), STEPS, "TBF"),
+    "words": (tagger, (8, 2), "TB"),
+    "words, batch first": (lambda: tagger(batch_first=True), WORDS, "BT"),
     "CRNN": (crnn, IMAGE, "BCHW"),
     "TextCNN": (text_cnn, WORDS, "BS"),
     "bag of words": (lambda: Formula(lambda x, w, f: f(w(x).mean(1)), w=nn.Embedding(9, 6),
@@ -375,5 +415,16 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] =
                (2, 2, 5, 5, 5), "BCDHW"),
     "3-D pooling": (lambda: nn.Sequential(nn.Conv3d(2, 3, 3), nn.MaxPool3d(2)), (2, 2, 6, 6, 6),
                     "BCDHW"),
+    "groups of channels": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ELU()),
+                           IMAGE, "BCHW"),
+    "signals": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Flatten(),
+                                      nn.Linear(40, 2)), SIGNAL, "BCL"),
+    "pooled with zeros": (lambda: nn.Sequential(nn.ZeroPad2d((1, 0, 0, 2)), nn.AvgPool2d(3, 2, 1),
+                                                nn.ConstantPad2d(1, 0.5), nn.ELU()),
+                          IMAGE, "BCHW"),
+    "convolutional autoencoder": (lambda: nn.Sequential(
+        nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 8), nn.Tanh(),
+        nn.Linear(8, 64), nn.Unflatten(1, (4, 4, 4)), nn.ConvTranspose2d(4, 1, 3, 2, 1, 1),
+        nn.Sigmoid()), IMAGE, "BCHW"),
     "sorted": (lambda: Formula(lambda x, f: f(x).topk(2)[0], f=nn.Linear(6, 4)), ROWS, "BF"),
 }  # fmt: skip

@@ -15,17 +15,23 @@ import torch
 from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange import from_onnx
 from brainstorm.handlers import NumpyHandler
-from tests.peers.architectures import ARCHITECTURES
+from tests.peers.architectures import ARCHITECTURES, POOLS
 
 #: Those that do not, and why.
 REFUSED = {
-    "CRNN": r"\(LSTM\): expected \(T, B, features\), got \(16, .*\)\. The steps of a recurrence",
+    "CRNN": r"\(LSTM\): expected \(T, B, features\), got \(16, .*\)\. A recurrence runs over",
     "sorted": r"\(TopK\): no layer computes this operator",
+    "the first step": "takes some of the time steps .* but the last step",
+    "the last cell": "its last cell",
 }
+
+#: Those whose inputs are classes.
+WORDY = {name for name, (_, _, letters) in ARCHITECTURES.items() if letters in ("BS", "TB", "BT")}
 
 #: Those that are made of single steps by the newer exporter, and why that is no network.
 UNROLLED = dict.fromkeys(
-    ["RNN", "RNN, both directions"], "no layer takes some of the time steps or sequences, but"
+    ["RNN", "RNN, both directions", *(f"the {what} of RNN" for what in POOLS)],
+    "no layer takes some of the time steps or sequences, but",
 )
 
 #: The newer exporter needs a library of its own.
@@ -62,12 +68,14 @@ def as_data(x: np.ndarray, letters: str) -> np.ndarray:
     lead = [letters.index(letter) for letter in "TB" if letter in letters]
     rest = [i for i in range(len(letters)) if i not in lead]
     moved = x.transpose([*lead, *sorted(rest, key=lambda i: letters[i] == "C")])
+    if not set(letters) - {"T", "B"}:
+        return moved[..., None]  # one class for each step
     return moved if "T" in letters else moved[None]
 
 
 def as_output(y: np.ndarray, shape: tuple[int, ...], letters: str) -> np.ndarray:
     """Return an output as the module has it."""
-    if letters.startswith("BT"):
+    if letters.startswith("BT") and len(shape) > 2:
         y = y.swapaxes(0, 1)
     if len(shape) > 3 or (letters == "BCL" and len(shape) == 3):
         y = np.moveaxis(y, -1, 2)
@@ -82,7 +90,7 @@ def test_an_architecture_becomes_a_network_or_is_refused(name: str, way: str) ->
     make, shape, letters = ARCHITECTURES[name]
     torch.manual_seed(0)
     module = make().eval()
-    x = torch.randint(0, 9, shape) if letters == "BS" else torch.randn(shape)
+    x = torch.randint(0, 9, shape) if name in WORDY else torch.randn(shape)
     model = exported(module, x, letters, way)
     refused = {**REFUSED, **UNROLLED} if way == "dynamo" else REFUSED
     if name in refused:
