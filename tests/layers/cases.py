@@ -84,6 +84,13 @@ def per_sequence(shapes: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, 
     return {name: shape[1:] for name, shape in shapes.items()}
 
 
+def perhaps_masked(
+    shapes: Mapping[str, tuple[Any, ...]], masked: bool, time: str = "T"
+) -> dict[str, tuple[Any, ...]]:
+    """The same shapes, perhaps with a mask of steps."""
+    return {**shapes, **({"mask": (time, "B", 1)} if masked else {})}
+
+
 def vector(size: int = 3) -> dict[str, tuple[Any, ...]]:
     return {"default": ("T", "B", size)}
 
@@ -225,7 +232,7 @@ CASES = [
         Case(
             f"MultiHeadSelfAttention{' causal' * causal}{' masked' * masked}{' rotary' * rotary}",
             lambda causal=causal, rotary=rotary: bl.MultiHeadSelfAttention(2, 4, causal, rotary),
-            {**vector(3), **({"mask": ("T", "B", 1)} if masked else {})},
+            perhaps_masked(vector(), masked),
             {"mask": zeros_and_ones},
         )
         for causal, masked, rotary in (
@@ -241,11 +248,7 @@ CASES = [
         Case(
             f"MultiHeadAttention{' causal' * causal}{' masked' * masked}{' rotary' * rotary}",
             lambda causal=causal, rotary=rotary: bl.MultiHeadAttention(2, 4, causal, rotary),
-            {
-                **vector(3),
-                "memory": ("T", "B", 2),
-                **({"mask": ("T", "B", 1)} if masked else {}),
-            },
+            perhaps_masked({**vector(), "memory": ("T", "B", 2)}, masked),
             {"mask": zeros_and_ones},
         )
         for causal, masked, rotary in (
@@ -259,11 +262,9 @@ CASES = [
         Case(
             f"MultiHeadAttention of {' to '.join(times)}{' masked' * masked}{' rotary' * rotary}",
             lambda rotary=rotary: bl.MultiHeadAttention(2, 4, rotary=rotary),
-            {
-                "default": (times[0], "B", 3),
-                "memory": (times[1], "B", 2),
-                **({"mask": (times[1], "B", 1)} if masked else {}),
-            },
+            perhaps_masked(
+                {"default": (times[0], "B", 3), "memory": (times[1], "B", 2)}, masked, times[1]
+            ),
             {"mask": zeros_and_ones},
         )
         for times, masked, rotary in (
@@ -300,7 +301,7 @@ CASES = [
         Case(
             f"{create.__name__}{' masked' * masked}",
             lambda create=create: create(3),
-            {**vector(2), **({"mask": ("T", "B", 1)} if masked else {})},
+            perhaps_masked(vector(2), masked),
             {"mask": zeros_and_ones, "parameters.timing": periods},
         )
         for create, masked in (
@@ -629,7 +630,7 @@ CASES = [
         Case(
             f"TimePooling {kind}{' masked' * masked} of {shape}",
             lambda k=kind: bl.TimePooling(k),
-            {**image(*shape), **({"mask": ("T", "B", 1)} if masked else {})},
+            perhaps_masked(image(*shape), masked),
             {**UNTIED, "mask": zeros_and_ones},
         )
         for kind in ("avg", "last", "max", "sum")
@@ -637,47 +638,19 @@ CASES = [
         for shape in ((3,), (2, 2))
     ),
     Case("BatchNorm per sequence", bl.BatchNorm, per_sequence(vector()), {}, SEVERAL_SEQUENCES),
-    *(
-        Case(f"{name} per sequence", create, per_sequence(shapes), sources)
-        for name, create, shapes, sources in (
-            ("FullyConnected", lambda: bl.FullyConnected(4, "gelu"), vector(), {}),
-            ("Elementwise", lambda: bl.Elementwise("tanh"), image(2, 3), {}),
-            ("Dropout", lambda: bl.Dropout(0.3), vector(5), {}),
-            (
-                "Dropout shared over time",
-                lambda: bl.Dropout(0.3, shared_over_time=True),
-                vector(5),
-                {},
-            ),
-            ("LayerNorm", bl.LayerNorm, image(2, 3), {}),
-            ("Convolution2D", lambda: bl.Convolution2D(2, (2, 2)), image(3, 4, 2), {}),
-            ("Pooling2D", lambda: bl.Pooling2D((2, 2)), image(3, 4, 2), UNTIED),
-            ("Embedding", lambda: bl.Embedding(4, 3), vector(2), {"default": classes(4)}),
-            ("Expression", lambda: bl.Expression("tanh(x * g)", {"g": ("F",)}), image(2, 3), {}),
-            ("Mask", bl.Mask, {**vector(), "mask": ("T", "B", 1)}, {"mask": zeros_and_ones}),
-            ("Add", bl.Add, {"inputs_1": ("T", "B", 2), "inputs_2": ("T", "B", 2)}, {}),
-            ("Highway", bl.Highway, dict.fromkeys("HTx", ("T", "B", 3)), {}),
-            ("Split", lambda: bl.Split((1, 2)), vector(), {}),
-            (
-                "SoftmaxCE",
-                bl.SoftmaxCE,
-                {**vector(4), "targets": ("T", "B", 1)},
-                {"targets": classes(4)},
-            ),
-            ("SigmoidCE", bl.SigmoidCE, pair_of((3,)), {"targets": probabilities}),
-            ("SquaredError", bl.SquaredError, pair_of((2, 2)), {}),
-            (
-                "HingeLoss",
-                bl.HingeLoss,
-                {**vector(4), "targets": ("T", "B", 1)},
-                {"targets": classes(4)},
-            ),
-            (
-                "Accuracy",
-                bl.Accuracy,
-                {**vector(), "targets": ("T", "B", 1), "mask": ("T", "B", 1)},
-                {"targets": classes(3), "mask": zeros_and_ones},
-            ),
-        )
-    ),
 ]
+
+#: Cases that are checked on inputs without a time axis, too.
+ALSO_PER_SEQUENCE = {
+    *("FullyConnected gelu", "Elementwise tanh", "Dropout", "Dropout shared over time"),
+    *("LayerNorm image", "Convolution2D 1x1", "Pooling2D max (2, 2) stride (2, 2) padding 0"),
+    *("Embedding of several", "Expression tanh(scale * x + shift) * gate", "Mask per step"),
+    *("Add 2 of (3,)", "Highway", "Split", "SoftmaxCE", "SigmoidCE", "SquaredError image"),
+    *("HingeLoss", "Accuracy with mask"),
+}
+CASES += [
+    Case(f"{case.name}, per sequence", case.create, per_sequence(case.in_shapes), case.inputs)
+    for case in CASES
+    if case.name in ALSO_PER_SEQUENCE
+]
+assert sum(case.name.endswith(", per sequence") for case in CASES) == len(ALSO_PER_SEQUENCE)
