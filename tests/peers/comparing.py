@@ -116,3 +116,13 @@ def channels_first(array: torch.Tensor) -> torch.Tensor:
 def channels_last(array: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return (T, B, ..., C) of (T*B, C, ...), with T and B as in `like`."""
     return array.movedim(1, -1).unflatten(0, like.shape[:2])
+
+
+def as_data(x: np.ndarray, letters: str) -> np.ndarray:
+    """Return an input as a network has it: (T, B, features...), channels last."""
+    lead = [letters.index(letter) for letter in "TB" if letter in letters]
+    rest = [i for i in range(len(letters)) if i not in lead]
+    moved = x.transpose([*lead, *sorted(rest, key=lambda i: letters[i] == "C")])
+    if not set(letters) - {"T", "B"}:
+        return moved[..., None]  # one class for each step
+    return moved if "T" in letters else moved[None]

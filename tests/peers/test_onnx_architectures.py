@@ -16,6 +16,7 @@ from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange import from_onnx
 from brainstorm.handlers import NumpyHandler
 from tests.peers.architectures import ARCHITECTURES, POOLS
+from tests.peers.comparing import as_data
 
 #: Those that do not, and why.
 REFUSED = {
@@ -61,16 +62,6 @@ def exported(module: torch.nn.Module, x: torch.Tensor, letters: str, way: str) -
             dynamic_axes={"x": free} if way == "free" else None,
         )  # fmt: skip
     return onnx.load_from_string(stream.getvalue())
-
-
-def as_data(x: np.ndarray, letters: str) -> np.ndarray:
-    """Return an input as a network has it: (T, B, features...), channels last."""
-    lead = [letters.index(letter) for letter in "TB" if letter in letters]
-    rest = [i for i in range(len(letters)) if i not in lead]
-    moved = x.transpose([*lead, *sorted(rest, key=lambda i: letters[i] == "C")])
-    if not set(letters) - {"T", "B"}:
-        return moved[..., None]  # one class for each step
-    return moved if "T" in letters else moved[None]
 
 
 def as_output(y: np.ndarray, shape: tuple[int, ...], letters: str) -> np.ndarray:

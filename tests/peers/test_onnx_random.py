@@ -11,19 +11,11 @@ import pytest
 from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange import from_onnx
 from brainstorm.handlers import NumpyHandler
+from tests.peers.comparing import as_data
 from tests.peers.random_graphs import B, Graph, T, draw_graph, is_moderate, run
 
 #: How many graphs; a part of the test takes as many as fit into some seconds.
 COUNT, PART = int(os.environ.get("BRAINSTORM_RANDOM_GRAPHS", "2000")), 100
-
-
-def as_data(x: np.ndarray, letters: str) -> np.ndarray:
-    """Return an input as the network has it: (T, B, features...), channels last."""
-    order = [letters.index(x) for x in "TB" if x in letters]
-    order += [i for i, x in enumerate(letters) if x not in "TBC"]
-    order += [i for i, x in enumerate(letters) if x == "C"]
-    moved = x.transpose(order)
-    return moved if "T" in letters else moved[None]
 
 
 def is_as_expected(graph: Graph, output: str, found: np.ndarray, expected: np.ndarray) -> bool:
