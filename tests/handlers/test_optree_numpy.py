@@ -217,7 +217,7 @@ def test_many_shapes_do_not_make_memory_climb(handler):
 
     largest = memory_after(lambda: run(40, 40))
     assert largest > 40 * 40 * 50 * 4
-    sizes = range(1, 41)
+    sizes = range(1, 41, 2)
     assert memory_after(lambda: [run(t, b) for t in sizes for b in sizes]) < 2 * largest
 
 
