@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array
 
 __all__ = ["ActivatedLayer"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import integer, one_of
 from brainstorm.optree import formula
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import (
     Array,
     flatten_all_but_last,
@@ -59,9 +58,7 @@ class AttentionLayer(Layer):
     #: Whether weights are not kept: both passes compute them, block by block.
     is_blockwise = False
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         heads, queries = kwargs["num_heads"], in_shapes["default"].feature_size
         features = in_shapes[self.memory].feature_size
         size = queries if kwargs.get("size") is None else kwargs["size"]

@@ -11,8 +11,7 @@ from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.constraints import integer, one_of
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferView, StructureTemplate
 from brainstorm.utils import flatten_time
 
 __all__ = ["BlockLayer", "to_channels", "to_pixels"]

@@ -8,8 +8,8 @@ import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._checks import require_class_indices, require_shape
-from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.structure import BufferStructure, StructureTemplate
 
 __all__ = ["ClassLossLayer"]
 
@@ -31,9 +31,7 @@ class ClassLossLayer(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["default"].shape
         one_value = (*shape[:-1], 1)
         require_shape(self, "targets", one_value)

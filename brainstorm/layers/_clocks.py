@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._recurrence import RecurrentLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array
 
 __all__ = ["ClockedLayer"]
@@ -25,9 +24,7 @@ class ClockedLayer(RecurrentLayer):
         """True: clocks may hold the state."""
         return True
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         """Add the structures for the clocks to those of the recurrent layer."""
         outputs, parameters, internals = super().setup(kwargs, in_shapes)
         size = kwargs["size"]

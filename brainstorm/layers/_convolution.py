@@ -8,10 +8,9 @@ from typing import Any
 from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers._checks import window_output_size
 from brainstorm.layers._writing import overwrites_all
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import on_each_axis, padded_sides
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["ConvolutionLayer"]
@@ -30,9 +29,7 @@ class ConvolutionLayer(ActivatedLayer):
     axes = "HW"
     default_activation = "rel"
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.kernel_size, self.stride, self.dilation = (
             on_each_axis(kwargs.get(name, 1), len(self.axes))
             for name in ("kernel_size", "stride", "dilation")

@@ -11,7 +11,7 @@ from brainstorm.layers.base_layer import Layer
 from brainstorm.optree import Expression, Formula, formula, gradients
 from brainstorm.optree import functions as fn
 from brainstorm.optree.shapes import Shape
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferView
 
 __all__ = ["FormulaLayer", "derived", "in_shape", "summed_features"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import integer
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure import BufferStructure, StructureTemplate
 
 __all__ = ["JoiningLayer"]
 
@@ -26,9 +26,7 @@ class JoiningLayer(Layer):
         count = kwargs.get("num_inputs", 2)
         return {f"inputs_{i}": StructureTemplate("T", "B", "...") for i in range(1, count + 1)}
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["inputs_1"].shape
         for port in in_shapes:
             require_shape(self, port, shape)

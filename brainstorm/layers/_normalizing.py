@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, product
 
 __all__ = ["FeatureNormLayer", "Mean", "uncorrelated"]
@@ -88,9 +87,7 @@ class FeatureNormLayer(Layer):
     centers = True
     mean: Mean = staticmethod(over_features)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.epsilon = kwargs.get("epsilon", 1e-5)
         whole, features = in_shapes["default"].shape, in_shapes["default"].feature_shape
         names = ("gamma", "beta") if self.centers else ("gamma",)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer, summed_features
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+from brainstorm.structure import BufferStructure, StructureTemplate
 
 __all__ = ["PenaltyLayer"]
 
@@ -33,9 +33,7 @@ class PenaltyLayer(FormulaLayer):
         """Return the tree of each element's penalty."""
         raise NotImplementedError
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         scaling = in_shapes["default"].scaling_shape
         self.scaling_dims = len(scaling)
         return {"loss": BufferStructure(*scaling, 1)}, {}, {}

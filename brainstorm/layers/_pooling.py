@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from brainstorm.layers._checks import up_to_last_cell, window_output_size
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import on_each_axis, padded_sides
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["PoolingLayer", "Windows"]
@@ -42,9 +41,7 @@ class PoolingLayer(Layer):
     stride: tuple[Any, ...] = (1, 1)
     padding: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.kernel_size, self.stride = (
             on_each_axis(kwargs.get(name, 1), len(self.axes)) for name in ("kernel_size", "stride")
         )

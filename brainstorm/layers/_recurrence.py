@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from brainstorm.layers._writing import overwrites_all
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer
 from brainstorm.optree import Formula, formula, gradients, substitute
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import activation
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView, StructureTemplate
 from brainstorm.utils import Array, flatten_time, flatten_time_and_features
 
 __all__ = ["Gate", "RecurrentLayer", "rows_before"]
@@ -87,9 +86,7 @@ class RecurrentLayer(Layer):
         """Return the names of some kinds, which are attributes of `Gate`, in all gates."""
         return tuple(n for kind in kinds for gate in cls.gates if (n := getattr(gate, kind)))
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         size, n = kwargs["size"], in_shapes["default"].feature_size
         parameters = {
             **dict.fromkeys(self.names("W"), BufferStructure(size, n)),

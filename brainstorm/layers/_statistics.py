@@ -8,11 +8,10 @@ from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import in_shape
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferStructure, BufferView, StructureTemplate
 
 __all__ = ["CountingLayer"]
 
@@ -56,9 +55,7 @@ class CountingLayer(Layer):
     needs_in_backward = ()
     has_stats = True
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         require_shape(self, "targets", self.target_shape(in_shapes["default"].shape))
         total = BufferStructure(1, persistent=True)
         return {}, {}, {"total_hits": total, "total_cases": total}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from brainstorm.layers.base_layer import Layer
 from brainstorm.optree import Formula
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure import BufferView
 from brainstorm.utils import Array
 
 __all__ = ["compute_into", "overwrites_all", "write"]

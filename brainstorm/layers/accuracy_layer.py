@@ -7,7 +7,7 @@ from typing import Any
 
 from brainstorm.layers._statistics import CountingLayer
 from brainstorm.optree import functions as fn
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["Accuracy", "AccuracyLayerImpl"]
 
@@ -27,7 +27,7 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
     Outputs: none        Parameters: none
     Internals: total_hits, total_cases (1,)
     """
-    return ConstructionWrapper.create(AccuracyLayerImpl, name=name)
+    return ConstructionWrapper.create(AccuracyLayerImpl, **locals())
 
 
 def largest(x: Any) -> Any:

@@ -9,8 +9,7 @@ from typing import Any
 from brainstorm.layers._joining import JoiningLayer
 from brainstorm.layers._writing import compute_into
 from brainstorm.optree import Formula, formula
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferView, ConstructionWrapper
 
 __all__ = ["Add", "AddLayerImpl"]
 
@@ -26,7 +25,7 @@ def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(AddLayerImpl, name=name, num_inputs=num_inputs)
+    return ConstructionWrapper.create(AddLayerImpl, **locals())
 
 
 @formula

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 __all__ = ["Argmax", "ArgmaxLayerImpl"]
 
@@ -26,7 +24,7 @@ def Argmax(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', ..., K)       Outputs: default ('T', 'B', ..., 1)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ArgmaxLayerImpl, name=name)
+    return ConstructionWrapper.create(ArgmaxLayerImpl, **locals())
 
 
 argmax = Formula(lambda x: fn.argmax(x, -1), "argmax")
@@ -40,9 +38,7 @@ class ArgmaxLayerImpl(Layer):
     takes_no_output_deltas_from = ("default",)
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         return {"default": BufferStructure(*in_shapes["default"].shape[:-1], 1)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:

@@ -31,19 +31,21 @@ from brainstorm.layers._times import (
 from brainstorm.layers.characteristics import Characteristics
 from brainstorm.layers.constraints import Constraint
 from brainstorm.randomness import RandomState
-from brainstorm.structure.architecture import Connection, layer_registry
+from brainstorm.structure import BufferView, Connection
+from brainstorm.structure.architecture import layer_registry
 from brainstorm.structure.buffer_structure import (
     BufferStructure,
     StructureTemplate,
     format_shape,
 )
-from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import IMPLEMENTATION_SUFFIX
 from brainstorm.utils import get_normalized_path
 
 __all__ = ["Layer", "get_layer_class_from_typename"]
 
 Structures = Mapping[str, BufferStructure]
+#: The structures of outputs, parameters and internals, each in their order in memory.
+Declared = tuple[Structures, Structures, Structures]
 
 
 class Layer(Traceable):
@@ -176,10 +178,8 @@ class Layer(Traceable):
         """Return `expected_inputs` for these options; override it if they determine the inputs."""
         return cls.expected_inputs
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
-        """Return the structures of outputs, parameters and internals, in their order in memory."""
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        """Return the structures of outputs, parameters and internals."""
         raise NotImplementedError(f"{type(self).__name__} does not define setup")
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:

@@ -11,13 +11,11 @@ import numpy as np
 from brainstorm.layers._formula import in_shape
 from brainstorm.layers._normalizing import Mean, uncorrelated
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, product
 
 __all__ = ["BatchNorm", "BatchNormLayerImpl"]
@@ -48,7 +46,7 @@ def BatchNorm(
         sigma_b (C,) = sqrt(var + epsilon), centered = x - mean and x_hat = centered / sigma_b of
         the input's shape; share (1,) = 1 / m, or 0 outside training and if the mask is all 0
     """
-    return ConstructionWrapper.create(BatchNormLayerImpl, name=name, decay=decay, epsilon=epsilon)
+    return ConstructionWrapper.create(BatchNormLayerImpl, **locals())
 
 
 @functools.cache
@@ -172,9 +170,7 @@ class BatchNormLayerImpl(Layer):
     depends_on_mode = True
     can_overwrite = ("input_deltas", "gradients")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.decay = kwargs.get("decay", 0.9)
         self.epsilon = kwargs.get("epsilon", 1e-5)
         if "mask" in in_shapes:

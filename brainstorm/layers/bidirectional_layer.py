@@ -7,7 +7,7 @@ from typing import Any
 
 from brainstorm.layers.merge_layer import Merge
 from brainstorm.layers.reverse_layer import Reverse
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["BidirectionalWrapper"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._statistics import CountingLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["BinaryAccuracy", "BinaryAccuracyLayerImpl"]
 
@@ -28,7 +28,7 @@ def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> Construct
     Outputs: none        Parameters: none
     Internals: total_hits, total_cases (1,)
     """
-    return ConstructionWrapper.create(BinaryAccuracyLayerImpl, name=name, threshold=threshold)
+    return ConstructionWrapper.create(BinaryAccuracyLayerImpl, **locals())
 
 
 @functools.cache
@@ -43,9 +43,7 @@ class BinaryAccuracyLayerImpl(CountingLayer):
     is_traceable = True
     expected_kwargs = {"threshold": number()}
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.threshold = kwargs.get("threshold", 0.5)
         return super().setup(kwargs, in_shapes)
 

@@ -9,12 +9,10 @@ import numpy as np
 from brainstorm.layers._checks import require_probabilities, require_shape
 from brainstorm.layers._formula import FormulaLayer, in_shape, summed_features
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 
 __all__ = ["BinomialCrossEntropy", "BinomialCrossEntropyLayerImpl"]
 
@@ -34,7 +32,7 @@ def BinomialCrossEntropy(name: str | None = None) -> ConstructionWrapper:
     Outputs: default ('T', 'B', 1)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(BinomialCrossEntropyLayerImpl, name=name)
+    return ConstructionWrapper.create(BinomialCrossEntropyLayerImpl, **locals())
 
 
 @formula
@@ -61,9 +59,7 @@ class BinomialCrossEntropyLayerImpl(FormulaLayer):
     }
     computes_no_input_deltas_for = ("targets",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["default"].shape
         require_shape(self, "targets", shape)
         return {"default": BufferStructure("T", "B", 1)}, {}, {}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._pooling import PoolingLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer, one_of
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
 
 __all__ = ["ChannelPooling", "ChannelPoolingLayerImpl"]
@@ -31,9 +30,7 @@ def ChannelPooling(
     Parameters: none
     Internals: argmax, only for 'max', of the output's shape: channel of the first maximum
     """
-    return ConstructionWrapper.create(
-        ChannelPoolingLayerImpl, name=name, group_size=group_size, type=type
-    )
+    return ConstructionWrapper.create(ChannelPoolingLayerImpl, **locals())
 
 
 class ChannelPoolingLayerImpl(PoolingLayer):
@@ -42,9 +39,7 @@ class ChannelPoolingLayerImpl(PoolingLayer):
     is_traceable = True
     expected_kwargs = {"group_size": integer(minimum=1).required(), "type": one_of("max", "avg")}
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         group_size = kwargs["group_size"]
         *rest, channels = in_shapes["default"].shape
         if channels % group_size:

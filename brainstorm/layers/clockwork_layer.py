@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brainstorm.layers._clocks import ClockedLayer
 from brainstorm.layers.recurrent_layer import RecurrentLayerImpl
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["Clockwork", "ClockworkLayerImpl"]
 
@@ -27,9 +27,7 @@ def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> C
     Internals: those of `Recurrent` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which
         is 0 where units hold their state
     """
-    return ConstructionWrapper.create(
-        ClockworkLayerImpl, name=name, size=size, activation=activation
-    )
+    return ConstructionWrapper.create(ClockworkLayerImpl, **locals())
 
 
 class ClockworkLayerImpl(ClockedLayer, RecurrentLayerImpl):

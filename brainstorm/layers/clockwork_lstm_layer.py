@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brainstorm.layers._clocks import ClockedLayer
 from brainstorm.layers.lstm_layer import LstmLayerImpl
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["ClockworkLstm", "ClockworkLstmLayerImpl"]
 
@@ -29,9 +29,7 @@ def ClockworkLstm(
     Internals: those of `Lstm` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is 0
         where units hold their state
     """
-    return ConstructionWrapper.create(
-        ClockworkLstmLayerImpl, name=name, size=size, activation=activation
-    )
+    return ConstructionWrapper.create(ClockworkLstmLayerImpl, **locals())
 
 
 class ClockworkLstmLayerImpl(ClockedLayer, LstmLayerImpl):

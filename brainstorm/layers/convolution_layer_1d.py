@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._convolution import ConvolutionLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer, margin
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
+from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import Array
 
 __all__ = ["Convolution1D", "Convolution1DLayerImpl"]
@@ -45,17 +45,7 @@ def Convolution1D(
     Parameters: W (num_filters, kernel_size, C // groups), bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(
-        Convolution1DLayerImpl,
-        name=name,
-        num_filters=num_filters,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        activation=activation,
-        dilation=dilation,
-        groups=groups,
-    )
+    return ConstructionWrapper.create(Convolution1DLayerImpl, **locals())
 
 
 class Convolution1DLayerImpl(ConvolutionLayer):
@@ -74,9 +64,7 @@ class Convolution1DLayerImpl(ConvolutionLayer):
     }
     axes = "L"
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         structures = super().setup(kwargs, in_shapes)
         self.padding = ((0, 0), *self.padding)
         self.stride, self.dilation = (1, *self.stride), (1, *self.dilation)

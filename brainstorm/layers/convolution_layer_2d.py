@@ -6,8 +6,8 @@ from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._convolution import ConvolutionLayer
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer, margin, pair
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
+from brainstorm.structure.construction import RECTIFIED
 
 __all__ = ["Convolution2D", "Convolution2DLayerImpl"]
 
@@ -42,17 +42,7 @@ def Convolution2D(
     Parameters: W (num_filters, kernel rows, kernel cols, C // groups), bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(
-        Convolution2DLayerImpl,
-        name=name,
-        num_filters=num_filters,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        activation=activation,
-        dilation=dilation,
-        groups=groups,
-    )
+    return ConstructionWrapper.create(Convolution2DLayerImpl, **locals())
 
 
 class Convolution2DLayerImpl(ConvolutionLayer):

@@ -8,8 +8,8 @@ from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._convolution import ConvolutionLayer
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer, margin, triple
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
+from brainstorm.structure.construction import RECTIFIED
 
 __all__ = ["Convolution3D", "Convolution3DLayerImpl"]
 
@@ -46,17 +46,7 @@ def Convolution3D(
     Parameters: W (num_filters, kernel depth, rows, cols, C // groups), bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(
-        Convolution3DLayerImpl,
-        name=name,
-        num_filters=num_filters,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        activation=activation,
-        dilation=dilation,
-        groups=groups,
-    )
+    return ConstructionWrapper.create(Convolution3DLayerImpl, **locals())
 
 
 class Convolution3DLayerImpl(ConvolutionLayer):

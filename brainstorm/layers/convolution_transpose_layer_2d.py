@@ -6,12 +6,11 @@ from typing import Any
 
 from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._activating import ActivatedLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer, margin, on_each_axis, padded_sides, pair
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
+from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_all_but_last, flatten_time
 
 __all__ = ["ConvolutionTranspose2D", "ConvolutionTranspose2DLayerImpl"]
@@ -50,16 +49,7 @@ def ConvolutionTranspose2D(
         in the other direction; bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(
-        ConvolutionTranspose2DLayerImpl,
-        name=name,
-        num_filters=num_filters,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        output_padding=output_padding,
-        activation=activation,
-    )
+    return ConstructionWrapper.create(ConvolutionTranspose2DLayerImpl, **locals())
 
 
 class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
@@ -78,9 +68,7 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         rows, columns = on_each_axis(kwargs.get("stride", 1), 2)
         self.stride, kernel_size = (rows, columns), on_each_axis(kwargs["kernel_size"], 2)
         self.padding = padded_sides(kwargs.get("padding", 0), 2)

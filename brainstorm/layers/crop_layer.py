@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import on_each_axis, pair
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Crop", "CropLayerImpl"]
@@ -32,7 +30,7 @@ def Crop(
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', *size, C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(CropLayerImpl, name=name, size=size, offset=offset)
+    return ConstructionWrapper.create(CropLayerImpl, **locals())
 
 
 class CropLayerImpl(Layer):
@@ -44,9 +42,7 @@ class CropLayerImpl(Layer):
     accepts_null_deltas = True
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         *image, channels = in_shapes["default"].feature_shape
         size, given = on_each_axis(kwargs["size"], 2), kwargs.get("offset")
         if given is None:

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.layers._checks import require_class_indices
-from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
 __all__ = ["CTC", "CTCLayerImpl"]
@@ -35,7 +33,7 @@ def CTC(name: str | None = None) -> ConstructionWrapper:
     Parameters: none
     Internals: derivative ('T', 'B', K) of the loss, dsteps ('T', 'B', 1)
     """
-    return ConstructionWrapper.create(CTCLayerImpl, name=name)
+    return ConstructionWrapper.create(CTCLayerImpl, **locals())
 
 
 class CTCLayerImpl(Layer):
@@ -54,9 +52,7 @@ class CTCLayerImpl(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["default"].shape
         outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure("B", 1)}
         internals = {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 __all__ = ["DeltasScaling", "DeltasScalingLayerImpl"]
 
@@ -27,7 +25,7 @@ def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(DeltasScalingLayerImpl, name=name, factor=factor)
+    return ConstructionWrapper.create(DeltasScalingLayerImpl, **locals())
 
 
 class DeltasScalingLayerImpl(Layer):
@@ -39,9 +37,7 @@ class DeltasScalingLayerImpl(Layer):
     needs_in_backward = ()
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.factor = kwargs["factor"]
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._blocks import BlockLayer, to_channels, to_pixels
-from brainstorm.layers.base_layer import Structures
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 
 __all__ = ["DepthToSpace", "DepthToSpaceLayerImpl"]
 
@@ -27,7 +26,7 @@ def DepthToSpace(block: int, order: str = "CRD", name: str | None = None) -> Con
     Inputs: default ('T', 'B', H, W, r*r*C)  Outputs: default ('T', 'B', H*r, W*r, C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(DepthToSpaceLayerImpl, name=name, block=block, order=order)
+    return ConstructionWrapper.create(DepthToSpaceLayerImpl, **locals())
 
 
 class DepthToSpaceLayerImpl(BlockLayer):
@@ -36,9 +35,7 @@ class DepthToSpaceLayerImpl(BlockLayer):
     is_traceable = True
     formulas = to_pixels, to_channels
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if channels % block**2:

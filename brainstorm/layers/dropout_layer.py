@@ -7,12 +7,10 @@ from typing import Any
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number, one_of
 from brainstorm.optree import Formula, formula
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 __all__ = ["Dropout", "DropoutLayerImpl"]
 
@@ -65,9 +63,7 @@ class DropoutLayerImpl(Layer):
     depends_on_mode = True
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)
         self.keep_prob = 1.0 - kwargs.get("drop_prob", 0.5)
         shape = in_shapes["default"].shape

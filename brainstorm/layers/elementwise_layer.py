@@ -6,14 +6,12 @@ import functools
 from typing import Any
 
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import one_of
 from brainstorm.optree import Formula
 from brainstorm.optree.activations import activation as activation_of
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 __all__ = ["Elementwise", "ElementwiseLayerImpl"]
 
@@ -32,9 +30,7 @@ def Elementwise(
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(
-        ElementwiseLayerImpl, name=name, activation=activation, inplace=inplace
-    )
+    return ConstructionWrapper.create(ElementwiseLayerImpl, **locals())
 
 
 @functools.cache
@@ -53,9 +49,7 @@ class ElementwiseLayerImpl(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)
         self.activation = kwargs.get("activation", "rel")
         needs_input = activation_of(self.activation).needs_input

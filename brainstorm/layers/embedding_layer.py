@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.layers._checks import require_class_indices
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import integer
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time_and_features
 
 __all__ = ["Embedding", "EmbeddingLayerImpl", "LookupTable"]
@@ -33,9 +31,7 @@ def Embedding(vocabulary_size: int, size: int, name: str | None = None) -> Const
     Outputs: default ('T', 'B', n, size), or ('T', 'B', size) if n is 1
     Parameters: W (vocabulary_size, size)    Internals: none
     """
-    return ConstructionWrapper.create(
-        EmbeddingLayerImpl, name=name, vocabulary_size=vocabulary_size, size=size
-    )
+    return ConstructionWrapper.create(EmbeddingLayerImpl, **locals())
 
 
 #: The name in neon.
@@ -55,9 +51,7 @@ class EmbeddingLayerImpl(Layer):
     needs_in_backward = ("inputs",)
     accepts_null_deltas = True
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.vocabulary_size, size = kwargs["vocabulary_size"], kwargs["size"]
         count = in_shapes["default"].feature_size
         features = (size,) if count == 1 else (count, size)

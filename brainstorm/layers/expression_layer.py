@@ -12,12 +12,10 @@ import numpy as np
 from brainstorm.errors import LayerValidationError, ValidationError
 from brainstorm.layers._formula_text import FormulaText
 from brainstorm.layers._pass_trees import PassTrees, derive_pass_trees
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import Constraint
 from brainstorm.optree import OpTreeNode, Program, Variable, linearise
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
 __all__ = ["Expression", "ExpressionLayer", "ExpressionLayerImpl"]
@@ -63,9 +61,7 @@ def Expression(
     Internals: values that are costly to recompute, e.g. tanh_1, sig_2
     """
     parameters = {} if parameters is None else parameters
-    return ConstructionWrapper.create(
-        ExpressionLayerImpl, name=name, formula=formula, parameters=parameters
-    )
+    return ConstructionWrapper.create(ExpressionLayerImpl, **locals())
 
 
 class ExpressionLayer(Layer):
@@ -140,9 +136,7 @@ class ExpressionLayer(Layer):
         if {"x", "default"} <= set(names):
             raise self.fail("its formula has x and default, which are one input. Write x.")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self._names = dict(zip(self._paths_for(kwargs), self.operands_for(kwargs), strict=True))
         declared = self.parameters_for(kwargs)
         shapes = {name: self._parameter_shape(name, shape) for name, shape in declared.items()}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._activating import ActivatedLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import shape
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_time_and_features
 
 __all__ = ["FullyConnected", "FullyConnectedLayerImpl"]
@@ -32,9 +31,7 @@ def FullyConnected(
     Parameters: W (out, n), bias (out,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(
-        FullyConnectedLayerImpl, name=name, size=size, activation=activation
-    )
+    return ConstructionWrapper.create(FullyConnectedLayerImpl, **locals())
 
 
 class FullyConnectedLayerImpl(ActivatedLayer):
@@ -45,9 +42,7 @@ class FullyConnectedLayerImpl(ActivatedLayer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         size = kwargs.get("size")
         if size is None:
             size = in_shapes["default"].feature_shape

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._pooling import PoolingLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import one_of
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["GlobalPooling2D", "GlobalPooling2DLayerImpl"]
@@ -25,7 +24,7 @@ def GlobalPooling2D(type: str = "max", name: str | None = None) -> ConstructionW
     Parameters: none
     Internals: argmax ('T', 'B', 1, 1, C), only for 'max', as in `Pooling2D`
     """
-    return ConstructionWrapper.create(GlobalPooling2DLayerImpl, name=name, type=type)
+    return ConstructionWrapper.create(GlobalPooling2DLayerImpl, **locals())
 
 
 class GlobalPooling2DLayerImpl(PoolingLayer):
@@ -35,9 +34,7 @@ class GlobalPooling2DLayerImpl(PoolingLayer):
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {"type": one_of("max", "avg")}
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         *window, channels = in_shapes["default"].feature_shape
         kwargs = {**kwargs, "kernel_size": tuple(window)}
         _, parameters, internals = super().setup(kwargs, in_shapes)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.optree import Formula, formula, gradients, substitute
 from brainstorm.optree.activations import activation
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
 
 __all__ = ["GLU", "GLULayerImpl", "SwiGLU"]
@@ -29,7 +27,7 @@ def GLU(activation: str = "sigmoid", name: str | None = None) -> ConstructionWra
     Inputs: default ('T', 'B', ..., 2n)      Outputs: default ('T', 'B', ..., n)
     Parameters: none                         Internals: gate ('T', 'B', ..., n) = act(b)
     """
-    return ConstructionWrapper.create(GLULayerImpl, name=name, activation=activation)
+    return ConstructionWrapper.create(GLULayerImpl, **locals())
 
 
 def SwiGLU(name: str | None = None) -> ConstructionWrapper:
@@ -50,9 +48,7 @@ class GLULayerImpl(Layer):
     needs_in_backward = ("inputs", "internals")
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.activation = kwargs.get("activation", "sigmoid")
         *leading, features = in_shapes["default"].shape
         if features % 2:

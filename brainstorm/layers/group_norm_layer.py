@@ -6,11 +6,10 @@ import functools
 from typing import Any
 
 from brainstorm.layers._normalizing import FeatureNormLayer, Mean
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 from brainstorm.utils import Array, product
 
 __all__ = ["GroupNorm", "GroupNormLayerImpl"]
@@ -35,9 +34,7 @@ def GroupNorm(
     Internals: x_hat = (x - mean) / sigma of the input's shape, sigma ('T', 'B', 1, C) =
         sqrt(var + epsilon), the same for the channels of a group
     """
-    return ConstructionWrapper.create(
-        GroupNormLayerImpl, name=name, num_groups=num_groups, epsilon=epsilon
-    )
+    return ConstructionWrapper.create(GroupNormLayerImpl, **locals())
 
 
 @functools.cache
@@ -63,9 +60,7 @@ class GroupNormLayerImpl(FeatureNormLayer):
         "num_groups": integer(minimum=1).required(),
     }
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         outputs, _, internals = super().setup(kwargs, in_shapes)
         groups, channels = kwargs["num_groups"], in_shapes["default"].shape[-1]
         if channels % groups:

@@ -7,8 +7,7 @@ from typing import Any
 
 from brainstorm.layers._recurrence import Gate, RecurrentLayer
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferView, ConstructionWrapper
 
 __all__ = ["Gru", "GruLayerImpl"]
 
@@ -34,7 +33,7 @@ def Gru(size: int, activation: str = "tanh", name: str | None = None) -> Constru
     Internals: ('T', 'B', size): Qa (= Rh y' + bRh), Ra Za Ha and Rb Zb Hb, before (a) and after (b)
         the nonlinearity; dQa dRa dZa dHa; the scratch carry ('B', size)
     """
-    return ConstructionWrapper.create(GruLayerImpl, name=name, size=size, activation=activation)
+    return ConstructionWrapper.create(GruLayerImpl, **locals())
 
 
 class GruLayerImpl(RecurrentLayer):

@@ -6,10 +6,9 @@ from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
 __all__ = ["Highway", "HighwayLayerImpl"]
 
@@ -24,7 +23,7 @@ def Highway(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(HighwayLayerImpl, name=name)
+    return ConstructionWrapper.create(HighwayLayerImpl, **locals())
 
 
 @formula
@@ -43,9 +42,7 @@ class HighwayLayerImpl(FormulaLayer):
         "x": StructureTemplate("T", "B", "..."),
     }
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["x"].shape
         require_shape(self, "H", shape)
         require_shape(self, "T", shape)

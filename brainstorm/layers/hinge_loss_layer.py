@@ -7,12 +7,11 @@ from typing import Any
 
 from brainstorm.layers._classes import ClassLossLayer
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferView, ConstructionWrapper
 
 __all__ = ["HingeLoss", "HingeLossLayerImpl"]
 
@@ -33,7 +32,7 @@ def HingeLoss(margin: float = 1.0, name: str | None = None) -> ConstructionWrapp
     Parameters: none
     Internals: winner (..., 1), the class with the largest margin (0 for the target) + x - x[target]
     """
-    return ConstructionWrapper.create(HingeLossLayerImpl, name=name, margin=margin)
+    return ConstructionWrapper.create(HingeLossLayerImpl, **locals())
 
 
 @functools.cache
@@ -63,9 +62,7 @@ class HingeLossLayerImpl(ClassLossLayer):
     expected_kwargs = {"margin": number(0)}
     needs_in_backward = ("inputs", "internals")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.margin = kwargs.get("margin", 1.0)
         outputs, parameters, _ = super().setup(kwargs, in_shapes)
         return outputs, parameters, {"winner": outputs["loss"]}

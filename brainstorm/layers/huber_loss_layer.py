@@ -7,12 +7,11 @@ from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
 __all__ = ["HuberLoss", "HuberLossLayerImpl"]
 
@@ -32,7 +31,7 @@ def HuberLoss(delta: float = 1.0, name: str | None = None) -> ConstructionWrappe
     Outputs: predictions, loss, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(HuberLossLayerImpl, name=name, delta=delta)
+    return ConstructionWrapper.create(HuberLossLayerImpl, **locals())
 
 
 @functools.cache
@@ -60,9 +59,7 @@ class HuberLossLayerImpl(FormulaLayer):
     computes_no_input_deltas_for = ("targets",)
     takes_no_output_deltas_from = ("predictions",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.delta = kwargs.get("delta", 1.0)
         shape = in_shapes["default"].shape
         require_shape(self, "targets", shape)

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.errors import StructureValidationError
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import any_value
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 __all__ = ["Input", "InputLayerImpl"]
 
@@ -36,9 +34,7 @@ class InputLayerImpl(Layer):
     expected_inputs = {}
     expected_kwargs = {"out_shapes": any_value()}
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shapes = kwargs.get("out_shapes")
         if not isinstance(shapes, Mapping) or not shapes:
             raise self.fail(

@@ -6,7 +6,7 @@ from typing import Any
 
 from brainstorm.layers._penalties import PenaltyLayer
 from brainstorm.optree import functions as fn
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["L1Decay", "L1DecayLayerImpl"]
 
@@ -23,7 +23,7 @@ def L1Decay(name: str | None = None) -> ConstructionWrapper:
     Outputs: loss ('T', 'B', 1), ('B', 1) or (1,)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(L1DecayLayerImpl, name=name)
+    return ConstructionWrapper.create(L1DecayLayerImpl, **locals())
 
 
 class L1DecayLayerImpl(PenaltyLayer):

@@ -6,7 +6,7 @@ from typing import Any
 
 from brainstorm.layers._penalties import PenaltyLayer
 from brainstorm.optree import functions as fn
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["L2Decay", "L2DecayLayerImpl"]
 
@@ -23,7 +23,7 @@ def L2Decay(name: str | None = None) -> ConstructionWrapper:
     Outputs: loss ('T', 'B', 1), ('B', 1) or (1,)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(L2DecayLayerImpl, name=name)
+    return ConstructionWrapper.create(L2DecayLayerImpl, **locals())
 
 
 class L2DecayLayerImpl(PenaltyLayer):

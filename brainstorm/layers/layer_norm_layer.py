@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.layers._normalizing import FeatureNormLayer
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["LayerNorm", "LayerNormLayerImpl"]
 
@@ -22,7 +22,7 @@ def LayerNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWra
     Internals: x_hat = (x - mean) / sigma of the input's shape, sigma ('T', 'B', 1) =
         sqrt(var + epsilon)
     """
-    return ConstructionWrapper.create(LayerNormLayerImpl, name=name, epsilon=epsilon)
+    return ConstructionWrapper.create(LayerNormLayerImpl, **locals())
 
 
 class LayerNormLayerImpl(FeatureNormLayer):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import integer
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
 __all__ = ["LearnedPositionalEncoding", "LearnedPositionalEncodingLayerImpl"]
@@ -25,9 +23,7 @@ def LearnedPositionalEncoding(max_length: int, name: str | None = None) -> Const
     Inputs: default ('T', 'B', n)            Outputs: default ('T', 'B', n)
     Parameters: W (max_length, n)            Internals: none
     """
-    return ConstructionWrapper.create(
-        LearnedPositionalEncodingLayerImpl, name=name, max_length=max_length
-    )
+    return ConstructionWrapper.create(LearnedPositionalEncodingLayerImpl, **locals())
 
 
 class LearnedPositionalEncodingLayerImpl(Layer):
@@ -41,9 +37,7 @@ class LearnedPositionalEncodingLayerImpl(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.max_length, shape = kwargs["max_length"], in_shapes["default"].shape
         parameters = {"W": BufferStructure(self.max_length, shape[-1])}
         return {"default": BufferStructure(*shape)}, parameters, {}

@@ -7,13 +7,11 @@ import operator
 from typing import Any
 
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import integer, number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 __all__ = ["LocalResponseNormalization", "LocalResponseNormalizationLayerImpl"]
 
@@ -41,14 +39,7 @@ def LocalResponseNormalization(
     Parameters: none
     Internals: scale, factor = scale ** -beta, of the same shape
     """
-    return ConstructionWrapper.create(
-        LocalResponseNormalizationLayerImpl,
-        name=name,
-        size=size,
-        alpha=alpha,
-        beta=beta,
-        k=k,
-    )
+    return ConstructionWrapper.create(LocalResponseNormalizationLayerImpl, **locals())
 
 
 def summed_neighbours(tree: Any, before: int, behind: int) -> Any:
@@ -96,9 +87,7 @@ class LocalResponseNormalizationLayerImpl(Layer):
     needs_in_backward = ("inputs", "internals")
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         size, shape = kwargs.get("size", 5), in_shapes["default"].shape
         self.before, self.behind = (min(n, shape[-1] - 1) for n in (size // 2, (size - 1) // 2))
         self.strength = kwargs.get("alpha", 1e-4) / size

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
 __all__ = ["Loss", "LossLayerImpl"]
@@ -33,7 +31,7 @@ def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrappe
     Inputs: default, of any shape            Outputs: loss (1,)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(LossLayerImpl, name=name, importance=importance)
+    return ConstructionWrapper.create(LossLayerImpl, **locals())
 
 
 class LossLayerImpl(Layer):
@@ -51,9 +49,7 @@ class LossLayerImpl(Layer):
     #: Factor of the deltas, in memory; set by ``Network.loss_scale``.
     loss_scale: Array = None
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.importance = kwargs.get("importance", 1.0)
         # (T, B, ...), (B, ...) or (...): the batch size is the last of the scaling dimensions.
         self.batch_dim = in_shapes["default"].buffer_type - 1

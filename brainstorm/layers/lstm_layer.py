@@ -10,8 +10,7 @@ from brainstorm.layers._recurrence import Gate, RecurrentLayer, rows_before
 from brainstorm.layers._writing import compute_into
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferView, ConstructionWrapper
 from brainstorm.utils import flatten_time
 
 __all__ = ["Lstm", "LstmLayerImpl"]
@@ -39,7 +38,7 @@ def Lstm(size: int, activation: str = "tanh", name: str | None = None) -> Constr
         (b) the nonlinearity, Ca being the cell; their deltas dZa ... dCb (the context row of dCa
         is the delta of the cell before step 0); with a mask the scratch carry ('B', size)
     """
-    return ConstructionWrapper.create(LstmLayerImpl, name=name, size=size, activation=activation)
+    return ConstructionWrapper.create(LstmLayerImpl, **locals())
 
 
 class LstmLayerImpl(RecurrentLayer):

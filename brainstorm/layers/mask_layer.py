@@ -6,11 +6,10 @@ from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer, in_shape
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
 __all__ = ["Mask", "MaskLayerImpl"]
 
@@ -28,7 +27,7 @@ def Mask(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of the same shape as the input
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(MaskLayerImpl, name=name)
+    return ConstructionWrapper.create(MaskLayerImpl, **locals())
 
 
 @formula
@@ -48,9 +47,7 @@ class MaskLayerImpl(FormulaLayer):
     }
     computes_no_input_deltas_for = ("mask",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["default"].shape
         require_shape(self, "mask", ("T", "B", 1), (*shape[:-1], 1), shape)
         return {"default": BufferStructure(*shape)}, {}, {}

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
-from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 
 __all__ = ["Merge", "MergeLayerImpl"]
 
@@ -23,7 +21,7 @@ def Merge(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, last dimension = the sum of the inputs' last dimensions
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(MergeLayerImpl, name=name)
+    return ConstructionWrapper.create(MergeLayerImpl, **locals())
 
 
 class MergeLayerImpl(Layer):
@@ -33,9 +31,7 @@ class MergeLayerImpl(Layer):
     expected_inputs = {"inputs_1": StructureTemplate("..."), "inputs_2": StructureTemplate("...")}
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         first, second = in_shapes["inputs_1"].shape, in_shapes["inputs_2"].shape
         require_shape(self, "inputs_2", (*first[:-1], second[-1]))
         return {"default": BufferStructure(*first[:-1], first[-1] + second[-1])}, {}, {}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.layers._attention import AttentionLayer
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
 __all__ = ["MultiHeadAttention", "MultiHeadAttentionLayerImpl"]
 
@@ -37,14 +36,7 @@ def MultiHeadAttention(
     Parameters: Wq (size, n), Wk Wv (size, k), Wo (size, size), bq bk bv bo (size,)
     Internals: as in `MultiHeadSelfAttention`, with the time of the memory for keys and values
     """
-    return ConstructionWrapper.create(
-        MultiHeadAttentionLayerImpl,
-        name=name,
-        num_heads=num_heads,
-        size=size,
-        causal=causal,
-        rotary=rotary,
-    )
+    return ConstructionWrapper.create(MultiHeadAttentionLayerImpl, **locals())
 
 
 class MultiHeadAttentionLayerImpl(AttentionLayer):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.layers._attention import AttentionLayer
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
 __all__ = ["MultiHeadSelfAttention", "MultiHeadSelfAttentionLayerImpl"]
 
@@ -45,14 +44,7 @@ def MultiHeadSelfAttention(
         ('T', 'B', d), their sines and cosines. In a compact network P and its deltas are computed
         32 queries at a time, in block and dblock ('T', 'B', num_heads, 32) and product
     """
-    return ConstructionWrapper.create(
-        MultiHeadSelfAttentionLayerImpl,
-        name=name,
-        num_heads=num_heads,
-        size=size,
-        causal=causal,
-        rotary=rotary,
-    )
+    return ConstructionWrapper.create(MultiHeadSelfAttentionLayerImpl, **locals())
 
 
 class MultiHeadSelfAttentionLayerImpl(AttentionLayer):

@@ -9,7 +9,7 @@ from typing import Any
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers._joining import JoiningLayer
 from brainstorm.optree import Formula, formula
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["Multiply", "MultiplyLayerImpl"]
 
@@ -25,7 +25,7 @@ def Multiply(num_inputs: int = 2, name: str | None = None) -> ConstructionWrappe
     Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(MultiplyLayerImpl, name=name, num_inputs=num_inputs)
+    return ConstructionWrapper.create(MultiplyLayerImpl, **locals())
 
 
 @formula

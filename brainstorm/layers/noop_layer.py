@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 __all__ = ["NoOp", "NoOpLayerImpl"]
 
@@ -24,7 +22,7 @@ def NoOp(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(NoOpLayerImpl, name=name)
+    return ConstructionWrapper.create(NoOpLayerImpl, **locals())
 
 
 class NoOpLayerImpl(Layer):
@@ -35,9 +33,7 @@ class NoOpLayerImpl(Layer):
     needs_in_backward = ()
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:

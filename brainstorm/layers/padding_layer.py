@@ -6,11 +6,9 @@ from typing import Any
 
 from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import any_value, margin, number, padded_sides
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Padding", "PaddingLayerImpl"]
@@ -30,7 +28,7 @@ def Padding(padding: Margin, value: float = 0.0, name: str | None = None) -> Con
     Inputs: default ('T', 'B', ..., C)       Outputs: default ('T', 'B', ..., C), larger
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(PaddingLayerImpl, name=name, padding=padding, value=value)
+    return ConstructionWrapper.create(PaddingLayerImpl, **locals())
 
 
 class PaddingLayerImpl(Layer):
@@ -43,9 +41,7 @@ class PaddingLayerImpl(Layer):
     can_overwrite = ("input_deltas",)
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         *image, channels = in_shapes["default"].feature_shape
         if not image:
             raise self.misfit("default", "(T, B, ..., C) with at least one axis before C")

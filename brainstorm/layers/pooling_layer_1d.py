@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from brainstorm.layers._pooling import PoolingLayer, Windows
 from brainstorm.layers.constraints import integer, margin, one_of
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Pooling1D", "Pooling1DLayerImpl"]
@@ -36,15 +35,7 @@ def Pooling1D(
     Parameters: none
     Internals: argmax, only for 'max', as in `Pooling2D`: ``position*C + c``
     """
-    return ConstructionWrapper.create(
-        Pooling1DLayerImpl,
-        name=name,
-        kernel_size=kernel_size,
-        type=type,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-    )
+    return ConstructionWrapper.create(Pooling1DLayerImpl, **locals())
 
 
 class Pooling1DLayerImpl(PoolingLayer):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._pooling import PoolingLayer
 from brainstorm.layers.constraints import any_value, margin, one_of, pair
-from brainstorm.structure.buffer_structure import StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
 __all__ = ["Pooling2D", "Pooling2DLayerImpl"]
 
@@ -38,15 +37,7 @@ def Pooling2D(
     Internals: argmax, only for 'max', of the output's shape: flat index ``(row*W + col)*C + c``
         of the first maximum as a float, -1 for an empty window (whose output is 0)
     """
-    return ConstructionWrapper.create(
-        Pooling2DLayerImpl,
-        name=name,
-        kernel_size=kernel_size,
-        type=type,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-    )
+    return ConstructionWrapper.create(Pooling2DLayerImpl, **locals())
 
 
 class Pooling2DLayerImpl(PoolingLayer):

@@ -6,11 +6,9 @@ from typing import Any
 
 from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._pooling import PoolingLayer, Windows
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import margin, one_of, triple
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Pooling3D", "Pooling3DLayerImpl"]
@@ -45,15 +43,7 @@ def Pooling3D(
         only for 'max', plane_argmax, as in `Pooling2D` for each plane, and argmax, of the output's
         shape: likewise for images of D rows and rows*cols columns
     """
-    return ConstructionWrapper.create(
-        Pooling3DLayerImpl,
-        name=name,
-        kernel_size=kernel_size,
-        type=type,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-    )
+    return ConstructionWrapper.create(Pooling3DLayerImpl, **locals())
 
 
 class Pooling3DLayerImpl(PoolingLayer):
@@ -70,9 +60,7 @@ class Pooling3DLayerImpl(PoolingLayer):
     }
     axes = "DHW"
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         outputs, parameters, _ = super().setup(kwargs, in_shapes)
         depth, *_ = in_shapes["default"].feature_shape
         output = outputs["default"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
 __all__ = ["PositionalEncoding", "PositionalEncodingLayerImpl"]
@@ -26,7 +24,7 @@ def PositionalEncoding(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', n)            Outputs: default ('T', 'B', n)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(PositionalEncodingLayerImpl, name=name)
+    return ConstructionWrapper.create(PositionalEncodingLayerImpl, **locals())
 
 
 class PositionalEncodingLayerImpl(Layer):
@@ -39,9 +37,7 @@ class PositionalEncodingLayerImpl(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:

@@ -6,11 +6,10 @@ import functools
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 
 __all__ = ["Power", "PowerLayerImpl"]
 
@@ -29,9 +28,7 @@ def Power(
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(
-        PowerLayerImpl, name=name, scale=scale, shift=shift, power=power
-    )
+    return ConstructionWrapper.create(PowerLayerImpl, **locals())
 
 
 @functools.cache
@@ -46,9 +43,7 @@ class PowerLayerImpl(FormulaLayer):
     is_traceable = True
     expected_kwargs = {"scale": number(), "shift": number(), "power": number()}
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.scale, self.shift = kwargs.get("scale", 1.0), kwargs.get("shift", 0.0)
         self.power = kwargs.get("power", 1.0)
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}

@@ -8,7 +8,7 @@ from typing import Any
 from brainstorm.layers.constraints import one_of
 from brainstorm.layers.expression_layer import ExpressionLayer, ParameterShape
 from brainstorm.optree import functions as fn
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["PReLU", "PReLULayerImpl"]
 
@@ -27,7 +27,7 @@ def PReLU(shared: bool = False, name: str | None = None) -> ConstructionWrapper:
     Parameters: slope (C,), or (1,) if it is shared
     Internals: none
     """
-    return ConstructionWrapper.create(PReLULayerImpl, name=name, shared=shared)
+    return ConstructionWrapper.create(PReLULayerImpl, **locals())
 
 
 class PReLULayerImpl(ExpressionLayer):

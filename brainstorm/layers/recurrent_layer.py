@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._recurrence import Gate, RecurrentLayer
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["Recurrent", "RecurrentLayerImpl"]
 
@@ -27,9 +27,7 @@ def Recurrent(size: int, activation: str = "tanh", name: str | None = None) -> C
     Internals: Ha and, in the backward pass, dHa and dHb: deltas before and after the activation;
         with a mask the scratch carry ('B', size)
     """
-    return ConstructionWrapper.create(
-        RecurrentLayerImpl, name=name, size=size, activation=activation
-    )
+    return ConstructionWrapper.create(RecurrentLayerImpl, **locals())
 
 
 class RecurrentLayerImpl(RecurrentLayer):

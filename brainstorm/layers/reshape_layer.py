@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import shape as feature_shape
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import flatten_time_and_features, product
 
 __all__ = ["Reshape", "ReshapeLayerImpl"]
@@ -25,7 +23,7 @@ def Reshape(shape: int | tuple[int, ...], name: str | None = None) -> Constructi
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *shape)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ReshapeLayerImpl, name=name, shape=shape)
+    return ConstructionWrapper.create(ReshapeLayerImpl, **locals())
 
 
 class ReshapeLayerImpl(Layer):
@@ -37,9 +35,7 @@ class ReshapeLayerImpl(Layer):
     can_overwrite = ("input_deltas",)
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = kwargs["shape"]
         shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         if product(shape) != in_shapes["default"].feature_size:

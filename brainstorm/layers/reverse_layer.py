@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
 __all__ = ["Reverse", "ReverseLayerImpl"]
@@ -26,7 +24,7 @@ def Reverse(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ReverseLayerImpl, name=name)
+    return ConstructionWrapper.create(ReverseLayerImpl, **locals())
 
 
 class ReverseLayerImpl(Layer):
@@ -43,9 +41,7 @@ class ReverseLayerImpl(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.needs_in_backward = ("inputs",) if "mask" in in_shapes else ()
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.layers._normalizing import FeatureNormLayer
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["RMSNorm", "RMSNormLayerImpl"]
 
@@ -22,7 +22,7 @@ def RMSNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWrapp
     Internals: x_hat = x / sigma of the input's shape, sigma ('T', 'B', 1) =
         sqrt(mean(x ** 2) + epsilon)
     """
-    return ConstructionWrapper.create(RMSNormLayerImpl, name=name, epsilon=epsilon)
+    return ConstructionWrapper.create(RMSNormLayerImpl, **locals())
 
 
 class RMSNormLayerImpl(FeatureNormLayer):

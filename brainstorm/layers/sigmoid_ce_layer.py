@@ -9,12 +9,10 @@ import numpy as np
 from brainstorm.layers._checks import require_probabilities, require_shape
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 
 __all__ = ["SigmoidCE", "SigmoidCELayerImpl"]
 
@@ -32,7 +30,7 @@ def SigmoidCE(name: str | None = None) -> ConstructionWrapper:
     Outputs: predictions, loss, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SigmoidCELayerImpl, name=name)
+    return ConstructionWrapper.create(SigmoidCELayerImpl, **locals())
 
 
 @formula
@@ -59,9 +57,7 @@ class SigmoidCELayerImpl(FormulaLayer):
     takes_no_output_deltas_from = ("predictions",)
     needs_in_backward = ("inputs", "outputs")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["default"].shape
         require_shape(self, "targets", shape)
         outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}

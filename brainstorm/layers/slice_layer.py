@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import integer
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_time_and_features, product
 
 __all__ = ["Slice", "SliceLayerImpl"]
@@ -27,7 +25,7 @@ def Slice(start: int, stop: int, axis: int = -1, name: str | None = None) -> Con
     Outputs: default, of the same shape except for `axis`, where it is ``stop - start``
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SliceLayerImpl, name=name, start=start, stop=stop, axis=axis)
+    return ConstructionWrapper.create(SliceLayerImpl, **locals())
 
 
 class SliceLayerImpl(Layer):
@@ -42,9 +40,7 @@ class SliceLayerImpl(Layer):
     accepts_null_deltas = True
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         start, stop, axis = kwargs["start"], kwargs["stop"], kwargs.get("axis", -1)
         features = list(in_shapes["default"].feature_shape)
         if not -len(features) <= axis < len(features):

@@ -11,12 +11,11 @@ import numpy as np
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._classes import ClassLossLayer
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import Constraint, number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferView, ConstructionWrapper
 
 __all__ = ["SoftmaxCE", "SoftmaxCELayerImpl"]
 
@@ -95,9 +94,7 @@ class SoftmaxCELayerImpl(ClassLossLayer):
     }
     needs_in_backward = ("inputs", "outputs")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         count = in_shapes["default"].shape[-1]
         weights, smoothing = kwargs.get("class_weights"), kwargs.get("label_smoothing", 0.0)
         if weights is not None and len(weights) != count:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._blocks import BlockLayer, to_channels, to_pixels
-from brainstorm.layers.base_layer import Structures
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 
 __all__ = ["SpaceToDepth", "SpaceToDepthLayerImpl"]
 
@@ -26,7 +25,7 @@ def SpaceToDepth(block: int, order: str = "CRD", name: str | None = None) -> Con
     Inputs: default ('T', 'B', H*r, W*r, C)  Outputs: default ('T', 'B', H, W, r*r*C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SpaceToDepthLayerImpl, name=name, block=block, order=order)
+    return ConstructionWrapper.create(SpaceToDepthLayerImpl, **locals())
 
 
 class SpaceToDepthLayerImpl(BlockLayer):
@@ -35,9 +34,7 @@ class SpaceToDepthLayerImpl(BlockLayer):
     is_traceable = True
     formulas = to_channels, to_pixels
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if rows % block or columns % block:

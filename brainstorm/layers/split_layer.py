@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import shape
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
 
 __all__ = ["Split", "SplitLayerImpl"]
@@ -29,7 +27,7 @@ def Split(sizes: tuple[int, ...], name: str | None = None) -> ConstructionWrappe
     Outputs: outputs_1, outputs_2, ...: ('T', 'B', ..., size), one per size
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SplitLayerImpl, name=name, sizes=sizes)
+    return ConstructionWrapper.create(SplitLayerImpl, **locals())
 
 
 class SplitLayerImpl(Layer):
@@ -41,9 +39,7 @@ class SplitLayerImpl(Layer):
     can_overwrite = ("input_deltas",)
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         sizes = kwargs["sizes"]
         self.sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
         *rest, last = in_shapes["default"].shape

@@ -6,11 +6,10 @@ from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
 __all__ = ["SquaredDifference", "SquaredDifferenceLayerImpl"]
 
@@ -25,7 +24,7 @@ def SquaredDifference(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SquaredDifferenceLayerImpl, name=name)
+    return ConstructionWrapper.create(SquaredDifferenceLayerImpl, **locals())
 
 
 @formula
@@ -43,9 +42,7 @@ class SquaredDifferenceLayerImpl(FormulaLayer):
         "inputs_2": StructureTemplate("T", "B", "..."),
     }
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["inputs_1"].shape
         require_shape(self, "inputs_2", shape)
         return {"default": BufferStructure(*shape)}, {}, {}

@@ -6,11 +6,10 @@ from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
 __all__ = ["SquaredError", "SquaredErrorLayerImpl"]
 
@@ -27,7 +26,7 @@ def SquaredError(name: str | None = None) -> ConstructionWrapper:
     Outputs: predictions, loss, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SquaredErrorLayerImpl, name=name)
+    return ConstructionWrapper.create(SquaredErrorLayerImpl, **locals())
 
 
 @formula
@@ -47,9 +46,7 @@ class SquaredErrorLayerImpl(FormulaLayer):
     computes_no_input_deltas_for = ("targets",)
     takes_no_output_deltas_from = ("predictions",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["default"].shape
         require_shape(self, "targets", shape)
         outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}

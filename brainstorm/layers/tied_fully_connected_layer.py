@@ -6,12 +6,11 @@ from typing import Any
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.layers._activating import ActivatedLayer
-from brainstorm.layers.base_layer import Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import shape
-from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import RECTIFIED, ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_time_and_features
 
 __all__ = ["TiedFullyConnected", "TiedFullyConnectedLayerImpl"]
@@ -63,9 +62,7 @@ class TiedFullyConnectedLayerImpl(ActivatedLayer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         size = kwargs.get("size")
         if size is None:
             if "W" not in self.shared_structures:

@@ -8,13 +8,11 @@ from typing import Any
 
 from brainstorm.layers._formula import in_shape
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import one_of
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
 __all__ = ["TimePooling", "TimePoolingLayerImpl"]
@@ -40,7 +38,7 @@ def TimePooling(type: str = "last", name: str | None = None) -> ConstructionWrap
         row the last step, sum or maximum, and the number of steps that count, since the beginning
         of the sequence; 'last' without a mask has none
     """
-    return ConstructionWrapper.create(TimePoolingLayerImpl, name=name, type=type)
+    return ConstructionWrapper.create(TimePoolingLayerImpl, **locals())
 
 
 @functools.cache
@@ -133,9 +131,7 @@ class TimePoolingLayerImpl(Layer):
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.type = kwargs.get("type", "last")
         self.is_masked = "mask" in in_shapes
         shape = in_shapes["default"].shape

@@ -10,13 +10,11 @@ import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer, Structures
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import on_each_axis, one_of, pair
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
-from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
 __all__ = ["Upsampling2D", "Upsampling2DLayerImpl"]
@@ -52,9 +50,7 @@ def Upsampling2D(
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(
-        Upsampling2DLayerImpl, name=name, scale=scale, type=type, size=size
-    )
+    return ConstructionWrapper.create(Upsampling2DLayerImpl, **locals())
 
 
 class Upsampling2DLayerImpl(Layer):
@@ -74,9 +70,7 @@ class Upsampling2DLayerImpl(Layer):
     can_overwrite = ("input_deltas",)
     needs_in_backward = ()
 
-    def setup(
-        self, kwargs: dict[str, Any], in_shapes: Structures
-    ) -> tuple[Structures, Structures, Structures]:
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         scale, size = kwargs.get("scale"), kwargs.get("size")
         if (scale is None) == (size is None):
             raise self.fail(f"expected a scale or a size, got scale={scale!r} and size={size!r}.")
