@@ -9,11 +9,33 @@ from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers._checks import window_output_size
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import on_each_axis, padded_sides
+from brainstorm.layers.constraints import (
+    Constraint,
+    integer,
+    margin,
+    on_each_axis,
+    padded_sides,
+    per_axis,
+)
+from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["ConvolutionLayer"]
+__all__ = ["ConvolutionLayer", "convolution_options"]
+
+
+def convolution_options(axes: int) -> dict[str, Constraint]:
+    """Return the options of a convolution over so many axes."""
+    steps = per_axis(axes, 1)
+    return {
+        "num_filters": integer(minimum=1).required(),
+        "kernel_size": steps.required(),
+        "stride": steps,
+        "padding": margin(axes),
+        "activation": activation_name(),
+        "dilation": steps,
+        "groups": integer(minimum=1),
+    }
 
 
 class ConvolutionLayer(ActivatedLayer):

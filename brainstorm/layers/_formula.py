@@ -1,42 +1,71 @@
-"""Layers that are formulas: the deltas follow from the derivative."""
+"""Layers that are formulas: of their outputs, and if it is not the derivative, of the delta."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from brainstorm.layers._checks import require_shape
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Layer
+from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.optree import Expression, Formula, formula, gradients
 from brainstorm.optree import functions as fn
 from brainstorm.optree.shapes import Shape
-from brainstorm.structure import BufferView
+from brainstorm.structure import BufferStructure, BufferView
+from brainstorm.utils import Array
 
 __all__ = ["FormulaLayer", "derived", "in_shape", "summed_features"]
 
 
 class FormulaLayer(Layer):
-    """Base of layers whose outputs are a formula of their inputs; the deltas are derived.
+    """Base of layers whose outputs and internals are a formula of their inputs.
 
-    A subclass implements `setup` and `formula`.
+    A subclass implements `formula`, and `setup` unless there is one output of the shape of all
+    inputs. The deltas are derived, or those of input ``default`` are another formula: `delta`.
+
+    Attributes:
+        constants: Arrays that are the last operands of the formulas.
+        delta_operands: Paths of the buffers that `delta` has in front of them.
     """
 
     accepts_null_deltas = True
     needs_in_backward: Collection[str] = ("inputs",)
     can_overwrite = ("input_deltas",)
+    constants: Sequence[Array] = ()
+    delta_operands: Sequence[str] = ()
+
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        """Return the structure of one output, of the shape that all inputs must have."""
+        shape = in_shapes[next(iter(self.expected_inputs))].shape
+        for port in in_shapes:
+            require_shape(self, port, shape)
+        return {"default": BufferStructure(*shape)}, {}, {}
 
     def formula(self) -> Formula:
-        """Return the formula from the inputs to the outputs, in the order of the buffers.
+        """Return the formula from the inputs to outputs and internals, in the order of the buffers.
 
         It must be the same object whenever the options are the same, because it caches programs.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define formula")
 
+    def delta(self) -> Formula:
+        """Return the formula of the delta of input ``default``, if there are `delta_operands`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define delta")
+
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.compute(self.formula(), list(buffers.inputs), list(buffers.outputs))
+        results = [*buffers.outputs, *buffers.internals]
+        self.handler.compute(self.formula(), [*buffers.inputs, *self.constants], results)
 
     def backward_pass(self, buffers: BufferView) -> None:
+        if not self.delta_operands:
+            self._derive_deltas(buffers)
+        elif self.needs_delta("default"):
+            operands = [*(buffers[path] for path in self.delta_operands), *self.constants]
+            outputs = {"input_deltas.default": buffers.input_deltas.default}
+            compute_into(self, self.delta(), operands, outputs)
+
+    def _derive_deltas(self, buffers: BufferView) -> None:
         ports, names = list(self.in_shapes), list(self.out_shapes)
         without = self.computes_no_input_deltas_for
         wanted = [p for p in ports if self.needs_delta(p) and p not in without]

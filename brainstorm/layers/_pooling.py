@@ -6,11 +6,30 @@ from typing import Any, NamedTuple
 
 from brainstorm.layers._checks import up_to_last_cell, window_output_size
 from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.layers.constraints import on_each_axis, padded_sides
+from brainstorm.layers.constraints import (
+    Constraint,
+    margin,
+    on_each_axis,
+    one_of,
+    padded_sides,
+    per_axis,
+)
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["PoolingLayer", "Windows"]
+__all__ = ["PoolingLayer", "Windows", "pooling_options"]
+
+
+def pooling_options(axes: int) -> dict[str, Constraint]:
+    """Return the options of a pooling over so many axes."""
+    steps = per_axis(axes, 1)
+    return {
+        "kernel_size": steps.required(),
+        "type": one_of("max", "avg"),
+        "stride": steps,
+        "padding": margin(axes),
+        "ceil_mode": one_of(False, True),
+    }
 
 
 class Windows(NamedTuple):

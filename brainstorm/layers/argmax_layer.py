@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 
 __all__ = ["Argmax", "ArgmaxLayerImpl"]
 
@@ -30,7 +31,7 @@ def Argmax(name: str | None = None) -> ConstructionWrapper:
 argmax = Formula(lambda x: fn.argmax(x, -1), "argmax")
 
 
-class ArgmaxLayerImpl(Layer):
+class ArgmaxLayerImpl(FormulaLayer):
     """Implements `Argmax`."""
 
     is_traceable = True
@@ -41,8 +42,5 @@ class ArgmaxLayerImpl(Layer):
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         return {"default": BufferStructure(*in_shapes["default"].shape[:-1], 1)}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.compute(argmax, [buffers.inputs.default], [buffers.outputs.default])
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        pass
+    def formula(self) -> Formula:
+        return argmax

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from brainstorm.layers._checks import require_probabilities, require_shape
-from brainstorm.layers._formula import FormulaLayer, in_shape, summed_features
-from brainstorm.layers._writing import compute_into
+from brainstorm.layers._formula import in_shape, summed_features
+from brainstorm.layers._losses import ProbabilityLossLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 
 __all__ = ["BinomialCrossEntropy", "BinomialCrossEntropyLayerImpl"]
 
@@ -49,35 +46,19 @@ def binomial_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
     return dloss * (y - t) / fn.clip(y - fn.square(y), 1e-6, 1.0)
 
 
-class BinomialCrossEntropyLayerImpl(FormulaLayer):
+class BinomialCrossEntropyLayerImpl(ProbabilityLossLayer):
     """Implements `BinomialCrossEntropy`; no delta for the targets."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "targets": StructureTemplate("T", "B", "..."),
-    }
-    computes_no_input_deltas_for = ("targets",)
+    takes_no_output_deltas_from = ()
+    delta_operands = ("inputs.default", "inputs.targets", "output_deltas.default")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        shape = in_shapes["default"].shape
-        require_shape(self, "targets", shape)
+        super().setup(kwargs, in_shapes)
         return {"default": BufferStructure("T", "B", 1)}, {}, {}
-
-    def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that targets are in [0, 1].
-
-        Raises:
-            LayerValidationError: They are not; the message names the first.
-        """
-        if input_name == "targets":
-            require_probabilities(self, "targets", array)
 
     def formula(self) -> Formula:
         return binomial_ce
 
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            inputs = [*buffers.inputs, buffers.output_deltas.default]
-            outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, binomial_ce_deltas, inputs, outputs)
+    def delta(self) -> Formula:
+        return binomial_ce_deltas

@@ -27,9 +27,8 @@ __all__ = [
     "on_each_axis",
     "one_of",
     "padded_sides",
-    "pair",
+    "per_axis",
     "shape",
-    "triple",
 ]
 
 
@@ -141,16 +140,13 @@ def shape() -> Constraint:
     return Constraint("a positive int or a tuple of positive ints", accepts)
 
 
-def pair(minimum: int) -> Constraint:
-    """Two ints (rows, columns), or one for both, each at least `minimum`."""
-    expected = f"an int >= {minimum} or two of them (rows, columns)"
-    return Constraint(expected, lambda v: _are_ints(v, 2, minimum))
-
-
-def triple(minimum: int) -> Constraint:
-    """Three ints (depth, rows, columns), or one for all, each at least `minimum`."""
-    expected = f"an int >= {minimum} or three of them (depth, rows, columns)"
-    return Constraint(expected, lambda v: _are_ints(v, 3, minimum))
+def per_axis(axes: int, minimum: int) -> Constraint:
+    """An int for each of one to three axes of images, or one for all, each at least `minimum`."""
+    if axes == 1:
+        return integer(minimum)
+    several = {2: "two of them (rows, columns)", 3: "three of them (depth, rows, columns)"}
+    expected = f"an int >= {minimum} or {several[axes]}"
+    return Constraint(expected, lambda v: _are_ints(v, axes, minimum))
 
 
 def margin(axes: int) -> Constraint:

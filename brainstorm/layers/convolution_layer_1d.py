@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._convolution import ConvolutionLayer
+from brainstorm.layers._convolution import ConvolutionLayer, convolution_options
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, margin
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import Array
@@ -53,15 +51,7 @@ class Convolution1DLayerImpl(ConvolutionLayer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "L", "C")}
-    expected_kwargs = {
-        "num_filters": integer(minimum=1).required(),
-        "kernel_size": integer(minimum=1).required(),
-        "stride": integer(minimum=1),
-        "padding": margin(1),
-        "activation": activation_name(),
-        "dilation": integer(minimum=1),
-        "groups": integer(minimum=1),
-    }
+    expected_kwargs = convolution_options(1)
     axes = "L"
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:

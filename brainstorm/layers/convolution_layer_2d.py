@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.handlers.contracts import Margin
-from brainstorm.layers._convolution import ConvolutionLayer
-from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, margin, pair
+from brainstorm.layers._convolution import ConvolutionLayer, convolution_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 
@@ -50,13 +48,5 @@ class Convolution2DLayerImpl(ConvolutionLayer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
-    expected_kwargs = {
-        "num_filters": integer(minimum=1).required(),
-        "kernel_size": pair(1).required(),
-        "stride": pair(1),
-        "padding": margin(2),
-        "activation": activation_name(),
-        "dilation": pair(1),
-        "groups": integer(minimum=1),
-    }
+    expected_kwargs = convolution_options(2)
     default_activation = "tanh"

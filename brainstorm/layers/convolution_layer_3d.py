@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brainstorm.handlers.contracts import Margin
-from brainstorm.layers._convolution import ConvolutionLayer
-from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, margin, triple
+from brainstorm.layers._convolution import ConvolutionLayer, convolution_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 
@@ -54,15 +52,7 @@ class Convolution3DLayerImpl(ConvolutionLayer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "D", "H", "W", "C")}
-    expected_kwargs = {
-        "num_filters": integer(minimum=1).required(),
-        "kernel_size": triple(1).required(),
-        "stride": triple(1),
-        "padding": margin(3),
-        "activation": activation_name(),
-        "dilation": triple(1),
-        "groups": integer(minimum=1),
-    }
+    expected_kwargs = convolution_options(3)
     axes = "DHW"
 
     def _operations(self) -> tuple[Callable[..., None], Callable[..., None]]:

@@ -8,7 +8,7 @@ from brainstorm.handlers.contracts import Margin
 from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, margin, on_each_axis, padded_sides, pair
+from brainstorm.layers.constraints import integer, margin, on_each_axis, padded_sides, per_axis
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_all_but_last, flatten_time
@@ -59,8 +59,8 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {
         "num_filters": integer(minimum=1).required(),
-        "kernel_size": pair(1).required(),
-        "stride": pair(1),
+        "kernel_size": per_axis(2, 1).required(),
+        "stride": per_axis(2, 1),
         "padding": margin(2),
         "output_padding": integer(minimum=0),
         "activation": activation_name(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.layers.constraints import on_each_axis, pair
+from brainstorm.layers.constraints import on_each_axis, per_axis
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
@@ -38,7 +38,7 @@ class CropLayerImpl(Layer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
-    expected_kwargs = {"size": pair(1).required(), "offset": pair(0).or_none()}
+    expected_kwargs = {"size": per_axis(2, 1).required(), "offset": per_axis(2, 0).or_none()}
     accepts_null_deltas = True
     needs_in_backward = ()
 

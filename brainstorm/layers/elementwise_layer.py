@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import one_of
 from brainstorm.optree import Formula
 from brainstorm.optree.activations import activation as activation_of
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["Elementwise", "ElementwiseLayerImpl"]
 
@@ -41,29 +41,23 @@ def _formulas(name: str) -> tuple[Formula, Formula]:
     return Formula(lambda x: act(x), name), deltas
 
 
-class ElementwiseLayerImpl(Layer):
+class ElementwiseLayerImpl(FormulaLayer):
     """Implements `Elementwise`."""
 
     is_traceable = True
     expected_kwargs = {"activation": activation_name(), "inplace": one_of(True, False)}
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas",)
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)
         self.activation = kwargs.get("activation", "rel")
         needs_input = activation_of(self.activation).needs_input
-        self.needs_in_backward = ("inputs",) if needs_input else ("outputs",)
-        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
+        needed = "inputs" if needs_input else "outputs"
+        self.needs_in_backward = (needed,)
+        self.delta_operands = (f"{needed}.default", "output_deltas.default")
+        return super().setup(kwargs, in_shapes)
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        value, _ = _formulas(self.activation)
-        self.handler.compute(value, [buffers.inputs.default], [buffers.outputs.default])
+    def formula(self) -> Formula:
+        return _formulas(self.activation)[0]
 
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            (needed,) = self.needs_in_backward
-            known = getattr(buffers, needed).default
-            outputs = {"input_deltas.default": buffers.input_deltas.default}
-            _, deltas = _formulas(self.activation)
-            compute_into(self, deltas, [known, buffers.output_deltas.default], outputs)
+    def delta(self) -> Formula:
+        return _formulas(self.activation)[1]

@@ -41,20 +41,23 @@ class FullyConnectedLayerImpl(ActivatedLayer):
     expected_kwargs = {"size": shape().or_none(), "activation": activation_name()}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
+    #: Whether W is (n, out), as that of `TiedFullyConnected`.
+    is_transposed = False
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         size = kwargs.get("size")
         if size is None:
-            size = in_shapes["default"].feature_shape
-        elif not isinstance(size, (tuple, list)):
-            size = (size,)
-        output = BufferStructure("T", "B", *size)
-        parameters = {
-            "W": BufferStructure(output.feature_size, in_shapes["default"].feature_size),
-            "bias": BufferStructure(output.feature_size),
-        }
+            size = self.default_size()
+        output = BufferStructure("T", "B", *(size if isinstance(size, (tuple, list)) else (size,)))
+        n, out = in_shapes["default"].feature_size, output.feature_size
+        shape_of_W = (n, out) if self.is_transposed else (out, n)
+        parameters = {"W": BufferStructure(*shape_of_W), "bias": BufferStructure(out)}
         internals = self.set_activation(kwargs.get("activation", "rel"), output)
         return {"default": output}, parameters, internals
+
+    def default_size(self) -> tuple[int, ...]:
+        """Return the feature shape of the output if the option ``size`` is `None`."""
+        return self.in_shapes["default"].feature_shape
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         W, bias = buffers.parameters
@@ -71,6 +74,7 @@ class FullyConnectedLayerImpl(ActivatedLayer):
         self.differentiate(buffers)
         if self.needs_delta("default"):
             dx = flatten_time_and_features(buffers.input_deltas.default)
-            self.dot_op("input_deltas.default")(dy, W, dx)
-        self.dot_op("gradients.W")(dy, x, dW, transa=True)
+            self.dot_op("input_deltas.default")(dy, W, dx, transb=self.is_transposed)
+        factors = (x, dy) if self.is_transposed else (dy, x)
+        self.dot_op("gradients.W")(*factors, dW, transa=True)
         self.sum_op("gradients.bias")(dy, 0, dbias)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
-from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
 __all__ = ["Highway", "HighwayLayerImpl"]
 
@@ -37,16 +35,10 @@ class HighwayLayerImpl(FormulaLayer):
 
     is_traceable = True
     expected_inputs = {
+        "x": StructureTemplate("T", "B", "..."),
         "H": StructureTemplate("T", "B", "..."),
         "T": StructureTemplate("T", "B", "..."),
-        "x": StructureTemplate("T", "B", "..."),
     }
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        shape = in_shapes["x"].shape
-        require_shape(self, "H", shape)
-        require_shape(self, "T", shape)
-        return {"default": BufferStructure(*shape)}, {}, {}
 
     def formula(self) -> Formula:
         return highway

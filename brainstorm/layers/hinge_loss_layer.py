@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from brainstorm.layers._classes import ClassLossLayer
-from brainstorm.layers._writing import compute_into
+from brainstorm.layers._losses import ClassLossLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferView, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["HingeLoss", "HingeLossLayerImpl"]
 
@@ -50,7 +49,7 @@ def hinge_loss(margin: float) -> Formula:
 
 
 @formula
-def hinge_loss_deltas(winner: Any, targets: Any, classes: Any, dloss: Any) -> Any:
+def hinge_loss_deltas(winner: Any, targets: Any, dloss: Any, classes: Any) -> Any:
     """Return the delta for one winner; the derivative of max would let all equal ones win."""
     return ((classes == winner) - (classes == targets)) * dloss
 
@@ -61,19 +60,14 @@ class HingeLossLayerImpl(ClassLossLayer):
     is_traceable = True
     expected_kwargs = {"margin": number(0)}
     needs_in_backward = ("inputs", "internals")
+    delta_operands = ("internals.winner", "inputs.targets", "output_deltas.loss")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.margin = kwargs.get("margin", 1.0)
         outputs, parameters, _ = super().setup(kwargs, in_shapes)
         return outputs, parameters, {"winner": outputs["loss"]}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        outputs = [*buffers.outputs, buffers.internals.winner]
-        self.handler.compute(hinge_loss(self.margin), [*buffers.inputs, self.classes], outputs)
+    def formula(self) -> Formula:
+        return hinge_loss(self.kwargs.get("margin", 1.0))
 
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            winner, targets = buffers.internals.winner, buffers.inputs.targets
-            inputs = [winner, targets, self.classes, buffers.output_deltas.loss]
-            outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, hinge_loss_deltas, inputs, outputs)
+    def delta(self) -> Formula:
+        return hinge_loss_deltas

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from brainstorm.layers._checks import require_shape
-from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.layers._losses import TargetLossLayer
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["HuberLoss", "HuberLossLayerImpl"]
 
@@ -47,24 +45,11 @@ def huber_loss(delta: float) -> Formula:
     return values
 
 
-class HuberLossLayerImpl(FormulaLayer):
+class HuberLossLayerImpl(TargetLossLayer):
     """Implements `HuberLoss`; no delta for the targets, none from the predictions."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "targets": StructureTemplate("T", "B", "..."),
-    }
     expected_kwargs = {"delta": number(0, low_open=True)}
-    computes_no_input_deltas_for = ("targets",)
-    takes_no_output_deltas_from = ("predictions",)
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.delta = kwargs.get("delta", 1.0)
-        shape = in_shapes["default"].shape
-        require_shape(self, "targets", shape)
-        outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}
-        return outputs, {}, {}
 
     def formula(self) -> Formula:
-        return huber_loss(self.delta)
+        return huber_loss(self.kwargs.get("delta", 1.0))

@@ -6,12 +6,12 @@ import functools
 import operator
 from typing import Any
 
-from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer, number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 
 __all__ = ["LocalResponseNormalization", "LocalResponseNormalizationLayerImpl"]
 
@@ -73,7 +73,7 @@ def _formulas(
     return values, deltas
 
 
-class LocalResponseNormalizationLayerImpl(Layer):
+class LocalResponseNormalizationLayerImpl(FormulaLayer):
     """Implements `LocalResponseNormalization`."""
 
     is_traceable = True
@@ -83,9 +83,10 @@ class LocalResponseNormalizationLayerImpl(Layer):
         "beta": number(),
         "k": number(0, low_open=True),
     }
-    accepts_null_deltas = True
     needs_in_backward = ("inputs", "internals")
-    can_overwrite = ("input_deltas",)
+    delta_operands = (
+        "inputs.default", "internals.scale", "internals.factor", "output_deltas.default"
+    )  # fmt: skip
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         size, shape = kwargs.get("size", 5), in_shapes["default"].shape
@@ -98,12 +99,8 @@ class LocalResponseNormalizationLayerImpl(Layer):
     def _formulas(self) -> tuple[Formula, Formula]:
         return _formulas(self.before, self.behind, self.strength, self.beta, self.k)
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        outputs = [buffers.outputs.default, *buffers.internals]
-        self.handler.compute(self._formulas()[0], [buffers.inputs.default], outputs)
+    def formula(self) -> Formula:
+        return self._formulas()[0]
 
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            inputs = [buffers.inputs.default, *buffers.internals, buffers.output_deltas.default]
-            outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, self._formulas()[1], inputs, outputs)
+    def delta(self) -> Formula:
+        return self._formulas()[1]

@@ -6,7 +6,6 @@ import functools
 import operator
 from typing import Any
 
-from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers._joining import JoiningLayer
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import ConstructionWrapper
@@ -34,7 +33,7 @@ def product(*factors: Any) -> Any:
     return functools.reduce(operator.mul, factors)
 
 
-class MultiplyLayerImpl(JoiningLayer, FormulaLayer):
+class MultiplyLayerImpl(JoiningLayer):
     """Implements `Multiply`."""
 
     is_traceable = True

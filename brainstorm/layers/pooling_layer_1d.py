@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from brainstorm.layers._pooling import PoolingLayer, Windows
-from brainstorm.layers.constraints import integer, margin, one_of
+from brainstorm.layers._pooling import PoolingLayer, Windows, pooling_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
@@ -43,13 +42,7 @@ class Pooling1DLayerImpl(PoolingLayer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "L", "C")}
-    expected_kwargs = {
-        "kernel_size": integer(minimum=1).required(),
-        "type": one_of("max", "avg"),
-        "stride": integer(minimum=1),
-        "padding": margin(1),
-        "ceil_mode": one_of(False, True),
-    }
+    expected_kwargs = pooling_options(1)
     axes = "L"
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from brainstorm.handlers.contracts import Margin
-from brainstorm.layers._pooling import PoolingLayer
-from brainstorm.layers.constraints import any_value, margin, one_of, pair
+from brainstorm.layers._pooling import PoolingLayer, pooling_options
+from brainstorm.layers.constraints import any_value
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
 __all__ = ["Pooling2D", "Pooling2DLayerImpl"]
@@ -45,11 +45,4 @@ class Pooling2DLayerImpl(PoolingLayer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
-    expected_kwargs = {
-        "kernel_size": pair(1).required(),
-        "type": one_of("max", "avg"),
-        "stride": pair(1),
-        "padding": margin(2),
-        "ceil_mode": one_of(False, True),
-        "activation_function": any_value(),
-    }
+    expected_kwargs = {**pooling_options(2), "activation_function": any_value()}

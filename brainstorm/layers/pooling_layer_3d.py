@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.handlers.contracts import Margin
-from brainstorm.layers._pooling import PoolingLayer, Windows
+from brainstorm.layers._pooling import PoolingLayer, Windows, pooling_options
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import margin, one_of, triple
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
@@ -51,13 +50,7 @@ class Pooling3DLayerImpl(PoolingLayer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "D", "H", "W", "C")}
-    expected_kwargs = {
-        "kernel_size": triple(1).required(),
-        "type": one_of("max", "avg"),
-        "stride": triple(1),
-        "padding": margin(3),
-        "ceil_mode": one_of(False, True),
-    }
+    expected_kwargs = pooling_options(3)
     axes = "DHW"
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:

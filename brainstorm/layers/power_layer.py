@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
-from brainstorm.structure import BufferStructure, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["Power", "PowerLayerImpl"]
 
@@ -32,7 +30,7 @@ def Power(
 
 
 @functools.cache
-def powers(scale: float, shift: float, power: float) -> Formula:
+def powers(scale: float = 1.0, shift: float = 0.0, power: float = 1.0) -> Formula:
     """Return the formula of the layer."""
     return formula(lambda x: (scale * x + shift) ** power)
 
@@ -43,10 +41,5 @@ class PowerLayerImpl(FormulaLayer):
     is_traceable = True
     expected_kwargs = {"scale": number(), "shift": number(), "power": number()}
 
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.scale, self.shift = kwargs.get("scale", 1.0), kwargs.get("shift", 0.0)
-        self.power = kwargs.get("power", 1.0)
-        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
-
     def formula(self) -> Formula:
-        return powers(self.scale, self.shift, self.power)
+        return powers(**self.kwargs)

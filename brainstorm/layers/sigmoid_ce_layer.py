@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from brainstorm.layers._checks import require_probabilities, require_shape
-from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.layers._losses import ProbabilityLossLayer
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["SigmoidCE", "SigmoidCELayerImpl"]
 
@@ -45,38 +40,15 @@ def sigmoid_ce_deltas(y: Any, t: Any, dloss: Any) -> Any:
     return (y - t) * dloss
 
 
-class SigmoidCELayerImpl(FormulaLayer):
+class SigmoidCELayerImpl(ProbabilityLossLayer):
     """Implements `SigmoidCE`; no delta for the targets, none from the predictions."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "targets": StructureTemplate("T", "B", "..."),
-    }
-    computes_no_input_deltas_for = ("targets",)
-    takes_no_output_deltas_from = ("predictions",)
     needs_in_backward = ("inputs", "outputs")
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        shape = in_shapes["default"].shape
-        require_shape(self, "targets", shape)
-        outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}
-        return outputs, {}, {}
-
-    def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that targets are in [0, 1].
-
-        Raises:
-            LayerValidationError: They are not; the message names the first.
-        """
-        if input_name == "targets":
-            require_probabilities(self, "targets", array)
+    delta_operands = ("outputs.predictions", "inputs.targets", "output_deltas.loss")
 
     def formula(self) -> Formula:
         return sigmoid_ce
 
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            y, targets = buffers.outputs.predictions, buffers.inputs.targets
-            outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, sigmoid_ce_deltas, [y, targets, buffers.output_deltas.loss], outputs)
+    def delta(self) -> Formula:
+        return sigmoid_ce_deltas

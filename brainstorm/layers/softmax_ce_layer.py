@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.layers._classes import ClassLossLayer
-from brainstorm.layers._writing import compute_into
+from brainstorm.layers._losses import ClassLossLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import Constraint, number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferView, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["SoftmaxCE", "SoftmaxCELayerImpl"]
 
@@ -54,7 +53,7 @@ def softmax_ce(x: Any, targets: Any, classes: Any) -> list[Any]:
 
 
 @formula
-def softmax_ce_deltas(p: Any, targets: Any, classes: Any, dloss: Any) -> Any:
+def softmax_ce_deltas(p: Any, targets: Any, dloss: Any, classes: Any) -> Any:
     """Return the delta."""
     return (p - (classes == targets)) * dloss
 
@@ -74,7 +73,7 @@ def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
         return [fn.softmax(x), -fn.sum(terms, -1)]
 
     @formula
-    def deltas(p: Any, targets: Any, classes: Any, dloss: Any, weights: Any) -> Any:
+    def deltas(p: Any, targets: Any, dloss: Any, classes: Any, weights: Any) -> Any:
         q = shares(targets, classes, weights)
         return (p * fn.sum(q, -1) - q) * dloss
 
@@ -93,6 +92,7 @@ class SoftmaxCELayerImpl(ClassLossLayer):
         "label_smoothing": number(0, 1),
     }
     needs_in_backward = ("inputs", "outputs")
+    delta_operands = ("outputs.predictions", "inputs.targets", "output_deltas.loss")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         count = in_shapes["default"].shape[-1]
@@ -110,19 +110,13 @@ class SoftmaxCELayerImpl(ClassLossLayer):
 
     def set_handler(self, handler: Handler) -> None:
         super().set_handler(handler)
-        self.weights = []
         if not self._is_plain:
             weights = np.ones(self.in_shapes["default"].shape[-1], handler.dtype)
             weights[:] = 1 if self._weights is None else self._weights
-            self.weights = [handler.create_from_numpy(weights)]
+            self.constants = [*self.constants, handler.create_from_numpy(weights)]
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        inputs = [*buffers.inputs, self.classes, *self.weights]
-        self.handler.compute(self._formulas[0], inputs, list(buffers.outputs))
+    def formula(self) -> Formula:
+        return self._formulas[0]
 
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            p, targets = buffers.outputs.predictions, buffers.inputs.targets
-            inputs = [p, targets, self.classes, buffers.output_deltas.loss, *self.weights]
-            outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, self._formulas[1], inputs, outputs)
+    def delta(self) -> Formula:
+        return self._formulas[1]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
+from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
 __all__ = ["SquaredDifference", "SquaredDifferenceLayerImpl"]
 
@@ -41,11 +39,6 @@ class SquaredDifferenceLayerImpl(FormulaLayer):
         "inputs_1": StructureTemplate("T", "B", "..."),
         "inputs_2": StructureTemplate("T", "B", "..."),
     }
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        shape = in_shapes["inputs_1"].shape
-        require_shape(self, "inputs_2", shape)
-        return {"default": BufferStructure(*shape)}, {}, {}
 
     def formula(self) -> Formula:
         return squared_difference

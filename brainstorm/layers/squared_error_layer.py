@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._checks import require_shape
-from brainstorm.layers._formula import FormulaLayer
-from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.layers._losses import TargetLossLayer
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["SquaredError", "SquaredErrorLayerImpl"]
 
@@ -35,22 +33,10 @@ def squared_error(x: Any, t: Any) -> list[Any]:
     return [x, 0.5 * fn.square(x - t)]
 
 
-class SquaredErrorLayerImpl(FormulaLayer):
+class SquaredErrorLayerImpl(TargetLossLayer):
     """Implements `SquaredError`; no delta for the targets, none from the predictions."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "targets": StructureTemplate("T", "B", "..."),
-    }
-    computes_no_input_deltas_for = ("targets",)
-    takes_no_output_deltas_from = ("predictions",)
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        shape = in_shapes["default"].shape
-        require_shape(self, "targets", shape)
-        outputs = {"predictions": BufferStructure(*shape), "loss": BufferStructure(*shape)}
-        return outputs, {}, {}
 
     def formula(self) -> Formula:
         return squared_error

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from brainstorm.errors import NetworkValidationError
-from brainstorm.layers._activating import ActivatedLayer
-from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import shape
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.layers.fully_connected_layer import FullyConnectedLayerImpl
+from brainstorm.structure import BufferView, ConstructionWrapper
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_time_and_features
 
@@ -54,31 +49,20 @@ def TiedFullyConnected(
     return tied
 
 
-class TiedFullyConnectedLayerImpl(ActivatedLayer):
+class TiedFullyConnectedLayerImpl(FullyConnectedLayerImpl):
     """Implements `TiedFullyConnected`; turns the output deltas into pre-activation deltas."""
 
     is_traceable = True
-    expected_kwargs = {"activation": activation_name(), "size": shape().or_none()}
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas", "gradients")
+    is_transposed = True
 
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        size = kwargs.get("size")
-        if size is None:
-            if "W" not in self.shared_structures:
-                raise self.fail(
-                    "it is that of the input of the layer that this one is tied to, which has no "
-                    "parameter W, or does not come before this one. Give the size.",
-                    option="size",
-                )
-            size = self.shared_structures["W"].shape[1:]
-        output = BufferStructure("T", "B", *(size if isinstance(size, (tuple, list)) else (size,)))
-        parameters = {
-            "W": BufferStructure(in_shapes["default"].feature_size, output.feature_size),
-            "bias": BufferStructure(output.feature_size),
-        }
-        internals = self.set_activation(kwargs.get("activation", "rel"), output)
-        return {"default": output}, parameters, internals
+    def default_size(self) -> tuple[int, ...]:
+        if "W" not in self.shared_structures:
+            raise self.fail(
+                "it is that of the input of the layer that this one is tied to, which has no "
+                "parameter W, or does not come before this one. Give the size.",
+                option="size",
+            )
+        return self.shared_structures["W"].shape[1:]
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         W, bias = buffers.parameters
@@ -87,15 +71,3 @@ class TiedFullyConnectedLayerImpl(ActivatedLayer):
         self.handler.dot_mm(x, W, Ha)
         self.handler.add_mv(Ha, bias.reshape((1, bias.shape[0])), Ha)
         self.activate(buffers)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        W, _ = buffers.parameters
-        dW, dbias = buffers.gradients
-        x = flatten_time_and_features(buffers.inputs.default)
-        dy = flatten_time_and_features(buffers.output_deltas.default)
-        self.differentiate(buffers)
-        if self.needs_delta("default"):
-            dx = flatten_time_and_features(buffers.input_deltas.default)
-            self.dot_op("input_deltas.default")(dy, W, dx, transb=True)
-        self.dot_op("gradients.W")(x, dy, dW, transa=True)
-        self.sum_op("gradients.bias")(dy, 0, dbias)

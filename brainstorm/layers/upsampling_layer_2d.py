@@ -11,7 +11,7 @@ import numpy as np
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.layers.constraints import on_each_axis, one_of, pair
+from brainstorm.layers.constraints import on_each_axis, one_of, per_axis
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
@@ -62,9 +62,9 @@ class Upsampling2DLayerImpl(Layer):
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {
-        "scale": pair(1).or_none(),
+        "scale": per_axis(2, 1).or_none(),
         "type": one_of("nearest", "bilinear"),
-        "size": pair(1).or_none(),
+        "size": per_axis(2, 1).or_none(),
     }
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
