@@ -8,12 +8,13 @@ Then ``tensorboard --logdir runs`` shows them. Tags are the paths, with slashes 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.hooks import Hook
+from brainstorm.hooks.base import Iterators
 from brainstorm.optional import require
 from brainstorm.utils import flatten_items, is_number
 
@@ -55,9 +56,7 @@ class TensorBoardWriter(Hook):
         self._writer: Any = None
         self._lengths: dict[str, int] = {}
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Open an event file.
 
         Raises:

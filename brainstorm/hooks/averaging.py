@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import TrainingError
-from brainstorm.hooks.base import Hook, check_counts
+from brainstorm.hooks.base import Hook, Iterators, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.optree import formula
 from brainstorm.utils import Array, is_number
@@ -78,9 +78,7 @@ class AverageWeights(Hook):
         """Reset the averages."""
         self.average, self._count, self._restored = None, 0, None
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Start with the present parameters, or with the averages of the last training.
 
         Raises:
@@ -174,9 +172,7 @@ class WithAverages(Hook):
         self.averages = averages
         self.role, self.idempotent = hook.role, hook.idempotent
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Find the averages, and start the other hook.
 
         Raises:

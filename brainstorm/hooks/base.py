@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,7 @@ __all__ = [
     "ROLES",
     "ForeignPath",
     "Hook",
+    "Iterators",
     "StoredPath",
     "check_counts",
     "find_log",
@@ -34,6 +35,9 @@ LOG = logging.getLogger("brainstorm")
 #: Hooks that are due together run in this order: those that write logs, those that change the
 #: training, those that read logs.
 ROLES = ("writer", "editor", "reader")
+
+#: The data iterators of a training by name, including ``'training_data_iter'``.
+Iterators: TypeAlias = Mapping[str, Any]
 
 
 class StoredPath(str):
@@ -104,16 +108,14 @@ class Hook(Describable):
         if not is_whole(interval):
             raise self.fail("interval", "an integer >= 1", interval)
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Prepare for a training; called before the first pass.
 
         Args:
             net: The network.
             stepper: The stepper.
             verbose: Whether the trainer prints.
-            named_data_iters: The data iterators by name, including ``'training_data_iter'``.
+            named_data_iters: The data iterators by name.
 
         Raises:
             TrainingError: The hook would write to a path that comes from a run file.

@@ -11,7 +11,7 @@ from typing import Any
 
 from brainstorm.describable import get_description
 from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import StoredPath, check_counts, find_values
+from brainstorm.hooks.base import Iterators, StoredPath, check_counts, find_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.hooks.savers import FileSaver
 from brainstorm.utils import is_number, is_whole
@@ -83,9 +83,7 @@ class SaveCheckpoint(FileSaver):
         """Reset the kept files and the best value."""
         self._updates, self.best_so_far = [], None
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check at the start, not hours later, that the run can be saved.
 
         Raises:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from brainstorm.hooks._page_content import SCRIPT, make_content, make_page
-from brainstorm.hooks.base import Hook, write_line
+from brainstorm.hooks.base import Hook, Iterators, write_line
 
 if TYPE_CHECKING:
     from brainstorm.hooks._page_server import PageServer
@@ -69,9 +68,7 @@ class LivePage(Hook):
         """The address of the page during training; else `None`."""
         return None if self._server is None else self._server.address
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Open the page.
 
         Raises:

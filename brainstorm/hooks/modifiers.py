@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from brainstorm.errors import TrainingError, unknown
-from brainstorm.hooks.base import Hook
+from brainstorm.hooks.base import Hook, Iterators
 
 __all__ = ["InfoUpdater", "ModifyStepperAttribute"]
 
@@ -69,9 +69,7 @@ class ModifyStepperAttribute(Hook):
         """Use the values of the schedule again."""
         self.factor = 1.0
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that the attribute exists."""
         super().start(net, stepper, verbose, named_data_iters)
         if not hasattr(stepper, self.attr_name):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm import tools
 from brainstorm.errors import NullBufferError
-from brainstorm.hooks.base import Hook
+from brainstorm.hooks.base import Hook, Iterators
 from brainstorm.scorers import check_scorers
 from brainstorm.utils import Array
 
@@ -40,9 +40,7 @@ class _LayerMonitor(Hook):
         super().__init__(default if name is None else name, timescale, interval, verbose)
         self.layer_name = layer_name
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that the layer exists."""
         super().start(net, stepper, verbose, named_data_iters)
         self.check_name("layer", self.layer_name, net.layers)
@@ -168,9 +166,7 @@ class MonitorScores(Hook):
         self.scorers: Sequence[Any] = check_scorers(scorers)
         self.iter: Any = None
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Find the iterator."""
         super().start(net, stepper, verbose, named_data_iters)
         remedy = f"Give it to the training: trainer.train(net, data, {self.iter_name}=...)."

@@ -10,7 +10,7 @@ import numpy as np
 
 from brainstorm.errors import FileFormatError, see
 from brainstorm.files import RunFile, read_run_file
-from brainstorm.hooks.base import check_counts, put_values
+from brainstorm.hooks.base import Iterators, check_counts, put_values
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
@@ -71,9 +71,7 @@ class ReturnToCheckpoint(StopOnNan):
         self.returns = 0
         self._foreign: dict[str, int] = {}  # files from before this run, and their times
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that there will be checkpoints, and a learning rate.
 
         Raises:

@@ -17,7 +17,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.files import is_file_of
-from brainstorm.hooks.base import LOG, Hook, find_values, put_values, take_values
+from brainstorm.hooks.base import LOG, Hook, Iterators, find_values, put_values, take_values
 from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.network import Network
 from brainstorm.utils import Array
@@ -62,9 +62,7 @@ class Saver(Hook):
         """The file; during a training it stays the same when the working directory changes."""
         return self._path or os.fspath(self.filename)
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check at the start, not hours later, that the file can be written.
 
         Raises:
@@ -161,9 +159,7 @@ class FileSaver(Saver):
     ) -> None:
         super().__init__(filename, name, timescale, interval)
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check at the start that the file can be written; see `Saver.start`."""
         if self.filename is None:
             raise self.fail("filename", "a path", None)
@@ -268,9 +264,7 @@ class SaveBestNetwork(Saver):
         self.parameters, self._persistent, self._kept = None, {}, False
         self.best_so_far = self.best_t = None
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Keep the architecture, and check that it is known which values are best.
 
         Raises:

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import UnknownPathError, see
-from brainstorm.hooks.base import Hook, check_counts, find_values, put_values, take_values
+from brainstorm.hooks.base import (
+    Hook,
+    Iterators,
+    check_counts,
+    find_values,
+    put_values,
+    take_values,
+)
 from brainstorm.hooks.criteria import CRITERIA, find_criterion
 from brainstorm.utils import is_number, is_whole
 
@@ -100,9 +107,7 @@ class _LogStopper(_Stopper):
         """Ignore values that were logged of another network."""
         self._ignored = len(self.read(logs, self.log_name, 0))
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that it is known which values are better.
 
         Raises:
@@ -303,9 +308,7 @@ class StopOnNan(_Stopper):
         self.check_training_loss = check_training_loss
         self._looked_at = (0, 0)
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Reset the list of checked batches: an epoch begins, perhaps again."""
         super().start(net, stepper, verbose, named_data_iters)
         if self.trainer is None or not self.trainer.batch_losses:
@@ -362,9 +365,7 @@ class StopOnSigQuit(_Stopper):
         self.quit = False
         self._previous: tuple[Any] | None = None
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Listen to the signal."""
         super().start(net, stepper, verbose, named_data_iters)
         self.quit = False

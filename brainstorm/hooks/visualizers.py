@@ -9,13 +9,13 @@ import io
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from brainstorm import optional, tools
 from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import FileFormatError
-from brainstorm.hooks.base import Hook, write_line
+from brainstorm.hooks.base import Hook, Iterators, write_line
 from brainstorm.hooks.savers import Saver
 from brainstorm.utils import flatten_keys
 
@@ -39,9 +39,7 @@ class ProgressBar(Hook):
         self._done = 0
         self._bar: Any = None
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Find the number of batches in an epoch."""
         super().start(net, stepper, verbose, named_data_iters)
         self.length = getattr(named_data_iters.get("training_data_iter"), "length", None)
@@ -129,9 +127,7 @@ class LogPlotter(Saver):
         self.log_names = [log_names] if isinstance(log_names, str) else list(log_names)
         self._shown: Any = None  # the picture in a notebook
 
-    def start(
-        self, net: Any, stepper: Any, verbose: bool, named_data_iters: Mapping[str, Any]
-    ) -> None:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that the drawing library is installed."""
         super().start(net, stepper, verbose, named_data_iters)
         optional.require("matplotlib.figure", "plot")
