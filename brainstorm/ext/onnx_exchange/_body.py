@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from brainstorm.optional import require
 
 __all__ = [
     "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "HALVES", "INT64", "INTEGERS",
-    "IR_VERSION", "OPSET", "PRODUCER", "TIME", "Body", "onnx",
+    "IR_VERSION", "OPSET", "PRODUCER", "TIME", "Body", "Table", "onnx",
 ]  # fmt: skip
 
 #: Runtimes in use do not support newer versions; functions with metadata need IR 10.
@@ -36,6 +36,27 @@ INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int6
 
 #: Stand-ins for T and B in computations with shapes: sizes that no other dimension has.
 TIME, BATCH = 32749, 65521
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Table(dict[str, Any]):
+    """Functions by the operators or layer types that they are for; as a decorator it adds one.
+
+    Raises:
+        ValueError: There is a function for one of them already.
+    """
+
+    def __call__(self, *kinds: str) -> Callable[[F], F]:
+        if known := self.keys() & set(kinds):
+            raise ValueError(f"there is a function for {', '.join(sorted(known))} already")
+
+        def register(function: F) -> F:
+            self.update(dict.fromkeys(kinds, function))
+            return function
+
+        return register
 
 
 def onnx() -> Any:

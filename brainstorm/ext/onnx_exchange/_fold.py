@@ -15,7 +15,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, TIME, onnx
-from brainstorm.ext.onnx_exchange._folded import ELEMENTWISE, functions
+from brainstorm.ext.onnx_exchange._folded import ELEMENTWISE, folds
 from brainstorm.ext.onnx_exchange._node import Node
 
 __all__ = ["Folder", "array_of"]
@@ -96,15 +96,15 @@ class Folder:
         if node.kind == "Constant":
             with node.guarded():
                 return [_constant(node)]
-        if node.kind not in functions:
+        if node.kind not in folds:
             raise node.fail(
                 f"no layer computes this operator, and of constants only these are computed: "
-                f"{', '.join(sorted(functions))}."
+                f"{', '.join(sorted(folds))}."
             )
         with node.guarded(), np.errstate(all="ignore"):
             self._charge(node)
             _check_cast(node)
-            result = functions[node.kind](node, self._opset)
+            result = folds[node.kind](node, self._opset)
         return result if isinstance(result, list) else [result]
 
     def _charge(self, node: Node) -> None:

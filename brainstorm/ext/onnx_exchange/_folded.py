@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.ext.onnx_exchange._body import onnx
+from brainstorm.ext.onnx_exchange._body import Table, onnx
 from brainstorm.ext.onnx_exchange._node import Node
 
-__all__ = ["ELEMENTWISE", "functions", "slice_numbers", "split_sizes", "trailing_axes"]
+__all__ = ["ELEMENTWISE", "folds", "slice_numbers", "split_sizes", "trailing_axes"]
 
 #: A function from a node, whose inputs are known, and the opset version to its output(s).
 Function = Callable[[Node, int], Any]
@@ -115,22 +115,15 @@ def _reduction(function: Callable[..., Any]) -> Function:
     return compute
 
 
-functions: dict[str, Function] = {
-    **{kind: _elementwise(function, False) for kind, function in _OF_NUMBERS.items()},
-    **{kind: _elementwise(function, True) for kind, function in _QUESTIONS.items()},
-    **{kind: _of_many(function) for kind, function in _OF_MANY.items()},
-    **{kind: _reduction(function) for kind, function in _REDUCTIONS.items()},
-}
-
-
-def folds(*kinds: str) -> Callable[[Function], Function]:
-    """Register a function that computes nodes of these kinds."""
-
-    def register(function: Function) -> Function:
-        functions.update(dict.fromkeys(kinds, function))
-        return function
-
-    return register
+#: Operator to function.
+folds = Table(
+    {
+        **{kind: _elementwise(function, False) for kind, function in _OF_NUMBERS.items()},
+        **{kind: _elementwise(function, True) for kind, function in _QUESTIONS.items()},
+        **{kind: _of_many(function) for kind, function in _OF_MANY.items()},
+        **{kind: _reduction(function) for kind, function in _REDUCTIONS.items()},
+    }
+)
 
 
 # -- numbers --------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from brainstorm.ext.onnx_exchange._body import (
 )
 from brainstorm.ext.onnx_exchange._fold import Folder, array_of
 from brainstorm.ext.onnx_exchange._inputs import guess_letters, sizes_of_axes
-from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, find_needed, readers
+from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node, find_needed, reads
 from brainstorm.ext.onnx_exchange._values import Value, parts
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
@@ -380,14 +380,14 @@ class Importer:
         is_known = not any(isinstance(tensor, Value) for tensor in node.inputs)
         if is_known:
             return self._folder.fold(node)
-        if node.kind not in readers:
+        if node.kind not in reads:
             raise node.fail(
                 f"no layer computes this operator. Those that can be read are: "
-                f"{', '.join(sorted(readers))}. To import the layers before it use "
+                f"{', '.join(sorted(reads))}. To import the layers before it use "
                 f"outputs={[name for name in node.names if name][:1]}."
             )
         with node.guarded():
-            return readers[node.kind](self, node)
+            return reads[node.kind](self, node)
 
     def _read_function(self, node: Node, function: Any) -> list[Value]:
         """Create the layer that was exported as this function."""

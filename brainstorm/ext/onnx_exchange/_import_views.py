@@ -128,26 +128,6 @@ def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value
     return Value(path, sizes, tuple(axes))
 
 
-@reads("DepthToSpace", "SpaceToDepth")
-def _blocks_of_cells(imp: Importer, node: Node) -> Value:
-    """Divide axes of images; the axes of the tensor determine the order of the parts."""
-    value, block = node.value(), node.options["blocksize"]
-    if len(value.axes) != 4 or value.lead != (0,):
-        raise node.fail(f"expected (N, C, H, W), got {imp.shown(value.shape)}.")
-    path, (rows, columns, channels) = imp.arrange(node, value, [2, 3, 1])
-    is_first = node.options.get("mode", b"DCR") == b"DCR"
-    deep = channels // block**2
-    if node.kind == "SpaceToDepth":
-        shape = [rows // block, block, columns // block, block, channels]
-        axes: tuple[tuple[int, ...], ...] = ((3, 5, 6), (2,), (4,))
-    elif is_first:
-        shape, axes = [rows, columns, block, block, deep], ((6,), (2, 4), (3, 5))
-    else:
-        shape, axes = [rows, columns, deep, block, block], ((4,), (2, 5), (3, 6))
-    made = imp.add(node, "Reshape", {"default": path}, shape, shape=shape)
-    return replace(made, axes=(value.axes[0], *axes))
-
-
 # -- parts ----------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,21 @@
-"""Nodes of a graph to import, layers under construction, and the table of readers."""
+"""Nodes of a graph to import, layers under construction, and the functions that read nodes."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import BrainstormError, NetworkValidationError
+from brainstorm.ext.onnx_exchange._body import Table
 from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.utils import is_valid_layer_name
 
-__all__ = ["LARGEST", "Entry", "Node", "Reader", "find_needed", "readers", "reads"]
+__all__ = ["LARGEST", "Entry", "Node", "find_needed", "reads"]
 
 #: Maximum number of elements of constants that a model computes, rather than contains.
 LARGEST = 2**26
@@ -132,17 +133,5 @@ class Entry:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-#: A function from an `Importer` and a node to the node's outputs.
-Reader = Callable[[Any, Node], Any]
-
-readers: dict[str, Reader] = {}
-
-
-def reads(*kinds: str) -> Callable[[Reader], Reader]:
-    """Register a function that converts nodes of these kinds."""
-
-    def register(function: Reader) -> Reader:
-        readers.update(dict.fromkeys(kinds, function))
-        return function
-
-    return register
+#: For each operator a function from an `Importer` and a node to the node's outputs.
+reads = Table()
