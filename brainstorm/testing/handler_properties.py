@@ -16,31 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler, NumpyHandler
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.testing.gradients import check_close
 from brainstorm.testing.handler_arguments import BESIDE, Arguments, Invocation
 from brainstorm.testing.handler_harness import HandlerHarness
+from brainstorm.testing.properties import Properties
 
 __all__ = ["HANDLER_PROPERTIES", "check_handler"]
 
-Property = Callable[[HandlerHarness], None]
-
 #: Name of each property to the function that checks it.
-HANDLER_PROPERTIES: dict[str, Property] = {}
-
-
-def _registered(function: Property) -> Property:
-    """Register a property under the words of its name, which messages contain."""
-    name = function.__name__.replace("_", " ")
-
-    def check(harness: HandlerHarness) -> None:
-        harness.checking = name
-        function(harness)
-
-    HANDLER_PROPERTIES[name] = check
-    return function
+HANDLER_PROPERTIES = Properties()
 
 
 def check_handler(
@@ -60,10 +46,7 @@ def check_handler(
     Raises:
         PropertyError: The message names property, operation, argument, element and both numbers.
     """
-    names = list(HANDLER_PROPERTIES if properties is None else properties)
-    for name in names:
-        if name not in HANDLER_PROPERTIES:
-            raise ValidationError(unknown("property", name, HANDLER_PROPERTIES))
+    names = HANDLER_PROPERTIES.chosen(properties)
     harness = HandlerHarness(handler, operations, seed)
     for name in names:
         HANDLER_PROPERTIES[name](harness)
@@ -72,7 +55,7 @@ def check_handler(
 # -- operations ---------------------------------------------------------------------------------
 
 
-@_registered
+@HANDLER_PROPERTIES
 def operations_and_arguments_are_those_of_handler(harness: HandlerHarness) -> None:
     """The same names, arguments and defaults; and nothing else is public."""
     declared, found = _methods(Handler), _methods(type(harness.handler))
@@ -97,7 +80,7 @@ def _signature(function: Any) -> str:
     return str(inspect.Signature([p for p in bare if p.name != "self"]))
 
 
-@_registered
+@HANDLER_PROPERTIES
 def results_equal_the_reference(harness: HandlerHarness) -> None:
     """On random arguments, with scalars as numbers and in memory."""
     for contract in harness.computing():
@@ -106,7 +89,7 @@ def results_equal_the_reference(harness: HandlerHarness) -> None:
             harness.check_results(call, arguments, arguments.expected())
 
 
-@_registered
+@HANDLER_PROPERTIES
 def slices_of_wider_arrays_do_as_well(harness: HandlerHarness) -> None:
     """On the last axis, except for images; and nothing is written beside them."""
     for contract in harness.computing():
@@ -121,7 +104,7 @@ def slices_of_wider_arrays_do_as_well(harness: HandlerHarness) -> None:
                 harness.compare_exactly(arguments, what, beside, np.full_like(beside, BESIDE))
 
 
-@_registered
+@HANDLER_PROPERTIES
 def results_may_overwrite_arguments(harness: HandlerHarness) -> None:
     """Where the contract has ``~>``, what is written may be any argument of the same shape."""
     for contract in harness.computing():
@@ -147,7 +130,7 @@ def _check_in_place(
     values[target] = old
 
 
-@_registered
+@HANDLER_PROPERTIES
 def what_is_read_is_not_changed(harness: HandlerHarness) -> None:
     """Not by a single bit."""
     for contract in harness.computing():
@@ -159,7 +142,7 @@ def what_is_read_is_not_changed(harness: HandlerHarness) -> None:
                 harness.compare_exactly(arguments, name, call.get(name), arguments.values[name])
 
 
-@_registered
+@HANDLER_PROPERTIES
 def what_is_added_to_is_added_to(harness: HandlerHarness) -> None:
     """Where the contract has ``+``, the old content is added to, or kept in parts."""
     for contract in harness.computing():
@@ -175,7 +158,7 @@ def what_is_added_to_is_added_to(harness: HandlerHarness) -> None:
                 )
 
 
-@_registered
+@HANDLER_PROPERTIES
 def what_is_overwritten_may_be_garbage(harness: HandlerHarness) -> None:
     """Where the contract has no ``+``, not even NaN in the old content matters."""
     for contract in harness.computing():
@@ -188,7 +171,7 @@ def what_is_overwritten_may_be_garbage(harness: HandlerHarness) -> None:
             harness.check_results(Invocation(harness.handler, arguments), arguments, expected)
 
 
-@_registered
+@HANDLER_PROPERTIES
 def what_is_not_finite_is_found(harness: HandlerHarness) -> None:
     """Also a single NaN or infinity, in a slice, and nothing that lies beside it."""
     for name in harness.chosen("is_fully_finite"):
@@ -226,7 +209,7 @@ def _activations(harness: HandlerHarness) -> Iterator[tuple[str, dict[str, Any]]
             yield name, {"x": x, "y": y, "dy": rnd.normal(size=x.shape), "slopes": slopes}
 
 
-@_registered
+@HANDLER_PROPERTIES
 def derivatives_equal_central_differences(harness: HandlerHarness) -> None:
     """Of every activation function, as the float64 reference computes it."""
     for name, host in _activations(harness):
@@ -242,7 +225,7 @@ def derivatives_equal_central_differences(harness: HandlerHarness) -> None:
             )
 
 
-@_registered
+@HANDLER_PROPERTIES
 def activations_in_place_agree_with_the_others(harness: HandlerHarness) -> None:
     """The tables `inplace_act_func` and `inplace_act_func_deriv`, to the last bits."""
     handler = harness.handler
@@ -270,7 +253,7 @@ def _draw(harness: HandlerHarness, name: str, stream: Any, shape: tuple[int, ...
     return harness.handler.get_numpy_copy(out)
 
 
-@_registered
+@HANDLER_PROPERTIES
 def random_streams_repeat(harness: HandlerHarness) -> None:
     """From the same seed, or a state that went through JSON; streams know nothing of others."""
     create = harness.handler.create_random_stream
@@ -291,7 +274,7 @@ def random_streams_repeat(harness: HandlerHarness) -> None:
         harness.compare_exactly(name, "from a state", _draw(harness, name, restored), second)
 
 
-@_registered
+@HANDLER_PROPERTIES
 def random_numbers_have_their_distribution(harness: HandlerHarness) -> None:
     """Mean, deviation and probability within five standard errors; masks are 0 and 1."""
     count = 40_000
@@ -316,7 +299,7 @@ def random_numbers_have_their_distribution(harness: HandlerHarness) -> None:
 # -- memory ---------------------------------------------------------------------------------------
 
 
-@_registered
+@HANDLER_PROPERTIES
 def new_arrays_are_what_was_asked_for(harness: HandlerHarness) -> None:
     """Class, shape, dtype and content; in the host's memory, 64-byte alignment."""
     for name in harness.chosen("allocate", "zeros", "ones"):
@@ -345,7 +328,7 @@ def _check_alignment(harness: HandlerHarness, what: str, array: Any) -> None:
         raise harness.fail(what, f"expected an address divisible by 64, got remainder {offset}")
 
 
-@_registered
+@HANDLER_PROPERTIES
 def copies_hold_the_same_in_memory_of_their_own(harness: HandlerHarness) -> None:
     """`create_from_numpy`, `set_from_numpy` and `get_numpy_copy`, with dtypes and transposed."""
     handler = harness.handler
@@ -372,7 +355,7 @@ def copies_hold_the_same_in_memory_of_their_own(harness: HandlerHarness) -> None
             harness.compare_exactly(what, "content", handler.get_numpy_copy(array), expected)
 
 
-@_registered
+@HANDLER_PROPERTIES
 def nothing_is_allocated_in_steady_state(harness: HandlerHarness) -> None:
     """When an operation runs again; checked for arrays in the host's memory alone.
 

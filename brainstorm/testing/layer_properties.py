@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import LayerValidationError, ValidationError, shown, unknown
+from brainstorm.errors import LayerValidationError, ValidationError, shown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.construction import ConstructionWrapper
@@ -26,6 +26,7 @@ from brainstorm.testing.gradients import (
     differentiate,
 )
 from brainstorm.testing.layer_harness import LayerHarness, Source, Values, build_layer
+from brainstorm.testing.properties import Properties
 
 __all__ = ["LAYER_PROPERTIES", "SIZES", "check_layer", "compare_with_differences"]
 
@@ -42,22 +43,8 @@ OWN_STREAM = (
     "fill_gaussian(..., stream=self.stream)."
 )
 
-Property = Callable[[LayerHarness, int], None]
-
 #: Name of each property to the function that checks it.
-LAYER_PROPERTIES: dict[str, Property] = {}
-
-
-def _registered(function: Property) -> Property:
-    """Register a property under the words of its name, which messages contain."""
-    name = function.__name__.replace("_", " ")
-
-    def check(harness: LayerHarness, seed: int) -> None:
-        harness.checking = name
-        function(harness, seed)
-
-    LAYER_PROPERTIES[name] = check
-    return function
+LAYER_PROPERTIES = Properties()
 
 
 def check_layer(
@@ -97,10 +84,7 @@ def check_layer(
                 f"{in_shapes!r}."
             )
         layer = build_layer(layer, in_shapes)
-    names = list(LAYER_PROPERTIES if properties is None else properties)
-    for name in names:
-        if name not in LAYER_PROPERTIES:
-            raise ValidationError(unknown("property", name, LAYER_PROPERTIES))
+    names = LAYER_PROPERTIES.chosen(properties)
     harness = LayerHarness(layer, handler, inputs)
     for size, name in itertools.product(sizes, names):
         harness.resize(*size)
@@ -110,7 +94,7 @@ def check_layer(
 # -- the properties ------------------------------------------------------------------------------
 
 
-@_registered
+@LAYER_PROPERTIES
 def equal_passes_give_equal_outputs(harness: LayerHarness, seed: int) -> None:
     """In training too: random numbers come from streams of the layer's own."""
     _, values, _ = _draw(harness, seed)
@@ -129,7 +113,7 @@ def equal_passes_give_equal_outputs(harness: LayerHarness, seed: int) -> None:
                 )
 
 
-@_registered
+@LAYER_PROPERTIES
 def nothing_depends_on_what_was_in_memory(harness: LayerHarness, seed: int) -> None:
     """Neither outputs, deltas nor gradients depend on old outputs and internals."""
     _, values, out_deltas = _draw(harness, seed)
@@ -143,19 +127,19 @@ def nothing_depends_on_what_was_in_memory(harness: LayerHarness, seed: int) -> N
             _check(harness, path, harness.get(path), expected)
 
 
-@_registered
+@LAYER_PROPERTIES
 def input_deltas_equal_central_differences(harness: LayerHarness, seed: int) -> None:
     """Also with a context that is not zero."""
     _compare_with_differences(harness, seed, harness.delta_paths)
 
 
-@_registered
+@LAYER_PROPERTIES
 def gradients_equal_central_differences(harness: LayerHarness, seed: int) -> None:
     """Also with a context that is not zero."""
     _compare_with_differences(harness, seed, harness.gradient_paths)
 
 
-@_registered
+@LAYER_PROPERTIES
 def deltas_and_gradients_are_added_to(harness: LayerHarness, seed: int) -> None:
     """What was there before the backward pass is part of the sum."""
     rnd, values, out_deltas = _draw(harness, seed)
@@ -166,7 +150,7 @@ def deltas_and_gradients_are_added_to(harness: LayerHarness, seed: int) -> None:
         _check(harness, path, together[path], alone[path] + old)
 
 
-@_registered
+@LAYER_PROPERTIES
 def first_writers_overwrite(harness: LayerHarness, seed: int) -> None:
     """Where declared, alone and all together: the result does not depend on what was there."""
     rnd, values, out_deltas = _draw(harness, seed)
@@ -179,7 +163,7 @@ def first_writers_overwrite(harness: LayerHarness, seed: int) -> None:
             _check(harness, path, result[path], alone[path] + (0.0 if path in group else old))
 
 
-@_registered
+@LAYER_PROPERTIES
 def null_deltas_are_left_out(harness: LayerHarness, seed: int) -> None:
     """Where declared, the other deltas and the gradients stay the same."""
     if not harness.layer.accepts_null_deltas:
@@ -201,7 +185,7 @@ def null_deltas_are_left_out(harness: LayerHarness, seed: int) -> None:
                 _check(harness, path, result[path], alone[path])
 
 
-@_registered
+@LAYER_PROPERTIES
 def every_output_element_is_written(harness: LayerHarness, seed: int) -> None:
     """In training and otherwise."""
     _, values, _ = _draw(harness, seed)
@@ -213,7 +197,7 @@ def every_output_element_is_written(harness: LayerHarness, seed: int) -> None:
             _check(harness, path, output, np.nan_to_num(output))
 
 
-@_registered
+@LAYER_PROPERTIES
 def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
     """Inputs, parameters and context by both passes, outputs by the backward pass."""
     _, values, out_deltas = _draw(harness, seed)
@@ -225,7 +209,7 @@ def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
             _check(harness, path, harness.get(path), expected)
 
 
-@_registered
+@LAYER_PROPERTIES
 def what_is_not_needed_backward_may_be_garbage(harness: LayerHarness, seed: int) -> None:
     """The backward pass reads of the forward pass what it declares and nothing else.
 
@@ -245,7 +229,7 @@ def what_is_not_needed_backward_may_be_garbage(harness: LayerHarness, seed: int)
         _check(harness, path, harness.get(path), expected)
 
 
-@_registered
+@LAYER_PROPERTIES
 def replay_equals_direct_execution(harness: LayerHarness, seed: int) -> None:
     """If it `is_traceable`: the trace of its passes does the same to other numbers, bit for bit.
 
@@ -296,7 +280,7 @@ def _results(harness: LayerHarness, values: Values, out_deltas: Values) -> Value
     return found | {path: harness.get(path) for path in harness.paths("outputs")}
 
 
-@_registered
+@LAYER_PROPERTIES
 def characteristics_tell_the_truth(harness: LayerHarness, seed: int) -> None:
     """Modes and time steps matter only where that is declared."""
     rnd, values, _ = _draw(harness, seed)
@@ -318,7 +302,7 @@ def characteristics_tell_the_truth(harness: LayerHarness, seed: int) -> None:
                 _check(harness, path, harness.get(path)[1:], expected[1:])
 
 
-@_registered
+@LAYER_PROPERTIES
 def what_does_not_look_at_time_does_without(harness: LayerHarness, seed: int) -> None:
     """Where steps are not coupled, each of them alone, as inputs ('B', ...), gives the same.
 
@@ -341,7 +325,7 @@ def what_does_not_look_at_time_does_without(harness: LayerHarness, seed: int) ->
         _check(harness, path, total, whole[path])
 
 
-@_registered
+@LAYER_PROPERTIES
 def steps_one_by_one_are_those_of_the_sequence(harness: LayerHarness, seed: int) -> None:
     """Where the layer computes step by step: outputs of the last step equal those of a pass."""
     layer, steps = harness.layer, harness.manager.time_size

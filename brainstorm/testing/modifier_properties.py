@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.randomness import RandomState
 from brainstorm.testing.gradients import PropertyError
+from brainstorm.testing.properties import Properties
 from brainstorm.testing.traced import difference, find_reads
 from brainstorm.utils import product
 from brainstorm.value_modifiers import GradientModifier, ValueModifier, apply_to_gradient
@@ -30,6 +30,9 @@ MARGIN = 16
 
 #: Number of calls of a modifier, with other numbers each time.
 CALLS = 6
+
+#: Name of each property to the function that checks it.
+MODIFIER_PROPERTIES = Properties()
 
 
 def check_modifier(
@@ -55,16 +58,8 @@ def check_modifier(
             f"check_modifier: expected a ValueModifier or a GradientModifier, got {modifier!r}."
         )
     handler = NumpyHandler(np.float64) if handler is None else handler
-    for name, check in MODIFIER_PROPERTIES.items():
-        check(
-            _Harness(
-                modifier,
-                shape,
-                handler,
-                seed,
-                f"property {name!r}: modifier {type(modifier).__name__}",
-            )
-        )
+    for check in MODIFIER_PROPERTIES.values():
+        check(_Harness(modifier, shape, handler, seed))
 
 
 class _Harness:
@@ -75,7 +70,6 @@ class _Harness:
         shape: Shape of both arrays.
         handler: The handler that computes.
         seed: Seed of all numbers.
-        where: Property and modifier, for messages.
 
     Attributes:
         memory: Name to the array and the memory around it.
@@ -83,10 +77,10 @@ class _Harness:
         modified: The name of the array that is modified; the other one is only read.
     """
 
-    def __init__(
-        self, modifier: Any, shape: tuple[int, ...], handler: Handler, seed: int, where: str
-    ) -> None:
-        self.modifier, self.handler, self.seed, self.where = modifier, handler, seed, where
+    checking = ""  # the name of the property that is being checked
+
+    def __init__(self, modifier: Any, shape: tuple[int, ...], handler: Handler, seed: int) -> None:
+        self.modifier, self.handler, self.seed = modifier, handler, seed
         size = product(shape)
         names = ("parameters", "gradients")
         self.memory = {name: handler.allocate((size + 2 * MARGIN,)) for name in names}
@@ -125,13 +119,15 @@ class _Harness:
 
     def fail(self, text: str) -> None:
         """Raise the error that the property does not hold."""
-        raise PropertyError(f"{self.where}: {text}")
+        name = type(self.modifier).__name__
+        raise PropertyError(f"property {self.checking!r}: modifier {name}: {text}")
 
 
 # -- the properties ------------------------------------------------------------------------------
 
 
-def _replay_equals_direct_execution(harness: _Harness) -> None:
+@MODIFIER_PROPERTIES
+def replay_equals_direct_execution(harness: _Harness) -> None:
     """Also for other numbers; and `is_traceable` is said where it is true."""
     (what, is_traceable), name = _not_traced(harness), type(harness.modifier).__name__
     if is_traceable and what:
@@ -144,7 +140,7 @@ def _replay_equals_direct_execution(harness: _Harness) -> None:
             f"modifier {name}: it seems to do nothing but handler operations, the same ones each "
             f"time. If so, write `is_traceable = True` into class {name}: then a training step "
             f"repeats the operations without calling it.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -178,7 +174,8 @@ def _not_traced(harness: _Harness) -> tuple[str, bool]:
     return "", is_traceable
 
 
-def _only_its_array_is_written(harness: _Harness) -> None:
+@MODIFIER_PROPERTIES
+def only_its_array_is_written(harness: _Harness) -> None:
     """Neither what lies beside it, nor the parameter that a gradient is modified for."""
     harness.load(0)
     before = harness.read_memory()
@@ -196,7 +193,8 @@ def _only_its_array_is_written(harness: _Harness) -> None:
                 harness.fail(f"it writes to {place}{text}")
 
 
-def _shape_and_dtype_stay(harness: _Harness) -> None:
+@MODIFIER_PROPERTIES
+def shape_and_dtype_stay(harness: _Harness) -> None:
     """The array is changed in place: it is the same array afterwards."""
     array = harness.arrays[harness.modified]
 
@@ -208,14 +206,3 @@ def _shape_and_dtype_stay(harness: _Harness) -> None:
     harness.call(harness.copy())
     if looks() != before:
         harness.fail(f"expected {before}, got {looks()}")
-
-
-#: Name of each property to the function that checks it.
-MODIFIER_PROPERTIES: Mapping[str, Callable[[_Harness], None]] = {
-    check.__name__[1:].replace("_", " "): check
-    for check in (
-        _replay_equals_direct_execution,
-        _only_its_array_is_written,
-        _shape_and_dtype_stay,
-    )
-}

@@ -8,7 +8,7 @@ Each property is a function of a `_Harness`, on which small networks are trained
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from brainstorm.network import Network
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.tracing import Traces
 from brainstorm.testing.gradients import PropertyError
+from brainstorm.testing.properties import Properties
 from brainstorm.testing.traced import difference, find_reads
 from brainstorm.tools import get_in_out_layers
 from brainstorm.training import TrainingStepper
@@ -39,6 +40,9 @@ SIZES = (2, 4, 3)
 
 #: The state after each step: name to values.
 Course = list[dict[str, np.ndarray]]
+
+#: Name of each property to the function that checks it.
+STEPPER_PROPERTIES = Properties()
 
 
 def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed: int = 0) -> None:
@@ -66,10 +70,8 @@ def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed
             "check_stepper: expected replays, to compare them with direct execution, got "
             "BRAINSTORM_REPLAY=0 in the environment or a handler without (a DebugHandler)."
         )
-    for name, check in STEPPER_PROPERTIES.items():
-        check(
-            _Harness(stepper, handler, seed, f"property {name!r}: stepper {type(stepper).__name__}")
-        )
+    for check in STEPPER_PROPERTIES.values():
+        check(_Harness(stepper, handler, seed))
 
 
 class _Harness:
@@ -79,15 +81,16 @@ class _Harness:
         stepper: The stepper to copy.
         handler: The handler that computes.
         seed: Seed of everything.
-        where: Property and stepper, for messages.
 
     Attributes:
         name: The name of the stepper's class.
         steps: The data of each step, and the hyperparameters to set before it.
     """
 
-    def __init__(self, stepper: TrainingStepper, handler: Handler, seed: int, where: str) -> None:
-        self.stepper, self.handler, self.seed, self.where = stepper, handler, seed, where
+    checking = ""  # the name of the property that is being checked
+
+    def __init__(self, stepper: TrainingStepper, handler: Handler, seed: int) -> None:
+        self.stepper, self.handler, self.seed = stepper, handler, seed
         self.name = type(stepper).__name__
         rnd = np.random.RandomState(seed)
         self.steps = [
@@ -142,7 +145,7 @@ class _Harness:
 
     def fail(self, text: str) -> None:
         """Raise the error that the property does not hold."""
-        raise PropertyError(f"{self.where}: {text}")
+        raise PropertyError(f"property {self.checking!r}: stepper {self.name}: {text}")
 
 
 def _another(value: float, allowed: Range, rnd: np.random.RandomState) -> float:
@@ -192,7 +195,8 @@ class _Watch(Traces):
 # -- the properties ------------------------------------------------------------------------------
 
 
-def _replay_equals_direct_execution(harness: _Harness) -> None:
+@STEPPER_PROPERTIES
+def replay_equals_direct_execution(harness: _Harness) -> None:
     """Also with other data and hyperparameters; and `is_traceable` is said where it is true."""
     stepper, name = harness.stepper, harness.name
     direct = _direct_course(harness)
@@ -213,7 +217,7 @@ def _replay_equals_direct_execution(harness: _Harness) -> None:
             f"stepper {name}: its steps seem to do nothing but handler operations, the same ones "
             f"each time. If so, write `is_traceable = True` into class {name}: then a training "
             f"step repeats the operations without calling it.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -245,7 +249,8 @@ def _not_traced(harness: _Harness, direct: Course) -> str:
     return ""
 
 
-def _a_state_continues_exactly(harness: _Harness) -> None:
+@STEPPER_PROPERTIES
+def a_state_continues_exactly(harness: _Harness) -> None:
     """What `get_state` returns, with the parameters, leads to what comes without interruption."""
     whole, stepper, other = harness.copy(), harness.copy(), harness.copy()
     harness.start(whole)
@@ -261,7 +266,8 @@ def _a_state_continues_exactly(harness: _Harness) -> None:
         harness.fail(f"{text}, after set_state")
 
 
-def _a_second_start_begins_anew(harness: _Harness) -> None:
+@STEPPER_PROPERTIES
+def a_second_start_begins_anew(harness: _Harness) -> None:
     """Nothing of what was learned from one network is left when another one is taken over."""
     once, twice = harness.copy(), harness.copy()
     harness.start(once)
@@ -271,14 +277,3 @@ def _a_second_start_begins_anew(harness: _Harness) -> None:
     harness.start(twice)
     if text := harness.find_difference(harness.train(twice), expected):
         harness.fail(f"{text}, after a second start")
-
-
-#: Name of each property to the function that checks it.
-STEPPER_PROPERTIES: Mapping[str, Callable[[_Harness], None]] = {
-    check.__name__[1:].replace("_", " "): check
-    for check in (
-        _replay_equals_direct_execution,
-        _a_state_continues_exactly,
-        _a_second_start_begins_anew,
-    )
-}
