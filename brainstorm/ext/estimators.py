@@ -16,6 +16,7 @@ import numbers
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -60,38 +61,24 @@ class _Validation(Hook):
         return self.score()
 
 
+@dataclass(eq=False, repr=False)
 class _NetEstimator(_base.BaseEstimator):
     """Common base of both estimators; `NetClassifier` documents the arguments."""
 
-    _task: str
+    spec: str = "F100"
+    in_shape: Sequence[int | str] | None = None
+    stepper: TrainingStepper | None = None
+    max_epochs: int = 50
+    batch_size: int = 32
+    random_state: Any = None
+    warm_start: bool = False
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    tol: float = 1e-4
+    scoring: Any = None
 
-    def __init__(
-        self,
-        spec: str = "F100",
-        in_shape: Sequence[int | str] | None = None,
-        stepper: TrainingStepper | None = None,
-        max_epochs: int = 50,
-        batch_size: int = 32,
-        random_state: Any = None,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-4,
-        scoring: Any = None,
-    ) -> None:
-        self.spec = spec
-        self.in_shape = in_shape
-        self.stepper = stepper
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.scoring = scoring
+    _task = ""
 
     # -- parameters of the stepper and of the spec ------------------------------------------------
 
@@ -310,6 +297,7 @@ class _NetEstimator(_base.BaseEstimator):
         return outputs.reshape(len(X), -1)
 
 
+@dataclass(eq=False, repr=False)
 class NetClassifier(_base.ClassifierMixin, _NetEstimator):
     """A network as classifier: with a softmax, or sigmoids for independent labels.
 
@@ -343,27 +331,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         classes_: The labels, sorted; or the numbers of the columns of y.
     """
 
-    def __init__(
-        self,
-        spec: str = "F100",
-        in_shape: Sequence[int | str] | None = None,
-        stepper: TrainingStepper | None = None,
-        max_epochs: int = 50,
-        batch_size: int = 32,
-        random_state: Any = None,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-4,
-        scoring: Any = None,
-        class_weight: Any = None,
-    ) -> None:
-        super().__init__(
-            spec, in_shape, stepper, max_epochs, batch_size, random_state, warm_start,
-            early_stopping, validation_fraction, n_iter_no_change, tol, scoring,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def partial_fit(  # type: ignore[override]  # scikit-learn's order of the arguments
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
