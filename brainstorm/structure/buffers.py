@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import operator
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -16,12 +13,12 @@ from brainstorm.display import safe_repr
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.traces import State
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView, find_array
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes, place
+from brainstorm.structure.turns import Turn
 from brainstorm.structure.view_tree import create_buffer_views_from_layout
 from brainstorm.utils import Array, format_bytes, get_by_path, product
 
@@ -66,7 +63,7 @@ class BufferManager:
         self._allocate = allocate
         self._take(get_default_handler() if handler is None else handler, layout, hubs)
         self.position: int | None = None
-        self.turn = _Turn(self)
+        self.turn = Turn(self)
         self.lane = self.handler.new_lane()
         if allocate is not None:  # memory that is never written
             self.lane.only_measure()
@@ -437,58 +434,3 @@ class BufferManager:
 def last_axis_slice(array: Array, start: int, stop: int) -> Array:
     """Return the view of an array with its last axis cut to ``start:stop``."""
     return array[(*(slice(None),) * (len(array.shape) - 1), slice(start, stop))]
-
-
-class _Turn:
-    """The lock of a thread that computes with the memory of a network; others wait.
-
-    Its calls use the network's own lane of the handler. Waiting threads come first when a thread
-    leaves and returns at once, as in a training.
-    """
-
-    def __init__(self, manager: Any) -> None:
-        self._manager, self._lock, self._gate = manager, threading.Lock(), threading.Lock()
-        self._owner: int | None = None
-        self._before: list[tuple[State, Any]] = []
-        _turns.add(self)
-
-    def __repr__(self) -> str:
-        return f"<lock of a network, {'free' if self._owner is None else 'held'}>"
-
-    def renew(self) -> None:
-        """Replace the locks held by threads that do not exist in a forked process."""
-        self._lock, self._gate = threading.Lock(), threading.Lock()
-        if self._owner == threading.get_ident():
-            self._lock.acquire()
-        else:
-            self._owner, self._before = None, []
-
-    def __enter__(self) -> None:
-        if self._owner != threading.get_ident():
-            with self._gate:
-                self._lock.acquire()
-            self._owner = threading.get_ident()
-        running: State = self._manager.handler.running
-        self._before.append((running, running.lane))
-        running.lane = self._manager.lane
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
-    ) -> None:
-        running, lane = self._before.pop()
-        running.lane = lane
-        if not self._before:
-            self._owner = None
-            self._lock.release()
-
-
-_turns: weakref.WeakSet[_Turn] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for turn in list(_turns):
-        turn.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

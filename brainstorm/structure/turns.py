@@ -1,0 +1,68 @@
+"""Turns: only one thread at a time computes with the memory of a network."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from types import TracebackType
+from typing import Any
+
+from brainstorm.handlers.traces import State
+
+__all__ = ["Turn"]
+
+
+class Turn:
+    """The lock of a thread that computes with the memory of a network; others wait.
+
+    Its calls use the network's own lane of the handler. Waiting threads come first when a thread
+    leaves and returns at once, as in a training.
+    """
+
+    def __init__(self, manager: Any) -> None:
+        self._manager, self._lock, self._gate = manager, threading.Lock(), threading.Lock()
+        self._owner: int | None = None
+        self._before: list[tuple[State, Any]] = []
+        _turns.add(self)
+
+    def __repr__(self) -> str:
+        return f"<lock of a network, {'free' if self._owner is None else 'held'}>"
+
+    def renew(self) -> None:
+        """Replace the locks held by threads that do not exist in a forked process."""
+        self._lock, self._gate = threading.Lock(), threading.Lock()
+        if self._owner == threading.get_ident():
+            self._lock.acquire()
+        else:
+            self._owner, self._before = None, []
+
+    def __enter__(self) -> None:
+        if self._owner != threading.get_ident():
+            with self._gate:
+                self._lock.acquire()
+            self._owner = threading.get_ident()
+        running: State = self._manager.handler.running
+        self._before.append((running, running.lane))
+        running.lane = self._manager.lane
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
+    ) -> None:
+        running, lane = self._before.pop()
+        running.lane = lane
+        if not self._before:
+            self._owner = None
+            self._lock.release()
+
+
+_turns: weakref.WeakSet[Turn] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for turn in list(_turns):
+        turn.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
