@@ -4,7 +4,8 @@ A `Describable` object turns into a dictionary with its class name under ``'@typ
 attributes. Class attributes control what is written; they are merged over the class hierarchy, and
 subclasses take precedence:
 
-* ``__undescribed__``: names that are left out; a set, or a dict ``{name: value on re-creation}``;
+* ``__undescribed__``: names that are left out; a dict ``{name: value on re-creation}``, or a set if
+  these values are those of the class (or `None`);
 * ``__default_values__``: ``{name: value}``; left out while they have that value.
 
 Loading creates objects of registered classes only (every subclass registers itself) and runs no
@@ -105,12 +106,21 @@ class Describable:
         if "__init__" in vars(cls) and cls.__module__.startswith("brainstorm."):
             setattr(cls, "__init__", _checking(vars(cls)["__init__"]))  # noqa: B010 (for mypy)
 
+    def __post_init__(self) -> None:
+        """Check the arguments of a constructor that `dataclass` has made."""
+        cls = next(c for c in type(self).__mro__ if "__dataclass_fields__" in vars(c))
+        if cls.__module__.startswith("brainstorm."):
+            init = vars(cls)["__init__"]
+            _check_types(self, init, {name: getattr(self, name) for name in _argument_names(init)})
+
     @classmethod
     def _merged(cls, attribute: str) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             value = base.__dict__.get(attribute, {})
-            merged.update(value if isinstance(value, dict) else dict.fromkeys(value))
+            if not isinstance(value, dict):
+                value = {name: getattr(cls, name, None) for name in value}
+            merged.update(value)
         return merged
 
     def __describe__(self) -> dict[str, Any]:
@@ -128,8 +138,9 @@ class Describable:
     def __new_from_description__(cls: type[C], description: Mapping[str, Any]) -> C:
         """Create an object from its description without calling ``__init__``."""
         new, hidden = cls.__new__(cls), cls._merged("__undescribed__")
-        for source in (hidden, cls._merged("__default_values__")):
-            for name, value in source.items():
+        of_class = {name for name, value in hidden.items() if getattr(cls, name, new) is value}
+        for name, value in {**hidden, **cls._merged("__default_values__")}.items():
+            if name not in of_class:
                 setattr(new, name, copy.deepcopy(value))
         for name, value in description.items():
             if name != "@type":
@@ -146,7 +157,8 @@ class Describable:
             if inspect.isfunction(init := vars(cls).get("__init__")):
                 used = inspect.unwrap(init).__code__.co_names
                 for name in _argument_names(init):
-                    if name in used and not hasattr(self, name):
+                    is_there = name in vars(self) or isinstance(getattr(cls, name, None), property)
+                    if name in used and not is_there:
                         raise DescriptionError(
                             f"a {type(self).__name__} cannot be made without {name!r}. "
                             f"get_description of one shows what belongs into it."
@@ -224,19 +236,22 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
             raise
         except MALFORMED as error:
             failure = error
-        for name, value in {
-            **dict(zip(_argument_names(init), args, strict=False)),
-            **kwargs,
-        }.items():
-            kinds = init.__annotations__.get(name, "").split(" | ")
-            if all(kind in _KINDS and not _fits(kind, value) for kind in kinds):
-                words = " or ".join(dict.fromkeys(_KINDS[kind][0] for kind in kinds))
-                where = f"{type(self).__name__}.{name}"
-                raise self.__argument_error__(f"{where}: expected {words}, got {shown(value)}.")
+        given = dict(zip(_argument_names(init), args, strict=False))
+        _check_types(self, init, {**given, **kwargs})
         if failure is not None:
             raise failure
 
     return checked
+
+
+def _check_types(owner: Describable, init: Callable[..., None], given: Mapping[str, Any]) -> None:
+    """Compare arguments with the annotations of a constructor."""
+    for name, value in given.items():
+        kinds = init.__annotations__.get(name, "").split(" | ")
+        if all(kind in _KINDS and not _fits(kind, value) for kind in kinds):
+            words = " or ".join(dict.fromkeys(_KINDS[kind][0] for kind in kinds))
+            where = f"{type(owner).__name__}.{name}"
+            raise owner.__argument_error__(f"{where}: expected {words}, got {shown(value)}.")
 
 
 def _argument_names(init: Callable[..., None]) -> tuple[str, ...]:

@@ -266,6 +266,7 @@ def test_a_description_that_lacks_what_an_object_needs():
         ({"@type": "ClipValues", "high": 1}, "a ClipValues cannot be made without 'low'. get"),
         ({"@type": "Bird", "name": "Tit"}, "a Bird cannot be made without 'mate'"),
         ({"@type": "Bird", "mate": None}, "a Bird cannot be made without 'name'"),
+        ({"@type": "SgdStepper"}, "a SgdStepper cannot be made without 'learning_rate'"),
         ([{"@type": "SaveNetwork"}], "a SaveNetwork cannot be made without 'filename'"),
     ],
 )

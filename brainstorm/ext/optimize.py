@@ -9,6 +9,7 @@ The loss must be a function of the parameters only, so give them all data at onc
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = ["LbfgsStepper"]
 AT_LEAST_ONE = Range(1.0, math.inf)
 
 
+@dataclass(eq=False, repr=False)
 class LbfgsStepper(TrainingStepper):
     """Limited-memory BFGS with a line search (Byrd et al. 1995; `scipy.optimize.minimize`).
 
@@ -39,15 +41,15 @@ class LbfgsStepper(TrainingStepper):
         passes: Number of forward and backward passes in the last step.
     """
 
-    __undescribed__ = {"message": "", "passes": 0}
+    iterations: int = 20
+    history: int = 10
+
+    __undescribed__ = {"message", "passes"}
+
+    message = ""
+    passes = 0
 
     hyperparameters = {"iterations": AT_LEAST_ONE, "history": AT_LEAST_ONE}
-
-    def __init__(self, iterations: int = 20, history: int = 10) -> None:
-        self.iterations = iterations
-        self.history = history
-        self.message = ""
-        self.passes = 0
 
     def start(self, net: Any) -> None:
         """Attach to a network.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
@@ -28,6 +29,7 @@ def rmsprop(
     return [p - rate * (g / (fn.sqrt(square) + epsilon)), square]
 
 
+@dataclass(eq=False, repr=False)
 class RMSPropStepper(TrainingStepper):
     """RMSProp: steps are divided by a running root mean square of the gradients.
 
@@ -35,17 +37,14 @@ class RMSPropStepper(TrainingStepper):
     (Tieleman and Hinton, COURSERA lecture 6.5, 2012; defaults as in PyTorch).
     """
 
+    learning_rate: float = 0.01
+    decay: float = 0.99
+    epsilon: float = 1e-8
+
     is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "decay": FRACTION, "epsilon": NON_NEGATIVE}
     rule = rmsprop
-    state_names: tuple[str, ...] = ("mean_square",)
-
-    def __init__(
-        self, learning_rate: float = 0.01, decay: float = 0.99, epsilon: float = 1e-8
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.decay = decay
-        self.epsilon = epsilon
+    state_names: ClassVar[tuple[str, ...]] = ("mean_square",)
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers of the formula."""
@@ -70,6 +69,7 @@ def centered_rmsprop(
     return [p - rate * velocity, square, mean, velocity]
 
 
+@dataclass(eq=False, repr=False)
 class CenteredRMSPropStepper(RMSPropStepper):
     """RMSProp with the standard deviation of the gradients, and with momentum.
 
@@ -78,20 +78,12 @@ class CenteredRMSPropStepper(RMSPropStepper):
     (Graves, arXiv:1308.0850, eq. 38 to 45; defaults as in `RMSPropStepper`).
     """
 
+    momentum: float = 0.9
+
     is_traceable = True
     hyperparameters = {**RMSPropStepper.hyperparameters, "momentum": FRACTION}
     rule = centered_rmsprop
     state_names = ("mean_square", "mean", "velocity")
-
-    def __init__(
-        self,
-        learning_rate: float = 0.01,
-        decay: float = 0.99,
-        epsilon: float = 1e-8,
-        momentum: float = 0.9,
-    ) -> None:
-        super().__init__(learning_rate, decay, epsilon)
-        self.momentum = momentum
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers of the formula."""
@@ -105,6 +97,7 @@ def adagrad(p: Any, g: Any, squares: Any, rate: Any, epsilon: Any) -> list[Any]:
     return [p - rate * (g / (fn.sqrt(squares) + epsilon)), squares]
 
 
+@dataclass(eq=False, repr=False)
 class AdagradStepper(TrainingStepper):
     """Adagrad: steps are divided by the root of the sum of all squared gradients so far.
 
@@ -112,14 +105,13 @@ class AdagradStepper(TrainingStepper):
     (Duchi, Hazan and Singer, JMLR 12, 2011; defaults as in PyTorch).
     """
 
+    learning_rate: float = 0.01
+    epsilon: float = 1e-10
+
     is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "epsilon": NON_NEGATIVE}
     rule = adagrad
     state_names = ("sum_of_squares",)
-
-    def __init__(self, learning_rate: float = 0.01, epsilon: float = 1e-10) -> None:
-        self.learning_rate = learning_rate
-        self.epsilon = epsilon
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers of the formula."""
@@ -136,6 +128,7 @@ def adadelta(
     return [p - rate * change, square, decay * change_square + rest * fn.square(change)]
 
 
+@dataclass(eq=False, repr=False)
 class AdadeltaStepper(TrainingStepper):
     """Adadelta: the step size follows from the sizes of the gradients and steps so far.
 
@@ -144,17 +137,14 @@ class AdadeltaStepper(TrainingStepper):
     (Zeiler, arXiv:1212.5701, whose learning rate is 1; defaults as in PyTorch).
     """
 
+    learning_rate: float = 1.0
+    decay: float = 0.9
+    epsilon: float = 1e-6
+
     is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "decay": FRACTION, "epsilon": NON_NEGATIVE}
     rule = adadelta
     state_names = ("mean_square", "mean_square_change")
-
-    def __init__(
-        self, learning_rate: float = 1.0, decay: float = 0.9, epsilon: float = 1e-6
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.decay = decay
-        self.epsilon = epsilon
 
     scalars = RMSPropStepper.scalars
 
@@ -182,6 +172,7 @@ def adam_correction(
     return [weight1, weight2, rate / weight1, correction / fn.sqrt(weight2)]
 
 
+@dataclass(eq=False, repr=False)
 class AdamStepper(TrainingStepper):
     """Adam: momentum and root mean square of the gradients, both with bias correction.
 
@@ -191,6 +182,11 @@ class AdamStepper(TrainingStepper):
     that `LossScaling` skipped, do not count in t.
     """
 
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
     is_traceable = True
     hyperparameters = {
         "learning_rate": NON_NEGATIVE,
@@ -199,22 +195,10 @@ class AdamStepper(TrainingStepper):
         "epsilon": NON_NEGATIVE,
     }
     rule = adam
-    state_names: tuple[str, ...] = ("first_moment", "second_moment")
+    state_names: ClassVar[tuple[str, ...]] = ("first_moment", "second_moment")
     correction = adam_correction
     weight_names = ("first_weight", "second_weight")
     corrected_names = ("rate", "correction")
-
-    def __init__(
-        self,
-        learning_rate: float = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.beta1 = beta1
-        self.beta2 = beta2
-        self.epsilon = epsilon
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers of the formulas, before bias correction."""
@@ -261,6 +245,7 @@ def adamw(p: Any, g: Any, first: Any, second: Any, *numbers: Any) -> list[Any]:
     return adam(keep * p, g, first, second, *numbers_of_adam)
 
 
+@dataclass(eq=False, repr=False)
 class AdamWStepper(AdamStepper):
     """Adam with decoupled weight decay: ``p *= 1 - learning_rate * weight_decay`` before Adam.
 
@@ -268,20 +253,11 @@ class AdamWStepper(AdamStepper):
     arXiv:1711.05101; the default decay is that of PyTorch.)
     """
 
+    weight_decay: float = 0.01
+
     is_traceable = True
     hyperparameters = {**AdamStepper.hyperparameters, "weight_decay": NON_NEGATIVE}
     rule = adamw
-
-    def __init__(
-        self,
-        learning_rate: float = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon)
-        self.weight_decay = weight_decay
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers of Adam, and the factor by which the parameters shrink."""

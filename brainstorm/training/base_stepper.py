@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -121,22 +121,9 @@ class TrainingStepper(Traceable, Describable):
     """
 
     __undescribed__ = {
-        "net": None,
-        "steps": 0,
-        "state": {},
-        "scratch": {},
-        "numbers": {},
-        "weights": {},
-        "uncorrected": {},
-        "reducer": None,
-        "is_idle": False,
-        "_grouped": None,
-        "_holder": None,
-        "_restored": None,
-        "_traces": None,
-        "_limit": None,
-        "_before": None,
-    }
+        "net", "steps", "state", "scratch", "numbers", "weights", "uncorrected", "reducer",
+        "is_idle", "_grouped", "_holder", "_restored", "_traces", "_limit", "_before",
+    }  # fmt: skip
     __default_values__ = {
         "max_gradient_norm": None,
         "loss_scaling": None,
@@ -155,7 +142,7 @@ class TrainingStepper(Traceable, Describable):
     learns = True
     hyperparameters: dict[str, Range] = {}
     rule: Formula | None = None
-    state_names: tuple[str, ...] = ()
+    state_names: ClassVar[tuple[str, ...]] = ()
     scratch_names: tuple[str, ...] = ()
     correction: Formula | None = None
     weight_names: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ def decayed(g: Any, p: Any, decay: Any) -> Any:
     return g + decay * p
 
 
+@dataclass(eq=False, repr=False)
 class ParameterGroup(Describable):
     """Parameters with their own learning rate or decay, or that are frozen.
 
@@ -58,6 +60,12 @@ class ParameterGroup(Describable):
             (In PyTorch, ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
     """
 
+    paths: str | Sequence[str]
+    learning_rate_factor: float = 1.0
+    weight_decay: float | None = None
+    frozen: bool = False
+    keep_statistics: bool = False
+
     __default_values__ = {
         "learning_rate_factor": 1.0,
         "weight_decay": None,
@@ -66,20 +74,6 @@ class ParameterGroup(Describable):
     }
 
     __argument_error__ = TrainingError
-
-    def __init__(
-        self,
-        paths: str | Sequence[str],
-        learning_rate_factor: float = 1.0,
-        weight_decay: float | None = None,
-        frozen: bool = False,
-        keep_statistics: bool = False,
-    ) -> None:
-        self.paths = paths
-        self.learning_rate_factor = learning_rate_factor
-        self.weight_decay = weight_decay
-        self.frozen = frozen
-        self.keep_statistics = keep_statistics
 
     def __setattr__(self, name: str, value: object) -> None:
         number = name == "learning_rate_factor" or (name == "weight_decay" and value is not None)

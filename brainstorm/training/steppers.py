@@ -6,6 +6,7 @@ gradients are in `brainstorm.training.adaptive_steppers`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from brainstorm.optree import formula
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@dataclass(eq=False, repr=False)
 class ForwardStepper(TrainingStepper):
     """Only a forward pass: nothing is learned, but monitors and scores can run.
 
@@ -30,11 +32,10 @@ class ForwardStepper(TrainingStepper):
         use_training_pass: Whether the layers behave as in training (dropout, batch statistics).
     """
 
+    use_training_pass: bool = False
+
     is_traceable = True
     learns = False
-
-    def __init__(self, use_training_pass: bool = False) -> None:
-        self.use_training_pass = use_training_pass
 
     def do_passes(self) -> None:
         """Do the forward pass."""
@@ -50,15 +51,15 @@ def descended(p: Any, g: Any, rate: Any) -> Any:
     return p - rate * g
 
 
+@dataclass(eq=False, repr=False)
 class SgdStepper(TrainingStepper):
     """Stochastic gradient descent: ``p -= learning_rate * g``."""
+
+    learning_rate: float = 0.1
 
     is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE}
     rule = descended
-
-    def __init__(self, learning_rate: float = 0.1) -> None:
-        self.learning_rate = learning_rate
 
     def scalars(self) -> dict[str, float]:
         """Return the factor of the gradients."""
@@ -72,6 +73,7 @@ def with_momentum(p: Any, g: Any, velocity: Any, rate: Any, momentum: Any) -> li
     return [p + velocity, velocity]
 
 
+@dataclass(eq=False, repr=False)
 class MomentumStepper(TrainingStepper):
     """Gradient descent with momentum: ``v = momentum * v - rate * g; p += v``.
 
@@ -82,20 +84,14 @@ class MomentumStepper(TrainingStepper):
             momentum does not change the size of the steps, or ``learning_rate`` itself.
     """
 
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    scale_learning_rate: bool = True
+
     is_traceable = True
     hyperparameters = {"learning_rate": NON_NEGATIVE, "momentum": FRACTION}
     rule = with_momentum
     state_names = ("velocity",)
-
-    def __init__(
-        self,
-        learning_rate: float = 0.1,
-        momentum: float = 0.0,
-        scale_learning_rate: bool = True,
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.scale_learning_rate = scale_learning_rate
 
     def scalars(self) -> dict[str, float]:
         """Return the factors of the gradients and of the velocity."""
