@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.prediction import find_prediction
 from brainstorm.utils import get_by_path
 
-__all__ = ["Exporter", "Writer", "writes"]
+__all__ = ["Exporter", "Writer", "composes", "writes"]
 
 #: Adds the nodes of a layer.
 Writer = Callable[["Exporter", Any], None]
@@ -46,6 +47,19 @@ def writes(*type_names: str, ports: tuple[str, ...] = ()) -> Callable[[Writer], 
 
     def register(function: Writer) -> Writer:
         _writers.update(dict.fromkeys(type_names, (function, ports)))
+        return function
+
+    return register
+
+
+def composes(*type_names: str) -> Callable[[Callable[..., list[str]]], Callable[..., list[str]]]:
+    """Register a function that adds the nodes of layers of these types to functions of their own.
+
+    It gets the exporter and the layer, and then what `Exporter.function` passes.
+    """
+
+    def register(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
+        writes(*type_names)(lambda e, layer: e.function(functools.partial(function, e, layer)))
         return function
 
     return register

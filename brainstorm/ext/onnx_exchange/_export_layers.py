@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOAT, INT64, TIME, Body
-from brainstorm.ext.onnx_exchange._export import Exporter, writes
+from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
 from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
 from brainstorm.layers.constraints import on_each_axis, padded_sides
 from brainstorm.layers.expression_layer import ExpressionLayer
@@ -261,63 +261,48 @@ def _predictions(e: Exporter, layer: Any) -> None:
     e.put(e.x(), "predictions")
 
 
-@writes("GLU")
-def _glu(e: Exporter, layer: Any) -> None:
-    def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        a, b = body.op("Split", given["default"], outputs=2, axis=-1, num_outputs=2)
-        return [body.op("Mul", a, activate(body, e.where, layer.activation, b))]
-
-    e.function(write)
+@composes("GLU")
+def _glu(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+    a, b = body.op("Split", given["default"], outputs=2, axis=-1, num_outputs=2)
+    return [body.op("Mul", a, activate(body, e.where, layer.activation, b))]
 
 
-@writes("RMSNorm")
-def _rms_norm(e: Exporter, layer: Any) -> None:
+@composes("RMSNorm")
+def _rms_norm(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     axes = list(range(2, 2 + len(layer.in_shapes["default"].feature_shape)))
-
-    def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        x = given["default"]
-        square = body.op("ReduceMean", body.op("Mul", x, x), body.constant(axes), keepdims=1)
-        epsilon = body.constant(float(layer.kwargs.get("epsilon", 1e-5)))
-        sigma = body.op("Sqrt", body.op("Add", square, epsilon))
-        return [body.op("Mul", body.op("Div", x, sigma), given["gamma"])]
-
-    e.function(write)
+    x = given["default"]
+    square = body.op("ReduceMean", body.op("Mul", x, x), body.constant(axes), keepdims=1)
+    epsilon = body.constant(float(layer.kwargs.get("epsilon", 1e-5)))
+    sigma = body.op("Sqrt", body.op("Add", square, epsilon))
+    return [body.op("Mul", body.op("Div", x, sigma), given["gamma"])]
 
 
-@writes("ChannelPooling")
-def _channel_pooling(e: Exporter, layer: Any) -> None:
+@composes("ChannelPooling")
+def _channel_pooling(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     size, features = layer.kwargs["group_size"], layer.out_shapes["default"].feature_shape
     kind = "ReduceMax" if layer.kwargs.get("type", "max") == "max" else "ReduceMean"
-
-    def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        groups = body.reshape(given["default"], [0, 0, *features, size])
-        return [body.op(kind, groups, body.constant([-1]), keepdims=0)]
-
-    e.function(write)
+    groups = body.reshape(given["default"], [0, 0, *features, size])
+    return [body.op(kind, groups, body.constant([-1]), keepdims=0)]
 
 
-@writes("Expression")
-def _formula(e: Exporter, layer: Any) -> None:
+@composes("Expression")
+def _formula(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     """Add a layer that is a formula."""
     if isinstance(layer, ExpressionLayer):
         features, formula = {x: layer._features[x] for x in layer._names}, layer.formula
     else:
         features = {f"inputs.{p}": s.feature_shape for p, s in layer.in_shapes.items()}
         formula = layer.formula()
-
-    def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        operands, tensors = [], []
-        for path, shape in features.items():
-            kind, _, name = path.partition(".")
-            is_input, tensor = kind == "inputs", given[name]
-            if is_input and shape != layer.in_shapes[name].feature_shape:
-                tensor = body.reshape(tensor, [0, 0, *shape])
-            whole = (TIME, BATCH, *shape) if is_input else shape
-            operands.append(Variable(whole, np.float32, name))
-            tensors.append(tensor)
-        return compute(body, e.where, formula, operands, tensors)
-
-    e.function(write)
+    operands, tensors = [], []
+    for path, shape in features.items():
+        kind, _, name = path.partition(".")
+        is_input, tensor = kind == "inputs", given[name]
+        if is_input and shape != layer.in_shapes[name].feature_shape:
+            tensor = body.reshape(tensor, [0, 0, *shape])
+        whole = (TIME, BATCH, *shape) if is_input else shape
+        operands.append(Variable(whole, np.float32, name))
+        tensors.append(tensor)
+    return compute(body, e.where, formula, operands, tensors)
 
 
 # -- rearranging ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOAT, INT64, Body, onnx
-from brainstorm.ext.onnx_exchange._export import Exporter, writes
+from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
 from brainstorm.optree.activations import activation
 
 __all__: list[str] = []
@@ -154,40 +154,35 @@ def _last_of(body: Body, counts: str, ones: list[int]) -> str:
     return body.op("Equal", numbers, last)
 
 
-@writes("MultiHeadSelfAttention", "MultiHeadAttention")
-def _attention(e: Exporter, layer: Any) -> None:
+@composes("MultiHeadSelfAttention", "MultiHeadAttention")
+def _attention(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     size = layer.get_shape("outputs.default").feature_size
     heads = layer.kwargs["num_heads"]
 
-    def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        def projected(x: str, kind: str) -> str:
-            W = body.op("Transpose", given[f"W{kind}"], perm=[1, 0])
-            return body.op("Add", body.op("MatMul", x, W), given[f"b{kind}"])
+    def projected(x: str, kind: str) -> str:
+        W = body.op("Transpose", given[f"W{kind}"], perm=[1, 0])
+        return body.op("Add", body.op("MatMul", x, W), given[f"b{kind}"])
 
-        def by_head(x: str, kind: str, perm: list[int]) -> str:
-            split = body.reshape(projected(x, kind), [0, 0, heads, size // heads])
-            if layer.rotary and kind != "v":
-                split = _rotated(body, split, size // heads)
-            return body.op("Transpose", split, perm=perm)
+    def by_head(x: str, kind: str, perm: list[int]) -> str:
+        split = body.reshape(projected(x, kind), [0, 0, heads, size // heads])
+        if layer.rotary and kind != "v":
+            split = _rotated(body, split, size // heads)
+        return body.op("Transpose", split, perm=perm)
 
-        x = body.reshape(given["default"], [0, 0, -1])
-        memory = body.reshape(given[layer.memory], [0, 0, -1])
-        scores = body.op(
-            "MatMul", by_head(x, "q", [1, 2, 0, 3]), by_head(memory, "k", [1, 2, 3, 0])
-        )
-        scores = body.op("Mul", scores, body.constant(float((size // heads) ** -0.5)))
-        keep = _seen_keys(body, layer.causal, x, given.get("mask"))
-        if keep is not None:
-            is_kept = body.op("Cast", keep, to=BOOL)
-            scores = body.op("Where", is_kept, scores, body.constant(-1e30))
-        P = body.op("Softmax", scores, axis=-1)
-        if keep is not None:  # without any key, everything is 0
-            P = body.op("Mul", P, keep)
-        found = body.op("Transpose", body.op("MatMul", P, by_head(memory, "v", [1, 2, 0, 3])),
-                        perm=[2, 0, 1, 3])  # fmt: skip
-        return [projected(body.reshape(found, [0, 0, -1]), "o")]
-
-    e.function(write)
+    x = body.reshape(given["default"], [0, 0, -1])
+    memory = body.reshape(given[layer.memory], [0, 0, -1])
+    scores = body.op("MatMul", by_head(x, "q", [1, 2, 0, 3]), by_head(memory, "k", [1, 2, 3, 0]))
+    scores = body.op("Mul", scores, body.constant(float((size // heads) ** -0.5)))
+    keep = _seen_keys(body, layer.causal, x, given.get("mask"))
+    if keep is not None:
+        is_kept = body.op("Cast", keep, to=BOOL)
+        scores = body.op("Where", is_kept, scores, body.constant(-1e30))
+    P = body.op("Softmax", scores, axis=-1)
+    if keep is not None:  # without any key, everything is 0
+        P = body.op("Mul", P, keep)
+    found = body.op("Transpose", body.op("MatMul", P, by_head(memory, "v", [1, 2, 0, 3])),
+                    perm=[2, 0, 1, 3])  # fmt: skip
+    return [projected(body.reshape(found, [0, 0, -1]), "o")]
 
 
 def _rotated(body: Body, x: str, size: int) -> str:
@@ -225,31 +220,28 @@ def _seen_keys(body: Body, causal: bool, x: str, mask: str | None) -> str | None
     return keep
 
 
-@writes("PositionalEncoding")
-def _positional_encoding(e: Exporter, layer: Any) -> None:
+@composes("PositionalEncoding")
+def _positional_encoding(
+    e: Exporter, layer: Any, body: Body, given: Mapping[str, str]
+) -> list[str]:
     features = layer.in_shapes["default"].feature_size
     rates = 10000.0 ** (-2.0 * np.arange((features + 1) // 2) / features)
-
-    def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        angles = _angles(body, given["default"], rates)
-        waves = [body.op("Unsqueeze", body.op(kind, angles), body.constant([2]))
-                 for kind in ("Sin", "Cos")]  # fmt: skip
-        rows = body.reshape(body.op("Concat", *waves, axis=2), [0, -1])
-        ends = [body.constant([i]) for i in (0, features, 1)]
-        return [_added_to_steps(body, given["default"], body.op("Slice", rows, *ends))]
-
-    e.function(write)
+    angles = _angles(body, given["default"], rates)
+    waves = [body.op("Unsqueeze", body.op(kind, angles), body.constant([2]))
+             for kind in ("Sin", "Cos")]  # fmt: skip
+    rows = body.reshape(body.op("Concat", *waves, axis=2), [0, -1])
+    ends = [body.constant([i]) for i in (0, features, 1)]
+    return [_added_to_steps(body, given["default"], body.op("Slice", rows, *ends))]
 
 
-@writes("LearnedPositionalEncoding")
-def _learned_positional_encoding(e: Exporter, layer: Any) -> None:
-    def write(body: Body, given: Mapping[str, str]) -> list[str]:
-        count = body.op("Shape", given["default"], start=0, end=1)
-        zero = body.constant([0])
-        rows = body.op("Slice", given["W"], zero, count, zero)
-        return [_added_to_steps(body, given["default"], rows)]
-
-    e.function(write)
+@composes("LearnedPositionalEncoding")
+def _learned_positional_encoding(
+    e: Exporter, layer: Any, body: Body, given: Mapping[str, str]
+) -> list[str]:
+    count = body.op("Shape", given["default"], start=0, end=1)
+    zero = body.constant([0])
+    rows = body.op("Slice", given["W"], zero, count, zero)
+    return [_added_to_steps(body, given["default"], rows)]
 
 
 def _added_to_steps(body: Body, x: str, rows: str) -> str:
