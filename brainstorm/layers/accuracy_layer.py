@@ -27,7 +27,7 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
     Outputs: none        Parameters: none
     Internals: total_hits, total_cases (1,)
     """
-    return ConstructionWrapper.create(AccuracyLayerImpl, **locals())
+    return ConstructionWrapper.create(AccuracyLayerImpl, name=name)
 
 
 def largest(x: Any) -> Any:

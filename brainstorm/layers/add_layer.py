@@ -25,7 +25,7 @@ def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(AddLayerImpl, **locals())
+    return ConstructionWrapper.create(AddLayerImpl, name=name, num_inputs=num_inputs)
 
 
 @formula

@@ -25,7 +25,7 @@ def Argmax(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', ..., K)       Outputs: default ('T', 'B', ..., 1)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ArgmaxLayerImpl, **locals())
+    return ConstructionWrapper.create(ArgmaxLayerImpl, name=name)
 
 
 argmax = Formula(lambda x: fn.argmax(x, -1), "argmax")

@@ -46,7 +46,7 @@ def BatchNorm(
         sigma_b (C,) = sqrt(var + epsilon), centered = x - mean and x_hat = centered / sigma_b of
         the input's shape; share (1,) = 1 / m, or 0 outside training and if the mask is all 0
     """
-    return ConstructionWrapper.create(BatchNormLayerImpl, **locals())
+    return ConstructionWrapper.create(BatchNormLayerImpl, name=name, decay=decay, epsilon=epsilon)
 
 
 @functools.cache

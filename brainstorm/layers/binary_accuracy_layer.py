@@ -28,7 +28,7 @@ def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> Construct
     Outputs: none        Parameters: none
     Internals: total_hits, total_cases (1,)
     """
-    return ConstructionWrapper.create(BinaryAccuracyLayerImpl, **locals())
+    return ConstructionWrapper.create(BinaryAccuracyLayerImpl, name=name, threshold=threshold)
 
 
 @functools.cache

@@ -29,7 +29,7 @@ def BinomialCrossEntropy(name: str | None = None) -> ConstructionWrapper:
     Outputs: default ('T', 'B', 1)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(BinomialCrossEntropyLayerImpl, **locals())
+    return ConstructionWrapper.create(BinomialCrossEntropyLayerImpl, name=name)
 
 
 @formula

@@ -30,7 +30,9 @@ def ChannelPooling(
     Parameters: none
     Internals: argmax, only for 'max', of the output's shape: channel of the first maximum
     """
-    return ConstructionWrapper.create(ChannelPoolingLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        ChannelPoolingLayerImpl, name=name, group_size=group_size, type=type
+    )
 
 
 class ChannelPoolingLayerImpl(PoolingLayer):

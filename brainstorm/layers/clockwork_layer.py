@@ -27,7 +27,9 @@ def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> C
     Internals: those of `Recurrent` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which
         is 0 where units hold their state
     """
-    return ConstructionWrapper.create(ClockworkLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        ClockworkLayerImpl, name=name, size=size, activation=activation
+    )
 
 
 class ClockworkLayerImpl(ClockedLayer, RecurrentLayerImpl):

@@ -29,7 +29,9 @@ def ClockworkLstm(
     Internals: those of `Lstm` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is 0
         where units hold their state
     """
-    return ConstructionWrapper.create(ClockworkLstmLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        ClockworkLstmLayerImpl, name=name, size=size, activation=activation
+    )
 
 
 class ClockworkLstmLayerImpl(ClockedLayer, LstmLayerImpl):

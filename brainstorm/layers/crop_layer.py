@@ -30,7 +30,7 @@ def Crop(
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', *size, C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(CropLayerImpl, **locals())
+    return ConstructionWrapper.create(CropLayerImpl, name=name, size=size, offset=offset)
 
 
 class CropLayerImpl(Layer):

@@ -33,7 +33,7 @@ def CTC(name: str | None = None) -> ConstructionWrapper:
     Parameters: none
     Internals: derivative ('T', 'B', K) of the loss, dsteps ('T', 'B', 1)
     """
-    return ConstructionWrapper.create(CTCLayerImpl, **locals())
+    return ConstructionWrapper.create(CTCLayerImpl, name=name)
 
 
 class CTCLayerImpl(Layer):

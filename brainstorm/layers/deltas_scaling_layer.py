@@ -25,7 +25,7 @@ def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(DeltasScalingLayerImpl, **locals())
+    return ConstructionWrapper.create(DeltasScalingLayerImpl, name=name, factor=factor)
 
 
 class DeltasScalingLayerImpl(Layer):

@@ -26,7 +26,7 @@ def DepthToSpace(block: int, order: str = "CRD", name: str | None = None) -> Con
     Inputs: default ('T', 'B', H, W, r*r*C)  Outputs: default ('T', 'B', H*r, W*r, C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(DepthToSpaceLayerImpl, **locals())
+    return ConstructionWrapper.create(DepthToSpaceLayerImpl, name=name, block=block, order=order)
 
 
 class DepthToSpaceLayerImpl(BlockLayer):

@@ -30,7 +30,9 @@ def Elementwise(
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ElementwiseLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        ElementwiseLayerImpl, name=name, activation=activation, inplace=inplace
+    )
 
 
 @functools.cache

@@ -31,7 +31,9 @@ def Embedding(vocabulary_size: int, size: int, name: str | None = None) -> Const
     Outputs: default ('T', 'B', n, size), or ('T', 'B', size) if n is 1
     Parameters: W (vocabulary_size, size)    Internals: none
     """
-    return ConstructionWrapper.create(EmbeddingLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        EmbeddingLayerImpl, name=name, vocabulary_size=vocabulary_size, size=size
+    )
 
 
 #: The name in neon.

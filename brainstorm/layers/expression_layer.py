@@ -61,7 +61,9 @@ def Expression(
     Internals: values that are costly to recompute, e.g. tanh_1, sig_2
     """
     parameters = {} if parameters is None else parameters
-    return ConstructionWrapper.create(ExpressionLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        ExpressionLayerImpl, name=name, formula=formula, parameters=parameters
+    )
 
 
 class ExpressionLayer(Layer):

@@ -31,7 +31,9 @@ def FullyConnected(
     Parameters: W (out, n), bias (out,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(FullyConnectedLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        FullyConnectedLayerImpl, name=name, size=size, activation=activation
+    )
 
 
 class FullyConnectedLayerImpl(ActivatedLayer):

@@ -24,7 +24,7 @@ def GlobalPooling2D(type: str = "max", name: str | None = None) -> ConstructionW
     Parameters: none
     Internals: argmax ('T', 'B', 1, 1, C), only for 'max', as in `Pooling2D`
     """
-    return ConstructionWrapper.create(GlobalPooling2DLayerImpl, **locals())
+    return ConstructionWrapper.create(GlobalPooling2DLayerImpl, name=name, type=type)
 
 
 class GlobalPooling2DLayerImpl(PoolingLayer):

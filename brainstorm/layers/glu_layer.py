@@ -27,7 +27,7 @@ def GLU(activation: str = "sigmoid", name: str | None = None) -> ConstructionWra
     Inputs: default ('T', 'B', ..., 2n)      Outputs: default ('T', 'B', ..., n)
     Parameters: none                         Internals: gate ('T', 'B', ..., n) = act(b)
     """
-    return ConstructionWrapper.create(GLULayerImpl, **locals())
+    return ConstructionWrapper.create(GLULayerImpl, name=name, activation=activation)
 
 
 def SwiGLU(name: str | None = None) -> ConstructionWrapper:

@@ -34,7 +34,9 @@ def GroupNorm(
     Internals: x_hat = (x - mean) / sigma of the input's shape, sigma ('T', 'B', 1, C) =
         sqrt(var + epsilon), the same for the channels of a group
     """
-    return ConstructionWrapper.create(GroupNormLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        GroupNormLayerImpl, name=name, num_groups=num_groups, epsilon=epsilon
+    )
 
 
 @functools.cache

@@ -33,7 +33,7 @@ def Gru(size: int, activation: str = "tanh", name: str | None = None) -> Constru
     Internals: ('T', 'B', size): Qa (= Rh y' + bRh), Ra Za Ha and Rb Zb Hb, before (a) and after (b)
         the nonlinearity; dQa dRa dZa dHa; the scratch carry ('B', size)
     """
-    return ConstructionWrapper.create(GruLayerImpl, **locals())
+    return ConstructionWrapper.create(GruLayerImpl, name=name, size=size, activation=activation)
 
 
 class GruLayerImpl(RecurrentLayer):

@@ -21,7 +21,7 @@ def Highway(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(HighwayLayerImpl, **locals())
+    return ConstructionWrapper.create(HighwayLayerImpl, name=name)
 
 
 @formula

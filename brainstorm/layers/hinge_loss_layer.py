@@ -31,7 +31,7 @@ def HingeLoss(margin: float = 1.0, name: str | None = None) -> ConstructionWrapp
     Parameters: none
     Internals: winner (..., 1), the class with the largest margin (0 for the target) + x - x[target]
     """
-    return ConstructionWrapper.create(HingeLossLayerImpl, **locals())
+    return ConstructionWrapper.create(HingeLossLayerImpl, name=name, margin=margin)
 
 
 @functools.cache

@@ -29,7 +29,7 @@ def HuberLoss(delta: float = 1.0, name: str | None = None) -> ConstructionWrappe
     Outputs: predictions, loss, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(HuberLossLayerImpl, **locals())
+    return ConstructionWrapper.create(HuberLossLayerImpl, name=name, delta=delta)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ def L1Decay(name: str | None = None) -> ConstructionWrapper:
     Outputs: loss ('T', 'B', 1), ('B', 1) or (1,)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(L1DecayLayerImpl, **locals())
+    return ConstructionWrapper.create(L1DecayLayerImpl, name=name)
 
 
 class L1DecayLayerImpl(PenaltyLayer):

@@ -23,7 +23,7 @@ def L2Decay(name: str | None = None) -> ConstructionWrapper:
     Outputs: loss ('T', 'B', 1), ('B', 1) or (1,)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(L2DecayLayerImpl, **locals())
+    return ConstructionWrapper.create(L2DecayLayerImpl, name=name)
 
 
 class L2DecayLayerImpl(PenaltyLayer):

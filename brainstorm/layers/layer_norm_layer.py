@@ -22,7 +22,7 @@ def LayerNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWra
     Internals: x_hat = (x - mean) / sigma of the input's shape, sigma ('T', 'B', 1) =
         sqrt(var + epsilon)
     """
-    return ConstructionWrapper.create(LayerNormLayerImpl, **locals())
+    return ConstructionWrapper.create(LayerNormLayerImpl, name=name, epsilon=epsilon)
 
 
 class LayerNormLayerImpl(FeatureNormLayer):

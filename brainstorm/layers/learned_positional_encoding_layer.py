@@ -23,7 +23,9 @@ def LearnedPositionalEncoding(max_length: int, name: str | None = None) -> Const
     Inputs: default ('T', 'B', n)            Outputs: default ('T', 'B', n)
     Parameters: W (max_length, n)            Internals: none
     """
-    return ConstructionWrapper.create(LearnedPositionalEncodingLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        LearnedPositionalEncodingLayerImpl, name=name, max_length=max_length
+    )
 
 
 class LearnedPositionalEncodingLayerImpl(Layer):

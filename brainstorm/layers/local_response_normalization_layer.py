@@ -39,7 +39,9 @@ def LocalResponseNormalization(
     Parameters: none
     Internals: scale, factor = scale ** -beta, of the same shape
     """
-    return ConstructionWrapper.create(LocalResponseNormalizationLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        LocalResponseNormalizationLayerImpl, name=name, size=size, alpha=alpha, beta=beta, k=k
+    )
 
 
 def summed_neighbours(tree: Any, before: int, behind: int) -> Any:

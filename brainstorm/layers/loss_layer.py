@@ -31,7 +31,7 @@ def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrappe
     Inputs: default, of any shape            Outputs: loss (1,)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(LossLayerImpl, **locals())
+    return ConstructionWrapper.create(LossLayerImpl, name=name, importance=importance)
 
 
 class LossLayerImpl(Layer):

@@ -38,7 +38,7 @@ def Lstm(size: int, activation: str = "tanh", name: str | None = None) -> Constr
         (b) the nonlinearity, Ca being the cell; their deltas dZa ... dCb (the context row of dCa
         is the delta of the cell before step 0); with a mask the scratch carry ('B', size)
     """
-    return ConstructionWrapper.create(LstmLayerImpl, **locals())
+    return ConstructionWrapper.create(LstmLayerImpl, name=name, size=size, activation=activation)
 
 
 class LstmLayerImpl(RecurrentLayer):

@@ -27,7 +27,7 @@ def Mask(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of the same shape as the input
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(MaskLayerImpl, **locals())
+    return ConstructionWrapper.create(MaskLayerImpl, name=name)
 
 
 @formula

@@ -21,7 +21,7 @@ def Merge(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, last dimension = the sum of the inputs' last dimensions
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(MergeLayerImpl, **locals())
+    return ConstructionWrapper.create(MergeLayerImpl, name=name)
 
 
 class MergeLayerImpl(Layer):

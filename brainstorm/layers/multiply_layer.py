@@ -24,7 +24,7 @@ def Multiply(num_inputs: int = 2, name: str | None = None) -> ConstructionWrappe
     Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(MultiplyLayerImpl, **locals())
+    return ConstructionWrapper.create(MultiplyLayerImpl, name=name, num_inputs=num_inputs)
 
 
 @formula

@@ -22,7 +22,7 @@ def NoOp(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(NoOpLayerImpl, **locals())
+    return ConstructionWrapper.create(NoOpLayerImpl, name=name)
 
 
 class NoOpLayerImpl(Layer):

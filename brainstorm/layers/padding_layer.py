@@ -28,7 +28,7 @@ def Padding(padding: Margin, value: float = 0.0, name: str | None = None) -> Con
     Inputs: default ('T', 'B', ..., C)       Outputs: default ('T', 'B', ..., C), larger
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(PaddingLayerImpl, **locals())
+    return ConstructionWrapper.create(PaddingLayerImpl, name=name, padding=padding, value=value)
 
 
 class PaddingLayerImpl(Layer):

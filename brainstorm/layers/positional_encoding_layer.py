@@ -24,7 +24,7 @@ def PositionalEncoding(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', n)            Outputs: default ('T', 'B', n)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(PositionalEncodingLayerImpl, **locals())
+    return ConstructionWrapper.create(PositionalEncodingLayerImpl, name=name)
 
 
 class PositionalEncodingLayerImpl(Layer):

@@ -26,7 +26,9 @@ def Power(
     Inputs: default ('T', 'B', ...)          Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(PowerLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        PowerLayerImpl, name=name, scale=scale, shift=shift, power=power
+    )
 
 
 @functools.cache

@@ -27,7 +27,7 @@ def PReLU(shared: bool = False, name: str | None = None) -> ConstructionWrapper:
     Parameters: slope (C,), or (1,) if it is shared
     Internals: none
     """
-    return ConstructionWrapper.create(PReLULayerImpl, **locals())
+    return ConstructionWrapper.create(PReLULayerImpl, name=name, shared=shared)
 
 
 class PReLULayerImpl(ExpressionLayer):

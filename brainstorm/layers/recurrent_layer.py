@@ -27,7 +27,9 @@ def Recurrent(size: int, activation: str = "tanh", name: str | None = None) -> C
     Internals: Ha and, in the backward pass, dHa and dHb: deltas before and after the activation;
         with a mask the scratch carry ('B', size)
     """
-    return ConstructionWrapper.create(RecurrentLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        RecurrentLayerImpl, name=name, size=size, activation=activation
+    )
 
 
 class RecurrentLayerImpl(RecurrentLayer):

@@ -23,7 +23,7 @@ def Reshape(shape: int | tuple[int, ...], name: str | None = None) -> Constructi
     Inputs: default ('T', 'B', ...)          Outputs: default ('T', 'B', *shape)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ReshapeLayerImpl, **locals())
+    return ConstructionWrapper.create(ReshapeLayerImpl, name=name, shape=shape)
 
 
 class ReshapeLayerImpl(Layer):

@@ -24,7 +24,7 @@ def Reverse(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of the same shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(ReverseLayerImpl, **locals())
+    return ConstructionWrapper.create(ReverseLayerImpl, name=name)
 
 
 class ReverseLayerImpl(Layer):

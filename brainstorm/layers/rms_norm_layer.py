@@ -22,7 +22,7 @@ def RMSNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWrapp
     Internals: x_hat = x / sigma of the input's shape, sigma ('T', 'B', 1) =
         sqrt(mean(x ** 2) + epsilon)
     """
-    return ConstructionWrapper.create(RMSNormLayerImpl, **locals())
+    return ConstructionWrapper.create(RMSNormLayerImpl, name=name, epsilon=epsilon)
 
 
 class RMSNormLayerImpl(FeatureNormLayer):

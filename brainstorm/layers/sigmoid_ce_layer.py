@@ -25,7 +25,7 @@ def SigmoidCE(name: str | None = None) -> ConstructionWrapper:
     Outputs: predictions, loss, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SigmoidCELayerImpl, **locals())
+    return ConstructionWrapper.create(SigmoidCELayerImpl, name=name)
 
 
 @formula

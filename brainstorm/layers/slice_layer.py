@@ -25,7 +25,7 @@ def Slice(start: int, stop: int, axis: int = -1, name: str | None = None) -> Con
     Outputs: default, of the same shape except for `axis`, where it is ``stop - start``
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SliceLayerImpl, **locals())
+    return ConstructionWrapper.create(SliceLayerImpl, name=name, start=start, stop=stop, axis=axis)
 
 
 class SliceLayerImpl(Layer):

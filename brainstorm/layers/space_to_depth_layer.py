@@ -25,7 +25,7 @@ def SpaceToDepth(block: int, order: str = "CRD", name: str | None = None) -> Con
     Inputs: default ('T', 'B', H*r, W*r, C)  Outputs: default ('T', 'B', H, W, r*r*C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SpaceToDepthLayerImpl, **locals())
+    return ConstructionWrapper.create(SpaceToDepthLayerImpl, name=name, block=block, order=order)
 
 
 class SpaceToDepthLayerImpl(BlockLayer):

@@ -27,7 +27,7 @@ def Split(sizes: tuple[int, ...], name: str | None = None) -> ConstructionWrappe
     Outputs: outputs_1, outputs_2, ...: ('T', 'B', ..., size), one per size
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SplitLayerImpl, **locals())
+    return ConstructionWrapper.create(SplitLayerImpl, name=name, sizes=sizes)
 
 
 class SplitLayerImpl(Layer):

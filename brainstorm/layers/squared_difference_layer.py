@@ -22,7 +22,7 @@ def SquaredDifference(name: str | None = None) -> ConstructionWrapper:
     Outputs: default, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SquaredDifferenceLayerImpl, **locals())
+    return ConstructionWrapper.create(SquaredDifferenceLayerImpl, name=name)
 
 
 @formula

@@ -24,7 +24,7 @@ def SquaredError(name: str | None = None) -> ConstructionWrapper:
     Outputs: predictions, loss, of that shape
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(SquaredErrorLayerImpl, **locals())
+    return ConstructionWrapper.create(SquaredErrorLayerImpl, name=name)
 
 
 @formula

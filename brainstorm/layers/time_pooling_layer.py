@@ -38,7 +38,7 @@ def TimePooling(type: str = "last", name: str | None = None) -> ConstructionWrap
         row the last step, sum or maximum, and the number of steps that count, since the beginning
         of the sequence; 'last' without a mask has none
     """
-    return ConstructionWrapper.create(TimePoolingLayerImpl, **locals())
+    return ConstructionWrapper.create(TimePoolingLayerImpl, name=name, type=type)
 
 
 @functools.cache

@@ -50,7 +50,9 @@ def Upsampling2D(
     Inputs: default ('T', 'B', H, W, C)      Outputs: default ('T', 'B', rows, cols, C)
     Parameters: none                         Internals: none
     """
-    return ConstructionWrapper.create(Upsampling2DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        Upsampling2DLayerImpl, name=name, scale=scale, type=type, size=size
+    )
 
 
 class Upsampling2DLayerImpl(Layer):
