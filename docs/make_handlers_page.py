@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from brainstorm.handlers import Handler
+from brainstorm.handlers.argument_kinds import KINDS
 from brainstorm.handlers.base_activations import ActivationOperations
 from brainstorm.handlers.base_arrays import ArrayOperations
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
-from brainstorm.handlers.contracts import KINDS
 
 PAGE = Path(__file__).with_name("handlers_reference.md")
 

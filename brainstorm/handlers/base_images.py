@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import abc
 
-from brainstorm.handlers.contracts import Margin, operation
+from brainstorm.handlers.argument_kinds import Margin
+from brainstorm.handlers.contracts import operation
 from brainstorm.utils import Array
 
 __all__ = ["ImageOperations", "Pair", "Triple"]

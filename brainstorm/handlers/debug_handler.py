@@ -16,8 +16,9 @@ import numpy as np
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.argument_kinds import KINDS
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.contracts import KINDS, Argument, Contract
+from brainstorm.handlers.contracts import Argument, Contract
 from brainstorm.handlers.numpy_memory import address_of, steps_of
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program

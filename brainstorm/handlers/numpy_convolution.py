@@ -16,9 +16,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.argument_kinds import Margin, sides
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.base_images import Pair, Triple
-from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.numpy_memory import Scratch
 from brainstorm.utils import Array
 

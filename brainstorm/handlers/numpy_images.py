@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.argument_kinds import Margin, sides
 from brainstorm.handlers.base_images import Pair
-from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.numpy_convolution import NumpyConvolutions, Windows, offsets
 from brainstorm.utils import Array
 

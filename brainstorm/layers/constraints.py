@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.handlers.argument_kinds import sides
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.contracts import sides
 
 __all__ = [
     "Constraint",

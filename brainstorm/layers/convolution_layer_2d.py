@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brainstorm.handlers.contracts import Margin
+from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.layers._convolution import ConvolutionLayer, convolution_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED

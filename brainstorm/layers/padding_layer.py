@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.handlers.contracts import Margin
+from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.layers._writing import write
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import any_value, margin, number, padded_sides

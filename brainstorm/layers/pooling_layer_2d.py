@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brainstorm.handlers.contracts import Margin
+from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.layers._pooling import PoolingLayer, pooling_options
 from brainstorm.layers.constraints import any_value
 from brainstorm.structure import ConstructionWrapper, StructureTemplate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.handlers.contracts import Margin
+from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.layers._pooling import PoolingLayer, Windows, pooling_options
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate

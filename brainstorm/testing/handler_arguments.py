@@ -23,7 +23,8 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import Handler, NumpyHandler
-from brainstorm.handlers.contracts import Argument, Margin, around, kept
+from brainstorm.handlers.argument_kinds import Margin, around, kept
+from brainstorm.handlers.contracts import Argument
 from brainstorm.utils import Array
 
 __all__ = ["BESIDE", "Arguments", "Invocation", "reference"]

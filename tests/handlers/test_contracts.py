@@ -9,7 +9,8 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler, PyCudaHandler
-from brainstorm.handlers.contracts import Contract, around, kept, operation, reduces, sides
+from brainstorm.handlers.argument_kinds import around, kept, reduces, sides
+from brainstorm.handlers.contracts import Contract, operation
 
 
 def contract_of(text, function, where=""):

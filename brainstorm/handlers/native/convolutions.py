@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.handlers.contracts import sides
+from brainstorm.handlers.argument_kinds import sides
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.library import UnsupportedError, sizes
 from brainstorm.handlers.native.primitives import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.handlers.argument_kinds import Margin, sides
 from brainstorm.handlers.binding import PARALLEL_WORK
-from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.kernels import kernel_call
 from brainstorm.handlers.native.library import UnsupportedError

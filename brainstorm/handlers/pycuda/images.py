@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.argument_kinds import Margin, sides
 from brainstorm.handlers.base_activations import activation_formula
-from brainstorm.handlers.contracts import Margin, sides
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.cudnn import DATA, FILTERS, FORWARD, Geometry
