@@ -33,7 +33,9 @@ def _accesses(walks: tuple[Walk, ...]) -> Iterator[Access]:
     number = 0
     for walk in walks:
         for k, (array, strides) in enumerate(zip(walk.accessed, walk.strides, strict=True)):
-            elements = (walk.pointers[k], array.type, strides, walk.spans[k])
+            # no step is ever taken along an axis of one element
+            taken = tuple(step * (n > 1) for step, n in zip(strides, walk.sizes, strict=True))
+            elements = (walk.pointers[k], array.type, taken, walk.spans[k])
             steps = tuple({0: "fixed", 1: "unit"}.get(step, "any") for step in strides)
             is_constant = not meet([walk.spans[k]], written)
             yield Access(known.setdefault(elements, number), steps, is_constant)
