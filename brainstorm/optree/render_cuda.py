@@ -72,11 +72,13 @@ class Access(NamedTuple):
             names it: what a loop has just written, the compiler then needs not read.
         steps: The strides on each axis: 'fixed' (0), 'unit' or 'any', which is known at run time.
         is_constant: Whether nothing in the kernel writes there.
+        is_early: Whether no loop before it writes there, side by side; then it can be read ahead.
     """
 
     first: int
     steps: tuple[str, ...]
     is_constant: bool
+    is_early: bool
 
 
 @dataclass(frozen=True)
@@ -303,11 +305,12 @@ class _Part(LoopText):
         if self.loop.file:
             self.put(f"const unsigned at = {self.offset(reads, everywhere)};")
         for k, read in enumerate(self.loop.reads):
-            first = self.accesses[k].first
+            first, *_, is_early = self.accesses[k]
             if self.loop.file:
                 self.put(f"const {read.type} *p{k} = x{first};")
             else:
-                self.put(f"const {read.type} r{k} = {held.get(first, places[k])};")
+                place = held.get(first, places[k]) if is_early else places[k]
+                self.put(f"const {read.type} r{k} = {place};")
         self.put(*self.body())
         for k in self.stored(False):
             write = self.loop.writes[k - reads]
@@ -337,13 +340,11 @@ class _Part(LoopText):
             high: The end of the terms.
         """
         read: dict[int, tuple[_Part, int]] = {}
-        written: set[int] = set()
         for part in parts:
             reads = 0 if part.loop.file else len(part.loop.reads)
             for k, access in enumerate(part.accesses[:reads]):
-                if access.first not in written:
+                if access.is_early:
                     read.setdefault(access.first, (part, k))
-            written |= {access.first for access in part.accesses[len(part.loop.reads) :]}
         self.put(f"const {self.index} stop = item < items ? {high} : {low};")
         self.put(f"for ({self.index} next = {low} + worker; next < stop;")
         self.put(f"     next += {TERMS} * workers) {{")
@@ -360,8 +361,6 @@ class _Part(LoopText):
         for part in parts:
             with part.scope():
                 part.one_element(held)
-            for access in part.accesses[len(part.loop.reads) :]:
-                held.pop(access.first, None)
         self.put("}", "}", "}")
 
     def row(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from brainstorm.handlers.pycuda.groups import Group, Walk, meet
+from brainstorm.handlers.pycuda.groups import Group, Span, Walk, meet
 from brainstorm.handlers.pycuda.launches import MANY
 from brainstorm.optree.render_cuda import Access, Structure
 
@@ -24,22 +24,24 @@ def structure_of(group: Group) -> Structure:
     walks = group.walks
     index = "int" if max(walk.reach for walk in walks) < MANY else "ptrdiff_t"
     loops = tuple(walk.loop for walk in walks)
-    return Structure(loops, tuple(_accesses(walks)), index, group.by_rows, _lanes(group))
+    return Structure(loops, tuple(_accesses(group)), index, group.by_rows, _lanes(group))
 
 
-def _accesses(walks: tuple[Walk, ...]) -> Iterator[Access]:
-    written = [span for walk in walks for span in walk.spans[len(walk.loop.reads) :]]
+def _accesses(group: Group) -> Iterator[Access]:
+    written = [span for walk in group.walks for span in walk.spans[len(walk.loop.reads) :]]
+    before: list[Span] = []
     known: dict[tuple[object, ...], int] = {}
     number = 0
-    for walk in walks:
+    for walk in group.walks:
         for k, (array, strides) in enumerate(zip(walk.accessed, walk.strides, strict=True)):
-            # no step is ever taken along an axis of one element
-            taken = tuple(step * (n > 1) for step, n in zip(strides, walk.sizes, strict=True))
-            elements = (walk.pointers[k], array.type, taken, walk.spans[k])
+            elements = (walk.pointers[k], array.type, strides, walk.spans[k])
             steps = tuple({0: "fixed", 1: "unit"}.get(step, "any") for step in strides)
-            is_constant = not meet([walk.spans[k]], written)
-            yield Access(known.setdefault(elements, number), steps, is_constant)
+            span = walk.spans[k : k + 1]
+            is_constant, is_early = not meet(span, written), not meet(span, before)
+            yield Access(known.setdefault(elements, number), steps, is_constant, is_early)
             number += 1
+        if not group.by_rows:
+            before += walk.spans[len(walk.loop.reads) :]
 
 
 def _lanes(group: Group) -> int:
