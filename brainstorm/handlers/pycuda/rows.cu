@@ -1,5 +1,5 @@
-// Rows of tables that indices name. `take_rows` computes element i of what it takes, for a loop over
-// all of them.
+// Rows of tables that indices name. `take_rows` computes element i of what it takes, for a loop
+// over all of them.
 
 #define EACH(i, count) \
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
@@ -7,20 +7,22 @@
 
 // Index i of v: a float, whose fraction is cut off, or an integer of 64 bits. `back` is added to
 // negative ones.
-static __device__ __forceinline__ long long index_at(const void *v, int is_float, size_t i, int back)
+static __device__ __forceinline__ long long index_at(const void *v, int is_float, size_t i,
+                                                       int back)
 {
     const long long at = is_float ? (long long)((const float *)v)[i] : ((const long long *)v)[i];
     return at < 0 ? at + back : at;
 }
 
-static __device__ __forceinline__ int row_of(const void *v, int is_float, size_t i, int back, int rows)
+static __device__ __forceinline__ int row_of(const void *v, int is_float, size_t i, int back,
+                                             int rows)
 {
     const long long at = index_at(v, is_float, i, back);
     return at < 0 ? 0 : at < rows ? (int)at : rows - 1;
 }
 
-// out (outer, picks, inner) = rows of table (outer, size, inner): those that v (picks) names, or with
-// `each` of v (outer, picks, inner) an element for each of out.
+// out (outer, picks, inner) = rows of table (outer, size, inner): those that v (picks) names, or
+// with `each` of v (outer, picks, inner) an element for each of out.
 static __device__ __forceinline__ float take_rows(const float *table, const void *v, unsigned i,
                                                   int size, int picks, int inner, int each,
                                                   int is_float, int back)
@@ -45,12 +47,12 @@ extern "C" __global__ void scatter_each(const float *values, const void *v, floa
     }
 }
 
-// -- adding rows to a table -------------------------------------------------------------------------
+// -- adding rows to a table -----------------------------------------------------------------------
 //
 // Indices are sorted, with their positions, so that those of a row lie side by side: a segment. The
 // order is that of the positions within a segment, whatever threads do when.
 
-// A row, and a position in the lower 32 bits. No two pairs are equal, so every sort is a stable one.
+// A row, and a position in the lower 32 bits. No two pairs are equal, so every sort is stable.
 typedef unsigned long long Pair;
 #define TILE 2048u  // as in builders.py
 #define NO_ROW 0xffffffffu
@@ -98,10 +100,10 @@ extern "C" __global__ void merge_runs(const Pair *pairs, Pair *out, int count, i
     EACH(i, count) out[merged(pairs, i, width, count)] = pairs[i];
 }
 
-// out (outer, size, inner) += m (outer, picks, inner), for segments within a chunk of pairs. Where a
-// segment reaches over several chunks, parts (chunks, 2, outer, inner) are its sums in each: first
-// that of a segment which is there at the chunk's beginning, then that of one which begins later.
-// Nothing is added to what is no row.
+// out (outer, size, inner) += m (outer, picks, inner), for segments within a chunk of pairs. Where
+// a segment reaches over several chunks, parts (chunks, 2, outer, inner) are its sums in each:
+// first that of a segment which is there at the chunk's beginning, then that of one which begins
+// later. Nothing is added to what is no row.
 extern "C" __global__ void add_segments(const float *m, const Pair *pairs, float *parts, float *out,
                                         int count, int size, int picks, int inner, int chunk)
 {
