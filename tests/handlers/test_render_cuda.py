@@ -17,7 +17,8 @@ from brainstorm.handlers.pycuda.groups import Group, walks_of
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.optree.render_cuda import CUDA_HEAD, blocks_of, kernel_name, render_cuda
+from brainstorm.optree.cuda_structure import blocks_of
+from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
 from tests.handlers.specialized import specialized
 from tests.optree import integer_reductions, nan_cases
 from tests.optree.test_random_trees import grown

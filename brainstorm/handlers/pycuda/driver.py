@@ -30,7 +30,7 @@ from brainstorm.errors import (
     MissingDependencyError,
     OutOfMemoryError,
 )
-from brainstorm.optree.render_cuda import BUSY
+from brainstorm.optree.cuda_structure import BUSY
 from brainstorm.utils import format_bytes
 
 __all__ = [

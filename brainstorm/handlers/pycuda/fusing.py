@@ -19,7 +19,7 @@ from brainstorm.handlers.pycuda.groups import Group, Span, Walk, grouped, meet
 from brainstorm.handlers.pycuda.launches import Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
-from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
+from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
 
 __all__ = ["Piece", "fused", "launched"]
 

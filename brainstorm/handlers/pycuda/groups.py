@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from brainstorm.handlers.specialized_program import Loops
+from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
 from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
-from brainstorm.optree.render_cuda import blocks_of, row_blocks, shares
 
 __all__ = ["Group", "Span", "Walk", "grouped", "meet", "walks_of"]
 

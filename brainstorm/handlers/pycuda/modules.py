@@ -16,7 +16,8 @@ from brainstorm.errors import DeviceError, KernelError
 from brainstorm.handlers import kernel_cache
 from brainstorm.handlers.pycuda.compilers import OPTIONS, RefusedError, find_compiler
 from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
-from brainstorm.optree.render_cuda import CUDA_HEAD, Structure, kernel_name, render_cuda
+from brainstorm.optree.cuda_structure import Structure
+from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
 
 __all__ = [
     "FILES",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from brainstorm.handlers.pycuda.groups import Group, Span, Walk, meet
 from brainstorm.handlers.pycuda.launches import MANY
-from brainstorm.optree.render_cuda import Access, Structure
+from brainstorm.optree.cuda_structure import Access, Structure
 
 __all__ = ["structure_of"]
 

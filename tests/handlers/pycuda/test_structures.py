@@ -16,8 +16,9 @@ from brainstorm.handlers.pycuda.launches import BLOCKS, MANY
 from brainstorm.handlers.pycuda.structures import WIDEST, structure_of
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
+from brainstorm.optree.cuda_structure import THREADS
 from brainstorm.optree.loops import Loop, Read, Write
-from brainstorm.optree.render_cuda import THREADS, render_cuda
+from brainstorm.optree.render_cuda import render_cuda
 
 DTYPES = ["float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool"]
 copied, doubled = formula(lambda x: x), formula(lambda x: x + x)
