@@ -179,7 +179,7 @@ def test_indices_that_float32_cannot_hold(handler):
 
 def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
     huge = handler.zeros((1,)).broadcast_to((1 << 16, 1 << 16))
-    text = "^%s on a GPU: expected fewer than 2,146,435,072 elements, got 4,294,967,296\\. Use "
+    text = "^%s on a GPU: expected fewer than 2,130,706,432 elements, got 4,294,967,296\\. Use "
     with pytest.raises(HandlerValidationError, match=text % "maximum_pool"):
         kernel_launch(handler._device, hand_written("maximum_pool"), huge.size, huge, huge, huge)
     with pytest.raises(HandlerValidationError, match=text % "take_rows"):
