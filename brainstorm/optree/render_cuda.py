@@ -27,8 +27,9 @@ __all__ = ["CUDA_HEAD", "kernel_name", "render_cuda"]
 
 #: Terms that a worker reads before it goes on with them: memory takes long to answer.
 TERMS = 4
-#: Names that C has, but CUDA C++ lacks without its headers.
-CUDA_HEAD = """
+#: Names that C has, but CUDA C++ lacks without its headers; several elements of a thread, and the
+#: loop of a kernel's threads over numbers from 0 on.
+CUDA_HEAD = r"""
 #ifdef __CUDACC_RTC__
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
@@ -43,6 +44,9 @@ CUDA_HEAD = """
 #define uint32_t unsigned int
 #define uint64_t unsigned long long
 template <class T, int lanes> struct alignas(sizeof(T) * lanes) Pack { T x[lanes]; };
+#define EACH(i, count) \
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
+         i += gridDim.x * blockDim.x)
 """
 
 

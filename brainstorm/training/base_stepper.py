@@ -222,7 +222,6 @@ class TrainingStepper(Traceable, Describable):
             self._check_can_learn(net)
         self.net, self._holder = net, net.handler
         self._traces = Traces()
-        self.steps = 0
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}

@@ -1,10 +1,6 @@
 // Convolution by matrix products, and pooling. Images are (N, D, H, W, C); those of two axes have
 // D = 1. A function computes element i of what it is named after, for a loop over all of them.
 
-#define EACH(i, count) \
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
-         i += gridDim.x * blockDim.x)
-
 struct Axis { int size, filter, outputs, padding, stride, dilation; };
 struct Axes { Axis d, h, w; };
 

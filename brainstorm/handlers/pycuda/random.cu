@@ -2,10 +2,6 @@
 // SC 2011). A state is a key and how many blocks of four numbers were drawn; it lies in memory, so
 // that draws can be replayed.
 
-#define EACH(i, count) \
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
-         i += gridDim.x * blockDim.x)
-
 struct State { unsigned long long key, drawn; };
 struct Block { unsigned x[4]; };
 

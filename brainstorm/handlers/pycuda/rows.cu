@@ -1,10 +1,6 @@
 // Rows of tables that indices name. `take_rows` computes element i of what it takes, for a loop
 // over all of them.
 
-#define EACH(i, count) \
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
-         i += gridDim.x * blockDim.x)
-
 // Index i of v: a float, whose fraction is cut off, or an integer of 64 bits. `back` is added to
 // negative ones.
 static __device__ __forceinline__ long long index_at(const void *v, int is_float, size_t i,

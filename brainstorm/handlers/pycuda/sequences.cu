@@ -1,10 +1,6 @@
 // The order of time. A function without a name in C computes element i of what it is named after, for
 // a loop over all of them.
 
-#define EACH(i, count) \
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
-         i += gridDim.x * blockDim.x)
-
 // out (outer, length, inner) = the sums of each element of x and those before it, in double.
 extern "C" __global__ void add_along(const float *x, float *out, int columns, int length, int inner)
 {
