@@ -159,10 +159,10 @@ WIRINGS = {
 }
 
 
-def build(wiring, handler=None, seed=1):
+def build(wiring, handler=None, seed=1, memory="inspectable"):
     """Return the initialized network of a wiring, in float64 and checked."""
     handler = handler or DebugHandler(NumpyHandler(np.float64))
-    net = Network.from_layer(WIRINGS[wiring](), seed=seed, handler=handler)
+    net = Network.from_layer(WIRINGS[wiring](), seed, handler, memory)
     net.initialize(Gaussian(0.5))
     return net
 

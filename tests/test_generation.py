@@ -83,7 +83,7 @@ def make_network(
 def probabilities_of_steps(net: bs.Network, codes: np.ndarray, first: int) -> np.ndarray:
     """Return what follows after so many steps (T, B, 1) and after each of the others."""
     with net.alone():
-        prediction = Prediction.of(net.layers, net.output_name, ("default",))
+        prediction = Prediction.of(net.layers, (net.output_name,), ("default",))
         steps = StepByStep(net, prediction, len(codes))
         rows = [steps.begin({"default": codes[:first]})]
         rows += [steps.go_on({"default": codes[t : t + 1]}) for t in range(first, len(codes))]

@@ -595,6 +595,22 @@ def test_predict_equals_a_forward_pass(wiring):
         assert net.predict(data["default"], "Lstm.outputs.default").shape == (4, 11, 3)
 
 
+@pytest.mark.parametrize("memory", ["inspectable", "compact"])
+@pytest.mark.parametrize("wiring", ["mlp", "lstm", "recurrent fan-out"])
+def test_several_outputs_are_predicted_at_once(wiring, memory):
+    net = build(wiring, FLOAT64, memory=memory)
+    x = data_for(net, T=4, B=11)["default"]
+    layers = [layer for layer in net.layers.values() if layer.name not in ("Input", "Loss")]
+    paths = [f"{a.name}.outputs.{o}" for a in layers for o in a.out_shapes if o != "loss"]
+    together = net.predict(x, paths, batch_size=4)
+    assert list(together) == paths
+    assert len(paths) > 2
+    for path, values in together.items():
+        np.testing.assert_array_equal(values, net.predict(x, path, batch_size=4))
+    assert list(net.predict(x, tuple(paths[:1]))) == paths[:1]
+    assert net.predict(x, []) == {}
+
+
 def test_one_value_for_a_whole_batch_cannot_be_put_together():
     net = build("mlp", FLOAT64)
     x, path = np.zeros((1, 5, 4)), "Loss.outputs.loss"
@@ -624,12 +640,13 @@ def test_predict_says_what_it_misses():
         Network.from_layer(inp).predict(np.zeros((1, 1, 2)))
 
 
-@pytest.mark.parametrize("wanted", [5, 1.5, True, b"Out", ["Out"], {"Out": 1}])
+@pytest.mark.parametrize("wanted", [5, 1.5, True, b"Out", {"Out": 1}])
 def test_the_name_of_an_output_is_a_text(wanted):
     net, text = build("lstm", FLOAT64), "expected a path such as 'Output.outputs.predictions' or"
     text = re.escape(f"output_name: {text} None, got {wanted!r}.")
-    with pytest.raises(NetworkValidationError, match=text):
-        net.predict(data_for(net)["default"], output_name=wanted)
+    for given in (wanted, ["Out.outputs.predictions", wanted]):
+        with pytest.raises(NetworkValidationError, match=text):
+            net.predict(data_for(net)["default"], output_name=given)
     net.output_name = wanted
     with pytest.raises(NetworkValidationError, match=text):
         net.predict(data_for(net)["default"])

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from brainstorm.structure.architecture import (
     generate_architecture,
     instantiate_layers_from_architecture,
 )
+from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.external_data import split_batch
@@ -147,36 +148,63 @@ class Network(NetworkPasses, Describable):
 
     # -- using a trained network ----------------------------------------------------------------
 
+    @overload
     def predict(
         self, data: Array | Data, output_name: str | None = None, batch_size: int = 128
-    ) -> np.ndarray:
-        """Return an output for data of any batch size and sequence length.
+    ) -> np.ndarray: ...
 
-        Only the layers that this output depends on are run, in inference mode. The present batch
+    @overload
+    def predict(
+        self, data: Array | Data, output_name: list[str] | tuple[str, ...], batch_size: int = 128
+    ) -> dict[str, np.ndarray]: ...
+
+    def predict(
+        self,
+        data: Array | Data,
+        output_name: str | list[str] | tuple[str, ...] | None = None,
+        batch_size: int = 128,
+    ) -> np.ndarray | dict[str, np.ndarray]:
+        """Return an output, or several, for data of any batch size and sequence length.
+
+        Only the layers that these outputs depend on are run, in inference mode. The present batch
         is replaced.
 
         Args:
             data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
                 from input names to arrays. Other inputs (targets) are set to zero.
-            output_name: Dotted path such as ``'Output.outputs.predictions'``; `None`:
-                ``net.output_name``, or the only output called ``predictions``.
+            output_name: Dotted path such as ``'Output.outputs.predictions'``, or a list of them;
+                `None`: ``net.output_name``, or the only output called ``predictions``.
             batch_size: Number of sequences computed at once; limits the memory.
 
         Returns:
-            Array (T, N, features...).
+            Array (T, N, features...); for a list of paths, a dict from these to arrays.
 
         Raises:
             UnknownPathError: None of the names is an input, or there is no such layer.
             LayerValidationError: The layer has no such output.
             NetworkValidationError: The output is ambiguous, the data does not fit, or an
                 output of constant size (a loss) would take several batches.
-            MissingDataError: A mask that the output depends on is missing.
+            MissingDataError: A mask that an output depends on is missing.
         """
+        if not isinstance(output_name, (list, tuple)):
+            wanted = check_output_name(output_name or self.output_name)
+            return next(iter(self._predict(data, (wanted,), batch_size).values()))
+        for name in output_name:
+            check_output_name(name)
+        if self.shares_memory:  # a later layer may reuse the memory of an output
+            return {name: self.predict(data, name, batch_size) for name in output_name}
+        return self._predict(data, tuple(output_name), batch_size)
+
+    def _predict(
+        self, data: Array | Data, wanted: tuple[str | None, ...], batch_size: int
+    ) -> dict[str, np.ndarray]:
         if not isinstance(data, Mapping):
             names = self.input_names
             data = {names[0] if len(names) == 1 else "default": as_array(data, "data")}
-        prediction = self._find_prediction(output_name, tuple(data))
-        path, structure, needed, given, missing = prediction
+        key = wanted, tuple(data)
+        if key not in self._predictions:
+            self._predictions[key] = Prediction.of(self.layers, *key)
+        outputs, needed, given, missing = self._predictions[key]
 
         def compute() -> None:
             for name in missing:
@@ -184,29 +212,17 @@ class Network(NetworkPasses, Describable):
             self.forward_layers(needed)
 
         given_data = {name: data[name] for name in given}
-        parts = []
+        parts: dict[str, list[np.ndarray]] = {path: [] for path in outputs}
         for batch, *sizes in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
             with self._buffer_manager.turn:
                 self._provide(batch, *sizes)
                 manager, depends = self._buffer_manager, self._what_passes_depend_on
-                self._traces.run(manager, depends, compute, (path, missing))
-                values = self.handler.get_numpy_copy(self.buffer[path])
-                is_timed = structure.scales_with_time
-                parts.append(values[: manager.steps(structure)] if is_timed else values)
-        if len(parts) == 1:
-            return parts[0]
-        if not structure.scales_with_batch_size:
-            raise NetworkValidationError(
-                f"predict: {path!r} is of constant size, one for a whole batch, got {len(parts)} "
-                f"batches. Pass a larger batch_size."
-            )
-        return np.concatenate(parts, axis=structure.first_feature_dim - 1)
-
-    def _find_prediction(self, output_name: str | None, names: tuple[str, ...]) -> Prediction:
-        key = check_output_name(output_name or self.output_name), names
-        if key not in self._predictions:
-            self._predictions[key] = Prediction.of(self.layers, *key)
-        return self._predictions[key]
+                self._traces.run(manager, depends, compute, (*outputs, missing))
+                for path, structure in outputs.items():
+                    values = self.handler.get_numpy_copy(self.buffer[path])
+                    is_timed = structure.scales_with_time
+                    parts[path].append(values[: manager.steps(structure)] if is_timed else values)
+        return {path: _joined(path, structure, parts[path]) for path, structure in outputs.items()}
 
     # -- files and descriptions -----------------------------------------------------------------
 
@@ -330,3 +346,15 @@ def _copy_network(
     net.keep_input_deltas = keep_input_deltas
     set_generator_states(net, generators, where)
     return net
+
+
+def _joined(path: str, structure: BufferStructure, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return an output of all batches."""
+    if len(parts) == 1:
+        return parts[0]
+    if not structure.scales_with_batch_size:
+        raise NetworkValidationError(
+            f"predict: {path!r} is of constant size, one for a whole batch, got {len(parts)} "
+            f"batches. Pass a larger batch_size."
+        )
+    return np.concatenate(parts, axis=structure.first_feature_dim - 1)

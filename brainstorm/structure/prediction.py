@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brainstorm.errors import (
@@ -19,40 +19,52 @@ __all__ = ["Prediction", "check_output_name", "find_ancestors", "find_prediction
 
 
 class Prediction(NamedTuple):
-    """How to compute an output from some of the inputs.
+    """How to compute outputs from some of the inputs.
 
     Attributes:
-        path: Path of the output.
-        structure: Structure of the output.
+        outputs: Path of each output to its structure.
         needed: Names of the layers to run.
         given: Names of the inputs with data.
         missing: Names of the other inputs, which are set to zero.
     """
 
-    path: str
-    structure: BufferStructure
+    outputs: dict[str, BufferStructure]
     needed: list[str]
     given: list[str]
     missing: tuple[str, ...]
 
     @classmethod
-    def of(cls, layers: Mapping[str, Any], wanted: str | None, names: Sequence[str]) -> Prediction:
-        """Return the prediction for an output (see `find_prediction`) and the names of the data.
+    def of(
+        cls, layers: Mapping[str, Any], wanted: Sequence[str | None], names: Sequence[str]
+    ) -> Prediction:
+        """Return the prediction for outputs (see `find_prediction`) and the names of the data.
 
         Raises:
             UnknownPathError: None of the names is an input, or the path names no layer.
             MissingDataError: A mask is missing.
         """
-        path = find_prediction(layers, wanted)
-        layer, _, port = path.partition(".")
+        paths = [find_prediction(layers, each) for each in wanted]
+        places = {path: path.split(".", 1) for path in paths}
         inputs = list(layers[INPUT].out_shapes)
         given = [name for name in inputs if name in names]
         if not given:
             raise UnknownPathError(unknown("input", next(iter(names), ""), inputs))
         missing = tuple(name for name in inputs if name not in given)
-        needed = find_ancestors(layers, layer)
+        needed = find_ancestors(layers, (layer for layer, _ in places.values()))
         _check_zeros_do_no_harm(layers, needed, missing)
-        return cls(path, layers[layer].get_shape(port), needed, given, missing)
+        outputs = {path: layers[layer].get_shape(port) for path, (layer, port) in places.items()}
+        return cls(outputs, needed, given, missing)
+
+    @property
+    def path(self) -> str:
+        """The path of the only output."""
+        (path,) = self.outputs
+        return path
+
+    @property
+    def structure(self) -> BufferStructure:
+        """The structure of the only output."""
+        return self.outputs[self.path]
 
 
 def check_output_name(wanted: Any) -> str | None:
@@ -104,9 +116,9 @@ def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
     return f"{candidates[0][0]}.outputs.{candidates[0][1]}"
 
 
-def find_ancestors(layers: Mapping[str, Any], name: str) -> list[str]:
-    """Return the layer and all its ancestors, in the order of `layers` (topological)."""
-    wanted = {name}
+def find_ancestors(layers: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the layers and all their ancestors, in the order of `layers` (topological)."""
+    wanted = set(names)
     for candidate in reversed(list(layers)):
         if candidate in wanted:
             wanted.update(c.start_layer for c in layers[candidate].incoming)

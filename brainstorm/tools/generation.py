@@ -107,7 +107,7 @@ class _Data:
             )
         #: Number of steps that are read.
         self.steps = len(self.classes) + max(steps - 1, 0)
-        self.prediction = Prediction.of(net.layers, net.output_name, tuple(data))
+        self.prediction = Prediction.of(net.layers, (net.output_name,), tuple(data))
         self._others = {n: as_array(data[n], n) for n in self.prediction.given if n != self.name}
         self._timed = {name for name in self._others if _has_steps(shapes[name])}
         for name in self._timed:
