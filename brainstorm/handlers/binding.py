@@ -1,4 +1,18 @@
-"""Stages with arrays: the views that their loops read and write, and the axes of the loops."""
+"""Stages with arrays: the views that their loops read and write, and the axes of the loops.
+
+Stages know shapes, but neither strides nor where values lie. Here every value between them gets its
+array: an output, a view, or new memory. The result of a stage has two parts: the `Loop`, from which
+a kernel is compiled, and the numbers that are its arguments, so that arrays of other sizes need no
+other kernel. Of a softmax over the rows of a contiguous x (4, 6), the second stage (see `stages`)
+becomes, with strides in elements::
+
+    loop      e = exp(r0 - r1); s += e; inner axis: r0, e contiguous, r1, s fixed, reduced for s
+    reads     x, strides (6, 1); m, strides (1, 0)
+    writes    e, strides (6, 1); s, strides (1, 0); both new arrays
+    numbers   1 thread, 1 chunk, sizes 4 and 6, the strides
+
+An output that shares memory with what is read later is computed in a new array, and copied.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""Common parts of recurrent layers: a formula for one time step, and the loop over time."""
+"""Common parts of recurrent layers: a formula for one time step, and the loop over time.
+
+A subclass names its gates and buffers, and writes `RecurrentLayer.cell`, the trees of a step. The
+rest follows: the deltas of a step are its derivatives, in terms of the stored internals. What does
+not depend on the state is done for all steps at once: the products with the inputs before the loop,
+those for the gradients after it. So a step is one product and one formula. For an LSTM, whose sums
+Za Ia Fa Oa lie side by side::
+
+    sums = x @ W.T                                          (T, B, 4 size), one product
+    for t in range(T):
+        sums[t] += y[t - 1] @ R.T
+        Za[t], ..., Ca[t], Cb[t], y[t] = step(Za[t], ..., y[t - 1], Ca[t - 1], peepholes, biases)
+
+Row -1 is the state before the first step: the last row of arrays with a context. `Handler.loop`
+records one step and its strides, so that a trace of 1,000 steps is as short as one of 10.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,10 @@ A *source* is a buffer with memory of its own (an output, a parameter, an intern
 buffer that consists of sources (an input; the flat ``parameters``). If the sources of a sink can
 be adjacent, the sink is a view of them and nothing is copied. Sources that are tied together by
 such sinks form a hub: one array, in which they follow each other on the last axis.
+
+For example, layer D reads the outputs of A (3 values) and B (2) joined, and layer E those of A and
+C (4). In the order B A C both inputs are views: D reads 0 to 5, E reads 2 to 9 of a hub of size 9.
+A third layer that reads B and C would get a copy.
 """
 
 from __future__ import annotations

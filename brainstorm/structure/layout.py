@@ -11,6 +11,10 @@ siblings and, if contiguous, a ``@slice`` (start, stop) in feature units within 
 * ``@sources``: for an input joined from several outputs, their paths in the joined order;
 * ``@copy_of``: the same, if they cannot be adjacent and are copied in every pass;
 * ``@lives``: the first and last step of the passes in which it owns its memory, if it is shared.
+
+T and B are not known yet, so positions are relative. For example, ``{'@type': 'array', '@index': 0,
+'@shape': ('T', 'B', 2), '@hub': 3, '@slice': (5, 7)}`` is the first child of its view, and consists
+of the features 5 and 6 of hub 3: ``hub_array[..., 5:7]``, once that has its place (`placement`).
 """
 
 from __future__ import annotations

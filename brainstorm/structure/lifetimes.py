@@ -4,7 +4,9 @@ Time is counted in *positions*, the steps of a forward and a backward pass over 
 runs forward at position i and backward at 2n - 1 - i. The buffers that a step uses follow from the
 declarations of layers (``needs_in_backward``, backward-only internals) and from copied inputs; a
 delta is cleared, if necessary, in the step that uses it first. A hub lives from the first use of
-any of its buffers to the last one.
+any of its buffers to the last one. For example, in Input, Hidden, Out, Error, Loss the outputs of
+Hidden are written at 1, read by Out at 2, and read again by both in the backward pass, at 7 and 8:
+they live from 1 to 8. The deltas of Out live from 6 to 7.
 
 These always live: the data (outputs of Input), everything with a context (the state that is carried
 on), and everything that does not grow with the batch (parameters, gradients, running statistics).

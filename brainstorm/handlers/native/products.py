@@ -1,4 +1,18 @@
-"""Matrix products, with following operations done in the same pass over the result."""
+"""Matrix products by oneDNN, with following operations done in the same pass over the result.
+
+A product is the execution of a primitive: code for the strides of its arrays (with AVX-512 for
+their sizes, too), which is created once. Some factors are copied first, because they would be read
+slowly as they lie:
+
+* a second factor that many rows are multiplied by, into the layout that the library prefers;
+* one that is used repeatedly, such as recurrent weights, once before all products (`build_pack`,
+  `build_packed`);
+* a first factor by columns whose distance is a multiple of 2 kB, with gaps between them.
+
+For example, the gradients of weights W (512, 784) are deltas.T @ x, with deltas (100, 512). Their
+columns are 512 numbers apart, so without AVX-512 there are two calls: a copy of the deltas, 528
+numbers apart, and the product. Small products are compiled loops, see `small_products`.
+"""
 
 from __future__ import annotations
 
