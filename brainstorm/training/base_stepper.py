@@ -1,9 +1,8 @@
 """Steppers: one training step each, i.e. forward pass, backward pass, change of the parameters.
 
-An update is one formula over the flat ``net.buffer.parameters`` and ``net.buffer.gradients``.
-Numbers that change from step to step (learning rate, bias corrections) lie in memory too: ``run``
-writes them first; the rest uses only arrays at fixed addresses, so it can be traced once and
-replayed.
+The rule of an update is apart, see `UpdateRule`. A step consists of everything else: the passes,
+accumulation, the gradients of other processes, loss scaling, groups, the limit of the norm. It uses
+only arrays at fixed addresses, so it can be traced once and replayed.
 
 A new optimiser declares its hyperparameters, its state and the formula of an update; if it does
 nothing but handler operations, it is `Traceable`::
@@ -27,28 +26,23 @@ nothing but handler operations, it is `Traceable`::
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, shown
-from brainstorm.handlers.traces import Trace, Traceable
-from brainstorm.hooks.base import check_counts
-from brainstorm.optree import Formula, formula
+from brainstorm.handlers.traces import Trace
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.hyperparameters import FRACTION, NON_NEGATIVE, POSITIVE, Range
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
+from brainstorm.training.update_rule import UpdateRule
 from brainstorm.utils import Array
 
 __all__ = ["FRACTION", "NON_NEGATIVE", "Range", "TrainingStepper"]
-
-
-_NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 
 @formula
@@ -71,29 +65,11 @@ _CHANGING = ("steps", "is_idle")
 _HELPERS = {"loss_scaling": LossScaling, "accumulation": GradientAccumulation}
 
 
-class TrainingStepper(Traceable, Describable):
-    """Base class of all steppers.
-
-    A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
-    `look_ahead`, if gradients are computed at other parameters). Instead of a ``rule`` it can
-    implement `update` with any handler operations.
+class TrainingStepper(UpdateRule):
+    """Base class of all steppers; `UpdateRule` says what a subclass declares.
 
     Attributes:
         learns: Whether the stepper changes the parameters at all; set by the class.
-        hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked,
-            including those by hooks during training.
-        rule: The formula of an update. It takes the parameters, the gradients, the arrays of
-            ``state_names`` and the numbers of `scalars`, in their orders, and returns the new
-            parameters and the new state.
-        state_names: Arrays with one value per parameter that are kept from step to step.
-        correction: The formula of the bias correction of averages. It takes a *weight* for each of
-            ``weight_names``, the sum of the factors with which values entered an average so far,
-            and the numbers of `scalars`; it returns the new weights, which are kept until the next
-            update, and the values that ``rule`` takes in place of ``corrected_names``.
-        weight_names: See ``correction``.
-        corrected_names: See ``correction``.
-        scratch_names: Arrays like those of ``state_names``, but not kept between steps; for
-            `update`.
         max_gradient_norm: If the Euclidean norm of all gradients together is larger, they are
             scaled to it, after the gradient modifiers (Pascanu et al., arXiv:1211.5063); `None`:
             no limit.
@@ -110,26 +86,17 @@ class TrainingStepper(Traceable, Describable):
             `None` for a single process.
         is_idle: Whether the batch in the network does not count: its sequences belong to other
             processes.
-        net: The network; set by `start`.
-        steps: Number of updates begun, including those before `set_state`. Unlike the weights of
-            ``correction``, it counts skipped updates and those of frozen parameters.
-        state: The arrays of ``state_names`` on the network's handler; zero after `start`.
-        scratch: The arrays of ``scratch_names``; their content is arbitrary.
-        numbers: The values of `scalars` in memory: one-element arrays on the handler.
-        weights: The weights of ``correction``, likewise, for the parameters of this update.
-        uncorrected: The numbers before their correction.
     """
 
-    __undescribed__ = {
-        "net", "steps", "state", "scratch", "numbers", "weights", "uncorrected", "reducer",
-        "is_idle", "_grouped", "_holder", "_restored", "_traces", "_limit", "_before",
-    }  # fmt: skip
+    __undescribed__ = {"reducer", "is_idle", "_grouped", "_traces", "_limit", "_before"}
     __default_values__ = {
         "max_gradient_norm": None,
         "loss_scaling": None,
         "accumulation": None,
         "groups": [],
     }
+
+    learns = True
 
     max_gradient_norm: float | None = None
     loss_scaling: LossScaling | None = None
@@ -138,37 +105,15 @@ class TrainingStepper(Traceable, Describable):
     reducer: Any = None
     is_idle: bool = False
 
-    __argument_error__ = TrainingError
-    learns = True
-    hyperparameters: dict[str, Range] = {}
-    rule: Formula | None = None
-    state_names: ClassVar[tuple[str, ...]] = ()
-    scratch_names: tuple[str, ...] = ()
-    correction: Formula | None = None
-    weight_names: tuple[str, ...] = ()
-    corrected_names: tuple[str, ...] = ()
-
-    net: Any = None
-    steps: int = 0
-    state: Mapping[str, Array] = _NOTHING
-    scratch: Mapping[str, Array] = _NOTHING
-    numbers: Mapping[str, Array] = _NOTHING
-    weights: Mapping[str, Array] = _NOTHING
-    uncorrected: Mapping[str, Array] = _NOTHING
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
-    _holder: Any = None  # the handler of the state
     _limit: Array = None
     _before: Array = None  # the parameters while `look_ahead` has moved them; None without it
     _traces: Traces = None  # type: ignore[assignment]  # made by start
-    _restored: dict[str, Any] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        allowed = self.hyperparameters.get(name)
-        if name == "max_gradient_norm" and value is not None:
-            allowed = POSITIVE
-        if allowed is not None and value not in allowed:
+        if name == "max_gradient_norm" and value is not None and value not in POSITIVE:
             raise TrainingError(
-                f"{type(self).__name__}.{name}: expected {allowed}, got {shown(value)}."
+                f"{type(self).__name__}.{name}: expected {POSITIVE}, got {shown(value)}."
             )
         if name in _HELPERS and not isinstance(value, (_HELPERS[name], type(None))):
             raise TrainingError(
@@ -179,7 +124,7 @@ class TrainingStepper(Traceable, Describable):
             value = checked_groups(self, value)
             if self._traces is not None:
                 self._group_parameters(value)
-        object.__setattr__(self, name, value)
+        super().__setattr__(name, value)
         if self._traces is not None and (name in _PARTS or self._depends_on(name)):
             self._traces = Traces()  # a step now consists of other operations
 
@@ -189,24 +134,9 @@ class TrainingStepper(Traceable, Describable):
         return self.is_traceable and not is_number
 
     @property
-    def handler(self) -> Any:
-        """The handler of the network."""
-        return self.net.handler
-
-    @property
     def traces(self) -> Mapping[Hashable, Trace]:
         """The traces of its steps, by the part of a step, T, B and so on; last used comes last."""
         return self._traces.kept
-
-    @property
-    def parameters(self) -> Array:
-        """All parameters of the network, flat."""
-        return self.net.buffer.parameters
-
-    @property
-    def gradients(self) -> Array:
-        """All gradients of the network, flat, in the order of the parameters."""
-        return self.net.buffer.gradients
 
     def start(self, net: Any) -> None:
         """Attach to a network: allocate the state, zero or as given to `set_state`.
@@ -220,13 +150,8 @@ class TrainingStepper(Traceable, Describable):
         """
         if self.learns:
             self._check_can_learn(net)
-        self.net, self._holder = net, net.handler
+        restored, shape = self.attach(net), tuple(self.parameters.shape)
         self._traces = Traces()
-        shape = tuple(self.parameters.shape)
-        self.state = {name: self.handler.zeros(shape) for name in self.state_names}
-        self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
-        restored, self._restored = self._restored or {}, None
-        self._restore(restored, shape)
         self._group_parameters(self.groups, restored)
         self._limit = self.handler.zeros((1,))
         self._before = self.handler.zeros(shape) if self._replaces("look_ahead") else None
@@ -353,8 +278,8 @@ class TrainingStepper(Traceable, Describable):
 
     def _replaces(self, method: str) -> bool:
         """Return whether a method differs from that of the base class."""
-        return (
-            method in vars(self) or getattr(type(self), method) is not vars(TrainingStepper)[method]
+        return method in vars(self) or getattr(type(self), method) is not getattr(
+            TrainingStepper, method
         )
 
     def step(self) -> None:
@@ -406,29 +331,6 @@ class TrainingStepper(Traceable, Describable):
             else:
                 self.handler.call(run)
 
-    def scalars(self) -> dict[str, float]:
-        """Return the numbers that `update` uses in this step, always with the same names."""
-        return {}
-
-    def look_ahead(self) -> None:
-        """Move the parameters to where gradients are computed, by handler operations only.
-
-        Called before the passes of each batch, and undone before `update`.
-        """
-
-    def update(self) -> None:
-        """Change the parameters after the passes, by handler operations on fixed arrays only."""
-        if self.rule is None:
-            raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
-        if self.correction is not None:
-            weights = list(self.weights.values())
-            corrected = [self.numbers[name] for name in self.corrected_names]
-            inputs = [*weights, *self.uncorrected.values()]
-            self.handler.compute(self.correction, inputs, [*weights, *corrected])
-        state = list(self.state.values())
-        inputs = [self.parameters, self.gradients, *state, *self.numbers.values()]
-        self.handler.compute(self.rule, inputs, [self.parameters, *state])
-
     # -- state ------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
@@ -438,13 +340,10 @@ class TrainingStepper(Traceable, Describable):
             ``'steps'``, the hyperparameters, and one NumPy array per name in ``state_names``
             (only after `start`); and the states of loss scaling and accumulation.
         """
-        values = {name: getattr(self, name) for name in self.hyperparameters}
-        values.update((name, part.get_state()) for name, part in self._kept_parts().items())
-        if self._restored is not None:  # and not started since
-            return {**self._restored, **values}
-        arrays = {name: self._holder.get_numpy_copy(a) for name, a in self.state.items()}
-        weights = self._grouped.get_weights() if self._grouped is not None else {}
-        return {"steps": self.steps, **values, **arrays, **weights}
+        state = super().get_state()
+        if self._grouped is not None and self._restored is None:
+            state.update(self._grouped.get_weights())
+        return {**state, **{name: part.get_state() for name, part in self._kept_parts().items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the hyperparameters from `get_state` at once, and the arrays at the next `start`.
@@ -452,42 +351,15 @@ class TrainingStepper(Traceable, Describable):
         Raises:
             TrainingError: The names are not those of this stepper, or a number is not valid.
         """
-        expected = {"steps", *self.hyperparameters}
-        state = dict(state)
         parts = self._kept_parts()
-        states = {name: state.pop(name) for name in parts if name in state}
-        whole = expected.union(self.state_names, self.weight_names)
-        if set(state) not in (expected, whole):
-            wanted = ", ".join(sorted(whole))
-            raise TrainingError(
-                f"{type(self).__name__}.set_state: expected {wanted}, got "
-                f"{', '.join(sorted(state))}. Is it the state of another stepper?"
-            )
-        check_counts(f"{type(self).__name__}.set_state", steps=state["steps"])
-        for name in self.hyperparameters:
-            setattr(self, name, state[name])
-        self._restored = state
-        for name, values in states.items():
-            parts[name].set_state(values)
+        super().set_state({name: values for name, values in state.items() if name not in parts})
+        for name in parts.keys() & state:
+            parts[name].set_state(state[name])
 
     def _kept_parts(self) -> dict[str, Any]:
         """Return the parts of the stepper that have a state of their own, by name."""
         parts = {name: getattr(self, name) for name in ("loss_scaling", "accumulation")}
         return {name: part for name, part in parts.items() if part is not None}
-
-    def _restore(self, saved: Mapping[str, Any], shape: tuple[int, ...]) -> None:
-        weights = (len(self.net.parameter_slices),) if self.weight_names else ()
-        shapes = dict.fromkeys(self.state_names, shape) | dict.fromkeys(self.weight_names, weights)
-        for name in set(shapes).intersection(saved):
-            if np.shape(saved[name]) != shapes[name]:
-                raise TrainingError(
-                    f"{type(self).__name__}.start, state {name!r}: expected shape {shapes[name]} "
-                    f"like the parameters, got {np.shape(saved[name])}. Is it the state of another "
-                    f"network?"
-                )
-        for name in set(self.state_names).intersection(saved):
-            self.handler.set_from_numpy(self.state[name], saved[name])
-        self.steps = saved.get("steps", 0)
 
 
 #: The methods of a step that `run` traces. A class that replaces any of these is called in every

@@ -1,0 +1,192 @@
+"""Update rules: how parameters follow from gradients.
+
+A rule is one formula over the flat parameters and gradients of a network, and arrays of state.
+Numbers that change from step to step (learning rate, bias corrections) lie in memory too, so that
+the operations of an update are the same in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from brainstorm.describable import Describable
+from brainstorm.errors import TrainingError, shown
+from brainstorm.handlers.traces import Traceable
+from brainstorm.hooks.base import check_counts
+from brainstorm.optree import Formula
+from brainstorm.training.hyperparameters import Range
+from brainstorm.utils import Array
+
+__all__ = ["UpdateRule"]
+
+
+_NOTHING: Mapping[str, Array] = MappingProxyType({})
+
+
+class UpdateRule(Traceable, Describable):
+    """The rule of a stepper, with its hyperparameters and its state.
+
+    A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
+    `look_ahead`, if gradients are computed at other parameters). Instead of a ``rule`` it can
+    implement `update` with any handler operations.
+
+    Attributes:
+        hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked,
+            including those by hooks during training.
+        rule: The formula of an update. It takes the parameters, the gradients, the arrays of
+            ``state_names`` and the numbers of `scalars`, in their orders, and returns the new
+            parameters and the new state.
+        state_names: Arrays with one value per parameter that are kept from step to step.
+        correction: The formula of the bias correction of averages. It takes a *weight* for each of
+            ``weight_names``, the sum of the factors with which values entered an average so far,
+            and the numbers of `scalars`; it returns the new weights, which are kept until the next
+            update, and the values that ``rule`` takes in place of ``corrected_names``.
+        weight_names: See ``correction``.
+        corrected_names: See ``correction``.
+        scratch_names: Arrays like those of ``state_names``, but not kept between steps; for
+            `update`.
+        net: The network; set by `start`.
+        steps: Number of updates begun, including those before `set_state`. Unlike the weights of
+            ``correction``, it counts skipped updates and those of frozen parameters.
+        state: The arrays of ``state_names`` on the network's handler; zero after `start`.
+        scratch: The arrays of ``scratch_names``; their content is arbitrary.
+        numbers: The values of `scalars` in memory: one-element arrays on the handler.
+        weights: The weights of ``correction``, likewise, for the parameters of this update.
+        uncorrected: The numbers before their correction.
+    """
+
+    __undescribed__ = {
+        "net", "steps", "state", "scratch", "numbers", "weights", "uncorrected", "_holder",
+        "_restored",
+    }  # fmt: skip
+
+    __argument_error__ = TrainingError
+    hyperparameters: dict[str, Range] = {}
+    rule: Formula | None = None
+    state_names: ClassVar[tuple[str, ...]] = ()
+    scratch_names: tuple[str, ...] = ()
+    correction: Formula | None = None
+    weight_names: tuple[str, ...] = ()
+    corrected_names: tuple[str, ...] = ()
+
+    net: Any = None
+    steps: int = 0
+    state: Mapping[str, Array] = _NOTHING
+    scratch: Mapping[str, Array] = _NOTHING
+    numbers: Mapping[str, Array] = _NOTHING
+    weights: Mapping[str, Array] = _NOTHING
+    uncorrected: Mapping[str, Array] = _NOTHING
+    _holder: Any = None  # the handler of the state
+    _restored: dict[str, Any] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        allowed = self.hyperparameters.get(name)
+        if allowed is not None and value not in allowed:
+            raise TrainingError(
+                f"{type(self).__name__}.{name}: expected {allowed}, got {shown(value)}."
+            )
+        object.__setattr__(self, name, value)
+
+    @property
+    def handler(self) -> Any:
+        """The handler of the network."""
+        return self.net.handler
+
+    @property
+    def parameters(self) -> Array:
+        """All parameters of the network, flat."""
+        return self.net.buffer.parameters
+
+    @property
+    def gradients(self) -> Array:
+        """All gradients of the network, flat, in the order of the parameters."""
+        return self.net.buffer.gradients
+
+    def scalars(self) -> dict[str, float]:
+        """Return the numbers that `update` uses in this step, always with the same names."""
+        return {}
+
+    def look_ahead(self) -> None:
+        """Move the parameters to where gradients are computed, by handler operations only.
+
+        Called before the passes of each batch, and undone before `update`.
+        """
+
+    def update(self) -> None:
+        """Change the parameters after the passes, by handler operations on fixed arrays only."""
+        if self.rule is None:
+            raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
+        if self.correction is not None:
+            weights = list(self.weights.values())
+            corrected = [self.numbers[name] for name in self.corrected_names]
+            inputs = [*weights, *self.uncorrected.values()]
+            self.handler.compute(self.correction, inputs, [*weights, *corrected])
+        state = list(self.state.values())
+        inputs = [self.parameters, self.gradients, *state, *self.numbers.values()]
+        self.handler.compute(self.rule, inputs, [self.parameters, *state])
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def attach(self, net: Any) -> dict[str, Any]:
+        """Allocate the state for a network, zero or as given to `set_state`.
+
+        Returns:
+            What was given to `set_state` since the last time.
+
+        Raises:
+            TrainingError: It belongs to another network.
+        """
+        self.net, self._holder = net, net.handler
+        shape = tuple(self.parameters.shape)
+        self.state = {name: self.handler.zeros(shape) for name in self.state_names}
+        self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
+        restored, self._restored = self._restored or {}, None
+        weights = (len(net.parameter_slices),) if self.weight_names else ()
+        shapes = dict.fromkeys(self.state_names, shape) | dict.fromkeys(self.weight_names, weights)
+        for name in set(shapes).intersection(restored):
+            if np.shape(restored[name]) != shapes[name]:
+                raise TrainingError(
+                    f"{type(self).__name__}.start, state {name!r}: expected shape {shapes[name]} "
+                    f"like the parameters, got {np.shape(restored[name])}. Is it the state of "
+                    f"another network?"
+                )
+        for name in set(self.state_names).intersection(restored):
+            self.handler.set_from_numpy(self.state[name], restored[name])
+        self.steps = restored.get("steps", 0)
+        return restored
+
+    def get_state(self) -> dict[str, Any]:
+        """Return copies of everything that the next update depends on.
+
+        Returns:
+            ``'steps'``, the hyperparameters, and one NumPy array per name in ``state_names``
+            (only after `start`).
+        """
+        values = {name: getattr(self, name) for name in self.hyperparameters}
+        if self._restored is not None:  # and not started since
+            return {**self._restored, **values}
+        arrays = {name: self._holder.get_numpy_copy(a) for name, a in self.state.items()}
+        return {"steps": self.steps, **values, **arrays}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Set the hyperparameters from `get_state` at once, and the arrays at the next `start`.
+
+        Raises:
+            TrainingError: The names are not those of this stepper, or a number is not valid.
+        """
+        expected = {"steps", *self.hyperparameters}
+        whole = expected.union(self.state_names, self.weight_names)
+        if set(state) not in (expected, whole):
+            wanted = ", ".join(sorted(whole))
+            raise TrainingError(
+                f"{type(self).__name__}.set_state: expected {wanted}, got "
+                f"{', '.join(sorted(state))}. Is it the state of another stepper?"
+            )
+        check_counts(f"{type(self).__name__}.set_state", steps=state["steps"])
+        for name in self.hyperparameters:
+            setattr(self, name, state[name])
+        self._restored = dict(state)
