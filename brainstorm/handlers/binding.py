@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -59,8 +58,7 @@ class Place(NamedTuple):
     view: Array
 
 
-@dataclass
-class Alone:
+class Alone(NamedTuple):
     """A step that is not a loop, with arrays."""
 
     step: Step
@@ -73,8 +71,7 @@ class Alone:
         return [True]
 
 
-@dataclass
-class Bound:
+class Bound(NamedTuple):
     """A stage with arrays."""
 
     loop: Loop

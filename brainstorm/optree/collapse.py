@@ -12,15 +12,14 @@ they are contiguous in every array. For y = x + b over (4, 6, 8), with strides i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from brainstorm.optree.shapes import Shape
 
 __all__ = ["Axes", "collapse"]
 
 
-@dataclass(frozen=True)
-class Axes:
+class Axes(NamedTuple):
     """The axes of a loop nest, from the outermost to the innermost.
 
     Attributes:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +49,7 @@ COMBINED = {
 }
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """An array whose elements a loop reads, or that is read by functions that the body calls.
 
     Attributes:
@@ -63,8 +61,7 @@ class Read:
     inner: str
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """An element-wise step: operands are names of variables, or literals, and their C types."""
 
     name: str
@@ -73,8 +70,7 @@ class Line:
     operands: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Write:
+class Write(NamedTuple):
     """An array that a loop writes, or adds to.
 
     Attributes:
@@ -120,8 +116,7 @@ class Write:
         return typed(self.initial, self.block_type)
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """A loop nest.
 
     Attributes:

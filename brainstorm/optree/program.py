@@ -46,8 +46,7 @@ def signed(value: float) -> tuple[float, float]:
 Source: TypeAlias = int | Constant
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One operation.
 
     Attributes:

@@ -76,8 +76,7 @@ class Root(NamedTuple):
     owner: int = -1
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """One loop nest.
 
     Attributes:

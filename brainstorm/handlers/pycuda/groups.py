@@ -163,7 +163,7 @@ def _split(walk: Walk, sizes: tuple[int, ...]) -> Walk | None:
     inner = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     return dataclasses.replace(
         walk,
-        loop=dataclasses.replace(walk.loop, reduced=(False,) * len(sizes)),
+        loop=walk.loop._replace(reduced=(False,) * len(sizes)),
         sizes=sizes,
         strides=tuple(tuple(step * n for n in inner) for (step,) in walk.strides),
     )
@@ -244,7 +244,7 @@ def _side_by_side(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | 
                 choices.append(_Shaped(walk, False))
         else:
             if (split := _split(walk, lead.sizes)) is not None:
-                loop = dataclasses.replace(split.loop, reduced=lead.loop.reduced)
+                loop = split.loop._replace(reduced=lead.loop.reduced)
                 choices.append(_Shaped(dataclasses.replace(split, loop=loop), False))
             if reductions and (split := _split(walk, kept or (1,))) is not None:
                 choices.append(_Shaped(split, True))
