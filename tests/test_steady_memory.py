@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 VIEWS = 24_000
 
 
+@pytest.mark.timeout(600)  # without a compiler, on a busy machine
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is Linux's")
 def test_many_steps_with_changing_sizes_allocate_nothing(tmp_path):
     file = tmp_path / "steady.json"

@@ -9,6 +9,7 @@ import pytest
 from tests.long.run import train
 
 
+@pytest.mark.timeout(600)  # without a compiler, on a busy machine
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="looks into /proc")
 def test_nothing_grows(tmp_path):
     samples = train(tmp_path, 20_000)
