@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError, UnknownPathError, shown, unknown
+from brainstorm.ext._gates import Stacked, stack
 from brainstorm.network import Network
 from brainstorm.utils import as_array, product
 
@@ -273,7 +274,7 @@ def _batch_norm_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
         yield name, get(f"internals.{name}")
 
 
-#: Recurrent layer to its gates in the order of PyTorch; for the underscore see `_recurrent`.
+#: Recurrent layer to its gates in the order of PyTorch; that of `Recurrent` has no letter.
 _GATES = {"Recurrent": "_", "Lstm": "ifzo", "Gru": "rzh"}
 
 _ACTIVATIONS = {"Recurrent": ("tanh", "rel", "relu"), "Lstm": ("tanh",), "Gru": ("tanh",)}
@@ -282,22 +283,15 @@ _ACTIVATIONS = {"Recurrent": ("tanh", "rel", "relu"), "Lstm": ("tanh",), "Gru": 
 def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     kind, gates = layer.type_name, _GATES[layer.type_name]
     _check_activation(layer)
-    zeros = np.zeros(len(gates) * layer.get_shape("outputs.default").feature_size)
+    size = layer.get_shape("outputs.default").feature_size
+    zeros = np.zeros(len(gates) * size)
     biases = [tensors.get(f"bias_{part}", zeros) for part in ("ih", "hh")]
-    if kind == "Gru":  # the reset gate includes the recurrent bias of the candidate
-        yield "parameters.bRh", np.split(biases[1], 3)[2]
-        biases[1] = np.concatenate([*np.split(biases[1], 3)[:2], np.zeros(len(zeros) // 3)])
-    stacked = {
-        "W": tensors.get("weight_ih"),
-        "R": tensors.get("weight_hh"),
-        "bias" if kind == "Recurrent" else "b": biases[0] + biases[1],
-    }
-    for start, matrix in stacked.items():
-        for gate, part in zip(gates, np.split(matrix, len(gates)), strict=True):
-            yield f"parameters.{start}{gate.strip('_')}", part
+    stacked = Stacked(tensors.get("weight_ih"), tensors.get("weight_hh"), *biases)
+    for name, array in stacked.parameters(kind, gates).items():
+        yield f"parameters.{name}", array
     if kind == "Lstm":  # PyTorch's has no peepholes
         for gate in "ifo":
-            yield f"parameters.p{gate}", np.zeros((1, len(zeros) // 4))
+            yield f"parameters.p{gate}", np.zeros((1, size))
 
 
 def _recurrent_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
@@ -305,16 +299,8 @@ def _recurrent_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
     _check_activation(layer)
     if kind == "Lstm" and any(get(f"parameters.p{gate}").any() for gate in "ifo"):
         raise NetworkValidationError("its peepholes (pi, pf, po) are not 0; PyTorch has none")
-    stacked = [
-        np.concatenate([get(f"parameters.{start}{gate.strip('_')}") for gate in gates])
-        for start in ("W", "R", "bias" if kind == "Recurrent" else "b")
-    ]
-    second = np.zeros_like(stacked[2])
-    if kind == "Gru":
-        second[-len(second) // 3 :] = get("parameters.bRh")
-    yield from zip(
-        ("weight_ih", "weight_hh", "bias_ih", "bias_hh"), (*stacked, second), strict=True
-    )
+    stacked = stack(kind, gates, lambda name: get(f"parameters.{name}"))
+    yield from zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), stacked, strict=True)
 
 
 def _check_activation(layer: Any) -> None:

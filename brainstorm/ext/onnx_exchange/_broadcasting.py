@@ -39,7 +39,7 @@ def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
     rank = max(len(v.axes) if isinstance(v, Value) else v.ndim for v in operands.values())
     values = dict(zip(values, aligned(node, list(values.values()), rank), strict=True))
     whole = max(values.values(), key=lambda v: math.prod(v.shape))
-    order = whole.memory_order(whole.features)
+    order = whole.order()
     inputs, shapes = {}, []
     for letter, value in values.items():
         inputs[letter], shape = imp.arrange(node, value, order, mixed=True)

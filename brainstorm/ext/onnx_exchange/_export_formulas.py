@@ -10,6 +10,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange._body import BATCH, BOOL, FLOAT, INT64, TIME, Body
+from brainstorm.ext.onnx_exchange._tables import ACTIVATIONS, FUNCTIONS, REDUCTIONS
 from brainstorm.optree import OpTreeNode, linearise
 from brainstorm.optree.activations import activation
 from brainstorm.optree.nodes import Variable
@@ -19,20 +20,14 @@ __all__ = ["activate", "compute"]
 
 #: Operators with another name in ONNX.
 _NAMES = {
-    "abs": "Abs", "add": "Add", "cos": "Cos", "div": "Div", "dot": "MatMul", "erf": "Erf",
-    "exp": "Exp", "floor": "Floor", "log": "Log", "maximum": "Max", "minimum": "Min",
-    "mul": "Mul", "neg": "Neg", "pow": "Pow", "relu": "Relu", "rint": "Round", "sgn": "Sign",
-    "sig": "Sigmoid", "sin": "Sin", "softplus": "Softplus", "sqrt": "Sqrt", "sub": "Sub",
-    "tanh": "Tanh",
+    **FUNCTIONS,
+    "add": "Add", "div": "Div", "dot": "MatMul", "exp": "Exp", "maximum": "Max", "minimum": "Min",
+    "mul": "Mul", "neg": "Neg", "pow": "Pow", "relu": "Relu", "sig": "Sigmoid",
+    "softplus": "Softplus", "sub": "Sub", "tanh": "Tanh",
 }  # fmt: skip
 
 _COMPARISONS = {
     "eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less",
-}  # fmt: skip
-
-_REDUCTIONS = {
-    "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "logsumexp": "ReduceLogSumExp",
-    "prod": "ReduceProd",
 }  # fmt: skip
 
 _INDEXED = {"take": "Gather", "gather": "GatherElements"}
@@ -119,9 +114,9 @@ def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
         condition = body.op("Cast", arguments[0], to=BOOL)
         return body.op("Where", condition, *arguments[1:])
     axes = list(params.get("axis", ())) if isinstance(params.get("axis"), tuple) else []
-    if name in _REDUCTIONS:
+    if name in REDUCTIONS:
         return body.op(
-            _REDUCTIONS[name], arguments[0], body.constant(axes), keepdims=int(params["keepdims"])
+            REDUCTIONS[name], arguments[0], body.constant(axes), keepdims=int(params["keepdims"])
         )
     if name in _ONE_AXIS and len(axes) == 1:
         return body.op(_ONE_AXIS[name], arguments[0], axis=axes[0])
@@ -135,32 +130,13 @@ def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
     raise NetworkValidationError(f"{where}: ONNX has no counterpart of {name} in its formula.")
 
 
-# -- activations ----------------------------------------------------------------------------------
-
-#: Name to operator and attributes; others are exported as formulas.
-_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sigmoid": ("Sigmoid", {}),
-    "rel": ("Relu", {}),
-    "tanh": ("Tanh", {}),
-    "el": ("Elu", {}),
-    "softplus": ("Softplus", {}),
-    "leaky_rel": ("LeakyRelu", {"alpha": 0.01}),
-    "gelu": ("Gelu", {}),
-    "hard_sigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
-    "exp": ("Exp", {}),
-    "selu": ("Selu", {}),
-    "mish": ("Mish", {}),
-    "hard_swish": ("HardSwish", {}),
-}
-
-
 def activate(body: Body, where: str, name: str, tensor: str) -> str:
     """Add the nodes of an activation function and return the name of its value."""
     function = activation(name)
     if function.name == "linear":
         return tensor
-    if function.name in _ACTIVATIONS:
-        operator, attributes = _ACTIVATIONS[function.name]
+    if function.name in ACTIVATIONS:
+        operator, attributes = ACTIVATIONS[function.name]
         return body.op(operator, tensor, **attributes)
     x = Variable((TIME, BATCH), np.float32, "x")
     return compute(body, where, function, [x], [tensor])[0]

@@ -7,85 +7,37 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.ext._gates import stack
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOAT, INT64, Body, onnx
 from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
+from brainstorm.ext.onnx_exchange._tables import GATED_ACTIVATIONS, POOLINGS, RECURRENT
 from brainstorm.optree.activations import activation
 
 __all__: list[str] = []
 
-#: Activation to its name in recurrent operators. Those with non-default arguments are left out,
-#: because runtimes disagree about which argument belongs to which function.
-_RECURRENT = {
-    "sigmoid": "Sigmoid",
-    "rel": "Relu",
-    "tanh": "Tanh",
-    "linear": "Affine",
-    "el": "Elu",
-    "leaky_rel": "LeakyRelu",
-    "softplus": "Softplus",
-}
 
-
-def _recurrent(
-    e: Exporter, layer: Any, kind: str, functions: str, tensors: dict[str, Any], **options: Any
-) -> None:
-    """Add a recurrent operator.
-
-    Args:
-        e: The graph.
-        layer: The layer.
-        kind: The operator.
-        functions: One letter per function: g is the layer's activation, f the sigmoid.
-        tensors: Weights W, R, biases B and peepholes P, as far as they exist.
-        **options: Attributes.
-    """
+@writes(*RECURRENT)
+def _recurrent(e: Exporter, layer: Any) -> None:
     if "mask" in layer.in_shapes:
         raise e.fail("ONNX has no recurrence that holds its state where a mask is 0.")
-    name = activation(layer.activation).name
-    if name not in _RECURRENT:
-        raise e.fail(f"ONNX has no recurrence with {name}, only with {', '.join(_RECURRENT)}.")
-    given = {
-        key: e.body.constant(array[None], f"{layer.name}.{key}") for key, array in tensors.items()
-    }
-    inputs = [given["W"], given["R"], given["B"]]
-    if "P" in given:
-        inputs += ["", "", "", given["P"]]  # no lengths, initial state and cell
-    activations = [_RECURRENT[name if letter == "g" else "sigmoid"] for letter in functions]
+    name, known = activation(layer.activation).name, GATED_ACTIVATIONS
+    if name not in known:
+        raise e.fail(f"ONNX has no recurrence with {name}, only with {', '.join(known)}.")
+    kind, gates, functions = RECURRENT[layer.type_name]
+    W, R, b, second = stack(layer.type_name, gates, e.values)
+    tensors = {"W": W, "R": R, "B": np.concatenate([b, second])}
+    if kind == "LSTM":
+        tensors["P"] = np.concatenate([e.values(f"p{gate}")[0] for gate in "iof"])
+    inputs = [e.body.constant(a[None], f"{layer.name}.{key}") for key, a in tensors.items()]
+    inputs[3:3] = ["", "", ""] * (kind == "LSTM")  # no lengths, initial state and cell
+    activations = [known[name if letter == "g" else "sigmoid"] for letter in functions]
+    options: dict[str, Any] = {"linear_before_reset": 1} if kind == "GRU" else {}
     if "Affine" in activations:  # one for each, because the defaults of runtimes differ
         count = len(activations)
         options |= {"activation_alpha": [1.0] * count, "activation_beta": [0.0] * count}
-    y = e.body.op(
-        kind,
-        e.flat(),
-        *inputs,
-        hidden_size=layer.get_shape("outputs.default").feature_size,
-        activations=activations,
-        **options,
-    )
+    size = layer.get_shape("outputs.default").feature_size
+    y = e.body.op(kind, e.flat(), *inputs, hidden_size=size, activations=activations, **options)
     e.put(e.body.op("Squeeze", y, e.body.constant([1])))
-
-
-@writes("Recurrent")
-def _simple_recurrent(e: Exporter, layer: Any) -> None:
-    bias = e.values("bias")
-    biases = np.concatenate([bias, np.zeros_like(bias)])
-    _recurrent(e, layer, "RNN", "g", {"W": e.values("W"), "R": e.values("R"), "B": biases})
-
-
-@writes("Lstm")
-def _lstm(e: Exporter, layer: Any) -> None:
-    W, R, b = (np.concatenate([e.values(f"{kind}{gate}") for gate in "iofz"]) for kind in "WRb")
-    peepholes = np.concatenate([e.values(f"p{gate}")[0] for gate in "iof"])
-    tensors = {"W": W, "R": R, "B": np.concatenate([b, np.zeros_like(b)]), "P": peepholes}
-    _recurrent(e, layer, "LSTM", "fgg", tensors)
-
-
-@writes("Gru")
-def _gru(e: Exporter, layer: Any) -> None:
-    W, R, b = (np.concatenate([e.values(f"{kind}{gate}") for gate in "zrh"]) for kind in "WRb")
-    recurrent_bias = np.concatenate([np.zeros(2 * len(b) // 3), e.values("bRh")])
-    tensors = {"W": W, "R": R, "B": np.concatenate([b, recurrent_bias])}
-    _recurrent(e, layer, "GRU", "fg", tensors, linear_before_reset=1)
 
 
 @writes("Reverse")
@@ -118,10 +70,7 @@ def _time_pooling(e: Exporter, layer: Any) -> None:
         ends = ([-1], [np.iinfo(np.int64).max], [0])
         e.put(e.body.op("Slice", e.x(), *map(e.body.constant, ends)))
     else:
-        e.put(e.body.op(_POOLINGS[layer.type], e.x(), e.body.constant([0]), keepdims=1))
-
-
-_POOLINGS = {"avg": "ReduceMean", "max": "ReduceMax", "sum": "ReduceSum"}
+        e.put(e.body.op(POOLINGS[layer.type], e.x(), e.body.constant([0]), keepdims=1))
 
 
 def _pooled(body: Body, layer: Any, x: str, mask: str) -> str:

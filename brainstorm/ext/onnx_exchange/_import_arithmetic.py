@@ -14,6 +14,7 @@ from brainstorm.ext.onnx_exchange._broadcasting import combine
 from brainstorm.ext.onnx_exchange._folded import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._tables import ACTIVATIONS, FUNCTIONS
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
 from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
 
@@ -27,36 +28,18 @@ _ACTIVATED = (
 )  # fmt: skip
 
 #: Operator to activation, and the attributes that it must have.
-_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Sigmoid": ("sigmoid", {}),
-    "Relu": ("rel", {}),
-    "Tanh": ("tanh", {}),
-    "Elu": ("el", {"alpha": 1.0}),
-    "Softplus": ("softplus", {}),
-    "LeakyRelu": ("leaky_rel", {"alpha": 0.01}),
-    "Gelu": ("gelu", {"approximate": b"none"}),
-    "HardSigmoid": ("hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5}),
-    "Exp": ("exp", {}),
-    "Selu": ("selu", {"alpha": SELU_ALPHA, "gamma": SELU_SCALE}),
-    "Mish": ("mish", {}),
-    "HardSwish": ("hard_swish", {}),
-}
+_ACTIVATIONS = {kind: (name, wanted) for name, (kind, wanted) in ACTIVATIONS.items()}
 
 #: Operator to a formula of x, with attributes in braces, and their defaults.
 _FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
-    "Abs": ("abs(x)", {}),
+    **{kind: (f"{name}(x)", {}) for name, kind in FUNCTIONS.items()},
     "Ceil": ("-floor(-x)", {}),
     "Celu": ("relu(x) + {alpha} * expm1(minimum(x, 0) / {alpha})", {"alpha": 1.0}),
-    "Cos": ("cos(x)", {}),
     "Elu": ("relu(x) + {alpha} * expm1(minimum(x, 0))", {"alpha": 1.0}),
-    "Erf": ("erf(x)", {}),
-    "Floor": ("floor(x)", {}),
     "HardSigmoid": ("clip({alpha} * x + {beta}, 0, 1)", {"alpha": 0.2, "beta": 0.5}),
     "LeakyRelu": ("relu(x) + {alpha} * minimum(x, 0)", {"alpha": 0.01}),
-    "Log": ("log(x)", {}),
     "Neg": ("-x", {}),
     "Reciprocal": ("1 / x", {}),
-    "Round": ("rint(x)", {}),
     "Selu": (
         "{gamma} * (relu(x) + {alpha} * expm1(minimum(x, 0)))",
         {"alpha": SELU_ALPHA, "gamma": SELU_SCALE},
@@ -65,10 +48,7 @@ _FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
         "where(x < -{lambd}, x + {bias}, where(x > {lambd}, x - {bias}, 0))",
         {"bias": 0.0, "lambd": 0.5},
     ),
-    "Sign": ("sgn(x)", {}),
-    "Sin": ("sin(x)", {}),
     "Softsign": ("x / (1 + abs(x))", {}),
-    "Sqrt": ("sqrt(x)", {}),
     "Swish": ("x * sig({alpha} * x)", {"alpha": 1.0}),
     "ThresholdedRelu": ("where(x > {alpha}, x, 0)", {"alpha": 1.0}),
 }
@@ -90,8 +70,7 @@ def _activated(imp: Importer, node: Node, value: Value, name: str) -> Value:
     if node.alone and _is_linear(entry):
         entry.options["activation"] = name
         return value
-    made = imp.add(node, "Elementwise", {"default": value.path}, value.sizes[2:], activation=name)
-    return replace(made, axes=value.axes)
+    return imp.add_same(node, value, "Elementwise", activation=name)
 
 
 @reads(*_ACTIVATIONS, *_FORMULAS)
@@ -180,10 +159,7 @@ def _dropout(imp: Importer, node: Node) -> Value:
     value = node.value()
     imp.check_inference(node, bool(np.any(node.constant(2, False))))
     probability = float(node.constant(1, node.options.get("ratio", 0.5)))
-    made = imp.add(
-        node, "Dropout", {"default": value.path}, value.sizes[2:], drop_prob=round(probability, 6)
-    )
-    return replace(made, axes=value.axes)
+    return imp.add_same(node, value, "Dropout", drop_prob=round(probability, 6))
 
 
 # -- quantization ---------------------------------------------------------------------------------

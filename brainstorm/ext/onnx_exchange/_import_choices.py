@@ -46,7 +46,7 @@ def _where(imp: Importer, node: Node) -> Value:
 @reads("PRelu")
 def _prelu(imp: Importer, node: Node) -> Value:
     value, slope = node.value(), node.get(1)
-    order = value.memory_order(value.features)
+    order = value.order()
     shape = (1,) * (len(value.axes) - np.ndim(slope)) + np.shape(slope)
     varies = [i for i, size in enumerate(shape) if size > 1]
     fits = len(shape) == len(value.axes) and shape[order[-1]] in (1, value.shape[order[-1]])
@@ -54,5 +54,5 @@ def _prelu(imp: Importer, node: Node) -> Value:
         return combine(imp, node, "relu(x) + y * minimum(x, 0)", x=value, y=slope)
     path, sizes = imp.arrange(node, value, order)
     options: dict[str, Any] = {} if varies else {"shared": True}
-    made = imp.add(node, "PReLU", {"default": path}, sizes, {"slope": slope.ravel()}, **options)
+    made = imp.add(node, "PReLU", path, sizes, {"slope": slope.ravel()}, **options)
     return imp.like(value, order, made)

@@ -10,6 +10,7 @@ import numpy as np
 
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._tables import POOLINGS, REDUCTIONS
 from brainstorm.ext.onnx_exchange._values import Value
 
 __all__: list[str] = []
@@ -22,7 +23,7 @@ def _channels_last(imp: Importer, node: Node) -> tuple[Value, list[int], str, tu
     value = node.value()
     if value.lead != (0,):
         raise node.fail(f"expected (N, C, ...), got {imp.shown(value.shape)}.")
-    order = [i for i in value.memory_order(value.features) if i != 1] + [1]
+    order = value.order(1)
     path, sizes = imp.arrange(node, value, order)
     return value, order, path, sizes
 
@@ -33,7 +34,7 @@ def _of_channels(
     """Add a layer for (N, C, ...) whose arrays are the inputs after the first one."""
     value, order, path, sizes = _channels_last(imp, node)
     arrays = {name: node.constant(1 + place) for place, name in enumerate(names)}
-    return imp.like(value, order, imp.add(node, kind, {"default": path}, sizes, arrays, **options))
+    return imp.like(value, order, imp.add(node, kind, path, sizes, arrays, **options))
 
 
 def _epsilon(node: Node) -> float:
@@ -102,7 +103,7 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
                                        if i in value.lead or i in axes))  # fmt: skip
     shift = rank - len(single.axes)
     path, sizes = imp.arrange(node, single, [i - shift for i in order])
-    made = imp.add(node, "LayerNorm", {"default": path}, sizes, arrays, epsilon=_epsilon(node))
+    made = imp.add(node, "LayerNorm", path, sizes, arrays, epsilon=_epsilon(node))
     return imp.like(value, order, made)
 
 
@@ -117,10 +118,10 @@ def _softmax(imp: Importer, node: Node) -> Value:
     if any(value.is_mixed(i) for i in axes):
         raise node.fail("no layer has a softmax over time steps or sequences.")
     axes = [i for i in axes if value.shape[i] > 1] or axes[:1]
-    order = [i for i in value.memory_order(value.features) if i not in axes] + axes
+    order = value.order(*axes)
     path, sizes = imp.arrange(node, value, order, mixed=True)
     if node.kind == "Softmax" and node.is_last and len(axes) == 1:
-        made = imp.add(node, "SoftmaxCE", {"default": path}, sizes, output="predictions")
+        made = imp.add(node, "SoftmaxCE", path, sizes, output="predictions")
         imp.add_loss(made.path.partition(".")[0], (*sizes[:-1], 1))
     else:
         name = "softmax" if node.kind == "Softmax" else "log_softmax"
@@ -131,19 +132,15 @@ def _softmax(imp: Importer, node: Node) -> Value:
 
 #: Operator to a formula of x; the braces stand for the axes.
 _REDUCTIONS = {
+    **{kind: f"{name}(x, {{}})" for name, kind in REDUCTIONS.items()},
     "ReduceL1": "sum(abs(x), {})",
     "ReduceL2": "sqrt(sum(x * x, {}))",
     "ReduceLogSum": "log(sum(x, {}))",
-    "ReduceLogSumExp": "logsumexp(x, {})",
-    "ReduceMax": "max(x, {})",
     "ReduceMean": "mean(x, {})",
-    "ReduceMin": "min(x, {})",
-    "ReduceProd": "prod(x, {})",
-    "ReduceSum": "sum(x, {})",
     "ReduceSumSquare": "sum(x * x, {})",
 }
 
-_POOLINGS = {"ReduceMean": "avg", "ReduceSum": "sum", "ReduceMax": "max"}
+_POOLINGS = {kind: name for name, kind in POOLINGS.items()}
 
 
 @reads(*_REDUCTIONS)
@@ -168,7 +165,7 @@ def _reduction(imp: Importer, node: Node) -> Value:
     rest = [i for i in value.memory_order(value.features) if i not in axes]
     if images and len(axes) == 2 and kind:
         path, sizes = imp.arrange(node, value, [*axes, *rest])
-        made = imp.add(node, "GlobalPooling2D", {"default": path}, sizes[2:], type=kind)
+        made = imp.add(node, "GlobalPooling2D", path, sizes[2:], type=kind)
         groups = {rest[0]: (2,)}
     else:
         order = [*rest, *axes]
@@ -194,7 +191,7 @@ def _along_axes(imp: Importer, node: Node) -> Value:
     axes = sorted({node.axis(i, rank) for i in axes})
     if not set(axes) <= set(value.features):
         raise node.fail("no layer computes it over time steps or sequences.")
-    order = [*(i for i in value.memory_order(value.features) if i not in axes), *axes]
+    order = value.order(*axes)
     path, sizes = imp.arrange(node, value, order)
     along = tuple(range(-len(axes), 0))
     text = {
@@ -213,9 +210,9 @@ def _argmax(imp: Importer, node: Node) -> Value:
     axis = node.axis(node.options.get("axis", 0), len(value.axes))
     if axis not in value.features or node.options.get("select_last_index"):
         raise node.fail("no layer has an argmax over time steps or sequences, or the last one.")
-    order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
+    order = value.order(axis)
     path, sizes = imp.arrange(node, value, order)
-    made = imp.like(value, order, imp.add(node, "Argmax", {"default": path}, [*sizes[:-1], 1]))
+    made = imp.like(value, order, imp.add(node, "Argmax", path, [*sizes[:-1], 1]))
     imp.whole.add(made.path)
     if node.options.get("keepdims", 1):
         return made

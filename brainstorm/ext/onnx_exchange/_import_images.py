@@ -38,14 +38,14 @@ def _resize(imp: Importer, node: Node) -> Value:
         axis: _places(node, value.shape[axis], size, scale, mode, is_old)
         for axis, (size, scale) in _wanted(node, value).items()
     }
-    order = value.memory_order(value.features)
+    order = value.order()
     if len(order) == 3 and order[2] not in places and all(
         _is_usual(at, value.shape[axis], mode) for axis, at in places.items()
     ):  # fmt: skip
         path, (*image, channels) = imp.arrange(node, value, order)
         size = [len(places.get(i, range(n))) for i, n in zip(order, image, strict=False)]
-        made = imp.add(node, "Upsampling2D", {"default": path}, [*size, channels], size=size,
-                       type=_TYPES[mode])  # fmt: skip
+        shape = [*size, channels]
+        made = imp.add(node, "Upsampling2D", path, shape, size=size, type=_TYPES[mode])
         return imp.like(value, order, made)
     for axis, at in places.items():
         along = _upsampled if _is_usual(at, value.shape[axis], mode) else _interpolated
@@ -113,17 +113,15 @@ def _upsampled(
     imp: Importer, node: Node, value: Value, axis: int, places: np.ndarray, mode: str
 ) -> Value:
     """Return a tensor with one axis resized, as images with so many rows."""
-    order = value.memory_order(value.features)
+    order = value.order()
     path, sizes = imp.arrange(node, value, order)
     place = order.index(axis)
     before, after = sizes[:place], sizes[place + 1 :]
     rows, cells, channels = math.prod(before), sizes[place], math.prod(after)
     image, size = [rows, cells, channels], [rows, len(places)]
-    path = imp.add(node, "Reshape", {"default": path}, image, shape=image).path
-    path = imp.add(node, "Upsampling2D", {"default": path}, [*size, channels], size=size,
-                   type=_TYPES[mode]).path  # fmt: skip
-    shape = [*before, len(places), *after]
-    made = imp.add(node, "Reshape", {"default": path}, shape, shape=shape)
+    path = imp.reshape(node, path, image).path
+    made = imp.add(node, "Upsampling2D", path, [*size, channels], size=size, type=_TYPES[mode])
+    made = imp.reshape(node, made.path, [*before, len(places), *after])
     return imp.like(value, order, made)
 
 
@@ -136,13 +134,12 @@ def _interpolated(
     matrix = np.zeros((size, len(places)))
     matrix[low, columns] += 1 - (places - low)
     matrix[np.minimum(low + 1, size - 1), columns] += places - low
-    order = [i for i in value.memory_order(value.features) if i != axis] + [axis]
+    order = value.order(axis)
     path, sizes = imp.arrange(node, value, order)
     rows = [math.prod(sizes[:-1]), size]
-    path = imp.add(node, "Reshape", {"default": path}, rows, shape=rows).path
+    path = imp.reshape(node, path, rows).path
     path = imp.formula(node, "x @ y", [rows[0], len(places)], x=path, y=matrix).path
-    shape = [*sizes[:-1], len(places)]
-    made = imp.add(node, "Reshape", {"default": path}, shape, shape=shape)
+    made = imp.reshape(node, path, [*sizes[:-1], len(places)])
     return imp.like(value, order, made)
 
 
@@ -158,5 +155,5 @@ def _blocks(imp: Importer, node: Node) -> Value:
     if node.kind == "DepthToSpace":
         mode = node.options.get("mode", b"DCR").decode()
         features = [rows * block, columns * block, channels // area]
-    made = imp.add(node, node.kind, {"default": path}, features, block=block, order=mode)
+    made = imp.add(node, node.kind, path, features, block=block, order=mode)
     return imp.like(value, order, made)

@@ -47,19 +47,19 @@ def _padded(imp: Importer, node: Node, value: Value, sides: Mapping[int, tuple[i
     for axis, side in sides.items():
         before, after = (max(0, -cells) for cells in side)
         value = slice_axis(imp, node, value, axis, before, value.shape[axis] - after)
-    order = value.memory_order(value.features)
+    order = value.order()
     ends = [sides.get(axis, (0, 0)) for axis in order]
     padding = [(max(0, before), max(0, after)) for before, after in ends]
     if not any(map(any, padding)):
         return value
     path, sizes = imp.arrange(node, value, order)
     if any(padding[-1]):  # a layer pads all axes but the last
-        path = imp.add(node, "Reshape", {"default": path}, [*sizes, 1], shape=[*sizes, 1]).path
+        path = imp.reshape(node, path, [*sizes, 1]).path
         sizes, padding = (*sizes, 1), [*padding, (0, 0)]
     size = [cells + sum(side) for cells, side in zip(sizes, padding, strict=True)]
     number = float(np.asarray(node.constant(2, node.options.get("value", 0.0))).item())
     largest = np.finfo(np.float32).max.item()  # stands for infinity
-    made = imp.add(node, "Padding", {"default": path}, size, padding=as_padding(padding[:-1]),
+    made = imp.add(node, "Padding", path, size, padding=as_padding(padding[:-1]),
                    value=float(np.clip(number, -largest, largest)))  # fmt: skip
     return imp.like(value, order, made)
 

@@ -8,26 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.ext._gates import Stacked
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._tables import GATED_ACTIVATIONS, RECURRENT
 from brainstorm.ext.onnx_exchange._values import Value
 
 __all__: list[str] = []
 
-_ACTIVATIONS = {
-    "Sigmoid": "sigmoid", "Relu": "rel", "Tanh": "tanh", "Affine": "linear", "Elu": "el",
-    "LeakyRelu": "leaky_rel", "Softplus": "softplus",
-}  # fmt: skip
-
-#: Operator to layer, its gates in the order of ONNX, and the activations of one direction.
-_RECURRENT = {
-    "RNN": ("Recurrent", "_", ["Tanh"]),
-    "GRU": ("Gru", "zrh", ["Sigmoid", "Tanh"]),
-    "LSTM": ("Lstm", "iofz", ["Sigmoid", "Tanh", "Tanh"]),
-}
+#: The converse of `RECURRENT` and of `GATED_ACTIVATIONS`.
+_LAYERS = {operator: (kind, *others) for kind, (operator, *others) in RECURRENT.items()}
+_ACTIVATIONS = {function: name for name, function in GATED_ACTIVATIONS.items()}
 
 
-@reads(*_RECURRENT)
+@reads(*_LAYERS)
 def _recurrence(imp: Importer, node: Node) -> list[Any]:
     _check_recurrence(node)
     value = node.value()
@@ -44,15 +38,16 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
     for number, is_backward in enumerate(backwards):
         path, features = value.path, value.sizes[2:]
         if is_backward:
-            path = imp.add(node, "Reverse", {"default": path}, features).path
+            path = imp.add(node, "Reverse", path, features).path
         options = {"size": size, "activation": _activation(node, number)}
-        arrays = _weights(node, number, permutation)
-        kind = _RECURRENT[node.kind][0]
-        one = imp.add(node, kind, {"default": path}, [size], arrays, **options)
+        kind, gates, _ = _LAYERS[node.kind]
+        arrays = _weights(node, number, permutation).parameters(kind, gates)
+        arrays |= _peepholes(node, number, size) if kind == "Lstm" else {}
+        one = imp.add(node, kind, path, [size], arrays, **options)
         if gives_last:
             last.append(imp.pool(node, one, "last"))
         if gives_all and is_backward:
-            one = imp.add(node, "Reverse", {"default": one.path}, [size])
+            one = imp.add(node, "Reverse", one.path, [size])
         made.append(one)
     return [
         _directions(imp, node, made, ((0,), (2,), (1,), (3,))) if gives_all else None,
@@ -71,7 +66,7 @@ def _directions(
         return replace(made[0], axes=tuple(single.get(axis, axis) for axis in axes))
     ports = {f"inputs_{i + 1}": one.path for i, one in enumerate(made)}
     merged = imp.add(node, "Merge", ports, [2 * size])
-    both = imp.add(node, "Reshape", {"default": merged.path}, [2, size], shape=[2, size])
+    both = imp.reshape(node, merged.path, [2, size])
     return replace(both, axes=axes)
 
 
@@ -105,7 +100,7 @@ def _corner(array: np.ndarray) -> np.ndarray:
 
 def _activation(node: Node, number: int) -> str:
     """Return the activation of one direction."""
-    usual = _RECURRENT[node.kind][2]
+    usual = ["Sigmoid" if function == "f" else "Tanh" for function in _LAYERS[node.kind][2]]
     given = [name.decode() for name in node.options.get("activations", [])] or usual * (number + 1)
     first, *others = given[number * len(usual) : (number + 1) * len(usual)]
     gate, functions = ("Sigmoid", {first}) if not others else (first, set(others))
@@ -115,25 +110,16 @@ def _activation(node: Node, number: int) -> str:
     return _ACTIVATIONS[name]
 
 
-def _weights(node: Node, number: int, permutation: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the parameters of one direction."""
-    layer, gates, _ = _RECURRENT[node.kind]
+def _weights(node: Node, number: int, permutation: np.ndarray) -> Stacked:
+    """Return the weights of one direction."""
     W, R = (node.constant(place)[number] for place in (1, 2))
     inputs = np.empty_like(W)
     inputs[:, permutation] = W
-    biases = np.split(node.constant(3, np.zeros((number + 1, 2 * len(W))))[number], 2)
-    arrays = {}
-    if layer == "Gru":  # the reset gate includes the recurrent bias of the candidate
-        size = len(W) // 3
-        arrays["bRh"] = biases[1][2 * size :]
-        biases[1] = np.concatenate([biases[1][: 2 * size], np.zeros(size)])
-    parts = {"W": inputs, "R": R, "bias" if layer == "Recurrent" else "b": sum(biases)}
-    for start, stacked in parts.items():
-        for gate, part in zip(gates, np.split(stacked, len(gates)), strict=True):
-            arrays[f"{start}{gate.strip('_')}"] = part
-    if layer == "Lstm":
-        size = len(W) // 4
-        peepholes = node.constant(7, np.zeros((number + 1, 3 * size)))[number]
-        for gate, part in zip("iof", np.split(peepholes, 3), strict=True):
-            arrays[f"p{gate}"] = part[None]
-    return arrays
+    biases = node.constant(3, np.zeros((number + 1, 2 * len(W))))[number]
+    return Stacked(inputs, R, *np.split(biases, 2))
+
+
+def _peepholes(node: Node, number: int, size: int) -> dict[str, np.ndarray]:
+    """Return the peepholes of one direction."""
+    whole = node.constant(7, np.zeros((number + 1, 3 * size)))[number]
+    return {f"p{gate}": part[None] for gate, part in zip("iof", np.split(whole, 3), strict=True)}

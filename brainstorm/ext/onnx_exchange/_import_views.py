@@ -112,7 +112,7 @@ def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value
     order = [i for i, axis in enumerate(flat) if axis not in LEAD]
     path, sizes = imp.arrange(node, single, order)
     if list(sizes) != (features := features or [1]):
-        path = imp.add(node, "Reshape", {"default": path}, features, shape=features).path
+        path = imp.reshape(node, path, features).path
     sizes = (*value.sizes[:2], *features)
     axes: list[tuple[int, ...]] = []
     start = 1
@@ -154,7 +154,7 @@ def _filled(imp: Importer, node: Node, like: Value, axis: int, part: Any) -> Val
 def join(imp: Importer, node: Node, values: Sequence[Value], axis: int) -> Value:
     """Return tensors concatenated along an axis of features."""
     first, *others = values
-    order = [i for i in first.memory_order(first.features) if i != axis] + [axis]
+    order = first.order(axis)
     path, sizes = imp.arrange(node, first, order)
     made = Value(path, (*first.sizes[:2], *sizes), ())
     for value in others:
@@ -186,15 +186,14 @@ def every(imp: Importer, node: Node, value: Value, axis: int, indices: range) ->
     if step < 2 or count < 3 or start < 0 or axis not in value.features:
         return pick(imp, node, value, axis, list(indices))
     part = slice_axis(imp, node, value, axis, start, start + count * step)
-    order = part.memory_order(part.features)
+    order = part.order()
     path, sizes = imp.arrange(node, part, order)
     place = order.index(axis)
     blocks = [*sizes[:place], count, step, *sizes[place + 1 :]]
-    path = imp.add(node, "Reshape", {"default": path}, blocks, shape=blocks).path
+    path = imp.reshape(node, path, blocks).path
     first = indices.start - start
     sizes = (*sizes[:place], count, 1, *sizes[place + 1 :])
-    made = imp.add(node, "Slice", {"default": path}, sizes, start=first, stop=first + 1,
-                   axis=place + 1)  # fmt: skip
+    made = imp.add(node, "Slice", path, sizes, start=first, stop=first + 1, axis=place + 1)
     result = imp.like(part, order[: place + 1], made)
     axes = list(result.axes)
     for behind, i in enumerate(order[place + 1 :], place + 2):
@@ -210,11 +209,11 @@ def slice_axis(imp: Importer, node: Node, value: Value, axis: int, start: int, s
         return imp.pool(node, value, "last")
     if axis not in value.features:
         raise node.fail("no layer takes some of the time steps or sequences, but the last step.")
-    order = value.memory_order(value.features)
+    order = value.order()
     path, sizes = imp.arrange(node, value, order)
     place = order.index(axis)
     sizes = (*sizes[:place], stop - start, *sizes[place + 1 :])
-    made = imp.add(node, "Slice", {"default": path}, sizes, start=start, stop=stop, axis=place)
+    made = imp.add(node, "Slice", path, sizes, start=start, stop=stop, axis=place)
     return imp.like(value, order, made)
 
 
@@ -226,8 +225,7 @@ def _slice(imp: Importer, node: Node) -> Value:
         size = value.shape[axis]
         first, last, _ = slice(start, end, step).indices(size)
         if step == -1 and (first, last) == (size - 1, -1) and value.axes[axis] == (0,):
-            made = imp.add(node, "Reverse", {"default": value.path}, value.sizes[2:])
-            value = replace(made, axes=value.axes)
+            value = imp.add_same(node, value, "Reverse")
         elif step != 1 and range(first, last, step):
             value = every(imp, node, value, axis, range(first, last, step))
         elif last <= first:

@@ -32,7 +32,7 @@ def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.nda
     if all(value.shape[i] == 1 for i in order):
         weights = np.empty_like(W.T)
         weights[:, value.permutation(axis)] = W.T
-        made = imp.add(node, "FullyConnected", {"default": value.path}, [out],
+        made = imp.add(node, "FullyConnected", value.path, [out],
                        {"W": weights, "bias": bias}, size=out, activation="linear")  # fmt: skip
         return imp.like(value, [axis], made)
     if len(order) > 3:
@@ -43,7 +43,7 @@ def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.nda
     arrays = {"W": W.T.reshape(out, *ones, len(W)), "bias": bias}
     kind = f"Convolution{len(ones)}D"
     window = ones if len(ones) > 1 else 1
-    made = imp.add(node, kind, {"default": path}, [*sizes[:-1], out], arrays, num_filters=out,
+    made = imp.add(node, kind, path, [*sizes[:-1], out], arrays, num_filters=out,
                    kernel_size=window, activation="linear")  # fmt: skip
     return imp.like(value, order, made)
 
@@ -113,7 +113,7 @@ def _gather(imp: Importer, node: Node) -> Value:
     features = [table.shape[1]] if one else [*sizes, table.shape[1]]
     if len(sizes) > 1:
         raise node.fail("no layer looks up classes with several feature dimensions.")
-    made = imp.add(node, "Embedding", {"default": path}, features, {"W": table},
+    made = imp.add(node, "Embedding", path, features, {"W": table},
                    vocabulary_size=table.shape[0], size=table.shape[1])  # fmt: skip
     axes = [() if one and i in value.features else group for i, group in enumerate(value.axes)]
     if not one:
@@ -206,7 +206,7 @@ def _convolution(imp: Importer, node: Node) -> Value:
     made = imp.add(
         node,
         f"Convolution{axes}D",
-        {"default": path},
+        path,
         [*_window_sizes(node, sizes, kernel, strides, dilations, padding), filters],
         {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(filters))},
         num_filters=filters,
@@ -238,7 +238,7 @@ def _convolution_transpose(imp: Importer, node: Node) -> Value:
     made = imp.add(
         node,
         "ConvolutionTranspose2D",
-        {"default": path},
+        path,
         [*rows, W.shape[1]],
         {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(W.shape[1]))},
         num_filters=W.shape[1],
@@ -266,13 +266,13 @@ def _pooling(imp: Importer, node: Node) -> Value:
     padding = _padding(node, sizes, kernel, strides, [1] * axes)
     if node.kind == "AveragePool" and options.get("count_include_pad") and any(map(any, padding)):
         sizes = [size + sum(side) for size, side in zip(sizes, padding, strict=True)]
-        path = imp.add(node, "Padding", {"default": path}, [*sizes, channels],
+        path = imp.add(node, "Padding", path, [*sizes, channels],
                        padding=as_padding(padding)).path  # fmt: skip
         padding = [(0, 0)] * axes
     is_up = bool(options.get("ceil_mode"))
     whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
     features = [*_window_sizes(node, sizes, kernel, strides, [1] * axes, whole), channels]
-    made = imp.add(node, f"Pooling{axes}D", {"default": path}, features,
+    made = imp.add(node, f"Pooling{axes}D", path, features,
                    kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
                    stride=_number(strides), padding=as_padding(padding),
                    ceil_mode=is_up)  # fmt: skip
@@ -285,12 +285,12 @@ def _global_pooling(imp: Importer, node: Node) -> Value:
     axes = len(node.value().axes) - 2
     value, order, path, sizes = images(imp, node, axes)
     if axes == 2:
-        made = imp.add(node, "GlobalPooling2D", {"default": path}, sizes[2:], type=kind)
+        made = imp.add(node, "GlobalPooling2D", path, sizes[2:], type=kind)
         return replace(made, axes=(value.axes[0], (2,), (), ()))
     shape = [*[1] * axes, sizes[-1]]
     if axes in (1, 3):
-        made = imp.add(node, f"Pooling{axes}D", {"default": path}, shape,
-                       kernel_size=_number(sizes[:-1]), type=kind)  # fmt: skip
+        window = _number(sizes[:-1])
+        made = imp.add(node, f"Pooling{axes}D", path, shape, kernel_size=window, type=kind)
     else:
         function, along = {"max": "max", "avg": "mean"}[kind], tuple(range(2, 2 + axes))
         made = imp.formula(node, f"{function}(x, axis={along}, keepdims=True)", shape, x=path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,13 +39,13 @@ class Node:
 
     kind: str
     name: str
-    inputs: list[Any]
-    options: dict[str, Any]
-    names: list[str]
-    outputs: list[str]
-    used: list[bool]
-    alone: bool
-    is_last: bool
+    inputs: Sequence[Any] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    names: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    used: Sequence[bool] = ()
+    alone: bool = False
+    is_last: bool = False
 
     @property
     def layer_name(self) -> str:

@@ -63,6 +63,10 @@ class Value:
         """Return axes of the tensor in the order of memory."""
         return sorted(axes, key=lambda i: self.axes[i] or (len(self.sizes),))
 
+    def order(self, *last: int) -> list[int]:
+        """Return the axes of features in the order of memory, except that some come last."""
+        return [*self.memory_order([i for i in self.features if i not in last]), *last]
+
     def permutation(self, axis: int) -> np.ndarray:
         """Return, for each index of an axis, the index among the features of the output."""
         group = self.axes[axis]

@@ -1,0 +1,233 @@
+"""A network under construction: its layers, and the tensors of a graph as their outputs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import ChainMap, defaultdict
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import NetworkValidationError
+from brainstorm.ext.onnx_exchange._body import BATCH, TIME
+from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node
+from brainstorm.ext.onnx_exchange._values import Value, parts
+from brainstorm.handlers import Handler
+from brainstorm.network import Network
+from brainstorm.structure.architecture import INPUT
+
+__all__ = ["Builder"]
+
+
+class Builder:
+    """The layers of a network, and its data.
+
+    T and B are unknown until there are data; until then they are `TIME` and `BATCH`, so that shapes
+    computed by the graph are ordinary numbers.
+
+    Attributes:
+        inputs: Name of each data item of the network to its shape.
+        entries: The layers by name.
+        timeless: Paths of outputs ('B', ...), which have T = 1 as values.
+        lead: The sizes of T and B.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, tuple[Any, ...]] = {}
+        self.entries: dict[str, Entry] = {}
+        self.timeless: set[str] = set()
+        self.lead = {"T": TIME, "B": BATCH}
+        self._reserved = {INPUT: None}
+        self._numbers: dict[str, Any] = defaultdict(lambda: itertools.count(2))
+
+    # -- layers -----------------------------------------------------------------------------------
+
+    def add(
+        self,
+        node: Node,
+        kind: str,
+        inputs: str | Mapping[str, str],
+        features: Sequence[int],
+        arrays: Mapping[str, Any] | None = None,
+        output: str = "default",
+        **options: Any,
+    ) -> Value:
+        """Add a layer and return its output, with one axis of the tensor for each axis.
+
+        Args:
+            node: The layer gets its name.
+            kind: Type of the layer.
+            inputs: The path of an output, or input name to path.
+            features: Feature shape of the output.
+            arrays: Values of parameters, and of internals as ``'internals.x'``.
+            output: Name of the output.
+            **options: Options of the layer.
+        """
+        paths = {"default": inputs} if isinstance(inputs, str) else dict(inputs)
+        if len({path in self.timeless for path in paths.values()}) > 1:
+            raise node.fail("no layer combines data with time steps and data without.")
+        if (count := math.prod(features)) > LARGEST:
+            raise node.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
+        taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
+        name = self._unique(node.layer_name, taken)
+        values = {
+            key if "." in key else f"parameters.{key}": np.asarray(array)
+            for key, array in (arrays or {}).items()
+        }
+        self.entries[name] = Entry(kind, options, paths, values)
+        is_timeless = kind == "TimePooling" or self.timeless.issuperset(paths.values())
+        return self.output(f"{name}.{output}", features, is_timeless)
+
+    def output(self, path: str, features: Sequence[int], is_timeless: bool) -> Value:
+        """Return an output of a layer, with one axis of the tensor for each axis."""
+        T, B = self.lead.values()
+        if is_timeless:
+            self.timeless.add(path)
+            T = 1
+        sizes = (T, B, *features)
+        return Value(path, sizes, tuple((i,) for i in range(len(sizes))))
+
+    def add_same(self, node: Node, value: Value, kind: str, **options: Any) -> Value:
+        """Add a layer that keeps the features of a tensor, and return it with the same axes."""
+        made = self.add(node, kind, value.path, value.sizes[2:], **options)
+        return replace(made, axes=value.axes)
+
+    def pool(self, node: Node, value: Value, kind: str) -> Value:
+        """Add a `TimePooling` of the given type, and return it with T = 1 in place of T."""
+        return self.add_same(node, value, "TimePooling", type=kind)
+
+    def reshape(self, node: Node, path: str, shape: Sequence[int]) -> Value:
+        """Add a `Reshape`."""
+        return self.add(node, "Reshape", path, shape, shape=list(shape))
+
+    def formula(self, node: Node, text: str, features: Sequence[int], **operands: Any) -> Value:
+        """Add an `Expression`; operands are paths of outputs, or arrays, which are parameters."""
+        inputs = {
+            "default" if name == "x" else name: operand
+            for name, operand in operands.items()
+            if isinstance(operand, str)
+        }
+        arrays = {name: array for name, array in operands.items() if not isinstance(array, str)}
+        shapes = {name: list(array.shape) for name, array in arrays.items()}
+        return self.add(
+            node, "Expression", inputs, features, arrays, formula=text, parameters=shapes
+        )
+
+    def _unique(self, name: str, taken: Container[str]) -> str:
+        """Return a free name, derived from the wanted one."""
+        found = name
+        while found in taken:
+            found = f"{name}_{next(self._numbers[name])}"
+        return found
+
+    def add_loss(self, name: str, shape: Sequence[int]) -> None:
+        """Give a layer with a loss its targets and a `Loss`, so that it can be trained."""
+        targets = next(n for n in ("targets", f"{name}_targets") if n not in self.inputs)
+        is_timeless = self.timeless.issuperset(self.entries[name].inputs.values())
+        self.entries[name].inputs["targets"] = self.add_data(targets, shape, is_timeless).path
+        self.entries[self._unique("Loss", self.entries)] = Entry(
+            "Loss", {}, {"default": f"{name}.loss"}
+        )
+
+    def add_data(self, name: str, features: Sequence[int], is_timeless: bool) -> Value:
+        """Add a data item, under this name if it is free, and return it like a layer's output."""
+        name = self._unique(name, self.inputs)
+        self.inputs[name] = (*(("B",) if is_timeless else ("T", "B")), *features)
+        return self.output(f"{INPUT}.{name}", features, is_timeless)
+
+    def entry(self, value: Value) -> Any:
+        """Return the layer of which a value is the output; `None` for data."""
+        return self.entries.get(value.path.partition(".")[0])
+
+    def arrange(
+        self, node: Node, value: Value, order: Sequence[int], mixed: bool = False
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return an output with given axes of a tensor as its features, and their sizes.
+
+        Args:
+            node: The node that needs it.
+            value: The tensor.
+            order: All of its axes without T and B, in the wanted order.
+            mixed: Whether axes may consist of features and of T or B, which are then kept together:
+                the operation must treat all elements at one index of such an axis alike.
+        """
+        groups = [parts(value.axes[axis]) for axis in order]
+        if any(g is None or (not mixed and (g[0] or g[2])) for g in groups):
+            raise node.fail("no layer takes T or B as a feature, or in one axis with features.")
+        features = [g[1] for g in groups if g is not None]
+        shape = tuple(math.prod(value.sizes[i] for i in group) for group in features) or (1,)
+        wanted = [i for group in features for i in group if value.sizes[i] != 1]
+        path, sizes = value.path, value.sizes
+        if wanted != sorted(wanted):
+            rest = [i for i in range(2, len(sizes)) if i not in wanted]
+            axes = (0, 1, *wanted, *rest)
+            sizes = tuple(sizes[i] for i in axes)
+            path = self.formula(node, f"transpose(x, axes={axes})", sizes[2:], x=path).path
+        if sizes[2:] != shape:
+            path = self.reshape(node, path, shape).path
+        return path, shape
+
+    def plain(self, node: Node, value: Value) -> tuple[str, tuple[int, ...]]:
+        """Return an output with the features of a tensor in their order, and their sizes."""
+        return self.arrange(node, value, value.features)
+
+    def like(self, value: Value, order: Sequence[int], result: Value) -> Value:
+        """Return a layer's output as a tensor with the axes of its input.
+
+        Args:
+            value: The input.
+            order: The axes that the features of the output correspond to; others have size 1.
+            result: The output.
+        """
+        axes = [group if i in value.lead else () for i, group in enumerate(value.axes)]
+        for place, axis in enumerate(order):
+            before, _, behind = parts(value.axes[axis]) or ((), (), ())
+            axes[axis] = (*before, 2 + place, *behind)
+        return replace(result, axes=tuple(axes))
+
+    def shown(self, shape: Sequence[int]) -> str:
+        """Return a shape for a message, with T and B."""
+        return f"({', '.join(self._named(int(size)) for size in shape)})"
+
+    def _named(self, size: int) -> str:
+        """Return a size as text, in terms of T and B if possible: ``'2*T'``, ``'B+1'``."""
+        free = {"T": TIME, "B": BATCH, "T*B": TIME * BATCH}
+        found = []
+        for name, lead in free.items():
+            count = (size + lead // 2) // lead
+            rest = size - count * lead
+            if 0 < count < 100 and abs(rest) < 1000:
+                text = f"{count}*" * (count > 1) + name + f"{rest:+d}" * (rest != 0)
+                found.append((abs(rest), text))
+        fixed = {size: name for name, size in self.lead.items() if size not in free.values()}
+        return min(found)[1] if found else fixed.get(size, str(size))
+
+    # -- the network ------------------------------------------------------------------------------
+
+    def network(self, handler: Handler | None) -> Network:
+        """Return the network of all layers."""
+        architecture: dict[str, dict[str, Any]] = {
+            name: {"@type": entry.kind, "@outgoing_connections": {}, **entry.options}
+            for name, entry in self.entries.items()
+        }
+        data = {"out_shapes": self.inputs}
+        architecture[INPUT] = {"@type": INPUT, "@outgoing_connections": {}, **data}
+        for name, entry in self.entries.items():
+            for port, path in entry.inputs.items():
+                source, _, output = path.partition(".")
+                outgoing = architecture[source]["@outgoing_connections"]
+                outgoing.setdefault(output, []).append(f"{name}.{port}")
+        net = Network.from_architecture(architecture, handler=handler)
+        for name, entry in self.entries.items():
+            for path, array in entry.arrays.items():
+                buffer = net.buffer[f"{name}.{path}"]
+                if tuple(buffer.shape) != array.shape:
+                    raise NetworkValidationError(
+                        f"layer {name!r} ({entry.kind}), {path}: expected shape "
+                        f"{tuple(buffer.shape)}, got {array.shape} from the ONNX model."
+                    )
+                net.handler.set_from_numpy(buffer, array)
+        return net
