@@ -175,7 +175,6 @@ class ConstrainL2Norm(ValueModifier):
         self.limit = limit
 
     def __call__(self, handler: Handler, view: Array) -> None:
-        """Rescale the rows of `view` whose norm is above the limit."""
         if len(view.shape) > 1:
             handler.compute(_constrained(self.limit), [view], [view])
 
@@ -210,7 +209,6 @@ class ClipValues(ValueModifier):
         self.high = high
 
     def __call__(self, handler: Handler, view: Array) -> None:
-        """Clip `view`."""
         handler.compute(_clipped(self.low, self.high), [view], [view])
 
 
@@ -244,7 +242,6 @@ class MaskValues(ValueModifier):
         self.mask = _numbers("MaskValues: mask", self.mask)
 
     def __call__(self, handler: Handler, view: Array) -> None:
-        """Multiply `view` by the mask."""
         self._check(
             self.mask.shape == tuple(view.shape),
             f"expected a mask of shape {tuple(view.shape)}, got {self.mask.shape}",
@@ -286,7 +283,6 @@ class FreezeValues(ValueModifier):
             self.weights = handler.get_numpy_copy(view)
 
     def __call__(self, handler: Handler, view: Array) -> None:
-        """Set `view` to the values."""
         self.start(handler, view)
         values = np.asarray(self.weights)
         self._check(
@@ -329,7 +325,6 @@ class L1Decay(_Decay):
     is_traceable = True
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
-        """Add the derivative of the penalty to `gradients`."""
         handler.compute(_pull(self.factor), [parameters], [gradients], accumulate=True)
 
 
@@ -349,5 +344,4 @@ class L2Decay(_Decay):
     is_traceable = True
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
-        """Add the derivative of the penalty to `gradients`."""
         handler.mult_add_st(self.factor, parameters, gradients)

@@ -68,7 +68,6 @@ class NeonTensor(Tensor):
         return super().assign(tree)
 
     def set(self, values: Any) -> Tensor:
-        """Copy numbers of this shape from anything NumPy accepts, and return the tensor."""
         return super().set(_limited(np.asarray(values), self.dtype))
 
 

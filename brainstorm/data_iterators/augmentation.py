@@ -52,7 +52,6 @@ class AddGaussianNoise(Wrapper):
             self._check_number(name, "mean", mean)
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the array with noise."""
         noise = self.rnd.normal(self.mean_dict.get(name, 0.0), self.std_dict[name], array.shape)
         return (array + noise).astype(float_dtype(array))
 
@@ -83,7 +82,6 @@ class AddSaltNPepper(Wrapper):
             self._check_number(name, "ratio", ratio, 0, 1)
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the array with some elements replaced."""
         draws = self.rnd.random_sample(array.shape)
         prob = self.prob_dict[name]
         changed = array.copy()
@@ -110,7 +108,6 @@ class Flip(Wrapper):
             self._check_number(name, "probability", prob, 0, 1)
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the array with some sequences mirrored."""
         chosen = self.rnd.random_sample(array.shape[1]) < self.prob_dict[name]
         flipped = array.copy()
         flipped[:, chosen] = array[:, chosen, :, ::-1]
@@ -146,7 +143,6 @@ class Pad(Wrapper):
             self.data_shapes[name] = (rows + 2 * size, columns + 2 * size, channels)
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the array with a border."""
         border = (self.size_dict[name],) * 2
         sides = ((0, 0), (0, 0), border, border, (0, 0))
         return np.pad(array, sides, constant_values=_cast_value(self, name, array.dtype))
@@ -174,7 +170,6 @@ class RandomCrop(Wrapper):
             self.data_shapes[name] = (*shape, channels)
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the part of each image."""
         rows, columns = self.shape_dict[name]
         batch_size = array.shape[1]
         tops = self.rnd.randint(0, array.shape[2] - rows + 1, batch_size)
@@ -211,7 +206,6 @@ class Rotate90(Wrapper):
                 )
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the array with some sequences turned."""
         turns = self.rnd.randint(1, 4, array.shape[1])
         turns[self.rnd.random_sample(array.shape[1]) >= self.prob_dict[name]] = 0
         turned = array.copy()
@@ -249,7 +243,6 @@ class Cutout(Wrapper):
         _check_sizes(self, 1)
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the array with a square covered in each image."""
         size, value = self.size_dict[name], _cast_value(self, name, array.dtype)
         _, batch_size, rows, columns, _ = array.shape
         covered = array.copy()

@@ -214,7 +214,6 @@ class Wrapper(DataIterator):
         self.settings = dict(settings)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
-        """Return the batches of the wrapped iterator, changed."""
         return Wrapper.resume_epoch(self, 0, handler)  # even if a subclass overrides it
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
@@ -239,15 +238,12 @@ class Wrapper(DataIterator):
         raise NotImplementedError(f"{type(self).__name__} does not define transform")
 
     def gather(self, value: T) -> list[T]:
-        """Return the values that the wrapped iterator gathers."""
         return self.iter.gather(value)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of this iterator and of the wrapped one."""
         return {**super().get_state(), "iter": self.iter.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to where `get_state` was called; see `DataIterator.set_state`."""
         super().set_state(state)
         self.iter.set_state(state["iter"])
 

@@ -51,7 +51,6 @@ class Undivided(DataIterator):
         self.total_size = sum(array.size for array in self.data.values())
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
-        """Yield the one batch."""
         yield self.data
 
     def _describe_epoch(self) -> dict[str, Any]:

@@ -53,7 +53,6 @@ class Normalize(Wrapper):
         return mean, std
 
     def transform(self, name: str, array: Array) -> Array:
-        """Return the normalized array."""
         dtype = float_dtype(array)
         mean, std = self._arrays[name]
         precise = np.result_type(array, dtype)  # float32 is too coarse for large integers

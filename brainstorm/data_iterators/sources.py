@@ -54,7 +54,6 @@ class IterableBatches(DataIterator):
         super().__init__(shapes, len(batches) if hasattr(batches, "__len__") else None)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
-        """Yield the batches of one epoch."""
         for batch in self._begin():
             if not isinstance(batch, Mapping):
                 raise self._fail(

@@ -57,7 +57,6 @@ class _Validation(Hook):
         self.score = score
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> float:
-        """Return the score of the held-out rows."""
         return self.score()
 
 

@@ -75,7 +75,6 @@ class TensorBoardWriter(Hook):
         return os.path.isdir(path)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Write the new values."""
         step = epoch_nr if self.timescale == "epoch" else update_nr
         for path, values in flatten_items(logs):
             if len(values) > self._lengths.get(path, 0) and is_number(values[-1]):
@@ -94,7 +93,6 @@ class TensorBoardWriter(Hook):
         )
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Close the event file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

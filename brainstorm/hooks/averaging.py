@@ -75,7 +75,6 @@ class AverageWeights(Hook):
         self._restored: Mapping[str, Any] | None = None
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Reset the averages."""
         self.average, self._count, self._restored = None, 0, None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
@@ -139,13 +138,11 @@ class AverageWeights(Hook):
         net.handler.set_from_numpy(net.buffer.parameters, values)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the averages and their number of updates."""
         if self.average is None or self._restored is not None:
             return dict(self._restored or {"count": 0, "average": None})
         return {"count": self._count, "average": self._handler.get_numpy_copy(self.average)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of `get_state`."""
         check_counts(f"hook {self.__name__!r} (AverageWeights)", count=state["count"])
         self._restored = {"count": state["count"], "average": state["average"]}
 
@@ -187,11 +184,9 @@ class WithAverages(Hook):
         self.hook.start(net, stepper, verbose, named_data_iters)
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Reset the other hook."""
         self.hook.begin_anew(logs)
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether the other hook is due."""
         return self.hook.is_turn(timescale, count)
 
     @property
@@ -210,17 +205,13 @@ class WithAverages(Hook):
             return self.hook(epoch_nr, update_nr, net, stepper, logs)
 
     def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
-        """Forward the error to the other hook."""
         self.hook.on_error(net, stepper, logs, error)
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Finalize the other hook."""
         self.hook.finalize(net, stepper, logs)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the other hook."""
         return self.hook.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of the other hook."""
         self.hook.set_state(state)

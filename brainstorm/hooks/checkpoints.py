@@ -80,7 +80,6 @@ class SaveCheckpoint(FileSaver):
         return [self._name(number) for number in self._updates]
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Reset the kept files and the best value."""
         self._updates, self.best_so_far = [], None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
@@ -163,7 +162,6 @@ class SaveCheckpoint(FileSaver):
         return better
 
     def get_state(self) -> dict[str, Any]:
-        """Return the update numbers of the kept states, and the best value."""
         return {"kept": list(self._updates), "best_so_far": self.best_so_far}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

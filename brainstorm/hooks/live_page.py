@@ -107,7 +107,6 @@ class LivePage(Hook):
             self._content = make_content(net, logs, heading)
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Close the page."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -66,11 +66,9 @@ class ModifyStepperAttribute(Hook):
         self.factor = 1.0
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Use the values of the schedule again."""
         self.factor = 1.0
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Check that the attribute exists."""
         super().start(net, stepper, verbose, named_data_iters)
         if not hasattr(stepper, self.attr_name):
             what = f"attribute of {type(stepper).__name__}"
@@ -78,7 +76,6 @@ class ModifyStepperAttribute(Hook):
             raise TrainingError(f"{self.place}: " + unknown(what, self.attr_name, described))
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Set the attribute."""
         value = self.schedule(
             epoch_nr, update_nr, self.timescale, self.interval, net, stepper, logs
         )
@@ -110,7 +107,6 @@ class InfoUpdater(Hook):
         self.run = run
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Write to ``run.info``."""
         self.run.info.update(
             epoch_nr=epoch_nr,
             update_nr=update_nr,

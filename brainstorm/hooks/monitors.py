@@ -41,7 +41,6 @@ class _LayerMonitor(Hook):
         self.layer_name = layer_name
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Check that the layer exists."""
         super().start(net, stepper, verbose, named_data_iters)
         self.check_name("layer", self.layer_name, net.layers)
 
@@ -167,7 +166,6 @@ class MonitorScores(Hook):
         self.iter: Any = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Find the iterator."""
         super().start(net, stepper, verbose, named_data_iters)
         remedy = f"Give it to the training: trainer.train(net, data, {self.iter_name}=...)."
         self.check_name("data iterator", self.iter_name, named_data_iters, remedy)

@@ -140,11 +140,9 @@ class ReturnToCheckpoint(StopOnNan):
         self.trainer.restart_sequences()
 
     def get_state(self) -> dict[str, Any]:
-        """Return how often the hook has gone back."""
         return {"returns": self.returns}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of `get_state`."""
         check_counts(f"hook {self.__name__!r} (ReturnToCheckpoint)", returns=state["returns"])
         self.returns = state["returns"]
 

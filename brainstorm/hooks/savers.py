@@ -97,7 +97,6 @@ class Saver(Hook):
             ) from error
 
     def owns(self, path: str) -> bool:
-        """Return whether a path is a file of the kind that such a hook writes."""
         return is_file_of(path, self.kind)
 
     def _attempt(self, write: Callable[[], None]) -> bool:
@@ -160,7 +159,6 @@ class FileSaver(Saver):
         super().__init__(filename, name, timescale, interval)
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Check at the start that the file can be written; see `Saver.start`."""
         if self.filename is None:
             raise self.fail("filename", "a path", None)
         super().start(net, stepper, verbose, named_data_iters)
@@ -177,7 +175,6 @@ class SaveNetwork(FileSaver):
     """
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Save the network."""
         self._attempt(lambda: net.save_as_hdf5(self.path))
 
     def load_network(self) -> Network:
@@ -198,7 +195,6 @@ class SaveLogs(FileSaver):
     kind = "Logs file"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Save the logs."""
         self._attempt(lambda: logs.save_as_hdf5(self.path))
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
@@ -260,7 +256,6 @@ class SaveBestNetwork(Saver):
         self._kept = False
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Reset the best network and its value."""
         self.parameters, self._persistent, self._kept = None, {}, False
         self.best_so_far = self.best_t = None
 
@@ -330,12 +325,10 @@ class SaveBestNetwork(Saver):
         return best
 
     def get_state(self) -> dict[str, Any]:
-        """Return the kept parameters, and the best value with its epoch or update."""
         names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
         return {name.lstrip("_"): getattr(self, name) for name in names}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of `get_state`."""
         self.parameters = state["parameters"]
         self.best_so_far = state["best_so_far"]
         self.best_t = state["best_t"]

@@ -77,7 +77,6 @@ class StopAfterEpoch(_Stopper):
         return is_each or (timescale == "epoch" and super().is_turn(timescale, count))
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if enough epochs are done."""
         if epoch_nr >= self.max_epochs:
             raise StopIteration(f"reached max_epochs={self.max_epochs}")
 
@@ -121,11 +120,9 @@ class _LogStopper(_Stopper):
         return find_criterion(self, self.criterion, self.log_name, net) == "max"
 
     def get_state(self) -> dict[str, Any]:
-        """Return how many values are ignored."""
         return {"ignored": self._ignored}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of `get_state`."""
         check_counts(self.place, ignored=state["ignored"])
         self._ignored = state["ignored"]
 
@@ -185,7 +182,6 @@ class EarlyStopper(_LogStopper):
         self._is_turn = True
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        """Reset the best value and its network."""
         super().begin_anew(logs)
         self._seen, self._best, self._kept = self._ignored, self._ignored - 1, {}
 
@@ -200,7 +196,6 @@ class EarlyStopper(_LogStopper):
         return "editor" if self.restore_best else "reader"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if the best value is too old and the hook is due."""
         values = self.read(logs, self.log_name, update_nr if self._is_turn else 0)
         best = self._best
         self._look_at(values, epoch_nr, -1.0 if self.prefers_high(net) else 1.0)
@@ -227,12 +222,10 @@ class EarlyStopper(_LogStopper):
         return cost < (math.inf if math.isnan(best) else best) - self.min_delta
 
     def get_state(self) -> dict[str, Any]:
-        """Return the number of ignored values, the index of the best, and its network."""
         names = ("_seen", "_best", "_kept")
         return {**super().get_state(), **{name.lstrip("_"): getattr(self, name) for name in names}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of `get_state`."""
         super().set_state(state)
         check_counts(f"hook {self.__name__!r} (EarlyStopper)", seen=state["seen"])
         self._seen, self._best = state["seen"], int(state["best"])
@@ -269,7 +262,6 @@ class StopAfterThresholdReached(_LogStopper):
         self.threshold = threshold
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if the threshold was reached."""
         values = np.asarray(self.read(logs, self.log_name, update_nr)[self._ignored :], float)
         reached = np.greater_equal if self.prefers_high(net) else np.less_equal
         if reached(values, self.threshold).any():
@@ -315,7 +307,6 @@ class StopOnNan(_Stopper):
             self._looked_at = (0, 0)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if something is not finite."""
         wrong = self.find_wrong(update_nr, net, logs)
         if wrong is not None:
             raise StopIteration(f"{wrong}. {see('the-loss-is-nan-or-infinite')}")
@@ -366,7 +357,6 @@ class StopOnSigQuit(_Stopper):
         self._previous: tuple[Any] | None = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Listen to the signal."""
         super().start(net, stepper, verbose, named_data_iters)
         self.quit = False
         if not hasattr(signal, "SIGQUIT"):
@@ -380,12 +370,10 @@ class StopOnSigQuit(_Stopper):
         self.quit = True
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Stop if the signal came."""
         if self.quit:
             raise StopIteration("received SIGQUIT")
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Restore the previous handler of the signal."""
         if self._previous is not None:
             # Python cannot restore a handler that was not set from Python.
             signal.signal(signal.SIGQUIT, self._previous[0] or signal.SIG_DFL)

@@ -46,7 +46,6 @@ class ProgressBar(Hook):
         self._epoch = 0
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Count the batches of an update."""
         if update_nr == 0:
             return
         if epoch_nr != self._epoch:
@@ -61,7 +60,6 @@ class ProgressBar(Hook):
             self._close()
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        """Close the bar of an epoch that was not finished."""
         self._close()
 
     def _close(self) -> None:
@@ -128,7 +126,6 @@ class LogPlotter(Saver):
         self._shown: Any = None  # the picture in a notebook
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Check that the drawing library is installed."""
         super().start(net, stepper, verbose, named_data_iters)
         optional.require("matplotlib.figure", "plot")
         self._shown = None
@@ -146,7 +143,6 @@ class LogPlotter(Saver):
             self._attempt(lambda: self._write(png.getvalue()))
 
     def owns(self, path: str) -> bool:
-        """Return whether a path is a picture of the kind that the hook draws."""
         with contextlib.suppress(OSError, FileFormatError), open_regular(path) as file:
             return file.read(8) == PNG
         return False

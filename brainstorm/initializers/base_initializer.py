@@ -137,7 +137,6 @@ class ArrayInitializer(Initializer):
         self.array = np.array(self.array)
 
     def __call__(self, shape: Shape) -> Array:
-        """Return a copy of the values."""
         own = self.array.shape
         self._check(own in ((), shape), f"the shape of its array, {own}", shape)
         return np.full(shape, self.array)

@@ -25,7 +25,6 @@ class Gaussian(Initializer):
         self.mean = mean
 
     def __call__(self, shape: Shape) -> Array:
-        """Return normally distributed values."""
         return self.rnd.normal(self.mean, self.std, shape)
 
 
@@ -44,5 +43,4 @@ class Uniform(Initializer):
             raise ValidationError(f"Uniform: expected low <= high, got {low!r} and {high!r}")
 
     def __call__(self, shape: Shape) -> Array:
-        """Return uniformly distributed values."""
         return self.rnd.uniform(self.low, self.high, shape)

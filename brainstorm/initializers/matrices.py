@@ -28,7 +28,6 @@ class EchoState(Initializer):
         self.spectral_radius = spectral_radius
 
     def __call__(self, shape: Shape) -> Array:
-        """Return a matrix with the spectral radius."""
         self._check_square(shape)
         values = self.rnd.uniform(-0.5, 0.5, shape)
         radius = np.abs(np.linalg.eigvals(values)).max(initial=0)
@@ -57,7 +56,6 @@ class Identity(Initializer):
         self.enforce_square = enforce_square
 
     def __call__(self, shape: Shape) -> Array:
-        """Return a noisy identity matrix."""
         if self.enforce_square:
             self._check_square(shape)
         self._check_matrix(shape)
@@ -112,7 +110,6 @@ class RandomWalk(Initializer):
         self.scale = scale
 
     def __call__(self, shape: Shape) -> Array:
-        """Return a scaled Gaussian matrix."""
         self._check_square(shape)
         self._check(shape[0] > 0, "a square shape (n, n) with n > 0", shape)
         n = shape[0]

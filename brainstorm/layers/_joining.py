@@ -19,6 +19,5 @@ class JoiningLayer(FormulaLayer):
 
     @classmethod
     def inputs_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, StructureTemplate]:
-        """Return as many inputs as the option says."""
         count = kwargs.get("num_inputs", 2)
         return {f"inputs_{i}": StructureTemplate("T", "B", "...") for i in range(1, count + 1)}

@@ -32,7 +32,6 @@ class TargetLossLayer(FormulaLayer):
         return shape
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        """Return the structures of predictions and loss."""
         shape = in_shapes["default"].shape
         targets = self.target_shape(shape)
         require_shape(self, "targets", targets)

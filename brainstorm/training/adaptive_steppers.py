@@ -47,7 +47,6 @@ class RMSPropStepper(TrainingStepper):
     state_names: ClassVar[tuple[str, ...]] = ("mean_square",)
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of the formula."""
         return {
             "rate": self.learning_rate,
             "decay": self.decay,
@@ -86,7 +85,6 @@ class CenteredRMSPropStepper(RMSPropStepper):
     state_names = ("mean_square", "mean", "velocity")
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of the formula."""
         return {**super().scalars(), "momentum": self.momentum}
 
 
@@ -114,7 +112,6 @@ class AdagradStepper(TrainingStepper):
     state_names = ("sum_of_squares",)
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of the formula."""
         return {"rate": self.learning_rate, "epsilon": self.epsilon}
 
 
@@ -201,7 +198,6 @@ class AdamStepper(TrainingStepper):
     corrected_names = ("rate", "correction")
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of the formulas, before bias correction."""
         return {
             "rate": self.learning_rate,
             "correction": 1.0,
@@ -260,5 +256,4 @@ class AdamWStepper(AdamStepper):
     rule = adamw
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of Adam, and the factor by which the parameters shrink."""
         return {**super().scalars(), "keep": 1.0 - self.learning_rate * self.weight_decay}

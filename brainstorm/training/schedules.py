@@ -83,7 +83,6 @@ class _Transition(Schedule):
         self.num_changes = self._whole("num_changes", num_changes)
 
     def at(self, k: int) -> float:
-        """Return the value after `k` changes."""
         return self.final_value if k >= self.num_changes else self.on_the_way(k)
 
     def on_the_way(self, k: int) -> float:
@@ -95,7 +94,6 @@ class Linear(_Transition):
     """A straight line: ``initial + (final - initial) * k / num_changes``, then `final_value`."""
 
     def on_the_way(self, k: int) -> float:
-        """Return the value after `k` changes."""
         return self.initial_value + (self.final_value - self.initial_value) * k / self.num_changes
 
 
@@ -106,7 +104,6 @@ class Cosine(_Transition):
     """
 
     def on_the_way(self, k: int) -> float:
-        """Return the value after `k` changes."""
         return _half_wave(self.initial_value, self.final_value, k / self.num_changes)
 
 
@@ -136,7 +133,6 @@ class CosineRestarts(_Transition):
         self.growth = self._whole("growth", growth)
 
     def at(self, k: int) -> float:
-        """Return the value after `k` changes."""
         length = self.num_changes
         if self.growth == 1:
             k %= length
@@ -179,7 +175,6 @@ class OneCycle(Schedule):
         self.final_value = self._number("final_value", last)
 
     def at(self, k: int) -> float:
-        """Return the value after `k` changes."""
         top = self.rise * self.num_changes
         if k < top:
             return _half_wave(self.initial_value, self.largest_value, k / top)
@@ -217,7 +212,6 @@ class Exponential(Schedule):
             raise self._fail("maximum", f"at least the minimum {minimum!r}", maximum)
 
     def at(self, k: int) -> float:
-        """Return the value after `k` changes."""
         try:
             value = self.initial_value * self.factor**k
         except OverflowError:
@@ -261,7 +255,6 @@ class MultiStep(Schedule):
         return super().count(epoch_nr, update_nr, timescale, interval)
 
     def at(self, k: int) -> float:
-        """Return the value at count `k`."""
         reached = sum(k >= step for step in self.steps)
         return self.values[reached - 1] if reached else self.initial_value
 
@@ -284,7 +277,6 @@ class DecreaseAfterEpoch(Schedule):
         return epoch_nr
 
     def at(self, k: int) -> float:
-        """Return the value in epoch `k`."""
         return self.initial_value * self.T / max(k + 1, self.T)
 
 
@@ -320,7 +312,6 @@ class Warmup(Schedule):
         stepper: Any = None,
         logs: Any = None,
     ) -> float:
-        """Return the value for these counts."""
         k = self.count(epoch_nr, update_nr, timescale, interval)
         counts = {"epoch": epoch_nr, "update": update_nr}
         counts[timescale] = max(counts[timescale] - self.num_changes * interval, 0)

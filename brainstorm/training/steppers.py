@@ -38,7 +38,6 @@ class ForwardStepper(TrainingStepper):
     learns = False
 
     def do_passes(self) -> None:
-        """Do the forward pass."""
         self.net.forward_pass(training_pass=self.use_training_pass)
 
     def finish_update(self) -> None:
@@ -62,7 +61,6 @@ class SgdStepper(TrainingStepper):
     rule = descended
 
     def scalars(self) -> dict[str, float]:
-        """Return the factor of the gradients."""
         return {"rate": self.learning_rate}
 
 
@@ -94,7 +92,6 @@ class MomentumStepper(TrainingStepper):
     state_names = ("velocity",)
 
     def scalars(self) -> dict[str, float]:
-        """Return the factors of the gradients and of the velocity."""
         scale = 1.0 - self.momentum if self.scale_learning_rate else 1.0
         return {"rate": self.learning_rate * scale, "momentum": self.momentum}
 
@@ -115,6 +112,5 @@ class NesterovStepper(MomentumStepper):
     is_traceable = True
 
     def look_ahead(self) -> None:
-        """Move the parameters along the velocity."""
         inputs = [self.parameters, self.state["velocity"], self.numbers["momentum"]]
         self.handler.compute(led, inputs, [self.parameters])

@@ -56,7 +56,6 @@ class Shard(DataIterator):
         self.rnd = source.rnd
 
     def __call__(self, handler: Any = None) -> Iterator[Part]:
-        """Yield the parts of the batches of one epoch."""
         return self.resume_epoch(0, handler)
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Part]:
@@ -89,15 +88,12 @@ class Shard(DataIterator):
         return part
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks."""
         return self.world.gather(value)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the wrapped iterator."""
         return self.source.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Set the state of the wrapped iterator."""
         self.source.set_state(state)
 
 

@@ -136,11 +136,9 @@ class MpiTeam(Team):
                 net.handler.set_from_numpy(array, mean)
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks, in their order."""
         return self.world.gather(value)
 
     def share(self, value: T) -> T:
-        """Return the value of rank 0."""
         return self.world.share(value)
 
 
