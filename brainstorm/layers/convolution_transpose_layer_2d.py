@@ -82,7 +82,7 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
         self.stride, kernel_size = (rows, columns), on_each_axis(kwargs["kernel_size"], 2)
         self.padding = padded_sides(kwargs.get("padding", 0), 2)
         filters = kwargs["num_filters"]
-        extra = kwargs.get("output_padding", 0)
+        extra = self.output_padding = kwargs.get("output_padding", 0)
         if extra >= min(self.stride):
             raise self.fail(
                 f"expected less than stride={self.stride}, got {extra}.", option="output_padding"

@@ -65,7 +65,8 @@ class DropoutLayerImpl(Layer):
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)
-        self.keep_prob = 1.0 - kwargs.get("drop_prob", 0.5)
+        self.drop_prob = kwargs.get("drop_prob", 0.5)
+        self.keep_prob = 1.0 - self.drop_prob
         shape = in_shapes["default"].shape
         mask = BufferStructure(*shape[kwargs.get("shared_over_time", False) :])
         return {"default": BufferStructure(*shape)}, {}, {"mask": mask}

@@ -93,13 +93,13 @@ class LocalResponseNormalizationLayerImpl(FormulaLayer):
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         size, shape = kwargs.get("size", 5), in_shapes["default"].shape
         self.before, self.behind = (min(n, shape[-1] - 1) for n in (size // 2, (size - 1) // 2))
-        self.strength = kwargs.get("alpha", 1e-4) / size
+        self.size, self.alpha = size, kwargs.get("alpha", 1e-4)
         self.beta, self.k = kwargs.get("beta", 0.75), kwargs.get("k", 1.0)
         whole = BufferStructure(*shape)
         return {"default": whole}, {}, {"scale": whole, "factor": whole}
 
     def _formulas(self) -> tuple[Formula, Formula]:
-        return _formulas(self.before, self.behind, self.strength, self.beta, self.k)
+        return _formulas(self.before, self.behind, self.alpha / self.size, self.beta, self.k)
 
     def formula(self) -> Formula:
         return self._formulas()[0]

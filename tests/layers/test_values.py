@@ -427,7 +427,7 @@ def test_norms_have_a_scale_for_each_feature_and_defaults() -> None:
     gamma = build_layer(bl.LayerNorm(), {"default": ("T", "B", 2, 3)}).parameter_shapes["gamma"]
     assert gamma.shape == (2, 3)
     layer = build_layer(bl.LocalResponseNormalization(), {"default": ("T", "B", 3)})
-    assert (layer.before, layer.behind, layer.strength * 5) == (2, 2, 1e-4)
+    assert (layer.size, layer.before, layer.behind, layer.alpha) == (5, 2, 2, 1e-4)
     assert (layer.beta, layer.k) == (0.75, 1.0)
     for create in (bl.LayerNorm, bl.RMSNorm, lambda: bl.GroupNorm(1)):
         assert build_layer(create(), {"default": ("T", "B", 3)}).epsilon == 1e-5

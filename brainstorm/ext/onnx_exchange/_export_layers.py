@@ -11,15 +11,10 @@ import numpy as np
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOAT, INT64, TIME, Body
 from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
 from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
-from brainstorm.layers.constraints import on_each_axis, padded_sides
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.optree import Variable
 
 __all__: list[str] = []
-
-
-def _sizes(value: int | Sequence[int], axes: int) -> list[int]:
-    return list(on_each_axis(value, axes))
 
 
 def _pads(sides: Sequence[tuple[int, int]]) -> list[int]:
@@ -56,33 +51,32 @@ def _embedding(e: Exporter, layer: Any) -> None:
 
 @writes("Convolution1D", "Convolution2D", "Convolution3D")
 def _convolution(e: Exporter, layer: Any) -> None:
-    options, axes = layer.kwargs, len(layer.in_shapes["default"].feature_shape) - 1
+    axes = len(layer.kernel_size)  # the other options of a Convolution1D are those of images
     y = e.body.op(
         "Conv",
         e.images(),
         e.parameter("W", _channels_first),
         e.parameter("bias"),
-        kernel_shape=_sizes(options["kernel_size"], axes),
-        strides=_sizes(options.get("stride", 1), axes),
-        pads=_pads(padded_sides(options.get("padding", 0), axes)),
-        dilations=_sizes(options.get("dilation", 1), axes),
-        group=options.get("groups", 1),
+        kernel_shape=list(layer.kernel_size),
+        strides=list(layer.stride[-axes:]),
+        pads=_pads(layer.padding[-axes:]),
+        dilations=list(layer.dilation[-axes:]),
+        group=layer.groups,
     )
     e.put_images(activate(e.body, e.where, layer.activation, y))
 
 
 @writes("ConvolutionTranspose2D")
 def _convolution_transpose(e: Exporter, layer: Any) -> None:
-    options = layer.kwargs
     y = e.body.op(
         "ConvTranspose",
         e.images(),
         e.parameter("W", _channels_first),
         e.parameter("bias"),
-        kernel_shape=_sizes(options["kernel_size"], 2),
-        strides=_sizes(options.get("stride", 1), 2),
+        kernel_shape=list(layer.get_shape("parameters.W").shape[1:3]),
+        strides=list(layer.stride),
         pads=_pads(layer.padding),
-        output_padding=_sizes(options.get("output_padding", 0), 2),
+        output_padding=[layer.output_padding] * 2,
     )
     e.put_images(activate(e.body, e.where, layer.activation, y))
 
@@ -107,7 +101,7 @@ def _pooling(e: Exporter, layer: Any) -> None:
 
 @writes("GlobalPooling2D")
 def _global_pooling(e: Exporter, layer: Any) -> None:
-    kind = "GlobalMaxPool" if layer.kwargs.get("type", "max") == "max" else "GlobalAveragePool"
+    kind = "GlobalMaxPool" if layer.type == "max" else "GlobalAveragePool"
     e.put_images(e.body.op("Flatten", e.body.op(kind, e.images())))
 
 
@@ -155,16 +149,9 @@ def _space_to_depth(e: Exporter, layer: Any) -> None:
 
 @writes("Crop")
 def _crop(e: Exporter, layer: Any) -> None:
-    size, given = (
-        layer.out_shapes["default"].feature_shape,
-        layer.in_shapes["default"].feature_shape,
-    )
-    offset = layer.kwargs.get("offset")
-    if offset is None:
-        offset = [(given[i] - size[i]) // 2 for i in range(2)]
-    offset = _sizes(offset, 2)
-    ends = [offset[i] + size[i] for i in range(2)]
-    e.put(_sliced(e, e.x(), list(offset), ends, [2, 3]))
+    _, *image = layer.part
+    starts, ends = [part.start for part in image], [part.stop for part in image]
+    e.put(_sliced(e, e.x(), starts, ends, [2, 3]))
 
 
 # -- normalizations -------------------------------------------------------------------------------
@@ -178,8 +165,8 @@ def _batch_norm(e: Exporter, layer: Any) -> None:
             "BatchNormalization",
             e.images(),
             *map(e.parameter, names),
-            epsilon=layer.kwargs.get("epsilon", 1e-5),
-            momentum=layer.kwargs.get("decay", 0.9),
+            epsilon=layer.epsilon,
+            momentum=layer.decay,
         )
     )
 
@@ -192,7 +179,7 @@ def _group_norm(e: Exporter, layer: Any) -> None:
             e.images(),
             e.parameter("gamma"),
             e.parameter("beta"),
-            epsilon=layer.kwargs.get("epsilon", 1e-5),
+            epsilon=layer.epsilon,
             num_groups=layer.kwargs["num_groups"],
         )
     )
@@ -201,19 +188,16 @@ def _group_norm(e: Exporter, layer: Any) -> None:
 @writes("LayerNorm")
 def _layer_norm(e: Exporter, layer: Any) -> None:
     gamma, beta = e.parameter("gamma"), e.parameter("beta")
-    epsilon = layer.kwargs.get("epsilon", 1e-5)
-    e.put(e.body.op("LayerNormalization", e.x(), gamma, beta, axis=2, epsilon=epsilon))
+    e.put(e.body.op("LayerNormalization", e.x(), gamma, beta, axis=2, epsilon=layer.epsilon))
 
 
 @writes("LocalResponseNormalization")
 def _local_response_normalization(e: Exporter, layer: Any) -> None:
-    given = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **layer.kwargs}
-    if given["size"] % 2 == 0:
-        raise e.fail(f"ONNX wants an odd size, got {given['size']}.")
+    if layer.size % 2 == 0:
+        raise e.fail(f"ONNX wants an odd size, got {layer.size}.")
     spatial = layer.in_shapes["default"].feature_shape[:-1]
     x = e.body.reshape(e.images(), [0, 0, -1, 1])  # runtimes support images only
-    alpha, beta, k = (given[name] for name in ("alpha", "beta", "k"))
-    y = e.body.op("LRN", x, size=given["size"], alpha=alpha, beta=beta, bias=k)
+    y = e.body.op("LRN", x, size=layer.size, alpha=layer.alpha, beta=layer.beta, bias=layer.k)
     e.put_images(e.body.reshape(y, [0, 0, *spatial]))
 
 
@@ -227,13 +211,12 @@ def _copy(e: Exporter, layer: Any) -> None:
 
 @writes("Elementwise")
 def _elementwise(e: Exporter, layer: Any) -> None:
-    e.either(lambda x: activate(e.body, e.where, layer.kwargs.get("activation", "rel"), x))
+    e.either(lambda x: activate(e.body, e.where, layer.activation, x))
 
 
 @writes("Dropout")
 def _dropout(e: Exporter, layer: Any) -> None:
-    probability = float(layer.kwargs.get("drop_prob", 0.5))
-    e.either(lambda x: e.body.op("Dropout", x, e.body.constant(probability)))
+    e.either(lambda x: e.body.op("Dropout", x, e.body.constant(float(layer.drop_prob))))
 
 
 @writes("Add")
@@ -272,7 +255,7 @@ def _rms_norm(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> 
     axes = list(range(2, 2 + len(layer.in_shapes["default"].feature_shape)))
     x = given["default"]
     square = body.op("ReduceMean", body.op("Mul", x, x), body.constant(axes), keepdims=1)
-    epsilon = body.constant(float(layer.kwargs.get("epsilon", 1e-5)))
+    epsilon = body.constant(float(layer.epsilon))
     sigma = body.op("Sqrt", body.op("Add", square, epsilon))
     return [body.op("Mul", body.op("Div", x, sigma), given["gamma"])]
 
@@ -280,7 +263,7 @@ def _rms_norm(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> 
 @composes("ChannelPooling")
 def _channel_pooling(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     size, features = layer.kwargs["group_size"], layer.out_shapes["default"].feature_shape
-    kind = "ReduceMax" if layer.kwargs.get("type", "max") == "max" else "ReduceMean"
+    kind = "ReduceMax" if layer.type == "max" else "ReduceMean"
     groups = body.reshape(given["default"], [0, 0, *features, size])
     return [body.op(kind, groups, body.constant([-1]), keepdims=0)]
 
