@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import on_each_axis, per_axis
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
@@ -33,14 +35,13 @@ def Crop(
     return ConstructionWrapper.create(CropLayerImpl, name=name, size=size, offset=offset)
 
 
-class CropLayerImpl(Layer):
+class CropLayerImpl(CopyingLayer):
     """Implements `Crop`."""
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {"size": per_axis(2, 1).required(), "offset": per_axis(2, 0).or_none()}
-    accepts_null_deltas = True
-    needs_in_backward = ()
+    can_overwrite = ()
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         *image, channels = in_shapes["default"].feature_shape
@@ -61,15 +62,5 @@ class CropLayerImpl(Layer):
         )
         return {"default": BufferStructure("T", "B", *size, channels)}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.copy_to(
-            self._cut(buffers.inputs.default), flatten_time(buffers.outputs.default)
-        )
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx = self._cut(buffers.input_deltas.default)
-            self.handler.add_tt(dx, flatten_time(buffers.output_deltas.default), dx)
-
-    def _cut(self, array: Array) -> Array:
-        return flatten_time(array)[self.part]
+    def pairs(self, inputs: BufferView, outputs: BufferView) -> Iterable[tuple[Array, Array]]:
+        return [(flatten_time(inputs.default)[self.part], flatten_time(outputs.default))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.structure import BufferView, ConstructionWrapper
 
 __all__ = ["DeltasScaling", "DeltasScalingLayerImpl"]
 
@@ -16,7 +17,6 @@ def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper
 
     A negative factor makes the layers before it increase the loss after it: the gradient reversal
     of Ganin and Lempitsky (2015), for adversarial branches.
-    Ganin and Lempitsky (2015), for adversarial branches.
 
     Args:
         factor: Factor of the deltas.
@@ -28,21 +28,15 @@ def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper
     return ConstructionWrapper.create(DeltasScalingLayerImpl, name=name, factor=factor)
 
 
-class DeltasScalingLayerImpl(Layer):
+class DeltasScalingLayerImpl(CopyingLayer):
     """Implements `DeltasScaling`; on purpose, deltas are not the derivative of the output."""
 
     is_traceable = True
     expected_kwargs = {"factor": number().required()}
-    accepts_null_deltas = True
-    needs_in_backward = ()
-    can_overwrite = ("input_deltas",)
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.factor = kwargs["factor"]
-        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
-
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
+        return super().setup(kwargs, in_shapes)
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):

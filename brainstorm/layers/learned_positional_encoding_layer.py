@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
@@ -28,21 +28,20 @@ def LearnedPositionalEncoding(max_length: int, name: str | None = None) -> Const
     )
 
 
-class LearnedPositionalEncodingLayerImpl(Layer):
+class LearnedPositionalEncodingLayerImpl(CopyingLayer):
     """Implements `LearnedPositionalEncoding`."""
 
     is_traceable = True
     time_coupled = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
     expected_kwargs = {"max_length": integer(minimum=1).required()}
-    needs_in_backward = ()
-    accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.max_length, shape = kwargs["max_length"], in_shapes["default"].shape
-        parameters = {"W": BufferStructure(self.max_length, shape[-1])}
-        return {"default": BufferStructure(*shape)}, parameters, {}
+        self.max_length = kwargs["max_length"]
+        outputs, _, _ = super().setup(kwargs, in_shapes)
+        features = in_shapes["default"].shape[-1]
+        return outputs, {"W": BufferStructure(self.max_length, features)}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y = buffers.inputs.default, buffers.outputs.default
@@ -74,5 +73,4 @@ class LearnedPositionalEncodingLayerImpl(Layer):
         self.sum_op("gradients.W")(dy, 1, dW[0:steps])
         if self.overwrites("gradients.W"):
             self.handler.fill(dW[steps : self.max_length], 0.0)
-        if self.needs_delta("default"):
-            write(self, "input_deltas.default", dy, buffers.input_deltas.default)
+        super().backward_pass(buffers)

@@ -19,7 +19,6 @@ def MultiHeadAttention(
 
     The formulas are those of `MultiHeadSelfAttention`, except that keys and values come from the
     memory m: Q, K, V = x Wq^T + bq, m Wk^T + bk, m Wv^T + bv.
-    Q, K, V = x Wq^T + bq, m Wk^T + bk, m Wv^T + bv.
 
     Args:
         num_heads: Number of heads.

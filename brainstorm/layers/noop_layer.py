@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.structure import ConstructionWrapper
 
 __all__ = ["NoOp", "NoOpLayerImpl"]
 
@@ -25,21 +22,7 @@ def NoOp(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(NoOpLayerImpl, name=name)
 
 
-class NoOpLayerImpl(Layer):
+class NoOpLayerImpl(CopyingLayer):
     """Implements `NoOp`."""
 
     is_traceable = True
-    accepts_null_deltas = True
-    needs_in_backward = ()
-    can_overwrite = ("input_deltas",)
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
-
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-            write(self, "input_deltas.default", dy, dx)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from brainstorm.handlers.argument_kinds import Margin
-from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import any_value, margin, number, padded_sides
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
@@ -31,15 +32,12 @@ def Padding(padding: Margin, value: float = 0.0, name: str | None = None) -> Con
     return ConstructionWrapper.create(PaddingLayerImpl, name=name, padding=padding, value=value)
 
 
-class PaddingLayerImpl(Layer):
+class PaddingLayerImpl(CopyingLayer):
     """Implements `Padding`."""
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("T", "B", "...")}
     expected_kwargs = {"padding": any_value().required(), "value": number()}
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas",)
-    needs_in_backward = ()
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         *image, channels = in_shapes["default"].feature_shape
@@ -56,18 +54,11 @@ class PaddingLayerImpl(Layer):
         return {"default": BufferStructure("T", "B", *size, channels)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        y = buffers.outputs.default
-        self.handler.fill(y, self.value)
-        self.handler.copy_to(flatten_time(buffers.inputs.default), self._inner(y))
+        self.handler.fill(buffers.outputs.default, self.value)
+        super().forward_pass(buffers, training_pass)
 
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dy = self._inner(buffers.output_deltas.default)
-            write(self, "input_deltas.default", dy, flatten_time(buffers.input_deltas.default))
-
-    def _inner(self, array: Array) -> Array:
-        """Return the part of an output that holds the input."""
-        flat = flatten_time(array)
-        sizes = zip(self.sides, flat.shape[1:-1], strict=True)
+    def pairs(self, inputs: BufferView, outputs: BufferView) -> Iterable[tuple[Array, Array]]:
+        x, y = flatten_time(inputs.default), flatten_time(outputs.default)
+        sizes = zip(self.sides, y.shape[1:-1], strict=True)
         inner = (slice(before, size - after) for (before, after), size in sizes)
-        return flat[(slice(None), *inner)]
+        return [(x, y[(slice(None), *inner)])]

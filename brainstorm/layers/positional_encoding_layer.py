@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
@@ -27,18 +25,12 @@ def PositionalEncoding(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(PositionalEncodingLayerImpl, name=name)
 
 
-class PositionalEncodingLayerImpl(Layer):
+class PositionalEncodingLayerImpl(CopyingLayer):
     """Implements `PositionalEncoding`."""
 
     is_traceable = True
     time_coupled = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
-    needs_in_backward = ()
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas",)
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         self.handler.add_sinusoids(buffers.inputs.default, buffers.outputs.default)
@@ -53,8 +45,3 @@ class PositionalEncodingLayerImpl(Layer):
         x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
         self.handler.take_rows_mv(past.encoding[:, 0], past.position, y)
         self.handler.add_tt(x, y, y)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-            write(self, "input_deltas.default", dy, dx)

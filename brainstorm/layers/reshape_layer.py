@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import shape as feature_shape
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
-from brainstorm.utils import flatten_time_and_features, product
+from brainstorm.utils import Array, flatten_time_and_features, product
 
 __all__ = ["Reshape", "ReshapeLayerImpl"]
 
@@ -26,14 +27,11 @@ def Reshape(shape: int | tuple[int, ...], name: str | None = None) -> Constructi
     return ConstructionWrapper.create(ReshapeLayerImpl, name=name, shape=shape)
 
 
-class ReshapeLayerImpl(Layer):
+class ReshapeLayerImpl(CopyingLayer):
     """Implements `Reshape`."""
 
     is_traceable = True
     expected_kwargs = {"shape": feature_shape().required()}
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas",)
-    needs_in_backward = ()
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = kwargs["shape"]
@@ -42,12 +40,6 @@ class ReshapeLayerImpl(Layer):
             raise self.misfit("default", f"{product(shape)} features, for shape={shape}")
         return {"default": BufferStructure("T", "B", *shape)}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x = flatten_time_and_features(buffers.inputs.default)
-        self.handler.copy_to(x, flatten_time_and_features(buffers.outputs.default))
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx = flatten_time_and_features(buffers.input_deltas.default)
-            dy = flatten_time_and_features(buffers.output_deltas.default)
-            write(self, "input_deltas.default", dy, dx)
+    def pairs(self, inputs: BufferView, outputs: BufferView) -> Iterable[tuple[Array, Array]]:
+        x, y = map(flatten_time_and_features, (inputs.default, outputs.default))
+        return [(x, y)]

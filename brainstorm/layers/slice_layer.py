@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_time_and_features, product
@@ -28,7 +30,7 @@ def Slice(start: int, stop: int, axis: int = -1, name: str | None = None) -> Con
     return ConstructionWrapper.create(SliceLayerImpl, name=name, start=start, stop=stop, axis=axis)
 
 
-class SliceLayerImpl(Layer):
+class SliceLayerImpl(CopyingLayer):
     """Implements `Slice`: columns of a matrix whose rows consist of the axis and all after it."""
 
     is_traceable = True
@@ -37,8 +39,7 @@ class SliceLayerImpl(Layer):
         "stop": integer(minimum=1).required(),
         "axis": integer(),
     }
-    accepts_null_deltas = True
-    needs_in_backward = ()
+    can_overwrite = ()
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         start, stop, axis = kwargs["start"], kwargs["stop"], kwargs.get("axis", -1)
@@ -55,16 +56,7 @@ class SliceLayerImpl(Layer):
         features[axis] = stop - start
         return {"default": BufferStructure("T", "B", *features)}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        part = self._part(buffers.inputs.default)
-        self.handler.copy_to(part, buffers.outputs.default.reshape(part.shape))
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            part = self._part(buffers.input_deltas.default)
-            self.handler.add_tt(part, buffers.output_deltas.default.reshape(part.shape), part)
-
-    def _part(self, array: Array) -> Array:
-        rows = flatten_time_and_features(array)
-        rows = rows.reshape((rows.size // self.width, self.width))
-        return rows[:, self.columns]
+    def pairs(self, inputs: BufferView, outputs: BufferView) -> Iterable[tuple[Array, Array]]:
+        rows = flatten_time_and_features(inputs.default)
+        part = rows.reshape((rows.size // self.width, self.width))[:, self.columns]
+        return [(part, outputs.default.reshape(part.shape))]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from brainstorm.layers._writing import write
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import shape
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
@@ -30,14 +30,11 @@ def Split(sizes: tuple[int, ...], name: str | None = None) -> ConstructionWrappe
     return ConstructionWrapper.create(SplitLayerImpl, name=name, sizes=sizes)
 
 
-class SplitLayerImpl(Layer):
+class SplitLayerImpl(CopyingLayer):
     """Implements `Split`."""
 
     is_traceable = True
     expected_kwargs = {"sizes": shape().required()}
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas",)
-    needs_in_backward = ()
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         sizes = kwargs["sizes"]
@@ -47,24 +44,11 @@ class SplitLayerImpl(Layer):
             raise self.misfit(
                 "default", f"(T, B, ..., {sum(self.sizes)}), the sum of sizes={self.sizes}"
             )
-        return (
-            {f"outputs_{i}": BufferStructure(*rest, s) for i, s in enumerate(self.sizes, 1)},
-            {},
-            {},
-        )
+        sizes = enumerate(self.sizes, 1)
+        return {f"outputs_{i}": BufferStructure(*rest, size) for i, size in sizes}, {}, {}
 
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        for part, output in self._parts(buffers.inputs.default, buffers.outputs):
-            self.handler.copy_to(part, output)
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            for part, deltas in self._parts(buffers.input_deltas.default, buffers.output_deltas):
-                write(self, "input_deltas.default", deltas, part)
-
-    def _parts(self, whole: Array, outputs: BufferView) -> Iterator[tuple[Array, Array]]:
-        """Yield each part of `whole` with the output it belongs to, as matrices."""
-        matrix, start = flatten_all_but_last(whole), 0
+    def pairs(self, inputs: BufferView, outputs: BufferView) -> Iterable[tuple[Array, Array]]:
+        matrix, start = flatten_all_but_last(inputs.default), 0
         for i, size in enumerate(self.sizes, 1):
             yield matrix[:, start : start + size], flatten_all_but_last(outputs[f"outputs_{i}"])
             start += size
