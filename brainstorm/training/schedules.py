@@ -60,9 +60,14 @@ class Schedule(Describable):
         """Return the value after `k` changes."""
         raise NotImplementedError
 
-    def _number(self, name: str, value: Any) -> float:
+    def _number(
+        self, name: str, value: Any, above: float = -math.inf, below: float = math.inf
+    ) -> float:
         if not is_number(value) or not math.isfinite(value):
             raise self._fail(name, "a finite number", value)
+        if not above < value < below:
+            limits = f"> {above}" if math.isinf(below) else f"between {above} and {below}"
+            raise self._fail(name, f"a number {limits}", value)
         return value
 
     def _whole(self, name: str, value: Any, least: int = 1) -> int:
@@ -166,9 +171,7 @@ class OneCycle(Schedule):
     ) -> None:
         self.largest_value = self._number("largest_value", largest_value)
         self.num_changes = self._whole("num_changes", num_changes)
-        self.rise = self._number("rise", rise)
-        if not 0 < rise < 1:
-            raise self._fail("rise", "a number between 0 and 1", rise)
+        self.rise = self._number("rise", rise, above=0, below=1)
         first = largest_value / 25 if initial_value is None else initial_value
         self.initial_value = self._number("initial_value", first)
         last = self.initial_value / 10_000 if final_value is None else final_value
@@ -202,9 +205,7 @@ class Exponential(Schedule):
         maximum: float | None = None,
     ) -> None:
         self.initial_value = self._number("initial_value", initial_value)
-        self.factor = self._number("factor", factor)
-        if factor <= 0:
-            raise self._fail("factor", "a number > 0", factor)
+        self.factor = self._number("factor", factor, above=0)
         # An infinite limit becomes `None`: a description is JSON, which cannot hold infinity.
         self.minimum = None if minimum in (None, -math.inf) else self._number("minimum", minimum)
         self.maximum = None if maximum in (None, math.inf) else self._number("maximum", maximum)
@@ -268,9 +269,7 @@ class DecreaseAfterEpoch(Schedule):
 
     def __init__(self, initial_value: float, T: float) -> None:
         self.initial_value = self._number("initial_value", initial_value)
-        self.T = self._number("T", T)
-        if T <= 0:
-            raise self._fail("T", "a number > 0", T)
+        self.T = self._number("T", T, above=0)
 
     def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
         """Return the number of epochs, whatever the timescale of the hook."""
@@ -293,10 +292,7 @@ class Warmup(Schedule):
     __default_values__ = {"initial_value": 0.0}
 
     def __init__(
-        self,
-        num_changes: int,
-        then: float | Callable[..., float],
-        initial_value: float = 0.0,
+        self, num_changes: int, then: float | Callable[..., float], initial_value: float = 0.0
     ) -> None:
         self.num_changes = self._whole("num_changes", num_changes)
         self.then = then if callable(then) else self._number("then", then)
@@ -315,12 +311,9 @@ class Warmup(Schedule):
         k = self.count(epoch_nr, update_nr, timescale, interval)
         counts = {"epoch": epoch_nr, "update": update_nr}
         counts[timescale] = max(counts[timescale] - self.num_changes * interval, 0)
-        if callable(self.then):
-            goal = self.then(
-                counts["epoch"], counts["update"], timescale, interval, net, stepper, logs
-            )
-        else:
-            goal = self.then
+        goal = self.then
+        if callable(goal):
+            goal = goal(*counts.values(), timescale, interval, net, stepper, logs)
         if k >= self.num_changes:
             return goal
         return self.initial_value + (goal - self.initial_value) * k / self.num_changes
@@ -358,9 +351,7 @@ class ReduceOnPlateau(Schedule):
     ) -> None:
         self.log_name = log_name
         self.initial_value = self._number("initial_value", initial_value)
-        self.factor = self._number("factor", factor)
-        if not 0 < factor < 1:
-            raise self._fail("factor", "a number between 0 and 1", factor)
+        self.factor = self._number("factor", factor, above=0, below=1)
         self.patience = self._whole("patience", patience, 0)
         self.threshold = self._number("threshold", threshold)
         self.cooldown = self._whole("cooldown", cooldown, 0)
