@@ -70,6 +70,8 @@ class Hook(Describable):
         writes: The name of the attribute with the path to which the hook writes, if it does; set by
             the class.
         endings: File name endings allowed for new files whose paths come from a run file.
+        state_names: The attributes that are saved with a run, and reset for another network; their
+            first values are those of the class.
         role: One of `ROLES`; set by the class. Hooks of one role run in the order in which they
             were added.
         idempotent: Whether running twice at the same counts changes nothing. A continued training
@@ -87,6 +89,7 @@ class Hook(Describable):
     idempotent = False
     writes: ClassVar[str | None] = None
     endings: ClassVar[tuple[str, ...]] = ()
+    state_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -148,6 +151,8 @@ class Hook(Describable):
         Args:
             logs: The trainer's logs so far, of another network.
         """
+        for name in self.state_names:
+            vars(self).pop(name, None)
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook runs after so many epochs or updates (by `timescale`)."""
@@ -181,10 +186,12 @@ class Hook(Describable):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state for exact continuation: NumPy arrays, numbers, strings, `None`."""
-        return {}
+        return {name.lstrip("_"): getattr(self, name) for name in self.state_names}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state of `get_state`."""
+        for name in self.state_names:
+            setattr(self, name, state[name.lstrip("_")])
 
     def message(self, msg: str) -> None:
         """Log a line with the name of the hook, and print it if the hook is verbose."""

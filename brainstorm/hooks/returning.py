@@ -43,7 +43,11 @@ class ReturnToCheckpoint(StopOnNan):
         returns: How often the hook has gone back.
     """
 
-    __undescribed__ = {"returns": 0, "_foreign": {}}
+    state_names = ("returns",)
+    __undescribed__ = {*state_names, "_foreign"}
+
+    returns = 0
+    _foreign: Mapping[str, int] = {}  # files from before this run, and their times
 
     role = "editor"
 
@@ -68,8 +72,6 @@ class ReturnToCheckpoint(StopOnNan):
             raise self.fail("most_returns", "an integer >= 1", most_returns)
         self.factor = factor
         self.most_returns = int(most_returns)
-        self.returns = 0
-        self._foreign: dict[str, int] = {}  # files from before this run, and their times
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that there will be checkpoints, and a learning rate.
@@ -87,7 +89,8 @@ class ReturnToCheckpoint(StopOnNan):
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         """Reset the count, and ignore the checkpoints that exist now."""
-        self.returns, self._foreign = 0, {name: _time_of(name) for name in self._files()}
+        super().begin_anew(logs)
+        self._foreign = {name: _time_of(name) for name in self._files()}
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Go back if a value is not finite; all processes of a team do if one has such a value."""
@@ -139,12 +142,9 @@ class ReturnToCheckpoint(StopOnNan):
                 hook.factor *= self.factor
         self.trainer.restart_sequences()
 
-    def get_state(self) -> dict[str, Any]:
-        return {"returns": self.returns}
-
     def set_state(self, state: Mapping[str, Any]) -> None:
-        check_counts(f"hook {self.__name__!r} (ReturnToCheckpoint)", returns=state["returns"])
-        self.returns = state["returns"]
+        check_counts(self.place, returns=state["returns"])
+        super().set_state(state)
 
 
 def _time_of(filename: str) -> int:

@@ -34,7 +34,7 @@ class Saver(Hook):
         filename: The file; `None` if everything is kept in memory.
     """
 
-    __undescribed__ = {"_failure": None, "_ends_by_error": False, "_hold": None, "_path": None}
+    __undescribed__: Any = {"_failure": None, "_ends_by_error": False, "_hold": None, "_path": None}
 
     role = "reader"
     writes = "filename"
@@ -224,14 +224,15 @@ class SaveBestNetwork(Saver):
         best_t: The epoch or update (by the timescale) of the best value.
     """
 
-    __undescribed__ = {
-        "parameters": None,
-        "best_so_far": None,
-        "best_t": None,
-        "_persistent": {},
-        "_net": None,
-        "_kept": False,
-    }
+    state_names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
+    __undescribed__ = {*state_names, "_net"}
+
+    parameters: Array = None
+    best_so_far: float | None = None
+    best_t: int | None = None
+    _persistent: Mapping[str, Array] = {}
+    _net: Any = None
+    _kept = False
 
     def __init__(
         self,
@@ -248,16 +249,6 @@ class SaveBestNetwork(Saver):
             self.check_choice("criterion", criterion, CRITERIA)
         self.log_name = log_name
         self.criterion = criterion
-        self.parameters: Array = None
-        self.best_so_far: float | None = None
-        self.best_t: int | None = None
-        self._persistent: dict[str, Array] = {}
-        self._net: Any = None
-        self._kept = False
-
-    def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        self.parameters, self._persistent, self._kept = None, {}, False
-        self.best_so_far = self.best_t = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Keep the architecture, and check that it is known which values are best.
@@ -302,8 +293,8 @@ class SaveBestNetwork(Saver):
         if self.filename is not None:
             net.save_as_hdf5(self.path)
         else:
-            self._persistent = take_values(net)
-            self.parameters = self._persistent.pop("parameters")
+            values = take_values(net)
+            self.parameters, self._persistent = values.pop("parameters"), values
         self._kept = True
 
     def load_best_network(self) -> Network:
@@ -324,13 +315,5 @@ class SaveBestNetwork(Saver):
         put_values(best, {"parameters": self.parameters, **self._persistent})
         return best
 
-    def get_state(self) -> dict[str, Any]:
-        names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
-        return {name.lstrip("_"): getattr(self, name) for name in names}
-
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self.parameters = state["parameters"]
-        self.best_so_far = state["best_so_far"]
-        self.best_t = state["best_t"]
-        self._persistent = dict(state["persistent"])
-        self._kept = bool(state["kept"])
+        super().set_state({**state, "persistent": dict(state["persistent"])})

@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -84,7 +84,10 @@ class StopAfterEpoch(_Stopper):
 class _LogStopper(_Stopper):
     """A stopper with a criterion, which ignores values that were logged of another network."""
 
-    __undescribed__: Any = {"_ignored": 0}
+    state_names: ClassVar[tuple[str, ...]] = ("_ignored",)
+    __undescribed__: Any = {*state_names}
+
+    _ignored = 0  # number of values at the beginning of the log
 
     def __init__(
         self,
@@ -100,7 +103,6 @@ class _LogStopper(_Stopper):
             self.check_choice("criterion", criterion, CRITERIA)
         self.log_name = log_name
         self.criterion = criterion
-        self._ignored = 0  # number of values at the beginning of the log
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         """Ignore values that were logged of another network."""
@@ -119,12 +121,9 @@ class _LogStopper(_Stopper):
         """Return whether high values are better."""
         return find_criterion(self, self.criterion, self.log_name, net) == "max"
 
-    def get_state(self) -> dict[str, Any]:
-        return {"ignored": self._ignored}
-
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, ignored=state["ignored"])
-        self._ignored = state["ignored"]
+        super().set_state(state)
 
 
 class EarlyStopper(_LogStopper):
@@ -150,7 +149,13 @@ class EarlyStopper(_LogStopper):
     __default_values__ = {
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
-    __undescribed__ = {"_seen": 0, "_best": -1, "_kept": {}, "_is_turn": True}
+    state_names = (*_LogStopper.state_names, "_seen", "_best", "_kept")
+    __undescribed__ = {*state_names, "_is_turn"}
+
+    _seen = 0  # number of values
+    _best = -1  # the index of the best value, or of the last one that does not count
+    _kept: Mapping[str, Any] = {}  # the network at the best value
+    _is_turn = True
 
     def __init__(
         self,
@@ -176,10 +181,6 @@ class EarlyStopper(_LogStopper):
         self.min_delta = min_delta
         self.first_epoch = first_epoch
         self.restore_best = restore_best
-        self._seen = 0  # number of values
-        self._best = -1  # the index of the best value, or of the last one that does not count
-        self._kept: dict[str, Any] = {}  # the network at the best value
-        self._is_turn = True
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         super().begin_anew(logs)
@@ -221,15 +222,9 @@ class EarlyStopper(_LogStopper):
     def _improves(self, cost: float, best: float) -> bool:
         return cost < (math.inf if math.isnan(best) else best) - self.min_delta
 
-    def get_state(self) -> dict[str, Any]:
-        names = ("_seen", "_best", "_kept")
-        return {**super().get_state(), **{name.lstrip("_"): getattr(self, name) for name in names}}
-
     def set_state(self, state: Mapping[str, Any]) -> None:
-        super().set_state(state)
-        check_counts(f"hook {self.__name__!r} (EarlyStopper)", seen=state["seen"])
-        self._seen, self._best = state["seen"], int(state["best"])
-        self._kept = dict(state["kept"])
+        check_counts(self.place, seen=state["seen"])
+        super().set_state({**state, "best": int(state["best"]), "kept": dict(state["kept"])})
 
 
 class StopAfterThresholdReached(_LogStopper):
@@ -281,7 +276,7 @@ class StopOnNan(_Stopper):
         verbose: Whether the hook prints; `None`: like the trainer.
     """
 
-    __undescribed__ = {"_looked_at": (0, 0)}  # an epoch, and the number of its batches checked
+    __undescribed__: Any = {"_looked_at": (0, 0)}  # an epoch, and the number of its batches checked
 
     def __init__(
         self,
