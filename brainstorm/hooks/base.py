@@ -71,7 +71,7 @@ class Hook(Describable):
             the class.
         endings: File name endings allowed for new files whose paths come from a run file.
         state_names: The attributes that are saved with a run, and reset for another network; their
-            first values are those of the class.
+            first values are those of the class. Their values are never changed in place.
         role: One of `ROLES`; set by the class. Hooks of one role run in the order in which they
             were added.
         idempotent: Whether running twice at the same counts changes nothing. A continued training

@@ -118,3 +118,20 @@ def test_find_log_works_on_plain_dicts():
             UnknownPathError, match=rf"unknown log '{wrong}'. Choices are: a.b, a.c"
         ):
             find_log(logs, wrong)
+
+
+class Counts(hooks.Hook):
+    state_names = ("_seen",)
+    __undescribed__ = {*state_names}
+    _seen = 0
+
+
+def test_what_a_hook_names_as_its_state_is_saved_restored_and_reset():
+    first, second = Counts(), create_from_description(get_description(Counts()))
+    first._seen = 3
+    assert "_seen" not in get_description(first)
+    assert first.get_state() == {"seen": 3}
+    second.set_state(first.get_state())
+    assert second._seen == 3
+    second.begin_anew({})
+    assert (first._seen, second._seen) == (3, 0)
