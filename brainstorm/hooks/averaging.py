@@ -47,13 +47,13 @@ class AverageWeights(Hook):
             after it; `None` before.
     """
 
-    __undescribed__ = {
-        "average": None,
-        "_handler": None,
-        "_share": None,
-        "_count": 0,
-        "_restored": None,
-    }
+    __undescribed__ = {"average", "_handler", "_share", "_count", "_restored"}
+
+    average: Array = None
+    _handler: Any = None
+    _share: Array = None
+    _count = 0
+    _restored: Mapping[str, Any] | None = None
 
     role = "editor"
 
@@ -68,11 +68,6 @@ class AverageWeights(Hook):
         if not is_number(decay) or not 0 <= decay < 1:
             raise self.fail("decay", "a number in [0, 1)", decay)
         self.decay = decay
-        self.average: Array = None
-        self._handler: Any = None
-        self._share: Array = None
-        self._count = 0
-        self._restored: Mapping[str, Any] | None = None
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         self.average, self._count, self._restored = None, 0, None

@@ -81,7 +81,7 @@ class Hook(Describable):
         run_verbosity: Whether the hook prints in the current training; set by `start`.
     """
 
-    __undescribed__ = {"run_verbosity": False, "trainer": None}
+    __undescribed__: Any = {"run_verbosity": False, "trainer": None}
     __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
 
     __argument_error__ = TrainingError

@@ -38,9 +38,13 @@ class LivePage(Hook):
         address: The address of the page during training; else `None`.
     """
 
-    __undescribed__ = {
-        "_server": None, "_content": "", "_wanted": True, "_begin": 0.0, "_renewed": -math.inf,
-    }  # fmt: skip
+    __undescribed__ = {"_server", "_content", "_wanted", "_begin", "_renewed"}
+
+    _server: PageServer | None = None
+    _content = ""
+    _wanted = True
+    _begin = 0.0
+    _renewed = -math.inf
 
     role = "reader"
     idempotent = True
@@ -57,11 +61,6 @@ class LivePage(Hook):
         if type(port) is not int or not 0 <= port < 2**16:
             raise self.fail("port", "an integer from 0 to 65535", port)
         self.port = port
-        self._server: PageServer | None = None
-        self._content = ""
-        self._wanted = True
-        self._begin = 0.0
-        self._renewed = -math.inf
 
     @property
     def address(self) -> str | None:

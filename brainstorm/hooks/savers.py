@@ -34,7 +34,12 @@ class Saver(Hook):
         filename: The file; `None` if everything is kept in memory.
     """
 
-    __undescribed__: Any = {"_failure": None, "_ends_by_error": False, "_hold": None, "_path": None}
+    __undescribed__: Any = {"_failure", "_ends_by_error", "_hold", "_path"}
+
+    _failure: OSError | None = None
+    _ends_by_error = False
+    _hold: FileHold | None = None
+    _path: str | None = None
 
     role = "reader"
     writes = "filename"
@@ -52,10 +57,6 @@ class Saver(Hook):
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
         self.filename: Any = None if filename is None else os.fspath(filename)
-        self._failure: OSError | None = None
-        self._ends_by_error = False
-        self._hold: FileHold | None = None
-        self._path: str | None = None
 
     @property
     def path(self) -> str:

@@ -338,18 +338,10 @@ class StopOnSigQuit(_Stopper):
     message and does nothing.
     """
 
-    __undescribed__ = {"quit": False, "_previous": None}
+    __undescribed__ = {"quit", "_previous"}
 
-    def __init__(
-        self,
-        name: str | None = None,
-        timescale: str = "epoch",
-        interval: int = 1,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(name, timescale, interval, verbose)
-        self.quit = False
-        self._previous: tuple[Any] | None = None
+    quit = False
+    _previous: tuple[Any] | None = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)

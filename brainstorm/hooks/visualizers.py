@@ -28,16 +28,17 @@ PNG = b"\x89PNG\r\n\x1a\n"
 class ProgressBar(Hook):
     """Show the progress of each epoch: a bar on a terminal, otherwise a line at its end."""
 
-    __undescribed__ = {"length": None, "_epoch": 0, "_done": 0, "_bar": None}
+    __undescribed__ = {"length", "_epoch", "_done", "_bar"}
+
+    length: int | None = None
+    _epoch = 0
+    _done = 0
+    _bar: Any = None
 
     role = "reader"
 
     def __init__(self) -> None:
         super().__init__(timescale="update")
-        self.length: int | None = None
-        self._epoch = 0
-        self._done = 0
-        self._bar: Any = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Find the number of batches in an epoch."""

@@ -47,14 +47,14 @@ class GradientAccumulation(Describable):
         sequences: How many sequences they contained.
     """
 
-    __undescribed__ = {
-        "given": 0,
-        "sequences": 0,
-        "_handler": None,
-        "_total": None,
-        "_numbers": None,
-        "_restored": None,
-    }
+    __undescribed__ = {"given", "sequences", "_handler", "_total", "_numbers", "_restored"}
+
+    given = 0
+    sequences = 0
+    _handler: Any = None
+    _total: Array = None
+    _numbers: Array = None  # sequences of this batch, one over those of all
+    _restored: Mapping[str, Any] | None = None
 
     __argument_error__ = TrainingError
 
@@ -64,12 +64,6 @@ class GradientAccumulation(Describable):
                 f"GradientAccumulation.batches: expected an integer >= 1, got {batches!r}."
             )
         self.batches = int(batches)
-        self.given = 0
-        self.sequences = 0
-        self._handler: Any = None
-        self._total: Array = None
-        self._numbers: Array = None  # sequences of this batch, one over those of all
-        self._restored: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:

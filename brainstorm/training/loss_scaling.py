@@ -36,7 +36,12 @@ class LossScaling(Describable):
         growth_interval: After how many good steps in a row the scale doubles.
     """
 
-    __undescribed__ = {"_handler": None, "_numbers": None, "_kept": (), "_restored": None}
+    __undescribed__ = {"_handler", "_numbers", "_kept", "_restored"}
+
+    _handler: Any = None
+    _numbers: Array = None  # scale, good steps, whether the present step is good
+    _kept: tuple[Array, ...] = ()
+    _restored: Mapping[str, Any] | None = None
 
     __argument_error__ = TrainingError
 
@@ -51,10 +56,6 @@ class LossScaling(Describable):
             )
         self.initial = float(2.0 ** np.rint(np.log2(initial)))
         self.growth_interval = int(growth_interval)
-        self._handler: Any = None
-        self._numbers: Array = None  # scale, good steps, whether the present step is good
-        self._kept: tuple[Array, ...] = ()
-        self._restored: Mapping[str, Any] | None = None
 
     @property
     def scale(self) -> float:
