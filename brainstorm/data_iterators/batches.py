@@ -9,13 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import (
-    Batch,
-    DataIterator,
-    check_data,
-    check_finite,
-    is_in_memory,
-)
+from brainstorm.data_iterators.base_iterator import Batch, DataIterator
+from brainstorm.data_iterators.data_checks import check_data, check_finite, is_in_memory
 from brainstorm.data_iterators.watched_files import MappedFile
 from brainstorm.errors import shown, unknown
 from brainstorm.utils import Array

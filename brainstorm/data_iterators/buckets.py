@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import NUMBERS, Batch, check_finite
+from brainstorm.data_iterators.base_iterator import Batch
 from brainstorm.data_iterators.batches import PlannedBatches
+from brainstorm.data_iterators.data_checks import NUMBERS, check_finite
 from brainstorm.errors import shown
 from brainstorm.utils import Array, as_array
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import h5py
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import Batch, check_data, find_non_finite
+from brainstorm.data_iterators.base_iterator import Batch
 from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask
+from brainstorm.data_iterators.data_checks import check_data, find_non_finite
 from brainstorm.data_iterators.watched_files import WatchedFile
 from brainstorm.disk import open_regular
 from brainstorm.errors import BrainstormError, FileFormatError, unknown

@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import (
-    NUMBERS,
-    Batch,
-    DataIterator,
-    check_data,
-    check_finite,
-)
+from brainstorm.data_iterators.base_iterator import Batch, DataIterator
 from brainstorm.data_iterators.batches import PlannedBatches
+from brainstorm.data_iterators.data_checks import NUMBERS, check_data, check_finite
 from brainstorm.utils import as_array
 
 __all__ = ["DatasetMinibatches", "IterableBatches"]

@@ -1,0 +1,133 @@
+"""Checks of the arrays that iterators get: their shapes and dtypes, and finite numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainstorm.data_iterators.base_iterator import DataIterator
+
+__all__ = ["NUMBERS", "check_data", "check_finite", "find_non_finite", "is_in_memory"]
+
+#: Kinds of dtypes that are supported.
+NUMBERS = "biuf"
+
+#: Larger numbers become infinite where a handler computes in float32.
+LARGEST = np.float64(np.finfo(np.float32).max)
+
+
+def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the (T, B) of all arrays; T is 1 if none has a time axis.
+
+    Raises:
+        IteratorValidationError: There are no arrays, or one is not a numeric array
+            (T, B, features...), or (B, features...) if in ``per_sequence``, or is empty, or differs
+            from the first in T or B, or is in memory and holds a number that is not finite.
+    """
+    if not named_data:
+        raise owner._fail("expected at least one named array, e.g. default=x, got none")
+    for name, array in named_data.items():
+        _check_array(owner, name, array)
+    first = max(named_data, key=owner.batch_axis)  # one with a time axis, if possible
+    axis = owner.batch_axis(first)
+    sizes = tuple(map(int, named_data[first].shape[: axis + 1]))
+    for name, array in named_data.items():
+        shape = tuple(array.shape)
+        if shape[: owner.batch_axis(name) + 1] != sizes[axis - owner.batch_axis(name) :]:
+            expected = f"(T, B) = {sizes}" if owner.batch_axis(name) else f"B = {sizes[-1]}"
+            raise owner._fail(
+                f"expected {expected} as {first!r} has, got shape {shape}. All arrays need the "
+                f"same number of time steps and of sequences.",
+                name,
+            )
+        if is_in_memory(array):
+            check_finite(owner, name, array)
+    return sizes[0] if axis else 1, sizes[-1]
+
+
+def is_in_memory(array: Any) -> bool:
+    """Return whether an array can be checked without reading a file."""
+    return isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
+
+
+def check_finite(
+    owner: DataIterator,
+    name: str,
+    array: np.ndarray,
+    numbers: np.ndarray | None = None,
+    start: int = 0,
+) -> None:
+    """Raise an error for NaN, infinity, and numbers that become infinite in float32.
+
+    One of them spreads to all parameters in a single update.
+
+    Args:
+        owner: The iterator.
+        name: Name of the data.
+        array: Numbers (T, B, features...), or (B, features...) if in ``per_sequence``.
+        numbers: The numbers (B,) of the sequences; `None`: 0, 1, ...
+        start: The number of the first time step.
+
+    Raises:
+        IteratorValidationError: There is such a number.
+    """
+    is_alone = name in owner.per_sequence
+    if found := find_non_finite(array[None] if is_alone else array):
+        value, step, place = found
+        number = place if numbers is None else numbers[place]
+        where = f"sequence {number}"
+        where = where if is_alone else f"time step {start + step} of {where}"
+        raise owner._fail(
+            f"expected finite numbers, got {value} in {where}. Fill in what is missing, or leave "
+            f"the sequence out.",
+            name,
+        )
+
+
+def find_non_finite(array: np.ndarray) -> tuple[str, int, int] | None:
+    """Return the first number that is not finite in float32, its time step and its sequence.
+
+    Allocates a second array of that size only if there is such a number.
+    """
+    with np.errstate(invalid="ignore"):
+        if array.size == 0 or (array.min() >= -LARGEST and array.max() <= LARGEST):
+            return None
+        wrong = ~(np.abs(array) <= LARGEST)
+    step, place = np.argwhere(wrong)[0][:2].tolist()
+    value = array[step, place][wrong[step, place]][0]
+    return f"{value} (infinite in float32)" if np.isfinite(value) else str(value), step, place
+
+
+def _check_array(owner: DataIterator, name: str, array: Any) -> None:
+    is_alone = name in owner.per_sequence
+    expected = f"expected a numeric array ({'' if is_alone else 'T, '}B, features...)"
+    try:
+        kind = np.dtype(array.dtype).kind
+        shape = tuple(array.shape)
+    except (AttributeError, TypeError):
+        raise owner._fail(
+            f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray.", name
+        ) from None
+    if kind not in NUMBERS:
+        remedy = "Convert it to float32."
+        if kind in "SU":
+            remedy = "Number the words: words, numbers = numpy.unique(array, return_inverse=True)."
+        raise owner._fail(f"{expected}, got dtype {array.dtype}. {remedy}", name)
+    if isinstance(array, np.ma.MaskedArray):
+        raise owner._fail(
+            f"{expected}, got a masked array. Fill it, x.filled(0), and give the mask as data.",
+            name,
+        )
+    if len(shape) < 2 + owner.batch_axis(name):
+        remedy = {
+            1: "Add a time axis and a feature axis: x[None, :, None].",
+            2: f"Add a time axis for rows that are not sequences: x[None]. If there is one row for "
+            f"each sequence, say so: per_sequence=[{name!r}].",
+        }.get(len(shape), "")
+        if (len(shape) == 2 and shape[0] == 1) or (len(shape) == 1 and is_alone):
+            remedy = "Add a feature axis: x[..., None]."
+        raise owner._fail(f"{expected}, got shape {shape}. {remedy}".rstrip(), name)
+    if 0 in shape:
+        raise owner._fail(f"{expected} that is not empty, got shape {shape}", name)
