@@ -10,12 +10,8 @@ The whole library is available behind them: ``estimator.network_`` is the traine
 from __future__ import annotations
 
 import copy
-import inspect
 import math
-import numbers
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,14 +19,15 @@ import numpy as np
 
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description
-from brainstorm.errors import ValidationError, shown, unknown
+from brainstorm.errors import ValidationError, shown
+from brainstorm.ext._tunable_estimator import TunableEstimator
 from brainstorm.handlers import NumpyHandler, get_default_handler
 from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
 from brainstorm.hooks.base import put_values
 from brainstorm.network import Network
 from brainstorm.optional import require
 from brainstorm.tools import create_net_from_spec
-from brainstorm.training import AdamWStepper, Trainer, TrainingStepper
+from brainstorm.training import Trainer, TrainingStepper
 from brainstorm.utils import is_whole
 
 _base: Any = require("sklearn.base", "sklearn")
@@ -45,9 +42,6 @@ __all__ = ["NetClassifier", "NetRegressor"]
 
 E = TypeVar("E", bound="_NetEstimator")
 
-#: A layer of a spec with a number of its own: its letter, and its size or probability.
-_NUMBERED = re.compile(r"([FRLCDP])(?:[\s:/|]*[a-z])?[\s:/|]*(\d+\.?\d*|\.\d+)?")
-
 
 class _Validation(Hook):
     """Log the result of a function."""
@@ -61,7 +55,7 @@ class _Validation(Hook):
 
 
 @dataclass(eq=False, repr=False)
-class _NetEstimator(_base.BaseEstimator):
+class _NetEstimator(TunableEstimator):
     """Common base of both estimators; `NetClassifier` documents the arguments."""
 
     spec: str = "F100"
@@ -78,63 +72,6 @@ class _NetEstimator(_base.BaseEstimator):
     scoring: Any = None
 
     _task = ""
-
-    # -- parameters of the stepper and of the spec ------------------------------------------------
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor.
-
-        Args:
-            deep: Whether to include those of the stepper, such as ``stepper__learning_rate``, and
-                the numbers in the spec: for ``'F100 D0.2 F50'`` ``spec__F1``, ``spec__D1`` and
-                ``spec__F2``.
-        """
-        params = super().get_params(deep)
-        if deep:
-            params |= {f"stepper__{name}": value for name, value in _arguments(self._stepper())}
-            params |= {f"spec__{name}": _number(m[2] or "0.5") for name, m in self._numbers()}
-        return params
-
-    def set_params(self: E, **params: Any) -> E:
-        """Set arguments of the constructor, of the stepper and of the spec; see `get_params`."""
-        prefixes = ("stepper__", "spec__")
-        super().set_params(**{k: v for k, v in params.items() if not k.startswith(prefixes)})
-        for key, value in params.items():
-            if not key.startswith(prefixes):
-                continue
-            if key not in (known := self.get_params()):
-                where = f"{type(self).__name__}.set_params"
-                raise ValidationError(f"{where}: {unknown('parameter', key, known)}")
-            kind, _, name = key.partition("__")
-            if kind == "stepper":
-                self.stepper = self._stepper()
-                setattr(self.stepper, name, value)
-            else:
-                self._set_number(name, value)
-        return self
-
-    def _stepper(self) -> TrainingStepper:
-        if self.stepper is None:
-            return AdamWStepper(0.003, weight_decay=0.3)
-        return copy.deepcopy(self.stepper)
-
-    def _numbers(self) -> Iterator[tuple[str, re.Match[str]]]:
-        """Yield the letter with its number, and the match, of each layer with a number."""
-        counts: Counter[str] = Counter()
-        for match in _NUMBERED.finditer(str(self.spec)):
-            counts[match[1]] += 1
-            yield f"{match[1]}{counts[match[1]]}", match
-
-    def _set_number(self, name: str, value: Any) -> None:
-        if not isinstance(value, numbers.Real):
-            where = f"{type(self).__name__}.set_params, spec__{name}"
-            raise ValidationError(f"{where}: expected a number, got {shown(value)}.")
-        match = dict(self._numbers())[name]
-        start, end = match.span(2) if match[2] else (match.end(1), match.end(1))
-        number = np.format_float_positional(float(value), trim="-")
-        self.spec = f"{self.spec[:start]}{number}{self.spec[end:]}"
-
-    # -- training ---------------------------------------------------------------------------------
 
     def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train a new network, or with ``warm_start`` the existing one.
@@ -236,7 +173,7 @@ class _NetEstimator(_base.BaseEstimator):
             self.network_ = self._new_network(data, out_size, seed)
             self.loss_curve_: list[float] = []
             self.n_iter_ = 0
-        trainer = Trainer(stepper := self._stepper(), verbose=False)
+        trainer = Trainer(stepper := self.own_stepper(), verbose=False)
         if goes_on and self._stepper_state[0] is type(stepper):
             chosen = {name: getattr(stepper, name) for name in stepper.hyperparameters}
             stepper.set_state({**self._stepper_state[1], **chosen})
@@ -440,17 +377,6 @@ class NetRegressor(_base.RegressorMixin, _NetEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _number(text: str) -> float:
-    return int(text) if text.isdigit() else float(text)
-
-
-def _arguments(stepper: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the constructor arguments of a stepper, and its limit of the gradients."""
-    if isinstance(stepper, TrainingStepper):
-        for name in (*inspect.signature(type(stepper)).parameters, "max_gradient_norm"):
-            yield name, getattr(stepper, name)
 
 
 def _double_handler(seed: int) -> NumpyHandler:
