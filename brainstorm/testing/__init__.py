@@ -25,7 +25,7 @@ from brainstorm.testing.gradients import (
     differentiate,
 )
 from brainstorm.testing.handler_properties import HANDLER_PROPERTIES, check_handler
-from brainstorm.testing.layer_harness import LayerHarness, build_layer
+from brainstorm.testing.layer_harness import LayerHarness
 from brainstorm.testing.layer_helpers import (
     get_test_configurations,
     run_deltas_test,
@@ -33,6 +33,7 @@ from brainstorm.testing.layer_helpers import (
     run_layer_tests,
     set_up_layer,
 )
+from brainstorm.testing.layer_neighbours import build_layer
 from brainstorm.testing.layer_properties import LAYER_PROPERTIES, SIZES, check_layer
 from brainstorm.testing.modifier_properties import MODIFIER_PROPERTIES, check_modifier
 from brainstorm.testing.stepper_properties import STEPPER_PROPERTIES, check_stepper

@@ -14,50 +14,22 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugArray
 from brainstorm.handlers.traces import Trace
 from brainstorm.layers.base_layer import Layer
-from brainstorm.layers.input_layer import InputLayerImpl
-from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network.steps import allocate_past
-from brainstorm.randomness import RandomState
-from brainstorm.structure.architecture import Connection, layer_registry
-from brainstorm.structure.buffer_structure import (
-    CONSTANT,
-    BufferStructure,
-    combine_buffer_structures,
-)
+from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView, NullBuffer
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.layout import create_layout
+from brainstorm.testing.gradients import ReferenceHandler
+from brainstorm.testing.layer_neighbours import surround
 from brainstorm.utils import Array
 
-__all__ = ["LayerHarness", "Values", "build_layer"]
+__all__ = ["LayerHarness", "Source", "Values"]
 
 #: Dotted path below the layer, e.g. ``'inputs.default'``, to its values.
 Values = dict[str, np.ndarray]
 #: An array, or a function of shape and random state that returns one.
 Source = np.ndarray | Callable[[tuple[int, ...], np.random.RandomState], np.ndarray]
-
-
-def build_layer(
-    construction: ConstructionWrapper, in_shapes: Mapping[str, BufferStructure | tuple[Any, ...]]
-) -> Layer:
-    """Return the layer for the result of a layer function, as if it were connected.
-
-    Args:
-        construction: The result of e.g. ``FullyConnected(5)``.
-        in_shapes: Input name to its shape, e.g. ``{'default': ('T', 'B', 3)}``.
-    """
-    details = construction.layer
-    shapes = {
-        port: shape if isinstance(shape, BufferStructure) else BufferStructure(*shape)
-        for port, shape in in_shapes.items()
-    }
-    layer_class = layer_registry.get(details.layer_type)
-    layer: Layer = layer_class(
-        details.name, shapes, set(), set(), rnd=RandomState(0), **details.layer_kwargs
-    )
-    return layer
 
 
 class LayerHarness:
@@ -87,7 +59,7 @@ class LayerHarness:
         self.layer = layer
         self.handler = DebugHandler(NumpyHandler(np.float64)) if handler is None else handler
         self.sources = dict(inputs or {})
-        hubs, layout = create_layout(_surround(layer), keep_input_deltas=True)
+        hubs, layout = create_layout(surround(layer), keep_input_deltas=True)
         self.manager = BufferManager(layout, hubs, self.handler)
         layer.set_handler(self.handler)
 
@@ -145,9 +117,7 @@ class LayerHarness:
         layer = self.layer
         twin = type(layer)(layer.name, layer.in_shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
         bare = self._bare_handler
-        return LayerHarness(
-            twin, bare if self.is_float64 else _ReferenceHandler(bare), self.sources
-        )
+        return LayerHarness(twin, bare if self.is_float64 else ReferenceHandler(bare), self.sources)
 
     @property
     def without_time(self) -> LayerHarness | None:
@@ -405,27 +375,6 @@ class LayerHarness:
         )
 
 
-class _ReferenceHandler(NumpyHandler):
-    """Double precision, but with the random numbers of another handler."""
-
-    def __init__(self, lender: Handler) -> None:
-        self.lender = lender  # first: the constructor asks for a stream
-        super().__init__(np.float64)
-
-    def create_random_stream(self, seed: int) -> Any:
-        return self.lender.create_random_stream(seed)
-
-    def fill_gaussian(self, mean: Any, std: Any, out: Array, stream: Any = None) -> None:
-        borrowed = self.lender.allocate(out.shape)
-        self.lender.fill_gaussian(mean, std, borrowed, stream)
-        self.set_from_numpy(out, self.lender.get_numpy_copy(borrowed))
-
-    def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
-        borrowed = self.lender.allocate(mask.shape)
-        self.lender.generate_probability_mask(borrowed, probability, stream)
-        self.set_from_numpy(mask, self.lender.get_numpy_copy(borrowed))
-
-
 def _without(buffers: BufferView, unneeded: Iterable[str]) -> BufferView:
     """Return a layer's views with null buffers in place of some input deltas."""
     deltas = buffers.input_deltas
@@ -439,33 +388,3 @@ def _without(buffers: BufferView, unneeded: Iterable[str]) -> BufferView:
 
 def _normal(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
     return rnd.normal(size=shape)
-
-
-def _surround(layer: Layer) -> dict[str, Layer]:
-    """Connect a layer with an Input and with neighbours that make its buffers strided."""
-    out_shapes = {port: structure.shape for port, structure in layer.in_shapes.items()}
-    layer.incoming = {Connection("Input", port, layer.name, port) for port in layer.in_shapes}
-    layer.outgoing = set()
-    neighbours: dict[str, Layer] = {}
-    incoming = set(layer.incoming)
-    for source, ports in (("Input", layer.in_shapes), (layer.name, layer.out_shapes)):
-        for port, structure in ports.items():
-            if structure.buffer_type == CONSTANT or len(structure.feature_shape) != 1:
-                continue
-            name = f"Beside_{source}_{port}"
-            beside = BufferStructure(*structure.scaling_shape, 2)
-            out_shapes[name] = beside.shape
-            joined = {
-                Connection(source, port, name, "default"),
-                Connection("Input", name, name, "default"),
-            }
-            shape = combine_buffer_structures([structure, beside])
-            neighbours[name] = NoOpLayerImpl(name, {"default": shape}, joined, set())
-            incoming |= joined
-    layer.outgoing = {c for c in incoming if c.start_layer == layer.name}
-    start = {c for c in incoming if c.start_layer == "Input"}
-    return {
-        "Input": InputLayerImpl("Input", {}, set(), start, out_shapes=out_shapes),
-        layer.name: layer,
-        **neighbours,
-    }

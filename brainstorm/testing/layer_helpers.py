@@ -15,7 +15,8 @@ import numpy as np
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.testing.layer_harness import LayerHarness
-from brainstorm.testing.layer_properties import check_layer, compare_with_differences
+from brainstorm.testing.layer_passes import compare_with_differences
+from brainstorm.testing.layer_properties import check_layer
 
 __all__ = [
     "get_test_configurations",

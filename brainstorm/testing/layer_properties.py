@@ -18,23 +18,22 @@ from brainstorm.errors import LayerValidationError, ValidationError, shown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing.gradients import (
-    KinkError,
-    PropertyError,
-    approx_fprime,
-    check_close,
-    differentiate,
+from brainstorm.testing.gradients import PropertyError
+from brainstorm.testing.layer_harness import LayerHarness, Source, Values
+from brainstorm.testing.layer_neighbours import build_layer
+from brainstorm.testing.layer_passes import (
+    check_buffer,
+    compare_all_with_differences,
+    draw,
+    random_like,
+    run_passes,
 )
-from brainstorm.testing.layer_harness import LayerHarness, Source, Values, build_layer
 from brainstorm.testing.properties import Properties
 
-__all__ = ["LAYER_PROPERTIES", "SIZES", "check_layer", "compare_with_differences"]
+__all__ = ["LAYER_PROPERTIES", "SIZES", "check_layer"]
 
 #: T and B that properties are checked for.
 SIZES = ((1, 1), (4, 1), (2, 3), (1, 3))
-
-#: Maximum number of elements of a buffer to compare with central differences.
-MAX_ELEMENTS = 24
 
 #: How a layer should draw random numbers.
 OWN_STREAM = (
@@ -97,7 +96,7 @@ def check_layer(
 @LAYER_PROPERTIES
 def equal_passes_give_equal_outputs(harness: LayerHarness, seed: int) -> None:
     """In training too: random numbers come from streams of the layer's own."""
-    _, values, _ = _draw(harness, seed)
+    _, values, _ = draw(harness, seed)
     outputs = harness.paths("outputs")
     first: Values = {}
     for _ in range(2):
@@ -116,51 +115,51 @@ def equal_passes_give_equal_outputs(harness: LayerHarness, seed: int) -> None:
 @LAYER_PROPERTIES
 def nothing_depends_on_what_was_in_memory(harness: LayerHarness, seed: int) -> None:
     """Neither outputs, deltas nor gradients depend on old outputs and internals."""
-    _, values, out_deltas = _draw(harness, seed)
-    clean = _run(harness, values, out_deltas, garbage=0.0)
+    _, values, out_deltas = draw(harness, seed)
+    clean = run_passes(harness, values, out_deltas, garbage=0.0)
     outputs = {path: harness.get(path) for path in harness.paths("outputs")}
     for garbage in (100.0, np.nan):
-        result = _run(harness, values, out_deltas, garbage=garbage)
+        result = run_passes(harness, values, out_deltas, garbage=garbage)
         for path, expected in clean.items():
-            _check(harness, path, result[path], expected)
+            check_buffer(harness, path, result[path], expected)
         for path, expected in outputs.items():
-            _check(harness, path, harness.get(path), expected)
+            check_buffer(harness, path, harness.get(path), expected)
 
 
 @LAYER_PROPERTIES
 def input_deltas_equal_central_differences(harness: LayerHarness, seed: int) -> None:
     """Also with a context that is not zero."""
-    _compare_with_differences(harness, seed, harness.delta_paths)
+    compare_all_with_differences(harness, seed, harness.delta_paths)
 
 
 @LAYER_PROPERTIES
 def gradients_equal_central_differences(harness: LayerHarness, seed: int) -> None:
     """Also with a context that is not zero."""
-    _compare_with_differences(harness, seed, harness.gradient_paths)
+    compare_all_with_differences(harness, seed, harness.gradient_paths)
 
 
 @LAYER_PROPERTIES
 def deltas_and_gradients_are_added_to(harness: LayerHarness, seed: int) -> None:
     """What was there before the backward pass is part of the sum."""
-    rnd, values, out_deltas = _draw(harness, seed)
-    alone = _run(harness, values, out_deltas)
-    before = _random_like(alone, rnd)
-    together = _run(harness, values, out_deltas, before)
+    rnd, values, out_deltas = draw(harness, seed)
+    alone = run_passes(harness, values, out_deltas)
+    before = random_like(alone, rnd)
+    together = run_passes(harness, values, out_deltas, before)
     for path, old in before.items():
-        _check(harness, path, together[path], alone[path] + old)
+        check_buffer(harness, path, together[path], alone[path] + old)
 
 
 @LAYER_PROPERTIES
 def first_writers_overwrite(harness: LayerHarness, seed: int) -> None:
     """Where declared, alone and all together: the result does not depend on what was there."""
-    rnd, values, out_deltas = _draw(harness, seed)
-    alone = _run(harness, values, out_deltas)
-    before = _random_like(alone, rnd)
+    rnd, values, out_deltas = draw(harness, seed)
+    alone = run_passes(harness, values, out_deltas)
+    before = random_like(alone, rnd)
     can = [path for path in alone if path.partition(".")[0] in harness.layer.can_overwrite]
     for group in [can, *([path] for path in can if len(can) > 1)]:
-        result = _run(harness, values, out_deltas, before, overwritten=group)
+        result = run_passes(harness, values, out_deltas, before, overwritten=group)
         for path, old in before.items():
-            _check(harness, path, result[path], alone[path] + (0.0 if path in group else old))
+            check_buffer(harness, path, result[path], alone[path] + (0.0 if path in group else old))
 
 
 @LAYER_PROPERTIES
@@ -168,13 +167,13 @@ def null_deltas_are_left_out(harness: LayerHarness, seed: int) -> None:
     """Where declared, the other deltas and the gradients stay the same."""
     if not harness.layer.accepts_null_deltas:
         return
-    _, values, out_deltas = _draw(harness, seed)
-    alone = _run(harness, values, out_deltas)
+    _, values, out_deltas = draw(harness, seed)
+    alone = run_passes(harness, values, out_deltas)
     paths = harness.delta_paths
     for unneeded in [paths, *([path] for path in paths if len(paths) > 1)]:
         ports = [path.partition(".")[2] for path in unneeded]
         try:
-            result = _run(harness, values, out_deltas, unneeded=ports)
+            result = run_passes(harness, values, out_deltas, unneeded=ports)
         except Exception as error:
             raise PropertyError(
                 f"{harness.where()}: with a null buffer as the delta "
@@ -182,31 +181,31 @@ def null_deltas_are_left_out(harness: LayerHarness, seed: int) -> None:
             ) from error
         for path in alone:
             if path not in unneeded:
-                _check(harness, path, result[path], alone[path])
+                check_buffer(harness, path, result[path], alone[path])
 
 
 @LAYER_PROPERTIES
 def every_output_element_is_written(harness: LayerHarness, seed: int) -> None:
     """In training and otherwise."""
-    _, values, _ = _draw(harness, seed)
+    _, values, _ = draw(harness, seed)
     for training_pass in (True, False):
         harness.spoil(harness.paths("outputs", "internals"), np.nan)
         harness.forward(values, training_pass)
         for path in harness.paths("outputs"):
             output = harness.get(path)
-            _check(harness, path, output, np.nan_to_num(output))
+            check_buffer(harness, path, output, np.nan_to_num(output))
 
 
 @LAYER_PROPERTIES
 def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
     """Inputs, parameters and context by both passes, outputs by the backward pass."""
-    _, values, out_deltas = _draw(harness, seed)
+    _, values, out_deltas = draw(harness, seed)
     harness.forward(values)
     outputs = {path: harness.get(path) for path in harness.paths("outputs")}
-    _run(harness, values, out_deltas)
+    run_passes(harness, values, out_deltas)
     for path, expected in {**values, **outputs}.items():
         if path not in harness.persistent_paths:
-            _check(harness, path, harness.get(path), expected)
+            check_buffer(harness, path, harness.get(path), expected)
 
 
 @LAYER_PROPERTIES
@@ -216,8 +215,8 @@ def what_is_not_needed_backward_may_be_garbage(harness: LayerHarness, seed: int)
     Nor does it read values that the forward pass wrote to backward-only internals, whose memory
     may have been used in between.
     """
-    _, values, out_deltas = _draw(harness, seed)
-    alone = _run(harness, values, out_deltas)
+    _, values, out_deltas = draw(harness, seed)
+    alone = run_passes(harness, values, out_deltas)
     needed = harness.layer.characteristics.needs_in_backward
     unread = [c for c in ("inputs", "outputs", "internals") if c not in needed]
     spoiled = dict.fromkeys([*harness.paths(*unread), *harness.backward_only_paths])
@@ -226,7 +225,7 @@ def what_is_not_needed_backward_may_be_garbage(harness: LayerHarness, seed: int)
     harness.spoil(spoiled, 100.0)
     harness.backward(out_deltas)
     for path, expected in alone.items():
-        _check(harness, path, harness.get(path), expected)
+        check_buffer(harness, path, harness.get(path), expected)
 
 
 @LAYER_PROPERTIES
@@ -253,7 +252,7 @@ def replay_equals_direct_execution(harness: LayerHarness, seed: int) -> None:
 
 def _not_traced(harness: LayerHarness, seed: int) -> str:
     """Return the difference between a trace and the passes; '' if nothing was found."""
-    rnd, values, out_deltas = _draw(harness, seed)
+    rnd, values, out_deltas = draw(harness, seed)
     others = harness.sample(rnd), harness.sample_out_deltas(rnd)
     direct = _results(harness, *others)
     harness.traces, harness.is_changed = [], False
@@ -276,21 +275,21 @@ def _not_traced(harness: LayerHarness, seed: int) -> str:
 
 def _results(harness: LayerHarness, values: Values, out_deltas: Values) -> Values:
     """Return the buffers that both passes write."""
-    found = _run(harness, values, out_deltas)
+    found = run_passes(harness, values, out_deltas)
     return found | {path: harness.get(path) for path in harness.paths("outputs")}
 
 
 @LAYER_PROPERTIES
 def characteristics_tell_the_truth(harness: LayerHarness, seed: int) -> None:
     """Modes and time steps matter only where that is declared."""
-    rnd, values, _ = _draw(harness, seed)
+    rnd, values, _ = draw(harness, seed)
     characteristics, outputs = harness.layer.characteristics, harness.paths("outputs")
     harness.forward(values, training_pass=False)
     inference = {path: harness.get(path) for path in outputs}
     if not characteristics.depends_on_mode:
         harness.forward(values, training_pass=True)
         for path, expected in inference.items():
-            _check(harness, path, harness.get(path), expected)
+            check_buffer(harness, path, harness.get(path), expected)
     if not characteristics.time_coupled:
         other, changed = harness.sample(rnd), {}
         for path, array in values.items():
@@ -299,7 +298,7 @@ def characteristics_tell_the_truth(harness: LayerHarness, seed: int) -> None:
         harness.forward(changed, training_pass=False)
         for path, expected in inference.items():
             if harness.is_time_sized(path):
-                _check(harness, path, harness.get(path)[1:], expected[1:])
+                check_buffer(harness, path, harness.get(path)[1:], expected[1:])
 
 
 @LAYER_PROPERTIES
@@ -310,7 +309,7 @@ def what_does_not_look_at_time_does_without(harness: LayerHarness, seed: int) ->
     """
     if (alone := harness.without_time) is None:
         return
-    _, values, out_deltas = _draw(harness, seed)
+    _, values, out_deltas = draw(harness, seed)
     run = _inferred if harness.layer.depends_on_mode else _results
     whole = run(harness, values, out_deltas)
     totals = {path: np.zeros(()) for path in whole if path in harness.gradient_paths}
@@ -320,9 +319,9 @@ def what_does_not_look_at_time_does_without(harness: LayerHarness, seed: int) ->
             if path in totals:
                 totals[path] = totals[path] + array
             elif harness.is_time_sized(path):
-                _check(alone, path, array, whole[path][step])
+                check_buffer(alone, path, array, whole[path][step])
     for path, total in totals.items():
-        _check(harness, path, total, whole[path])
+        check_buffer(harness, path, total, whole[path])
 
 
 @LAYER_PROPERTIES
@@ -335,15 +334,15 @@ def steps_one_by_one_are_those_of_the_sequence(harness: LayerHarness, seed: int)
         return
     if layer.is_over_source:
         return
-    _, values, _ = _draw(harness, seed)
+    _, values, _ = draw(harness, seed)
     whole = _inferred(harness, values, {})
     try:
         for stop in harness.step_by_step(values, (steps + 1) // 2):
             for path, expected in whole.items():
                 if harness.is_time_sized(path):
-                    _check(harness, path, harness.get(path)[-1], expected[stop - 1])
+                    check_buffer(harness, path, harness.get(path)[-1], expected[stop - 1])
                 elif stop == steps and layer.time_coupled:
-                    _check(harness, path, harness.get(path), expected)
+                    check_buffer(harness, path, harness.get(path), expected)
     finally:
         harness.resize(steps, harness.manager.batch_size)
 
@@ -352,124 +351,3 @@ def _inferred(harness: LayerHarness, values: Values, out_deltas: Values) -> Valu
     """Return the outputs outside training."""
     harness.forward(values, training_pass=False)
     return {path: harness.get(path) for path in harness.paths("outputs")}
-
-
-# -- how they are checked -----------------------------------------------------------------------
-
-
-def _draw(harness: LayerHarness, seed: int) -> tuple[np.random.RandomState, Values, Values]:
-    """Return a random state, and from it values and output deltas."""
-    rnd = np.random.RandomState(seed)
-    return rnd, harness.sample(rnd), harness.sample_out_deltas(rnd)
-
-
-def _random_like(arrays: Values, rnd: np.random.RandomState) -> Values:
-    return {path: rnd.normal(size=array.shape) for path, array in arrays.items()}
-
-
-def _run(
-    harness: LayerHarness,
-    values: Values,
-    out_deltas: Values,
-    before: Values | None = None,
-    unneeded: Iterable[str] = (),
-    overwritten: Iterable[str] = (),
-    garbage: float = 0.5,
-) -> Values:
-    """Run both passes over spoiled memory and return the input deltas and the gradients.
-
-    Args:
-        harness: The harness.
-        values: See `LayerHarness.sample`.
-        out_deltas: The output deltas.
-        before: What is in deltas and gradients before the backward pass (zeros if `None`).
-        unneeded: See `LayerHarness.backward`.
-        overwritten: See `LayerHarness.backward`.
-        garbage: What all other memory is filled with before.
-    """
-    targets = harness.delta_paths + harness.gradient_paths
-    harness.spoil(harness.paths("outputs", "internals", "output_deltas"), garbage)
-    harness.load(before or dict.fromkeys(targets, np.zeros(())))
-    harness.forward(values)
-    harness.backward(out_deltas, unneeded, overwritten)
-    return {path: harness.get(path) for path in targets}
-
-
-def _check(
-    harness: LayerHarness,
-    path: str,
-    got: np.ndarray,
-    expected: np.ndarray,
-    rtol: float | None = None,
-    atol: float | None = None,
-) -> None:
-    """Compare; a violation names the property that is being checked."""
-    if rtol is None or atol is None:
-        rtol, atol = (1e-5, 1e-7) if harness.is_float64 else (2e-3, 2e-4)
-    check_close(f"{harness.where()}, {path}", got, expected, rtol, atol)
-
-
-def _compare_with_differences(harness: LayerHarness, seed: int, paths: list[str]) -> None:
-    """Compare the derivatives on `paths`; near a kink, draw other numbers and try again."""
-    for attempt in range(10):
-        rnd, values, out_deltas = _draw(harness, seed + 1000 * attempt)
-        computed = _run(harness, values, out_deltas)
-        try:
-            for path in paths:
-                elements = np.sort(rnd.permutation(computed[path].size)[:MAX_ELEMENTS])
-                compare_with_differences(
-                    harness, values, out_deltas, path, computed[path], elements
-                )
-            return
-        except KinkError as error:
-            kink = error
-    raise PropertyError(
-        f"{harness.where()}: ten samples in a row lie near a point where "
-        f"the layer cannot be differentiated; the last: {kink}"
-    )
-
-
-def compare_with_differences(
-    harness: LayerHarness,
-    values: Values,
-    out_deltas: Values,
-    path: str,
-    computed: np.ndarray,
-    elements: np.ndarray | None = None,
-    epsilon: float = 1e-5,
-) -> None:
-    """Compare an input delta or a gradient with central differences.
-
-    Args:
-        harness: The harness.
-        values: The point: see `LayerHarness.sample`.
-        out_deltas: The output deltas that led to `computed`.
-        path: ``'input_deltas.<name>'`` or ``'gradients.<name>'``.
-        computed: What the backward pass computed.
-        elements: Flat indices of the elements to compare; `None`: all.
-        epsilon: Step of the differences.
-
-    Raises:
-        PropertyError: They differ.
-        KinkError: They differ, and the layer cannot be differentiated there.
-    """
-    source = path.replace("input_deltas", "inputs").replace("gradients", "parameters")
-    elements = np.arange(computed.size) if elements is None else elements
-    reference = harness.reference
-
-    def objective(changed: np.ndarray) -> float:
-        array = values[source].copy()
-        array.flat[elements] = changed
-        reference.forward({**values, source: array})
-        return reference.objective(out_deltas)
-
-    def check(derivatives: np.ndarray) -> None:
-        expected = computed.copy()
-        expected.flat[elements] = derivatives
-        _check(harness, path, computed, expected)
-
-    point = values[source].flat[elements]
-    try:
-        check(approx_fprime(point, objective, epsilon))
-    except PropertyError:
-        check(differentiate(point, objective, epsilon))
