@@ -19,6 +19,12 @@ from brainstorm.display import safe_repr
 from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
+from brainstorm.layers._declarations import (
+    check_connections,
+    check_inputs,
+    check_options,
+    check_structures,
+)
 from brainstorm.layers._times import (
     LOOKS_AT_TIME,
     couples_by_context,
@@ -26,7 +32,6 @@ from brainstorm.layers._times import (
     exchanged,
     gets_no_time,
     gets_source,
-    remedy_for,
 )
 from brainstorm.layers.characteristics import Characteristics
 from brainstorm.layers.constraints import Constraint
@@ -147,13 +152,13 @@ class Layer(Traceable):
         self._set_up()
         if self.is_per_sequence:
             self._take_sequences(given)
-        self._check_connections()
+        check_connections(self)
 
     def _set_up(self) -> None:
         """Set the structures from `setup`, and derive whether the layer couples time steps."""
-        self._check_in_shapes()
+        check_inputs(self)
         structures = self.setup(self.kwargs, self.in_shapes)
-        self._check_structures(structures)
+        check_structures(self, structures)
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
         shapes = self.in_shapes, self.out_shapes, self.internal_shapes
         if self.is_over_source:
@@ -355,73 +360,8 @@ class Layer(Traceable):
             what = re.sub(r"\((T|S), B", lambda m: f"({'ST'['TS'.index(m[1])]}, B", what)
         return self.fail(f"{what}{origin}.{remedy}", port)
 
-    # -- checks at construction -----------------------------------------------------------------
-
     def _check_kwargs(self) -> None:
-        for option in self.kwargs:
-            if option not in self.expected_kwargs:
-                raise self.fail(unknown("option", option, sorted(self.expected_kwargs)))
-        if not isinstance(self.expected_kwargs, Mapping):
-            return
-        for option, constraint in self.expected_kwargs.items():
-            given = option in self.kwargs
-            if constraint.accepts(self.kwargs[option]) if given else not constraint.is_required:
-                continue
-            got = repr(self.kwargs[option]) if given else "nothing"
-            raise self.fail(f"expected {constraint.expected}, got {got}.", option=option)
-
-    def _check_in_shapes(self) -> None:
-        for port in self.in_shapes:
-            if port not in self.expected_inputs:
-                raise self.fail(unknown("input", port, self.expected_inputs))
-        for port, template in self.expected_inputs.items():
-            expected = format_shape(template.shape)
-            if port not in self.in_shapes:
-                if port in self.optional_inputs:
-                    continue
-                raise self.fail(
-                    f"expected {expected}, but nothing is connected. "
-                    f"Connect something: ... >> {port!r} - {self.name}.",
-                    port,
-                )
-            if not template.matches(self.in_shapes[port]):
-                raise self.misfit(port, expected, remedy_for(template, self.in_shapes[port]))
-
-    def _check_structures(self, structures: Any) -> None:
-        kinds = ("outputs", "parameters", "internals")
-        groups = structures if isinstance(structures, tuple | list) else ()
-        if len(groups) != len(kinds) or not all(isinstance(group, Mapping) for group in groups):
-            raise self.fail(
-                f"setup: expected mappings from names to BufferStructure, for {', '.join(kinds)}; "
-                f"got {structures!r}. Use an empty mapping for a kind that it does not have."
-            )
-        for kind, group in zip(kinds, groups, strict=True):
-            for name, structure in group.items():
-                if not isinstance(name, str) or "." in name or name.startswith("@"):
-                    raise self.fail(
-                        f"{kind}: expected names without '.' and without '@' at the start, got "
-                        f"{name!r}. Both have a meaning in paths and layouts."
-                    )
-                if not isinstance(structure, BufferStructure):
-                    raise self.fail(
-                        f"setup, {kind}, {name!r}: expected a BufferStructure such as "
-                        f"BufferStructure('T', 'B', 3), got {structure!r}."
-                    )
-                if kind == "outputs" and structure.is_square:
-                    raise self.fail(f"output {name!r}: only an internal can grow with T squared.")
-
-    def _check_connections(self) -> None:
-        special = {"parameters": self.parameter_shapes, "internals": self.internal_shapes}
-        for connection in self.outgoing:
-            name = connection.output_name
-            if name.startswith(".."):
-                category, _, buffer = name[2:].partition(".")
-                if category not in special:
-                    raise self.fail(unknown("special output", name, (f"..{c}" for c in special)))
-                if buffer not in special[category]:
-                    raise self.fail(unknown(category[:-1], buffer, special[category]))
-            elif name not in self.out_shapes:
-                raise self.fail(unknown("output", name, self.out_shapes))
+        check_options(self)
 
     # -- inputs without time --------------------------------------------------------------------
 

@@ -1,0 +1,89 @@
+"""Checks of a new layer against the declarations of its class, and of what it declares itself.
+
+All of them raise a `LayerValidationError`, which names the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from brainstorm.errors import unknown
+from brainstorm.layers._times import remedy_for
+from brainstorm.structure.buffer_structure import BufferStructure, format_shape
+
+__all__ = ["check_connections", "check_inputs", "check_options", "check_structures"]
+
+
+def check_options(layer: Any) -> None:
+    """Check that all options are declared, and that their values are accepted."""
+    for option in layer.kwargs:
+        if option not in layer.expected_kwargs:
+            raise layer.fail(unknown("option", option, sorted(layer.expected_kwargs)))
+    if not isinstance(layer.expected_kwargs, Mapping):
+        return
+    for option, constraint in layer.expected_kwargs.items():
+        given = option in layer.kwargs
+        if constraint.accepts(layer.kwargs[option]) if given else not constraint.is_required:
+            continue
+        got = repr(layer.kwargs[option]) if given else "nothing"
+        raise layer.fail(f"expected {constraint.expected}, got {got}.", option=option)
+
+
+def check_inputs(layer: Any) -> None:
+    """Check that all inputs are connected, and that their shapes are accepted."""
+    for port in layer.in_shapes:
+        if port not in layer.expected_inputs:
+            raise layer.fail(unknown("input", port, layer.expected_inputs))
+    for port, template in layer.expected_inputs.items():
+        expected = format_shape(template.shape)
+        if port not in layer.in_shapes:
+            if port in layer.optional_inputs:
+                continue
+            raise layer.fail(
+                f"expected {expected}, but nothing is connected. "
+                f"Connect something: ... >> {port!r} - {layer.name}.",
+                port,
+            )
+        if not template.matches(layer.in_shapes[port]):
+            raise layer.misfit(port, expected, remedy_for(template, layer.in_shapes[port]))
+
+
+def check_structures(layer: Any, structures: Any) -> None:
+    """Check the result of `Layer.setup`."""
+    kinds = ("outputs", "parameters", "internals")
+    groups = structures if isinstance(structures, tuple | list) else ()
+    if len(groups) != len(kinds) or not all(isinstance(group, Mapping) for group in groups):
+        raise layer.fail(
+            f"setup: expected mappings from names to BufferStructure, for {', '.join(kinds)}; "
+            f"got {structures!r}. Use an empty mapping for a kind that it does not have."
+        )
+    for kind, group in zip(kinds, groups, strict=True):
+        for name, structure in group.items():
+            if not isinstance(name, str) or "." in name or name.startswith("@"):
+                raise layer.fail(
+                    f"{kind}: expected names without '.' and without '@' at the start, got "
+                    f"{name!r}. Both have a meaning in paths and layouts."
+                )
+            if not isinstance(structure, BufferStructure):
+                raise layer.fail(
+                    f"setup, {kind}, {name!r}: expected a BufferStructure such as "
+                    f"BufferStructure('T', 'B', 3), got {structure!r}."
+                )
+            if kind == "outputs" and structure.is_square:
+                raise layer.fail(f"output {name!r}: only an internal can grow with T squared.")
+
+
+def check_connections(layer: Any) -> None:
+    """Check that all outputs that are connected exist."""
+    special = {"parameters": layer.parameter_shapes, "internals": layer.internal_shapes}
+    for connection in layer.outgoing:
+        name = connection.output_name
+        if name.startswith(".."):
+            category, _, buffer = name[2:].partition(".")
+            if category not in special:
+                raise layer.fail(unknown("special output", name, (f"..{c}" for c in special)))
+            if buffer not in special[category]:
+                raise layer.fail(unknown(category[:-1], buffer, special[category]))
+        elif name not in layer.out_shapes:
+            raise layer.fail(unknown("output", name, layer.out_shapes))
