@@ -22,6 +22,7 @@ from brainstorm.scorers.base import check_scorers
 from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
+from brainstorm.training.data_names import check_data_names
 from brainstorm.training.logs import Logs
 from brainstorm.training.running_hooks import RunningHooks
 from brainstorm.training.signals import StopSignals
@@ -65,20 +66,19 @@ class Trainer(ShownAsTree, Describable):
     """
 
     __undescribed__ = {
-        "current_epoch_nr": 0,
-        "current_update_nr": 0,
-        "logs": Logs(),
-        "results": Logs(),
-        "net": None,
-        "team": None,
-        "_progress": None,
-        "_parts": None,
-        "_pending": None,
-        "_unfinished": None,
-        "_signals": None,
-    }
+        "current_epoch_nr", "current_update_nr", "logs", "results", "net", "team", "_progress",
+        "_parts", "_pending", "_unfinished", "_signals",
+    }  # fmt: skip
     __argument_error__ = TrainingError
     __default_values__ = {"verbose": True}
+
+    current_epoch_nr = 0
+    current_update_nr = 0
+    net: Any = None
+    _progress: DataProgress | None = None  # while training
+    _parts: list[dict[str, Any]] | None = None  # while saving, of all processes
+    _pending: dict[str, Any] | None = None  # the state for `train` to restore
+    _unfinished: DataProgress | None = None  # in an epoch that was interrupted
 
     def __init__(self, stepper: TrainingStepper, verbose: bool = True) -> None:
         if not isinstance(stepper, TrainingStepper):
@@ -90,17 +90,11 @@ class Trainer(ShownAsTree, Describable):
         self.verbose = verbose
         self.hooks: dict[str, Hook] = OrderedDict()
         self.train_scorers: list[Any] = []
-        self.current_epoch_nr = 0
-        self.current_update_nr = 0
-        self.logs = Logs()
-        self.results = Logs()
-        self.net: Any = None
-        self.team = Team()
-        self._progress: DataProgress | None = None  # while training
-        self._parts: list[dict[str, Any]] | None = None  # while saving, of all processes
-        self._pending: dict[str, Any] | None = None  # the state for `train` to restore
-        self._unfinished: DataProgress | None = None  # in an epoch that was interrupted
-        self._signals = StopSignals()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.logs, self.results = Logs(), Logs()
+        self.team, self._signals = Team(), StopSignals()
 
     @safe_repr
     def __repr__(self) -> str:
@@ -116,8 +110,7 @@ class Trainer(ShownAsTree, Describable):
         return trainer_tree(self, values)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        self._signals = StopSignals()
-        self.team = Team()
+        self._begin()
         for hook in self.hooks.values():
             hook.trainer = self
 
@@ -403,30 +396,3 @@ class Trainer(ShownAsTree, Describable):
         for name, hook_state in state["hooks"].items():
             if name in self.hooks:
                 self.hooks[name].set_state(hook_state)
-
-
-def check_data_names(net: Any, training_data_iter: Any) -> None:
-    """Check that an iterator yields data for exactly the network's inputs.
-
-    Raises:
-        TrainingError: Names are missing or too many.
-    """
-    where = f"Trainer.train, training_data_iter ({type(training_data_iter).__name__})"
-    if not hasattr(training_data_iter, "data_shapes"):
-        raise TrainingError(
-            f"{where}: expected a data iterator, such as Minibatches(50, default=x, targets=y)."
-        )
-    given, wanted = set(training_data_iter.data_shapes), set(net.input_names)
-    if given == wanted:
-        return
-    text = f"{where}: expected data for {_names(wanted)}, got {_names(given)}."
-    if wanted - given:
-        text += f" Add {_names(wanted - given)} to the iterator."
-    if given - wanted:
-        extra = _names(given - wanted)
-        text += f" Leave out {extra}, or add it to the out_shapes of the Input layer."
-    raise TrainingError(text)
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names)) or "nothing"

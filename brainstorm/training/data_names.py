@@ -1,0 +1,37 @@
+"""The names of training data and those of a network's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from brainstorm.errors import TrainingError
+
+__all__ = ["check_data_names"]
+
+
+def check_data_names(net: Any, training_data_iter: Any) -> None:
+    """Check that an iterator yields data for exactly the network's inputs.
+
+    Raises:
+        TrainingError: Names are missing or too many.
+    """
+    where = f"Trainer.train, training_data_iter ({type(training_data_iter).__name__})"
+    if not hasattr(training_data_iter, "data_shapes"):
+        raise TrainingError(
+            f"{where}: expected a data iterator, such as Minibatches(50, default=x, targets=y)."
+        )
+    given, wanted = set(training_data_iter.data_shapes), set(net.input_names)
+    if given == wanted:
+        return
+    text = f"{where}: expected data for {_names(wanted)}, got {_names(given)}."
+    if wanted - given:
+        text += f" Add {_names(wanted - given)} to the iterator."
+    if given - wanted:
+        extra = _names(given - wanted)
+        text += f" Leave out {extra}, or add it to the out_shapes of the Input layer."
+    raise TrainingError(text)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names)) or "nothing"
