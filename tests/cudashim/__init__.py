@@ -11,8 +11,11 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from tests.cudashim.building import CUDNN, UnavailableError, built
+from tests.cudashim.nvcc import compile_cuda
 
 __all__ = [
     "available",
@@ -30,6 +33,7 @@ __all__ = [
 _ORDERS = ("forward", "reversed", "shuffled")
 _GUARDS = ("end", "start", "off")
 _driver: ctypes.CDLL | None = None
+_served: list[ctypes.CDLL] = []
 
 
 def real_device() -> bool:
@@ -79,13 +83,32 @@ def install() -> bool:
     folder = built()
     # Libraries that are loaded are found by their names, whatever LD_LIBRARY_PATH says.
     _driver = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
-    for library in ("libcublas.so.13", "libnvrtc.so.13"):
-        ctypes.CDLL(str(folder / library), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(folder / "libcublas.so.13"), mode=ctypes.RTLD_GLOBAL)
+    nvrtc = ctypes.CDLL(str(folder / "libnvrtc.so.13"), mode=ctypes.RTLD_GLOBAL)
+    _serve(nvrtc, folder)
     _driver.cudashim_counter_names.restype = ctypes.c_char_p
     _driver.cudashim_message.restype = ctypes.c_char_p
     _driver.cudashim_set.argtypes = [ctypes.c_char_p, ctypes.c_longlong]
     os.environ["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     return True
+
+
+def _serve(nvrtc: ctypes.CDLL, folder: Path) -> None:
+    """Compile what the libnvrtc of the tests gets."""
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
+    def compiler(program, source, architecture):
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch, "kernels.cubin")
+            done = compile_cuda(str(folder), str(out), architecture, "-", text=source.decode())
+            image = b"" if done.returncode else out.read_bytes()
+        size = ctypes.c_size_t(len(image))
+        nvrtc.cudashim_compiled(ctypes.c_void_p(program), done.stderr.encode(), image, size)
+        return done.returncode
+
+    nvrtc.compiler = compiler  # which keeps it
+    nvrtc.cudashim_set_compiler(compiler)
+    _served.append(nvrtc)
 
 
 def installed_here() -> bool:

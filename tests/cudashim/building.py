@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.cudashim.nvcc import COMPILE
+
 HERE = Path(__file__).parent
 DRIVER = ("context", "memory", "threads", "races", "streams", "copies", "modules")
 #: Routines of BLAS, all of which libraries expect to be there.
@@ -97,9 +99,6 @@ def blas_names() -> set[str]:
 def compile_into(folder: Path) -> None:
     """Compile everything into a folder, which is named as it will be at the end."""
     include = headers()
-    nvcc = importlib.util.spec_from_file_location("nvcc", HERE / "nvcc.py")
-    options = importlib.util.module_from_spec(nvcc)
-    nvcc.loader.exec_module(options)
     objects = [str(folder / f"{name}.o") for name in DRIVER]
     compiled = [
         ["g++", *FLAGS, f"-I{include}", "-c", str(HERE / f"src/{name}.cpp"), "-o", out]
@@ -107,7 +106,7 @@ def compile_into(folder: Path) -> None:
     ]
     shutil.copy(HERE / "src/device.h", folder)
     header = str(folder / "device.h")
-    as_header = ["c++-header" if word == "c++" else word for word in options.COMPILE]
+    as_header = ["c++-header" if word == "c++" else word for word in COMPILE]
     blas, nvrtc, cudnn = (str(folder / f"{name}.o") for name in ("cublas", "nvrtc", "cudnn"))
     compiled.append(["g++", *FLAGS, "-O3", "-c", str(HERE / "src/cublas.cpp"), "-o", blas])
     compiled.append(["g++", *FLAGS, "-c", str(HERE / "src/nvrtc.cpp"), "-o", nvrtc])

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
 COMPILE = ["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing"]
 COMPILE += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-gnu-unique"]
 # Kernels tell the driver what they access: races.cpp.
@@ -127,10 +126,35 @@ def transformed(source: str, architecture: int) -> str:
     return "\n".join([source, *exports, ""])
 
 
+def compile_cuda(folder: str, out: str, architecture: int, *given: str, text: str | None = None):
+    """Compile CUDA C.
+
+    Args:
+        folder: That of the driver.
+        out: The file to make; '': preprocess only.
+        architecture: E.g. 90.
+        *given: Options of the preprocessor, and the file; '-': `text`.
+        text: The source.
+
+    Returns:
+        The completed process: with what the compiler said, and the preprocessed source.
+    """
+    command = ["g++", "-E", "-x", "c++", "-std=c++17", *PREPROCESS, *given]
+    done = subprocess.run(command, capture_output=True, text=True, input=text)
+    if done.returncode or not out:
+        return done
+    command = ["g++", *COMPILE, "-include", f"{folder}/device.h", "-shared", "-Wl,-Bsymbolic"]
+    # The libraries that the driver needs are the kernels' too.
+    command += ["-nostdlib", "-o", out, "-", "-x", "none", f"{folder}/libcuda.so.1"]
+    text = transformed(done.stdout, architecture)
+    return subprocess.run(command, capture_output=True, text=True, input=text)
+
+
 def main(arguments: list[str]) -> int:
     """Do what nvcc would do with these arguments."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if "--version" in arguments:
-        print(f"nvcc of the tests, {os.path.basename(HERE)}")
+        print(f"nvcc of the tests, {os.path.basename(folder)}")
         return 0
     mode, passed, source, out, architecture = "cubin", [], None, None, 75
     rest = iter(arguments)
@@ -151,17 +175,11 @@ def main(arguments: list[str]) -> int:
     if source is None:
         print("nvcc of the tests: no .cu file given", file=sys.stderr)
         return 1
-    preprocess = ["g++", "-E", "-x", "c++", "-std=c++17", *PREPROCESS, *passed, source]
-    done = subprocess.run(preprocess, text=True, stdout=subprocess.PIPE)
-    if done.returncode or mode == "preprocess":
-        sys.stdout.write(done.stdout)
-        return done.returncode
-    out = out or f"{os.path.splitext(source)[0]}.{mode}"
-    command = ["g++", *COMPILE, "-include", f"{HERE}/device.h", "-shared", "-Wl,-Bsymbolic"]
-    # The libraries that the driver needs are the kernels' too.
-    command += ["-nostdlib", "-o", out, "-", "-x", "none", f"{HERE}/libcuda.so.1"]
-    text = transformed(done.stdout, architecture)
-    return subprocess.run(command, text=True, input=text).returncode
+    out = "" if mode == "preprocess" else out or f"{os.path.splitext(source)[0]}.{mode}"
+    done = compile_cuda(folder, out, architecture, *passed, source)
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
 
 
 if __name__ == "__main__":

@@ -1,13 +1,8 @@
 """How the stand-in for nvcc rewrites CUDA C."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-spec = importlib.util.spec_from_file_location("nvcc", Path(__file__).parent / "nvcc.py")
-nvcc = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(nvcc)
+from tests.cudashim import nvcc
 
 
 def exports(source):

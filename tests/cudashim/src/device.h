@@ -1,14 +1,13 @@
 // What kernels need to be compiled by a C++ compiler: CUDA C's words, types, built-in variables
 // and functions. Threads, barriers and memory are the driver's (driver.h, threads.cpp).
+//
+// It includes nothing: a compiler takes longer to read the headers of C++ than to compile a kernel.
 #pragma once
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <type_traits>
-#include <utility>
+using size_t = decltype(sizeof(0));
+using ptrdiff_t = decltype("" - "");
+extern "C" void *memcpy(void *to, const void *from, size_t size) noexcept;
+extern "C" void *memset(void *to, int value, size_t size) noexcept;
+extern "C" int printf(const char *, ...);
 
 #define __CUDASHIM__ 1
 #define __CUDACC__ 1
@@ -80,18 +79,19 @@ namespace cudashim {
 
 // Calls `found` for every pointer among the members of a T at a place among the arguments.
 using Found = void (*)(void *data, unsigned place);
-template <class T> void pointers_in(unsigned place, Found found, void *data);
 template <class T> struct Members {
   static void visit(unsigned, Found, void *) {}
 };
-template <class T> void pointers_in(unsigned place, Found found, void *data) {
-  using Element = std::remove_extent_t<T>;
-  if constexpr (std::is_pointer_v<T>) found(data, place);
-  else if constexpr (std::is_array_v<T>)
-    for (size_t i = 0; i < std::extent_v<T>; ++i)
-      pointers_in<Element>(place + i * sizeof(Element), found, data);
-  else Members<T>::visit(place, found, data);
-}
+template <class T> struct Members<T *> {
+  static void visit(unsigned place, Found found, void *data) { found(data, place); }
+};
+template <class T, size_t count> struct Members<T[count]> {
+  static void visit(unsigned place, Found found, void *data) {
+    for (size_t i = 0; i < count; ++i) Members<T>::visit(place + i * sizeof(T), found, data);
+  }
+};
+template <class T> struct Members<const T> : Members<T> {};
+template <class T, size_t count> struct Members<const T[count]> : Members<T[count]> {};
 
 // A kernel as the driver sees it.
 struct Argument {
@@ -105,6 +105,7 @@ struct KernelInfo {
   const Argument *arguments;
 };
 
+template <size_t... numbers> struct Numbers {};
 template <auto F> struct Kernel;
 template <class... A, void (*F)(A...)> struct Kernel<F> {
   struct Layout {
@@ -115,16 +116,16 @@ template <class... A, void (*F)(A...)> struct Kernel<F> {
     Layout found{};
     unsigned end = 0, i = 0;
     ((end = (end + alignof(A) - 1) / alignof(A) * alignof(A),
-      found.list[i++] = {end, sizeof(A), &pointers_in<A>}, end += sizeof(A)), ...);
+      found.list[i++] = {end, sizeof(A), &Members<A>::visit}, end += sizeof(A)), ...);
     found.bytes = end;
     (void)i;
     return found;
   }
   static constexpr Layout table = layout();
-  template <size_t... I> static void call(void **p, std::index_sequence<I...>) {
-    F(*static_cast<std::remove_cv_t<A> *>(p[I])...);
+  template <size_t... I> static void call(void **p, Numbers<I...>) {
+    F(*static_cast<A *>(p[I])...);
   }
-  static void thread(void **p) { call(p, std::index_sequence_for<A...>()); }
+  static void thread(void **p) { call(p, Numbers<__integer_pack(sizeof...(A))...>()); }
   static constexpr KernelInfo info(bool cooperates) {
     return {&thread, cooperates, sizeof...(A), table.bytes, table.list};
   }
@@ -142,6 +143,12 @@ template <class T> struct Shared {
     return *reinterpret_cast<T *>(bytes);
   }
 };
+
+// T, but not where the compiler infers what T is.
+template <class T> struct SameType { using type = T; };
+template <class T> using Same = typename SameType<T>::type;
+template <class T> constexpr bool is_float = false;
+template <> constexpr bool is_float<float> = true;
 
 struct WarpBarrier {
   int line;
@@ -165,7 +172,7 @@ template <class T> T exchange(unsigned mask, T value, unsigned lane) {
     static void visit(unsigned place, Found found, void *data) { members } \
   };
 #define CUDASHIM_MEMBER(name, member)                                               \
-  pointers_in<decltype(name::member)>(place + offsetof(name, member), found, data);
+  Members<decltype(name::member)>::visit(place + __builtin_offsetof(name, member), found, data);
 #define CUDASHIM_EXPORT(name, cooperates)                          \
   static_assert(cudashim::Kernel<&name>::table.bytes <= 32764,     \
                 "Formal parameter space overflowed (max 32764 bytes allowed) in function " #name); \
@@ -207,7 +214,7 @@ template <class T, class F> CUDASHIM_UNWATCHED T cudashim_atomic(T *p, F change)
   return old;
 }
 #define CUDASHIM_ATOMIC(name, expression)                                               \
-  template <class T> T name(T *p, std::common_type_t<T> v) {                            \
+  template <class T> T name(T *p, cudashim::Same<T> v) {                            \
     return cudashim_atomic(p, [v](T old) { return static_cast<T>(expression); });       \
   }
 CUDASHIM_ATOMIC(atomicAdd, old + v)
@@ -219,7 +226,7 @@ CUDASHIM_ATOMIC(atomicOr, old | v)
 CUDASHIM_ATOMIC(atomicXor, old ^ v)
 CUDASHIM_ATOMIC(atomicInc, old >= v ? 0 : old + 1)
 CUDASHIM_ATOMIC(atomicExch, ((void)old, v))
-template <class T> T atomicCAS(T *p, std::common_type_t<T> expected, std::common_type_t<T> v) {
+template <class T> T atomicCAS(T *p, cudashim::Same<T> expected, cudashim::Same<T> v) {
   return cudashim_atomic(p, [=](T old) { return old == expected ? v : old; });
 }
 
@@ -228,8 +235,8 @@ template <class T> T __ldg(const T *p) { return *p; }
 template <class T> T __ldca(const T *p) { return *p; }
 template <class T> T __ldcg(const T *p) { return *p; }
 template <class T> T __ldcs(const T *p) { return *p; }
-template <class T> void __stcg(T *p, std::common_type_t<T> v) { *p = v; }
-template <class T> void __stcs(T *p, std::common_type_t<T> v) { *p = v; }
+template <class T> void __stcg(T *p, cudashim::Same<T> v) { *p = v; }
+template <class T> void __stcs(T *p, cudashim::Same<T> v) { *p = v; }
 
 // Bits.
 template <class To, class From> To cudashim_bits(From value) {
@@ -244,8 +251,8 @@ inline float __int_as_float(int x) { return cudashim_bits<float>(x); }
 inline float __uint_as_float(unsigned x) { return cudashim_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return cudashim_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return cudashim_bits<double>(x); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t(a) * b >> 32; }
-inline int __mulhi(int a, int b) { return int64_t(a) * b >> 32; }
+inline unsigned __umulhi(unsigned a, unsigned b) { return 1ull * a * b >> 32; }
+inline int __mulhi(int a, int b) { return 1ll * a * b >> 32; }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned __int128>(a) * b >> 64;
 }
@@ -261,19 +268,41 @@ inline unsigned __brev(unsigned x) {
 }
 
 // Mathematics. The fast versions are as exact here as the others.
-using std::abs; using std::ceil; using std::cos; using std::erf; using std::erfc; using std::exp;
-using std::exp2; using std::expm1; using std::fabs; using std::floor; using std::fma;
-using std::fmax; using std::fmin; using std::fmod; using std::isfinite; using std::isinf;
-using std::isnan; using std::lgamma; using std::log; using std::log1p; using std::log2;
-using std::pow; using std::rint; using std::round; using std::signbit; using std::sin;
-using std::sqrt; using std::tan; using std::tanh; using std::trunc;
-template <class A, class B> std::common_type_t<A, B> min(A a, B b) { return a < b ? a : b; }
-template <class A, class B> std::common_type_t<A, B> max(A a, B b) { return a > b ? a : b; }
+// Where a source includes headers of C++, their functions come first, since they are no templates.
+#define CUDASHIM_MATH(name, count)                                                       \
+  extern "C" double name(CUDASHIM_TIMES##count(double)) noexcept;                        \
+  extern "C" float name##f(CUDASHIM_TIMES##count(float)) noexcept;                       \
+  template <class T, class... More> auto name(T x, More... more) {                       \
+    if constexpr ((cudashim::is_float<T> && ... && cudashim::is_float<More>))            \
+      return name##f(x, more...);                                                        \
+    else return name(static_cast<double>(x), static_cast<double>(more)...);              \
+  }
+#define CUDASHIM_TIMES1(T) T
+#define CUDASHIM_TIMES2(T) T, T
+#define CUDASHIM_TIMES3(T) T, T, T
+CUDASHIM_MATH(ceil, 1) CUDASHIM_MATH(cos, 1) CUDASHIM_MATH(erf, 1) CUDASHIM_MATH(erfc, 1)
+CUDASHIM_MATH(exp, 1) CUDASHIM_MATH(exp2, 1) CUDASHIM_MATH(expm1, 1) CUDASHIM_MATH(fabs, 1)
+CUDASHIM_MATH(floor, 1) CUDASHIM_MATH(lgamma, 1) CUDASHIM_MATH(log, 1) CUDASHIM_MATH(log1p, 1)
+CUDASHIM_MATH(log2, 1) CUDASHIM_MATH(rint, 1) CUDASHIM_MATH(round, 1) CUDASHIM_MATH(sin, 1)
+CUDASHIM_MATH(sqrt, 1) CUDASHIM_MATH(tan, 1) CUDASHIM_MATH(tanh, 1) CUDASHIM_MATH(trunc, 1)
+CUDASHIM_MATH(fmax, 2) CUDASHIM_MATH(fmin, 2) CUDASHIM_MATH(fmod, 2) CUDASHIM_MATH(pow, 2)
+CUDASHIM_MATH(fma, 3)
+extern "C" long lrintf(float x) noexcept;
+template <class T> T abs(T x) { return x < 0 ? -x : x == 0 ? 0 : x; }
+template <class T> bool isfinite(T x) { return __builtin_isfinite(x); }
+template <class T> bool isinf(T x) { return __builtin_isinf(x); }
+template <class T> bool isnan(T x) { return __builtin_isnan(x); }
+template <class T> bool signbit(T x) { return __builtin_signbit(x); }
+template <class A, class B> using Either = decltype(true ? A() : B());
+template <class A, class B> Either<A, B> min(A a, B b) { return a < b ? a : b; }
+template <class A, class B> Either<A, B> max(A a, B b) { return a > b ? a : b; }
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-inline float sinpif(float x) { return sin(M_PI * x); }
-inline float cospif(float x) { return cos(M_PI * x); }
-inline float normcdff(float x) { return 0.5 * erfc(-x * M_SQRT1_2); }
+inline float sinpif(float x) { return sin(3.14159265358979323846 * x); }
+inline float cospif(float x) { return cos(3.14159265358979323846 * x); }
+inline float normcdff(float x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
 inline float __expf(float x) { return expf(x); }
 inline float __exp10f(float x) { return powf(10.0f, x); }
 inline float __logf(float x) { return logf(x); }
