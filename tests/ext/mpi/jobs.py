@@ -176,7 +176,6 @@ def trainings():
         "clipped": train(synchronized, clip=0.02),
         "masked": train(synchronized, masked=True, count=20),
         "local": train({}, count=20),
-        "example": example("mlp", "cnn", "lstm"),
         "own loop": own_loop([3, 1, 4, 2]),
     }
 
@@ -275,6 +274,17 @@ def other_networks():
     """The networks of the ranks have different sizes."""
     net = bs.tools.create_net_from_spec("classification", 3 + RANK, 3, "")
     make_trainer(1, stepper=MomentumStepper())[0].stepper.start(net)
+
+
+def repeated(name, *calls):
+    """Call a function several times; what each call returns, or its error."""
+    found = []
+    for arguments in calls:
+        try:
+            found.append(globals()[name](*arguments))
+        except TrainingError as error:
+            found.append(f"TrainingError: {error}")
+    return found
 
 
 def differ(what, *ranks):
