@@ -222,8 +222,8 @@ class Handler(
     def new_lane(self) -> Any:
         """Return memory for the calls of one network, such as scratch memory, or None.
 
-        It is used while it is the `lane` of the thread's state. Its method `clear` may be called
-        when the network's memory moves.
+        It is used while it is the `lane` of the thread's state. Its method `clear` is called when
+        the network's memory moves, and `trim` when its T, B or S changes.
         """
         return None
 

@@ -26,8 +26,9 @@ from brainstorm.utils import Arrays
 
 __all__ = ["Lowering", "Memo", "lowered"]
 
-#: Maximum number of cached operations with their arguments.
-MOST_CALLS = 4096
+#: Number of cached operations with their arguments from which those of other sizes are evicted, and
+#: their maximum number. A pass through 1,000 layers has 6,000.
+MANY_CALLS, MOST_CALLS = 2**12, 2**16
 
 #: The calls of an operation; None: the base handler does it.
 Calls: TypeAlias = list[Any] | None
@@ -91,10 +92,11 @@ class Memo:
         """All existing executors."""
         return [executor for executor in self._executors.values() if executor is not None]
 
-    def forget(self) -> None:
-        """Drop all cached calls."""
+    def forget(self, least: int = 0) -> None:
+        """Drop all cached calls, if there are at least so many."""
         with self._lock:
-            self._calls.clear()
+            if len(self._calls) >= least:
+                self._calls.clear()
 
 
 class Lowering(Handler):

@@ -132,6 +132,8 @@ class BufferManager:
         sizes = time_size, batch_size, source_size
         if sizes != self.sizes:
             self._place(*sizes)
+            if self.lane is not None:
+                self.lane.trim()
         return views
 
     @property

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import itertools
 import types
 import weakref
@@ -14,7 +15,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.lowering import Lowering, Memo, lowered
+from brainstorm.handlers.lowering import MANY_CALLS, Lowering, Memo, lowered
 from brainstorm.handlers.pycuda import builders, images, streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
@@ -165,11 +166,12 @@ class PyCudaHandler(Lowering):
         )
 
     def new_lane(self) -> Any:
-        return types.SimpleNamespace(clear=self._forget, version=0)
+        trim = functools.partial(self._forget, MANY_CALLS)
+        return types.SimpleNamespace(clear=self._forget, trim=trim, version=0)
 
-    def _forget(self) -> None:
+    def _forget(self, least: int = 0) -> None:
         with self._device.lock:
-            self.memo.forget()
+            self.memo.forget(least)
 
     def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
         if not is_queued:

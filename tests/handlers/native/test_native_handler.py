@@ -23,12 +23,14 @@ from brainstorm.handlers import (
     lowering,
     specialized_program,
 )
-from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.native import NativeHandler, lane
 from brainstorm.handlers.native.calls import Call
+from brainstorm.layers import FullyConnected
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from tests.handlers.native.lowered import check_random_calls
+from tests.networks import batch_for, trainable
 
 needs_compiler = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
@@ -167,6 +169,23 @@ def test_what_is_remembered_is_bounded(native, monkeypatch):
         native.dot_mm(memory[k : k + 9], memory[:9], out)
         assert len(native.memo._calls) <= 10
         np.testing.assert_array_equal(out, np.full((9, 9), 9))
+
+
+def test_a_pass_of_any_length_uses_its_calls_again_until_the_sizes_change(monkeypatch):
+    monkeypatch.setattr(lane, "MANY_CALLS", 30)
+    net = trainable(*[FullyConnected(4, name=f"F{i}") for i in range(20)], handler=NativeHandler())
+
+    def calls_of_a_pass(B):
+        net.provide_external_data(batch_for(1, B))
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+        with net.alone():
+            return {key: id(calls) for key, calls in net.handler.memo._calls.items()}
+
+    first = calls_of_a_pass(8)
+    assert len(first) > 60
+    assert calls_of_a_pass(8) == first
+    assert 60 < len(calls_of_a_pass(7)) < 1.5 * len(first)
 
 
 # -- op-trees ----------------------------------------------------------------------------------
