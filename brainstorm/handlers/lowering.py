@@ -26,8 +26,8 @@ from brainstorm.utils import Arrays
 
 __all__ = ["Lowering", "Memo", "lowered"]
 
-#: Number of cached operations with their arguments from which those of other sizes are evicted, and
-#: their maximum number. A pass through 1,000 layers has 6,000.
+#: Number of cached operations with their arguments from which `Memo.trim` evicts them, and their
+#: maximum number. A pass through 1,000 layers has 6,000.
 MANY_CALLS, MOST_CALLS = 2**12, 2**16
 
 #: The calls of an operation; None: the base handler does it.
@@ -92,11 +92,16 @@ class Memo:
         """All existing executors."""
         return [executor for executor in self._executors.values() if executor is not None]
 
-    def forget(self, least: int = 0) -> None:
-        """Drop all cached calls, if there are at least so many."""
+    def forget(self) -> None:
+        """Drop all cached calls."""
         with self._lock:
-            if len(self._calls) >= least:
-                self._calls.clear()
+            self._calls.clear()
+
+    def trim(self) -> None:
+        """Drop everything if it is much: most of it is for sizes that may not come again."""
+        if len(self._calls) >= MANY_CALLS:
+            self.forget()
+            self._executors.clear()
 
 
 class Lowering(Handler):

@@ -28,8 +28,9 @@ from brainstorm.optree.program import Program, linearise
 
 __all__ = ["Formula", "formula"]
 
-#: Number of programs that a formula caches: one per combination of shapes and types.
-MOST_PROGRAMS = 64
+#: Number of programs that a formula caches: one per combination of shapes and types. Layers of one
+#: type have different shapes, hundreds in deep networks.
+MOST_PROGRAMS = 512
 
 
 class Formula:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
-from brainstorm.handlers.lowering import MANY_CALLS, Memo
+from brainstorm.handlers.lowering import Memo
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.native.products import build_stacked
@@ -83,8 +83,8 @@ class Lane(Primitives):
         self.packed.clear()
 
     def trim(self) -> None:
-        """Drop cached calls if there are many: most are for sizes that may not come again."""
-        self.memo.forget(MANY_CALLS)
+        """Evict what is cached for other sizes, if it is much."""
+        self.memo.trim()
 
     def run_alone(self) -> None:
         """Use one thread from now on: in a forked process others do not come."""

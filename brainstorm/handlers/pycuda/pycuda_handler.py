@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import abc
-import functools
 import itertools
 import types
 import weakref
@@ -15,7 +14,7 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.handlers.lowering import MANY_CALLS, Lowering, Memo, lowered
+from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.pycuda import builders, images, streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import PROVIDERS
@@ -166,12 +165,15 @@ class PyCudaHandler(Lowering):
         )
 
     def new_lane(self) -> Any:
-        trim = functools.partial(self._forget, MANY_CALLS)
-        return types.SimpleNamespace(clear=self._forget, trim=trim, version=0)
+        return types.SimpleNamespace(clear=self._forget, trim=self._trim, version=0)
 
-    def _forget(self, least: int = 0) -> None:
+    def _forget(self) -> None:
         with self._device.lock:
-            self.memo.forget(least)
+            self.memo.forget()
+
+    def _trim(self) -> None:
+        with self._device.lock:
+            self.memo.trim()
 
     def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
         if not is_queued:
