@@ -25,7 +25,7 @@ from brainstorm.errors import (
 from brainstorm.files import write_network_file
 from brainstorm.handlers import NativeHandler, NumpyHandler, compiler
 from brainstorm.initializers import Gaussian, Orthogonal, Uniform
-from brainstorm.layers import FullyConnected, Input, Loss
+from brainstorm.layers import Elementwise, FullyConnected, Input, Loss
 from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState
@@ -33,7 +33,16 @@ from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, L2Decay
-from tests.networks import WIRINGS, assert_gradients, build, classifier, data_for, run_passes
+from tests.networks import (
+    WIRINGS,
+    assert_gradients,
+    batch_for,
+    build,
+    classifier,
+    data_for,
+    run_passes,
+    trainable,
+)
 
 FLOAT64 = NumpyHandler(np.float64)
 
@@ -609,6 +618,16 @@ def test_several_outputs_are_predicted_at_once(wiring, memory):
         np.testing.assert_array_equal(values, net.predict(x, path, batch_size=4))
     assert list(net.predict(x, tuple(paths[:1]))) == paths[:1]
     assert net.predict(x, []) == {}
+    net.output_name = paths[0]
+    assert list(net.predict(x, [None, ""])) == paths[:1]
+
+
+def test_outputs_that_later_layers_overwrite_are_predicted_one_by_one():
+    hidden = FullyConnected(3, "linear", name="A"), Elementwise("tanh", inplace=True, name="B")
+    net, x = trainable(*hidden), batch_for(2, 3)["default"]
+    sums, outputs = net.predict(x, ["A.outputs.default", "B.outputs.default"]).values()
+    np.testing.assert_array_equal(sums, net.predict(x, "A.outputs.default"))
+    np.testing.assert_array_equal(outputs, np.tanh(sums))
 
 
 def test_one_value_for_a_whole_batch_cannot_be_put_together():
@@ -640,7 +659,7 @@ def test_predict_says_what_it_misses():
         Network.from_layer(inp).predict(np.zeros((1, 1, 2)))
 
 
-@pytest.mark.parametrize("wanted", [5, 1.5, True, b"Out", {"Out": 1}])
+@pytest.mark.parametrize("wanted", [5, 0, 1.5, True, b"Out", {"Out": 1}])
 def test_the_name_of_an_output_is_a_text(wanted):
     net, text = build("lstm", FLOAT64), "expected a path such as 'Output.outputs.predictions' or"
     text = re.escape(f"output_name: {text} None, got {wanted!r}.")

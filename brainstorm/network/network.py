@@ -186,14 +186,18 @@ class Network(NetworkPasses, Describable):
                 output of constant size (a loss) would take several batches.
             MissingDataError: A mask that an output depends on is missing.
         """
-        if not isinstance(output_name, (list, tuple)):
-            wanted = check_output_name(output_name or self.output_name)
-            return next(iter(self._predict(data, (wanted,), batch_size).values()))
-        for name in output_name:
-            check_output_name(name)
-        if self.shares_memory:  # a later layer may reuse the memory of an output
-            return {name: self.predict(data, name, batch_size) for name in output_name}
-        return self._predict(data, tuple(output_name), batch_size)
+        is_one = not isinstance(output_name, (list, tuple))
+        names: Any = [output_name] if is_one else output_name
+        wanted = [check_output_name(n) or check_output_name(self.output_name) for n in names]
+        found: dict[str, np.ndarray] = {}
+        for together in [[n] for n in wanted] if self._overwrites_outputs else [wanted]:
+            found |= self._predict(data, tuple(together), batch_size)
+        return found.popitem()[1] if is_one else found
+
+    @property
+    def _overwrites_outputs(self) -> bool:
+        """Whether an output may be lost within the pass that computes it."""
+        return self.shares_memory or any(layer.is_inplace for layer in self.layers.values())
 
     def _predict(
         self, data: Array | Data, wanted: tuple[str | None, ...], batch_size: int
