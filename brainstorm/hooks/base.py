@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import sys
@@ -71,7 +72,7 @@ class Hook(Describable):
             the class.
         endings: File name endings allowed for new files whose paths come from a run file.
         state_names: The attributes that are saved with a run, and reset for another network; their
-            first values are those of the class. Their values are never changed in place.
+            first values are copies of those of the class.
         role: One of `ROLES`; set by the class. Hooks of one role run in the order in which they
             were added.
         idempotent: Whether running twice at the same counts changes nothing. A continued training
@@ -91,6 +92,18 @@ class Hook(Describable):
     endings: ClassVar[tuple[str, ...]] = ()
     state_names: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        for name in cls.state_names:
+            if not hasattr(cls, name):
+                raise TrainingError(
+                    f"{cls.__name__}.state_names: expected names of attributes with a first value "
+                    f"in the class, got {name!r}. Write one there, e.g. {name} = 0."
+                )
+        super().__init_subclass__(**kwargs)
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        Hook.begin_anew(self, {})
+
     def __init__(
         self,
         name: str | None = None,
@@ -105,6 +118,7 @@ class Hook(Describable):
         self.priority = 0
         self.trainer: Any = None
         self.run_verbosity = False
+        Hook.begin_anew(self, {})
         if not isinstance(self.__name__, str) or not self.__name__ or "." in self.__name__:
             raise self.fail("name", "a non-empty string without dots", name)
         self.check_choice("timescale", timescale, ("epoch", "update"))
@@ -152,7 +166,7 @@ class Hook(Describable):
             logs: The trainer's logs so far, of another network.
         """
         for name in self.state_names:
-            vars(self).pop(name, None)
+            setattr(self, name, copy.deepcopy(getattr(type(self), name)))
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook runs after so many epochs or updates (by `timescale`)."""
@@ -186,12 +200,12 @@ class Hook(Describable):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state for exact continuation: NumPy arrays, numbers, strings, `None`."""
-        return {name.lstrip("_"): getattr(self, name) for name in self.state_names}
+        return copy.deepcopy({name.lstrip("_"): getattr(self, name) for name in self.state_names})
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state of `get_state`."""
         for name in self.state_names:
-            setattr(self, name, state[name.lstrip("_")])
+            setattr(self, name, copy.deepcopy(state[name.lstrip("_")]))
 
     def message(self, msg: str) -> None:
         """Log a line with the name of the hook, and print it if the hook is verbose."""

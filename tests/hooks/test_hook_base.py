@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from typing import ClassVar
 
 import pytest
 
@@ -121,17 +123,29 @@ def test_find_log_works_on_plain_dicts():
 
 
 class Counts(hooks.Hook):
-    state_names = ("_seen",)
+    state_names = ("_seen", "names")
     __undescribed__ = {*state_names}
     _seen = 0
+    names: ClassVar[list] = []
 
 
 def test_what_a_hook_names_as_its_state_is_saved_restored_and_reset():
     first, second = Counts(), create_from_description(get_description(Counts()))
     first._seen = 3
-    assert "_seen" not in get_description(first)
-    assert first.get_state() == {"seen": 3}
-    second.set_state(first.get_state())
-    assert second._seen == 3
-    second.begin_anew({})
-    assert (first._seen, second._seen) == (3, 0)
+    first.names.append("a")
+    assert (second._seen, second.names) == (0, [])
+    assert not {"_seen", "names"} & set(get_description(first))
+    assert first.get_state() == {"seen": 3, "names": ["a"]}
+    second.set_state(state := first.get_state())
+    first.names.append("b")
+    assert state["names"] == ["a"]
+    assert (second._seen, second.names) == (3, ["a"])
+    first.begin_anew({})
+    assert (first._seen, first.names) == (0, [])
+    assert (second._seen, second.names) == (3, ["a"])
+
+
+def test_the_state_of_a_hook_needs_first_values():
+    text = "Late.state_names: expected names of attributes with a first value in the class, got "
+    with pytest.raises(TrainingError, match=f"^{re.escape(text)}'count'. Write one there, e.g. "):
+        type("Late", (hooks.Hook,), {"state_names": ("count",)})
