@@ -146,12 +146,12 @@ class TrainingStepper(UpdateRule):
         Raises:
             TrainingError: The network has no loss or was never initialized; or the state given to
                 `set_state` belongs to another network or stepper; or a group names parameters that
-                the network does not have.
+                the network does not have. The state is kept for the next call.
         """
         if self.learns:
             self._check_can_learn(net)
+        self._traces = None  # type: ignore[assignment]  # until all has worked
         restored, shape = self.attach(net), tuple(self.parameters.shape)
-        self._traces = Traces()
         self._group_parameters(self.groups, restored)
         self._limit = self.handler.zeros((1,))
         self._before = self.handler.zeros(shape) if self._replaces("look_ahead") else None
@@ -161,6 +161,7 @@ class TrainingStepper(UpdateRule):
             self.accumulation.start(self.handler, *shape)
         if self.reducer is not None:
             self.reducer.start(self)
+        self._restored, self._traces = None, Traces()
 
     def _check_can_learn(self, net: Any) -> None:
         if not net.loss_layers:

@@ -135,7 +135,7 @@ class UpdateRule(Traceable, Describable):
         """Allocate the state for a network, zero or as given to `set_state`.
 
         Returns:
-            What was given to `set_state` since the last time.
+            What was given to `set_state` since the last `start`.
 
         Raises:
             TrainingError: It belongs to another network.
@@ -144,7 +144,7 @@ class UpdateRule(Traceable, Describable):
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
-        restored, self._restored = self._restored or {}, None
+        restored = self._restored or {}
         weights = (len(net.parameter_slices),) if self.weight_names else ()
         shapes = dict.fromkeys(self.state_names, shape) | dict.fromkeys(self.weight_names, weights)
         for name in set(shapes).intersection(restored):

@@ -353,3 +353,19 @@ def test_description():
 def test_errors(act, text):
     with pytest.raises(TrainingError, match=re.escape(text)):
         act()
+
+
+def test_a_start_that_fails_loses_no_state():
+    net, first, second = network(), AdamStepper(0.1), AdamStepper(0.1)
+    net.provide_external_data(batch_for(2, 3))
+    first.start(net)
+    first.run()
+    second.set_state(state := first.get_state())
+    with pytest.raises(TrainingError, match="Is it the state of another network"):
+        second.start(trainable(FullyConnected(9)))
+    second.groups = [ParameterGroup("Nowhere")]
+    with pytest.raises(TrainingError, match="unknown path of a parameter 'Nowhere'"):
+        second.start(net)
+    second.groups = []
+    second.start(net)
+    np.testing.assert_equal(second.get_state(), state)
