@@ -168,15 +168,23 @@ class _Tensors:
         self._start, _, self._end = pattern.partition("*")
         self.used: set[str] = set()
 
-    def get(self, name: str, otherwise: np.ndarray | None = None) -> np.ndarray:
-        """Return a tensor as an array; `otherwise` is the value of an optional one."""
+    def get(
+        self, name: str, otherwise: np.ndarray | None = None, shape: tuple[int, ...] | None = None
+    ) -> np.ndarray:
+        """Return a tensor as an array, of some shape; `otherwise` is the value of an optional one.
+
+        Without a `shape` it is checked after the conversion.
+        """
         key = f"{self._start}{name}{self._end}"
         if key not in self._state_dict:
             if otherwise is None:
                 raise NetworkValidationError(unknown("tensor", key, sorted(self._state_dict)))
             return otherwise
         self.used.add(key)
-        return as_array(self._state_dict[key], f"tensor {key!r}")
+        array = as_array(self._state_dict[key], f"tensor {key!r}")
+        if shape not in (None, array.shape):
+            raise NetworkValidationError(f"{key}: expected shape {shape}, got {array.shape}")
+        return array
 
     def left(self) -> list[str]:
         """Return the names of the module's tensors that were not read."""
@@ -283,10 +291,13 @@ _ACTIVATIONS = {"Recurrent": ("tanh", "rel", "relu"), "Lstm": ("tanh",), "Gru": 
 def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     kind, gates = layer.type_name, _GATES[layer.type_name]
     _check_activation(layer)
-    size = layer.get_shape("outputs.default").feature_size
-    zeros = np.zeros(len(gates) * size)
-    biases = [tensors.get(f"bias_{part}", zeros) for part in ("ih", "hh")]
-    stacked = Stacked(tensors.get("weight_ih"), tensors.get("weight_hh"), *biases)
+    given, size = (shapes["default"].feature_size for shapes in (layer.in_shapes, layer.out_shapes))
+    rows = len(gates) * size
+    stacked = Stacked(
+        tensors.get("weight_ih", shape=(rows, given)),
+        tensors.get("weight_hh", shape=(rows, size)),
+        *(tensors.get(f"bias_{part}", np.zeros(rows), (rows,)) for part in ("ih", "hh")),
+    )
     for name, array in stacked.parameters(kind, gates).items():
         yield f"parameters.{name}", array
     if kind == "Lstm":  # PyTorch's has no peepholes

@@ -75,7 +75,15 @@ def test_a_star_stands_for_the_names_of_tensors(net):
         ),
         ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale is not used by this layer"),
         ({**LINEAR, "fc.bias": [1, [2]]}, {"First": "fc"}, r"load_state_dict: First \(fc\): "),
-        (gru(weight_ih=(7, 3)), {"Gru": "rnn"}, r"Gru \(rnn\): array split does not result"),
+        *(
+            (gru(**{name: got}), {"Gru": "rnn"}, re.escape(f"rnn.{name}_l0: expected {expected}."))
+            for name, got, expected in [
+                ("weight_ih", (7, 3), "shape (6, 3), got (7, 3)"),
+                ("weight_hh", (), "shape (6, 2), got ()"),
+                ("bias_ih", (1,), "shape (6,), got (1,)"),
+                ("bias_hh", (), "shape (6,), got ()"),
+            ]
+        ),
         (
             {},
             {"C": "rnn"},
