@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import os
 import sys
@@ -71,8 +72,8 @@ class Hook(Describable):
         writes: The name of the attribute with the path to which the hook writes, if it does; set by
             the class.
         endings: File name endings allowed for new files whose paths come from a run file.
-        state_names: The attributes that are saved with a run, and reset for another network; their
-            first values are copies of those of the class.
+        state_names: The attributes that are saved with a run, and reset for another network, with
+            those of the base classes; their first values are copies of those of the class.
         role: One of `ROLES`; set by the class. Hooks of one role run in the order in which they
             were added.
         idempotent: Whether running twice at the same counts changes nothing. A continued training
@@ -93,6 +94,8 @@ class Hook(Describable):
     state_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        named = (vars(base).get("state_names", ()) for base in reversed(cls.__mro__))
+        cls.state_names = tuple(dict.fromkeys(itertools.chain(*named)))
         for name in cls.state_names:
             if not hasattr(cls, name):
                 raise TrainingError(

@@ -149,7 +149,7 @@ class EarlyStopper(_LogStopper):
     __default_values__ = {
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
-    state_names = (*_LogStopper.state_names, "_seen", "_best", "_kept")
+    state_names = ("_seen", "_best", "_kept")
     __undescribed__ = {*state_names, "_is_turn"}
 
     _seen = 0  # number of values

@@ -145,6 +145,15 @@ def test_what_a_hook_names_as_its_state_is_saved_restored_and_reset():
     assert (second._seen, second.names) == (3, ["a"])
 
 
+def test_a_hook_has_the_state_of_its_base_classes_too():
+    mine = type("Mine", (hooks.EarlyStopper,), {"state_names": ("count",), "count": 0})
+    first, second = mine("a.b"), mine("a.b")
+    first._seen, first.count = 3, 4
+    second.set_state(first.get_state())
+    assert set(second.get_state()) == {"ignored", "seen", "best", "kept", "count"}
+    assert (second._seen, second.count) == (3, 4)
+
+
 def test_the_state_of_a_hook_needs_first_values():
     text = "Late.state_names: expected names of attributes with a first value in the class, got "
     with pytest.raises(TrainingError, match=f"^{re.escape(text)}'count'. Write one there, e.g. "):
