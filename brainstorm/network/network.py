@@ -173,7 +173,9 @@ class Network(NetworkPasses, Describable):
             data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
                 from input names to arrays. Other inputs (targets) are set to zero.
             output_name: Dotted path such as ``'Output.outputs.predictions'``, or a list of them;
-                `None`: ``net.output_name``, or the only output called ``predictions``.
+                `None`: ``net.output_name``, or the only output called ``predictions``. For a list
+                there is one pass, or with ``memory='compact'`` or layers that work in place one for
+                each path.
             batch_size: Number of sequences computed at once; limits the memory.
 
         Returns:
