@@ -190,10 +190,11 @@ class Network(NetworkPasses, Describable):
         """
         is_one = not isinstance(output_name, (list, tuple))
         names: Any = [output_name] if is_one else output_name
-        wanted = [check_output_name(n) or check_output_name(self.output_name) for n in names]
+        wanted = tuple(check_output_name(n) or check_output_name(self.output_name) for n in names)
+        passes = [wanted] if is_one or not self._overwrites_outputs else [(n,) for n in wanted]
         found: dict[str, np.ndarray] = {}
-        for together in [[n] for n in wanted] if self._overwrites_outputs else [wanted]:
-            found |= self._predict(data, tuple(together), batch_size)
+        for together in passes:
+            found |= self._predict(data, together, batch_size)
         return found.popitem()[1] if is_one else found
 
     @property
