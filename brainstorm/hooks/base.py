@@ -72,8 +72,9 @@ class Hook(Describable):
         writes: The name of the attribute with the path to which the hook writes, if it does; set by
             the class.
         endings: File name endings allowed for new files whose paths come from a run file.
-        state_names: The attributes that are saved with a run, and reset for another network, with
-            those of the base classes; their first values are copies of those of the class.
+        state_names: The attributes that are saved with a run but not described, and reset for
+            another network, with those of the base classes; their first values are copies of those
+            of the class.
         role: One of `ROLES`; set by the class. Hooks of one role run in the order in which they
             were added.
         idempotent: Whether running twice at the same counts changes nothing. A continued training
@@ -103,6 +104,13 @@ class Hook(Describable):
                     f"in the class, got {name!r}. Write one there, e.g. {name} = 0."
                 )
         super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def _merged(cls, attribute: str) -> dict[str, Any]:
+        merged = super()._merged(attribute)
+        if attribute == "__undescribed__":
+            merged |= {name: getattr(cls, name) for name in cls.state_names}
+        return merged
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         Hook.begin_anew(self, {})

@@ -44,7 +44,7 @@ class ReturnToCheckpoint(StopOnNan):
     """
 
     state_names = ("returns",)
-    __undescribed__ = {*state_names, "_foreign"}
+    __undescribed__ = {"_foreign"}
 
     returns = 0
     _foreign: Mapping[str, int] = {}  # files from before this run, and their times

@@ -226,7 +226,7 @@ class SaveBestNetwork(Saver):
     """
 
     state_names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
-    __undescribed__ = {*state_names, "_net"}
+    __undescribed__ = {"_net"}
 
     parameters: Array = None
     best_so_far: float | None = None

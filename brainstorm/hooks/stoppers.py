@@ -85,7 +85,6 @@ class _LogStopper(_Stopper):
     """A stopper with a criterion, which ignores values that were logged of another network."""
 
     state_names: ClassVar[tuple[str, ...]] = ("_ignored",)
-    __undescribed__: Any = {*state_names}
 
     _ignored = 0  # number of values at the beginning of the log
 
@@ -150,7 +149,7 @@ class EarlyStopper(_LogStopper):
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
     state_names = ("_seen", "_best", "_kept")
-    __undescribed__ = {*state_names, "_is_turn"}
+    __undescribed__ = {"_is_turn"}
 
     _seen = 0  # number of values
     _best = -1  # the index of the best value, or of the last one that does not count

@@ -124,7 +124,6 @@ def test_find_log_works_on_plain_dicts():
 
 class Counts(hooks.Hook):
     state_names = ("_seen", "names")
-    __undescribed__ = {*state_names}
     _seen = 0
     names: ClassVar[list] = []
 
