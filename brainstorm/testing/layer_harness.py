@@ -20,8 +20,8 @@ from brainstorm.structure.buffer_views import BufferView, NullBuffer
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.layout import create_layout
-from brainstorm.testing.gradients import ReferenceHandler
 from brainstorm.testing.layer_neighbours import surround
+from brainstorm.testing.reference_handler import ReferenceHandler
 from brainstorm.utils import Array
 
 __all__ = ["LayerHarness", "Source", "Values"]
