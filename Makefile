@@ -22,7 +22,7 @@ imports: $(VENV)/.test
 	$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 
 pytest: $(VENV)/.test pycuda
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # PyCUDA, built without a toolkit; where it cannot be, the tests of its handler say so.
 pycuda: $(VENV)/.test
@@ -30,7 +30,7 @@ pycuda: $(VENV)/.test
 
 # The same tests with every native piece switched off.
 test-numpy: $(VENV)/.test
-	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(BIN)/python -m pytest -n 2
+	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The same tests against the wheel and the source distribution, without the source tree.
 test-installed:

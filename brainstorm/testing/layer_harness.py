@@ -144,9 +144,11 @@ class LayerHarness:
 
     # -- which buffers --------------------------------------------------------------------------
 
-    def _structures(self, category: str) -> Mapping[str, BufferStructure]:
+    @functools.cached_property
+    def _structures(self) -> Mapping[str, BufferStructure]:
+        """All buffers, by path."""
         layer = self.layer
-        return {
+        categories = {
             "inputs": layer.in_shapes,
             "outputs": layer.out_shapes,
             "parameters": layer.parameter_shapes,
@@ -154,12 +156,18 @@ class LayerHarness:
             "input_deltas": layer.in_shapes,
             "output_deltas": layer.out_shapes,
             "gradients": layer.parameter_shapes,
-        }[category]
+        }
+        return {f"{c}.{name}": s for c, named in categories.items() for name, s in named.items()}
 
     def paths(self, *categories: str) -> list[str]:
         """Return the paths of all buffers with memory in some of the seven categories."""
-        paths = (f"{c}.{name}" for c in categories for name in self._structures(c))
-        return [path for path in paths if not isinstance(self.buffers[path], NullBuffer)]
+        buffers = self.buffers
+        return [
+            path
+            for category in categories
+            for path in self._structures
+            if path.startswith(f"{category}.") and not isinstance(buffers[path], NullBuffer)
+        ]
 
     @property
     def delta_paths(self) -> list[str]:
@@ -173,23 +181,19 @@ class LayerHarness:
         skipped = self.layer.computes_no_gradients_for
         return [p for p in self.paths("gradients") if p.partition(".")[2] not in skipped]
 
-    def _structure(self, path: str) -> BufferStructure:
-        category, _, name = path.partition(".")
-        return self._structures(category)[name]
-
     def is_time_sized(self, path: str) -> bool:
         """Return whether a buffer grows with T."""
-        return self._structure(path).scales_with_time
+        return self._structures[path].scales_with_time
 
     def steps(self, path: str) -> Array:
         """Return a buffer without its context rows."""
         array = self.buffers[path]
-        structure = self._structure(path)
+        structure = self._structures[path]
         return array[0 : self.manager.steps(structure)] if structure.context_size else array
 
     def context(self, path: str) -> Array:
         """Return the context rows of a buffer."""
-        steps = self.manager.steps(self._structure(path))
+        steps = self.manager.steps(self._structures[path])
         return self.buffers[path][steps : self.buffers[path].shape[0]]
 
     @property
@@ -198,18 +202,18 @@ class LayerHarness:
         return [
             path
             for path in self.paths("outputs", "internals")
-            if self._structure(path).context_size and not self._structure(path).is_backward_only
+            if self._structures[path].context_size and not self._structures[path].is_backward_only
         ]
 
     @property
     def persistent_paths(self) -> list[str]:
         """Paths of the persistent internals."""
-        return [path for path in self.paths("internals") if self._structure(path).persistent]
+        return [path for path in self.paths("internals") if self._structures[path].persistent]
 
     @property
     def backward_only_paths(self) -> list[str]:
         """Paths of the internals that are declared for the backward pass only."""
-        return [p for p in self.paths("internals") if self._structure(p).is_backward_only]
+        return [p for p in self.paths("internals") if self._structures[p].is_backward_only]
 
     # -- content --------------------------------------------------------------------------------
 
@@ -234,8 +238,8 @@ class LayerHarness:
     def set(self, path: str, values: np.ndarray | float) -> None:
         """Fill a buffer, named as in `get`, with values that broadcast to its shape."""
         array = self._bare_array(path)
-        full = np.broadcast_to(np.asarray(values, dtype=self.handler.dtype), array.shape)
-        self._bare_handler.set_from_numpy(array, np.ascontiguousarray(full))
+        full = np.full(array.shape, values, self.handler.dtype)
+        self._bare_handler.set_from_numpy(array, full)
 
     def sample(self, rnd: np.random.RandomState) -> Values:
         """Return values for inputs, parameters, context and persistent internals.
@@ -262,10 +266,11 @@ class LayerHarness:
 
     def spoil(self, paths: Iterable[str], garbage: float) -> None:
         """Fill buffers with garbage, except persistent ones and the state in context rows."""
+        persistent, states = self.persistent_paths, self.context_paths
         for path in paths:
-            if path not in self.persistent_paths:
+            if path not in persistent:
                 self.set(path, garbage)
-                if self._structure(path).context_size and path not in self.context_paths:
+                if self._structures[path].context_size and path not in states:
                     self.set(f"context.{path}", garbage)
 
     # -- passes ---------------------------------------------------------------------------------
@@ -316,7 +321,7 @@ class LayerHarness:
     @property
     def _timed_inputs(self) -> list[str]:
         paths = [path for path in self.paths("inputs") if self.is_time_sized(path)]
-        return [path for path in paths if self._structure(path).time == "T"]
+        return [path for path in paths if self._structures[path].time == "T"]
 
     def _do(self, method: str, *arguments: Any) -> None:
         """Run a pass, trace it, or replay its trace."""

@@ -160,7 +160,7 @@ def into(threads):
     return compute
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(integer_reductions.arrays(), st.sampled_from([1, 2]))
 def test_reductions_of_integers_are_those_of_numpy(drawn, threads):
     with pytest.MonkeyPatch.context() as patch:

@@ -65,7 +65,7 @@ def test_a_layer_gives_the_same_bits(case: Case, poisoned: bool) -> None:
     nets = [make(case, memory, handler) for memory in ("inspectable", "compact")]
     if poisoned:
         poison(nets[1])
-    for T, B in SIZES if (1, 1) in case.sizes else SIZES[::2]:
+    for T, B in SIZES if poisoned and (1, 1) in case.sizes else SIZES[::2]:
         for net in nets:
             provide(net, case, T, B)
             net.forward_pass(training_pass=True)

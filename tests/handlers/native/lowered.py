@@ -29,8 +29,8 @@ def check(handler, name, arguments, rtol=1e-5, atol=None, strided=False, is_nati
     return calls
 
 
-def check_random_calls(handler, name, rtol=1e-5, atol=None, strided=False):
-    """Compare two hundred calls with the reference, each of them native."""
-    for seed in range(200):
+def check_random_calls(handler, name, rtol=1e-5, atol=None, strided=False, count=200):
+    """Compare random calls with the reference, each of them native."""
+    for seed in range(count):
         arguments = Arguments(name, seed, handler.dtype, example=seed % 4)
         check(handler, name, arguments, rtol, atol, strided and bool(seed & 4))

@@ -26,7 +26,16 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def _kind(case: Case) -> tuple[object, ...]:
+    layer = case.create().layer
+    return layer.layer_type, *sorted(layer.layer_kwargs), *map(str, case.in_shapes.items())
+
+
+#: Without those that differ from others only in the values of options.
+KINDS = {_kind(case): case for case in CASES}.values()
+
+
+@pytest.mark.parametrize("case", KINDS, ids=lambda case: case.name)
 def test_layer_has_all_properties(case: Case, handler) -> None:
     properties = LAYER_PROPERTIES.keys() - ELSEWHERE
     check_layer(case.create(), case.in_shapes, case.inputs, [(2, 3)], handler, sorted(properties))
