@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start hundreds of processes, each of which would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint types imports pytest pycuda test-numpy test-peers test-crash test-long fuzz
 .PHONY: test-installed gpu-compile gpu-hour docs status measure bench bench-report clean

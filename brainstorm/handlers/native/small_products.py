@@ -25,8 +25,10 @@ VECTOR_BYTES = 64
 _SOURCE = """
 #ifdef __AVX512F__
 enum { BYTES = 64, WIDE = 4 };
+#define CASES(r) CASE(r, 1) CASE(r, 2) CASE(r, 3) CASE(r, 4)
 #else
 enum { BYTES = 32, WIDE = 2 };
+#define CASES(r) CASE(r, 1) CASE(r, 2)
 #endif
 typedef real vector __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 enum { M, N, K, A_ROW, A_COLUMN, B_ROW, OUT_ROW, ADD, LANES = BYTES / sizeof(real) };
@@ -50,7 +52,6 @@ static inline __attribute__((always_inline)) void block(
 }
 
 #define CASE(r, v) case 4 * r + v: block(r, v, left, right, at, n); break;
-#define CASES(r) CASE(r, 1) CASE(r, 2) CASE(r, 3) CASE(r, 4)
 
 void product(void *const *pointers, const int64_t *n) {
   const real *a = pointers[0], *b = pointers[1];
