@@ -394,13 +394,16 @@ def test_products_and_indexing_into_what_they_read(name):
     np.testing.assert_allclose(a, expected, 1e-5)
 
 
-def test_products_of_integers_alone_are_left_to_numpy_which_is_exact():
-    x, a = Variable((1, 3), np.int64), np.full((1, 3), 2**30 + 1)
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(np.int8, 65), (np.uint16, 2**15 + 1), (np.int64, 2**30 + 1)]
+)
+def test_products_of_integers_alone_are_left_to_numpy_which_is_exact(dtype, value):
+    x, a = Variable((1, 3), dtype), np.full((1, 3), value, dtype)
     program, out = linearise(fn.dot(x, fn.transpose(x))), np.zeros((1, 1), np.int64)
     with pytest.raises(NotRenderableError, match="no exact 'dot' of integers in C"):
         compiled(program)([a], [out])
     NativeHandler(seed=1).run_program(program, [a], [out], [False])
-    assert out == 3 * (2**30 + 1) ** 2
+    assert out == 3 * value**2
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
