@@ -129,7 +129,7 @@ def compare_with_differences(
     elements = np.arange(computed.size) if elements is None else elements
     reference = harness.reference
     reference.load(values)
-    # Passes do not change inputs and parameters.
+    # Passes do not change inputs and parameters, which is a property that is checked before.
     states = {p: v for p, v in values.items() if not p.startswith(("inputs.", "parameters."))}
 
     def objective(changed: np.ndarray) -> float:

@@ -127,6 +127,18 @@ def nothing_depends_on_what_was_in_memory(harness: LayerHarness, seed: int) -> N
 
 
 @LAYER_PROPERTIES
+def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
+    """Inputs, parameters and context by both passes, outputs by the backward pass."""
+    _, values, out_deltas = draw(harness, seed)
+    harness.forward(values)
+    outputs = {path: harness.get(path) for path in harness.paths("outputs")}
+    run_passes(harness, values, out_deltas)
+    for path, expected in {**values, **outputs}.items():
+        if path not in harness.persistent_paths:
+            check_buffer(harness, path, harness.get(path), expected)
+
+
+@LAYER_PROPERTIES
 def input_deltas_equal_central_differences(harness: LayerHarness, seed: int) -> None:
     """Also with a context that is not zero."""
     compare_all_with_differences(harness, seed, harness.delta_paths)
@@ -194,18 +206,6 @@ def every_output_element_is_written(harness: LayerHarness, seed: int) -> None:
         for path in harness.paths("outputs"):
             output = harness.get(path)
             check_buffer(harness, path, output, np.nan_to_num(output))
-
-
-@LAYER_PROPERTIES
-def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
-    """Inputs, parameters and context by both passes, outputs by the backward pass."""
-    _, values, out_deltas = draw(harness, seed)
-    harness.forward(values)
-    outputs = {path: harness.get(path) for path in harness.paths("outputs")}
-    run_passes(harness, values, out_deltas)
-    for path, expected in {**values, **outputs}.items():
-        if path not in harness.persistent_paths:
-            check_buffer(harness, path, harness.get(path), expected)
 
 
 @LAYER_PROPERTIES
