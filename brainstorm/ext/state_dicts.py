@@ -186,6 +186,10 @@ class _Tensors:
             raise NetworkValidationError(f"{key}: expected shape {shape}, got {array.shape}")
         return array
 
+    def any_of(self, *names: str) -> bool:
+        """Return whether there is one of some tensors."""
+        return any(f"{self._start}{name}{self._end}" in self._state_dict for name in names)
+
     def left(self) -> list[str]:
         """Return the names of the module's tensors that were not read."""
         names = [n for n in self._state_dict if n.startswith(self._start) and n.endswith(self._end)]
@@ -292,11 +296,12 @@ def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
     kind, gates = layer.type_name, _GATES[layer.type_name]
     _check_activation(layer)
     given, size = (shapes["default"].feature_size for shapes in (layer.in_shapes, layer.out_shapes))
-    rows = len(gates) * size
+    rows, biases = len(gates) * size, ("bias_ih", "bias_hh")
+    zeros = None if tensors.any_of(*biases) else np.zeros(rows)  # PyTorch has both or none
     stacked = Stacked(
         tensors.get("weight_ih", shape=(rows, given)),
         tensors.get("weight_hh", shape=(rows, size)),
-        *(tensors.get(f"bias_{part}", np.zeros(rows), (rows,)) for part in ("ih", "hh")),
+        *(tensors.get(name, zeros, (rows,)) for name in biases),
     )
     for name, array in stacked.parameters(kind, gates).items():
         yield f"parameters.{name}", array
@@ -329,13 +334,15 @@ def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
     else:
         weights = [tensors.get(name) for name in _SEPARATE_WEIGHTS]
     size = len(weights[0])
-    biases = np.split(tensors.get("in_proj_bias", np.zeros(3 * size)), 3)
+    # PyTorch has both biases or none.
+    zeros = None if tensors.any_of("in_proj_bias", "out_proj.bias") else np.zeros(3 * size)
+    biases = np.split(tensors.get("in_proj_bias", zeros), 3)
     for start, parts in (("W", weights), ("b", biases)):
         for kind, part in zip("qkv", parts, strict=True):
             yield f"parameters.{start}{kind}", part
     output = _Tensors(tensors._state_dict, f"{tensors._start}out_proj.*{tensors._end}")
     yield "parameters.Wo", output.get("weight")
-    yield "parameters.bo", output.get("bias", np.zeros(size))
+    yield "parameters.bo", output.get("bias", None if zeros is None else zeros[:size])
     tensors.used |= output.used
 
 

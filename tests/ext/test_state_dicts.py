@@ -191,6 +191,23 @@ def test_what_is_written_is_read_again(kind, prefix):
     np.testing.assert_array_equal(same.get("parameters"), net.get("parameters"))
 
 
+@pytest.mark.parametrize("kind", ["Recurrent", "Lstm", "Gru", "MultiHeadSelfAttention"])
+def test_of_two_biases_there_are_both_or_none(kind):
+    make, features = KINDS[kind]
+    net = network(make(), features)
+    state = to_state_dict(net, {kind: "inner"})
+    first, second = (name for name in state if "bias" in name)
+    for kept, missing in ((first, second), (second, first)):
+        damaged = {name: array for name, array in state.items() if name != missing}
+        with pytest.raises(NetworkValidationError, match=f"tensor '{missing}'.*{kept}"):
+            load_state_dict(net, damaged, {kind: "inner"})
+    without = {name: array for name, array in state.items() if "bias" not in name}
+    assert load_state_dict(net, without, {kind: "inner"}) == []
+    written = to_state_dict(net, {kind: "inner"})
+    assert not written[first].any()
+    assert not written[second].any()
+
+
 def test_tensors_are_copies_in_the_order_of_the_names():
     inp = bl.Input({"default": ("T", "B", 4)})
     inp >> bl.FullyConnected(3, name="A") >> bl.FullyConnected(2, name="B")
