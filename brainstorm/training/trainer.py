@@ -22,11 +22,11 @@ from brainstorm.scorers.base import check_scorers
 from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
-from brainstorm.training.data_names import check_data_names
 from brainstorm.training.logs import Logs
 from brainstorm.training.running_hooks import RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
+from brainstorm.training.trainer_checks import check_data_names, check_is_stepper
 from brainstorm.training.trainer_tree import trainer_tree
 
 __all__ = ["Trainer"]
@@ -81,11 +81,7 @@ class Trainer(ShownAsTree, Describable):
     _unfinished: DataProgress | None = None  # in an epoch that was interrupted
 
     def __init__(self, stepper: TrainingStepper, verbose: bool = True) -> None:
-        if not isinstance(stepper, TrainingStepper):
-            raise TrainingError(
-                f"Trainer: expected a stepper such as SgdStepper(0.1), got "
-                f"{type(stepper).__name__}. The network and the data are given to train."
-            )
+        check_is_stepper(stepper)
         self.stepper = stepper
         self.verbose = verbose
         self.hooks: dict[str, Hook] = OrderedDict()
@@ -174,6 +170,7 @@ class Trainer(ShownAsTree, Describable):
         """
         check_scorers(self.train_scorers)
         with self.team.working():
+            check_is_stepper(self.stepper)
             check_data_names(net, training_data_iter)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}
             self._train(net, self.team.divide(iters, self.ordered_hooks()))
@@ -307,10 +304,8 @@ class Trainer(ShownAsTree, Describable):
     @property
     def batch_losses(self) -> list[float]:
         """The total loss of each batch of the current epoch, or of the one that just ended."""
-        if self._progress is None:
-            return []
-        pairs = self._progress.scores.get("total_loss", ())
-        return [value / max(weight, 1) for weight, value in pairs]
+        scores = {} if self._progress is None else self._progress.scores
+        return [value / max(weight, 1) for weight, value in scores.get("total_loss", ())]
 
     def restart_sequences(self) -> None:
         """Reset the state of recurrent layers where the next batch continues long sequences."""

@@ -158,6 +158,8 @@ def test_a_full_disk_does_not_end_the_training(train, tmp_path, caplog):
 class Notebook(types.ModuleType):
     """Stands in for IPython, in a notebook, and for its module `display`."""
 
+    version_info = (8, 24)  # matplotlib looks at it
+
     class Shell:
         kernel = object()
 

@@ -249,6 +249,13 @@ class Empty(DataIterator):
 
 
 DATA = Undivided(default=X, targets=Y)
+
+
+def with_stepper(trainer, stepper):
+    trainer.stepper = stepper
+    return trainer
+
+
 STEPPER = r"Trainer: expected a stepper such as SgdStepper\(0.1\), got (str|type|NoneType)\. The "
 
 
@@ -305,6 +312,7 @@ STEPPER = r"Trainer: expected a stepper such as SgdStepper\(0.1\), got (str|type
         (lambda trainer, net: Trainer("adam"), TrainingError, STEPPER),
         (lambda trainer, net: Trainer(SgdStepper), TrainingError, STEPPER),
         (lambda trainer, net: Trainer(None), TrainingError, STEPPER),
+        (lambda trainer, net: with_stepper(trainer, None).train(net, DATA), TrainingError, STEPPER),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_happens(net, act, error, text):

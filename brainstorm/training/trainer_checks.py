@@ -1,4 +1,4 @@
-"""The names of training data and those of a network's inputs."""
+"""Checks of what a trainer is given."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from brainstorm.errors import TrainingError
+from brainstorm.training.base_stepper import TrainingStepper
 
-__all__ = ["check_data_names"]
+__all__ = ["check_data_names", "check_is_stepper"]
+
+
+def check_is_stepper(value: Any) -> None:
+    """Check that something is a stepper.
+
+    Raises:
+        TrainingError: It is not.
+    """
+    if not isinstance(value, TrainingStepper):
+        raise TrainingError(
+            f"Trainer: expected a stepper such as SgdStepper(0.1), got "
+            f"{type(value).__name__}. The network and the data are given to train."
+        )
 
 
 def check_data_names(net: Any, training_data_iter: Any) -> None:
