@@ -40,6 +40,7 @@ def cache(tmp_path, monkeypatch):
     directory = tmp_path / "cache"
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
     monkeypatch.setattr(programs, "_functions", {})
+    monkeypatch.setattr(compiler, "_failures", {})
     kernels._function.cache_clear()
     return directory
 
