@@ -28,10 +28,12 @@ ELSEWHERE = {
 
 def _kind(case: Case) -> tuple[object, ...]:
     layer = case.create().layer
-    return layer.layer_type, *sorted(layer.layer_kwargs), *map(str, case.in_shapes.items())
+    options = {name: type(v) is str and v for name, v in layer.layer_kwargs.items()}
+    options.pop("activation", None)
+    return layer.layer_type, str(sorted(options.items())), str(case.in_shapes)
 
 
-#: Without those that differ from others only in the values of options.
+#: Without those that differ from others only in numbers or in the activation function.
 KINDS = {_kind(case): case for case in CASES}.values()
 
 
