@@ -93,7 +93,7 @@ class NativeHandler(Lowering, NumpyHandler):
         elif self._library is None:
             reason = self._library_name
         elif not products.has_half_products(self._library):
-            reason = f"{self._library_name} has no code for it on this CPU (AMX, AVX512-BF16)"
+            reason = f"{self._library_name} has no code for it on this CPU (it needs AMX)"
         else:
             return
         raise HandlerValidationError(
