@@ -59,6 +59,7 @@ def runner(trees: list[Expression], seed: int = 0) -> Callable[[], None]:
 def _call(program: Program, inputs: list[Any], outputs: list[Any]) -> Callable[[], None]:
     executor = CompiledProgram(program, threads=THREADS)
     (kernel,) = executor.calls(inputs, outputs, (False,) * len(outputs))
+    kernel.keep = kernel.keep, inputs, outputs  # calls do not keep their arrays alive
     kernel()
     return kernel
 
