@@ -1,8 +1,8 @@
 """Matrix products by oneDNN, with following operations done in the same pass over the result.
 
-A product is the execution of a primitive: code for the strides of its arrays (with AVX-512 for
-their sizes, too), which is created once. Some factors are copied first, because they would be read
-slowly as they lie:
+A product is the execution of a primitive: code for the strides of its arrays (with AVX-512, for
+some sizes only, see `_takes_any_size`), which is created once. Some factors are copied first,
+because they would be read slowly as they lie:
 
 * a second factor that many rows are multiplied by, into the layout that the library prefers;
 * one that is used repeatedly, such as recurrent weights, once before all products (`build_pack`,
@@ -78,11 +78,16 @@ MANY_ROWS, VERY_MANY_ROWS = 256, 1024
 #: copy with `SPREAD` elements between columns costs less (measured without AVX-512).
 CROWDED, SPREAD, MANY_COLUMNS = 512, 16, 32
 
+#: With code for all sizes, products of up to `FEW_ROWS` rows, and stacks of up to `SOME_ROWS`, are
+#: faster than with code for one size; other products of up to `SOME_ROWS` are slower, by 10 to 100 %
+#: (measured with AVX-512).
+FEW_ROWS, SOME_ROWS = 8, 128
+#: Number of significant bits of numbers of rows above that, such as T * B = 50 * 32, that have code
+#: of their own.
+BITS = 6
+
 #: Maximum number of packed matrices.
 MOST_PACKED = 64
-
-#: Number of rows of the first factor with which to decide whether a packed matrix is small.
-FEW_ROWS = 8
 
 Strides = tuple[int, ...]
 
@@ -175,7 +180,7 @@ def _build(
     first = primitives.layout(a.shape, strides[0]), address_of(a)
     second = primitives.layout(b.shape, strides[1]), address_of(b)
     most = MANY_ROWS if strides[1][-1] == 1 else VERY_MANY_ROWS
-    is_any = takes_all_sizes(primitives.library)
+    is_any = _takes_any_size(primitives, a, strides[0])
     if is_any and strides[0][-1] % CROWDED == 0 and out.shape[-1] >= MANY_COLUMNS:
         distance = -(-a.shape[-2] // CROWDED) * CROWDED + SPREAD
         apart = primitives.layout(a.shape, (*(a.shape[-1] * distance,) * (a.ndim - 2), 1, distance))
@@ -196,6 +201,20 @@ def _build(
         assert strides[3] is not None
         arguments[BIAS] = primitives.layout(row.shape, strides[3]), address_of(row)
     return [*calls, primitives.call("product", product, arguments)]
+
+
+def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
+    """Return whether a product has the primitive for arrays of any size.
+
+    Code for one size has 150 kB and takes 0.3 ms to generate (AVX-512). If T and B change, there
+    are thousands of sizes, so only those have it that gain by it, or that are common.
+    """
+    if takes_all_sizes(primitives.library) or primitives.is_half:
+        return not primitives.is_half
+    rows = a.shape[-2] if strides[-1] == 1 else a.shape[-1]
+    few = FEW_ROWS if a.ndim == 2 else SOME_ROWS
+    is_common = rows % 2 ** max(rows.bit_length() - BITS, 0) == 0
+    return rows <= few or (rows > SOME_ROWS and not is_common)
 
 
 def _copied(

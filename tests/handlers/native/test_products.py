@@ -16,14 +16,14 @@ from tests.handlers.native.lowered import check_random_calls, native_calls
 REFERENCE = NumpyHandler(np.float64, seed=1)
 
 
-@pytest.fixture(params=[True, False], ids=["all sizes", "each size"])
+@pytest.fixture(params=[True, False], ids=["all sizes", "some sizes"])
 def native(native, monkeypatch, request):
-    """One primitive for products of all sizes, or one for each, whatever is faster here."""
+    """One primitive for products of all sizes, or some for one size, whatever is faster here."""
     monkeypatch.setattr(products_module, "takes_all_sizes", lambda library: request.param)
     return native
 
 
-SIZES = [1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64]
+SIZES = [1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 137, 144]
 
 
 def stored(rng, shape, transposed=False):
@@ -81,7 +81,8 @@ def test_products_that_are_worth_rearranging(native, rows, transa, transb):
     x, y = (np.ascontiguousarray(v.T if t else v) for v, t in ((x, transa), (y, transb)))
     out = np.ones((rows, 50), np.float32)
     arguments = {"a": x, "b": y, "out": out, "transa": transa, "transb": transb}
-    is_any = products_module.takes_all_sizes(native._library)
+    is_common = transa or rows == 1024  # the 70 or 1024 rows of x in memory
+    is_any = products_module.takes_all_sizes(native._library) or not is_common
     copies = transa and rows % products_module.CROWDED == 0 if is_any else True
     assert len(native_calls(native, "dot_add_mm", arguments)) == 1 + copies
     native.dot_add_mm(**arguments)
@@ -237,9 +238,9 @@ def products(handler, a, b, bias, out):
 
 def test_a_second_call_creates_nothing(native, counted):
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((300, 300), np.float32) for _ in range(3)]
+    arrays = [rng.standard_normal((320, 320), np.float32) for _ in range(3)]
     a, b, out = arrays
-    bias = np.ones(300, np.float32)
+    bias = np.ones(320, np.float32)
     for _ in range(2):  # memory grows to what the largest needs
         products(native, a, b, bias, out)
     assert "matmul" in counted
@@ -251,6 +252,20 @@ def test_a_second_call_creates_nothing(native, counted):
     assert counted == []
     again = native.lane.workspace.held
     assert [id(x) for x in held] == [id(x) for x in again]
+
+
+def test_numbers_of_rows_that_are_not_common_share_primitives(native, counted):
+    rng = np.random.default_rng(0)
+    x, weights = rng.standard_normal((1200, 90), np.float32), np.eye(90, dtype=np.float32)
+    deltas, gradients = np.ones((1200, 90), np.float32), np.zeros((90, 90), np.float32)
+    for rows in range(200, 1200, 7):
+        native.dot_mm(x[:rows], weights, deltas[:rows])
+        np.testing.assert_array_equal(deltas[:rows], x[:rows])
+        native.dot_mm(x[:rows], deltas[:rows], gradients, transa=True)
+        np.testing.assert_allclose(gradients, x[:rows].T @ x[:rows], 1e-4, 1e-3)
+        stacks = x[:rows].reshape(rows, 9, 10), np.zeros((rows, 9, rows), np.float32)
+        native.batched_dot_mm(stacks[0], stacks[0], stacks[1], transb=True)
+    assert counted.count("matmul") < 60
 
 
 def test_primitives_are_shared_by_arrays_of_the_same_form(native, counted):
