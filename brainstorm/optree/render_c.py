@@ -1,10 +1,13 @@
-"""From loops to C: the text of one function per stage, and of a kernel that calls them in turn.
+"""From loops to C: the text of two functions per stage, and of a kernel that calls them in turn.
 
 There are three kinds of loops, each parallel over its *items*. 'map' has no reduction; an item is
 a piece of a row. 'rows' reduces the innermost axis and perhaps more; an item is one element of the
 result. 'columns' reduces only other axes; an item is a tile of consecutive elements of the result.
 Long reductions with few items are divided into chunks that are items themselves, so that the order
 of additions depends on the number of chunks, and not on the speed of threads.
+
+One function computes a range of items. The other one gives each thread a range; with one thread it
+calls the first one itself, because a parallel region of one thread takes 0.2 microseconds (GCC).
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ __all__ = ["TILE", "render_kernel"]
 #: before it is added to the total.
 PIECE, TILE, BLOCK = 4096, 256, 512
 
+_ARGUMENTS = "char *const *p, const ptrdiff_t *n"
+
 
 def render_kernel(loops: Sequence[Loop], name: str) -> str:
     """Return the C source of a kernel.
@@ -35,39 +40,69 @@ def render_kernel(loops: Sequence[Loop], name: str) -> str:
         name: Name of the function.
     """
     unique = {loop: f"loop{i}" for i, loop in enumerate(dict.fromkeys(loops))}
-    parts = [_CText(loop, Lines()).render(title) for loop, title in unique.items()]
+    parts = [_KINDS[loop.kind](loop, Lines()).render(title) for loop, title in unique.items()]
     calls = []
     p = n = 0
     for loop in loops:
         calls.append(f"    {unique[loop]}(p + {p}, n + {n});")
         p, n = p + loop.arrays, n + 2 + loop.extents + len(loop.constants)
     body = "\n".join(calls)
-    parts.append(f"void {name}(char *const *p, const ptrdiff_t *n) {{\n{body}\n}}\n")
+    parts.append(f"void {name}({_ARGUMENTS}) {{\n{body}\n}}\n")
     return with_math("\n".join(parts))
 
 
 class _CText(LoopText):
+    """The text of a loop; subclasses are kinds of loops."""
+
+    @property
+    def factors(self) -> list[tuple[str, str]]:
+        """What an item is: (index name, length), the last runs fastest."""
+        raise NotImplementedError
+
+    def sizes(self, allocate: bool) -> None:
+        """Add the lengths of `factors`; `allocate`: and the memory for the results of chunks."""
+
+    def item(self) -> None:
+        """Add what is computed for an item."""
+        raise NotImplementedError
+
+    def join(self) -> None:
+        """Add what combines the results of an item's chunks."""
+
     def render(self, title: str) -> str:
-        self.put(f"static void {title}(char *const *p, const ptrdiff_t *n) {{")
-        self.put("const int threads = (int)n[0];")
-        for axis in range(self.loop.rank):
-            self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")
-        for k, type_ in enumerate(self.loop.constants):
-            place = f"n + {2 + self.loop.extents + k}"
-            self.put(f"const {type_} c{k} = ({type_})*(const double *)({place});")
-        {"map": self.map, "rows": self.rows, "columns": self.columns}[self.loop.kind]()
+        items = f"static __attribute__((noinline)) void {title}_items"
+        self.put(f"{items}({_ARGUMENTS}, char *parts, ptrdiff_t item, ptrdiff_t end) {{")
+        self.numbers()
+        self.sizes(allocate=False)
+        self.put("for (; item < end; item++) {")
+        self.decode(self.factors)
+        self.item()
+        self.put("}", "}", f"static void {title}({_ARGUMENTS}) {{")
+        self.numbers()
+        self.put("char *parts = NULL;")
+        self.sizes(allocate=True)
+        self.put(f"const ptrdiff_t items = {' * '.join(length for _, length in self.factors)};")
+        self.put("if (n[0] > 1) {")
+        self.put("#pragma omp parallel for schedule(static) num_threads(n[0])")
+        self.put("for (ptrdiff_t t = 0; t < n[0]; t++) {")
+        self.put(f"{title}_items(p, n, parts, items * t / n[0], items * (t + 1) / n[0]);")
+        self.put("}", "} else {", f"{title}_items(p, n, parts, 0, items);", "}")
+        if self.loop.can_chunk:
+            self.put("for (ptrdiff_t item = 0; chunks > 1 && item < items / chunks; item++) {")
+            self.decode(self.factors[:-1])
+            self.join()
+            self.put("}", "free(parts);")
         self.put("}")
         return "\n".join(self.lines) + "\n"
 
     # -- pieces ------------------------------------------------------------------------------
 
-    def item_loop(self, factors: Sequence[tuple[str, str]]) -> None:
-        """Open a loop over items; each factor is (index name, length), the last runs fastest."""
-        total = " * ".join(length for _, length in factors)
-        self.put(f"const ptrdiff_t items = {total};")
-        self.put("#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)")
-        self.put("for (ptrdiff_t item = 0; item < items; item++) {")
-        self.decode(factors)
+    def numbers(self) -> None:
+        for axis in range(self.loop.rank):
+            self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")
+        for k, type_ in enumerate(self.loop.constants):
+            place = f"n + {2 + self.loop.extents + k}"
+            self.put(f"const {type_} c{k} = ({type_})*(const double *)({place});")
 
     def pointers(self, axes: Iterable[int], which: Iterable[int]) -> None:
         for k in which:
@@ -101,19 +136,6 @@ class _CText(LoopText):
     def read_or_mapped(self) -> list[int]:
         return [*range(len(self.loop.reads)), *self.stored(False)]
 
-    # -- kinds of loops ----------------------------------------------------------------------
-
-    def map(self) -> None:
-        inner = f"n{self.last}"
-        self.put(f"const ptrdiff_t pieces = ({inner} + {PIECE - 1}) / {PIECE};")
-        factors = [(f"i{axis}", f"n{axis}") for axis in range(self.last)]
-        self.item_loop([*factors, ("piece", "pieces")])
-        self.put(f"const ptrdiff_t start = piece * {PIECE};")
-        self.put(f"const ptrdiff_t stop = start + {PIECE} < {inner} ? start + {PIECE} : {inner};")
-        self.pointers(range(self.last), range(len(self.arrays)))
-        self.open_inner("start", "stop", "")
-        self.put("}", "}")
-
     def chunk_bounds(self) -> None:
         first = f"n{self.axes[0]}"
         self.put(f"const ptrdiff_t low = chunk * {first} / chunks;")
@@ -122,14 +144,15 @@ class _CText(LoopText):
     def bounds(self, axis: int) -> tuple[str, str]:
         return ("low", "high") if axis == self.axes[0] else ("0", f"n{axis}")
 
-    def chunks(self, sizes: Iterable[str]) -> None:
-        """Add the memory for the results of chunks; without it there is only one chunk."""
+    def chunks(self, sizes: Iterable[str], allocate: bool) -> None:
+        """Add the number of chunks; without memory for their results there is only one."""
         if not self.loop.can_chunk:
             self.put("const ptrdiff_t chunks = 1;")
             return
         self.put(f"const ptrdiff_t places = {' * '.join(['n[1]', *sizes])};")
-        size = f"{8 * len(self.reductions)} * places"
-        self.put(f"char *const parts = n[1] > 1 ? malloc({size}) : NULL;")
+        if allocate:
+            size = f"{8 * len(self.reductions)} * places"
+            self.put(f"if (n[1] > 1) parts = malloc({size});")
         self.put("const ptrdiff_t chunks = parts ? n[1] : 1;")
 
     def part(self, i: int, place: str) -> str:
@@ -138,10 +161,33 @@ class _CText(LoopText):
         type_ = self.loop.writes[i].total_type
         return f"(({type_} *)(parts + {8 * number} * places))[{place}]"
 
-    def rows(self) -> None:
-        outer = [(f"i{axis}", f"n{axis}") for axis in self.kept]
-        self.chunks(length for _, length in outer)
-        self.item_loop([*outer, ("chunk", "chunks")])
+
+class _Map(_CText):
+    @property
+    def factors(self) -> list[tuple[str, str]]:
+        return [*((f"i{axis}", f"n{axis}") for axis in range(self.last)), ("piece", "pieces")]
+
+    def sizes(self, allocate: bool) -> None:
+        self.put(f"const ptrdiff_t pieces = (n{self.last} + {PIECE - 1}) / {PIECE};")
+
+    def item(self) -> None:
+        inner = f"n{self.last}"
+        self.put(f"const ptrdiff_t start = piece * {PIECE};")
+        self.put(f"const ptrdiff_t stop = start + {PIECE} < {inner} ? start + {PIECE} : {inner};")
+        self.pointers(range(self.last), range(len(self.arrays)))
+        self.open_inner("start", "stop", "")
+        self.put("}")
+
+
+class _Rows(_CText):
+    @property
+    def factors(self) -> list[tuple[str, str]]:
+        return [*((f"i{axis}", f"n{axis}") for axis in self.kept), ("chunk", "chunks")]
+
+    def sizes(self, allocate: bool) -> None:
+        self.chunks((length for _, length in self.factors[:-1]), allocate)
+
+    def item(self) -> None:
         self.chunk_bounds()
         for i, write in self.reductions:
             self.put(f"{write.total_type} total{i} = {write.start};")
@@ -153,7 +199,11 @@ class _CText(LoopText):
         self.pointers(range(self.last), self.read_or_mapped)
         self.row_blocks()
         self.put(*"}" * (len(self.axes) - 1))
-        self.finish_rows(outer)
+        if self.loop.can_chunk:
+            self.put("if (chunks > 1) {")
+            self.put(*(f"{self.part(i, 'item')} = total{i};" for i, _ in self.reductions))
+            self.put("continue;", "}")
+        self.store_rows()
 
     def row_blocks(self) -> None:
         low, high = self.bounds(self.last)
@@ -184,61 +234,52 @@ class _CText(LoopText):
                 self.put(self.combine(write, f"total{i}", f"acc{i}"))
             self.put("}")
 
-    def finish_rows(self, outer: Sequence[tuple[str, str]]) -> None:
-        targets = self.stored(True)
-        if self.loop.can_chunk:
-            self.put("if (chunks > 1) {")
-            self.put(*(f"{self.part(i, 'item')} = total{i};" for i, _ in self.reductions))
-            self.put("continue;", "}")
-        self.store_rows(targets)
-        self.put("}")
-        if self.loop.can_chunk:
-            self.put("for (ptrdiff_t item = 0; chunks > 1 && item < items / chunks; item++) {")
-            self.decode(outer)
-            for i, write in self.reductions:
-                self.put(f"{write.total_type} total{i} = {self.part(i, 'item * chunks')};")
-                self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
-                part = self.part(i, "item * chunks + c")
-                self.put(self.combine(write, f"total{i}", part), "}")
-            self.store_rows(targets)
-            self.put("}", "free(parts);")
+    def join(self) -> None:
+        for i, write in self.reductions:
+            self.put(f"{write.total_type} total{i} = {self.part(i, 'item * chunks')};")
+            self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
+            part = self.part(i, "item * chunks + c")
+            self.put(self.combine(write, f"total{i}", part), "}")
+        self.store_rows()
 
-    def store_rows(self, targets: Sequence[int]) -> None:
+    def store_rows(self) -> None:
+        targets = self.stored(True)
         self.pointers(self.kept, targets)
         for k, (i, write) in zip(targets, self.reductions, strict=True):
             self.assign(f"a{k}[0]", write, f"place{i}" if write.is_index else f"total{i}")
 
-    def columns(self) -> None:
+
+class _Columns(_CText):
+    @property
+    def factors(self) -> list[tuple[str, str]]:
         outer = [(f"i{axis}", f"n{axis}") for axis in self.kept[:-1]]
-        outer.append(("tile", "tiles"))
-        inner = f"n{self.last}"
-        self.put(f"const ptrdiff_t tiles = ({inner} + {TILE - 1}) / {TILE};")
-        self.chunks([*(length for _, length in outer), str(TILE)])
-        self.item_loop([*outer, ("chunk", "chunks")])
+        return [*outer, ("tile", "tiles"), ("chunk", "chunks")]
+
+    def sizes(self, allocate: bool) -> None:
+        self.put(f"const ptrdiff_t tiles = (n{self.last} + {TILE - 1}) / {TILE};")
+        self.chunks([*(length for _, length in self.factors[:-1]), str(TILE)], allocate)
+
+    def item(self) -> None:
         self.chunk_bounds()
         self.tile_bounds()
         self.tile_reduction()
-        targets = self.stored(True)
         if self.loop.can_chunk:
             self.put("if (chunks > 1) {", f"for (ptrdiff_t l = 0; l < {TILE}; l++) {{")
             for i, _ in self.reductions:
                 self.put(f"{self.part(i, f'item * {TILE} + l')} = total{i}[l];")
             self.put("}", "continue;", "}")
-        self.store_tile(targets)
-        self.put("}")
-        if self.loop.can_chunk:
-            self.put("for (ptrdiff_t item = 0; chunks > 1 && item < items / chunks; item++) {")
-            self.decode(outer)
-            self.tile_bounds()
-            for i, write in self.reductions:
-                first = self.part(i, f"item * chunks * {TILE}")
-                self.put(f"{write.total_type} *const total{i} = &{first};")
-                self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
-                self.put("for (ptrdiff_t l = 0; l < width; l++) {")
-                source = f"total{i}[c * {TILE} + l]"
-                self.put(self.combine(write, f"total{i}[l]", source), "}", "}")
-            self.store_tile(targets)
-            self.put("}", "free(parts);")
+        self.store_tile()
+
+    def join(self) -> None:
+        self.tile_bounds()
+        for i, write in self.reductions:
+            first = self.part(i, f"item * chunks * {TILE}")
+            self.put(f"{write.total_type} *const total{i} = &{first};")
+            self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
+            self.put("for (ptrdiff_t l = 0; l < width; l++) {")
+            source = f"total{i}[c * {TILE} + l]"
+            self.put(self.combine(write, f"total{i}[l]", source), "}", "}")
+        self.store_tile()
 
     def tile_bounds(self) -> None:
         inner = f"n{self.last}"
@@ -270,10 +311,14 @@ class _CText(LoopText):
                 self.put(f"{total} = {step};")
         self.put("}", "count++;", *"}" * len(self.axes))
 
-    def store_tile(self, targets: Sequence[int]) -> None:
+    def store_tile(self) -> None:
+        targets = self.stored(True)
         self.pointers(self.kept[:-1], targets)
         self.put("for (ptrdiff_t j = start; j < start + width; j++) {")
         for k, (i, write) in zip(targets, self.reductions, strict=True):
             source = f"place{i}" if write.is_index else f"total{i}"
             self.assign(self.element(k), write, f"{source}[j - start]")
         self.put("}")
+
+
+_KINDS = {"map": _Map, "rows": _Rows, "columns": _Columns}
