@@ -42,8 +42,7 @@ def check_external_data(
             continue
         array = data[name]
         _check_array(name, array, structure)
-        sizes = dict(zip(structure.scaling_shape, array.shape, strict=False))
-        for marker, size in sizes.items():
+        for marker, size in zip(structure.scaling_shape, array.shape, strict=False):
             known, other = origin.setdefault(marker, (size, name))
             if size != known:
                 raise NetworkValidationError(
@@ -51,7 +50,7 @@ def check_external_data(
                     f"{marker}={size} (shape {format_shape(array.shape)}). All data of a batch "
                     f"share {'S' if marker == 'S' else 'T and B'}."
                 )
-    T, B, S = (origin.get(m, (size,))[0] for m, size in zip("TBS", present, strict=True))
+    T, B, S = [origin.get(m, (size,))[0] for m, size in zip("TBS", present, strict=True)]
     return T, B, S
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -24,7 +25,7 @@ class Traces:
 
     def __init__(self) -> None:
         #: Key to the state that the trace depends on, the trace, and where its last pass ended.
-        self._kept: dict[Hashable, tuple[Any, Trace, int | None]] = {}
+        self._kept: OrderedDict[Hashable, tuple[Any, Trace, int | None]] = OrderedDict()
         self._steps = 0
 
     @property
@@ -56,20 +57,23 @@ class Traces:
             purpose: Distinguishes computations with networks of the same sizes.
         """
         handler = manager.handler
-        if not (handler.replays and replays_are_enabled()) or handler.running.trace is not None:
+        if not handler.replays or handler.running.trace is not None:
             function()
             return
         key = (purpose, *manager.sizes, manager.carries_context)
         stamp = manager.stamp, depends()
         known = self._kept.get(key)
+        if known is not None and known[0] == stamp:
+            self._kept.move_to_end(key)
+            manager.position = None
+            known[1].replay()
+            manager.position = known[2]
+            return
         if known is not None:
             self._forget(key)
-            if known[0] == stamp:
-                self._keep(key, *known)  # now it is the last of all
-                manager.position = None
-                known[1].replay()
-                manager.position = known[2]
-                return
+        if not replays_are_enabled():
+            function()
+            return
         trace = handler.trace(function)
         if (manager.stamp, depends()) == stamp:
             self._keep(key, stamp, trace, manager.position)
