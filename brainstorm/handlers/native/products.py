@@ -79,8 +79,8 @@ MANY_ROWS, VERY_MANY_ROWS = 256, 1024
 CROWDED, SPREAD, MANY_COLUMNS = 512, 16, 32
 
 #: With code for all sizes, products of up to `FEW_ROWS` rows, and stacks of up to `SOME_ROWS`, are
-#: faster than with code for one size; other products of up to `SOME_ROWS` are slower, by 10 to 100 %
-#: (measured with AVX-512).
+#: faster than with code for one size; other products of up to `SOME_ROWS` take 1.1 to 2 times as
+#: long (measured with AVX-512).
 FEW_ROWS, SOME_ROWS = 8, 128
 #: Number of significant bits of numbers of rows above that, such as T * B = 50 * 32, that have code
 #: of their own.
@@ -117,10 +117,27 @@ def takes_all_sizes(library: Library) -> bool:
     return _code_for_products(library, False).startswith("gemm")
 
 
-def _code_for_products(library: Library, is_half: bool) -> str:
-    shapes, strides = ((64, 64),) * 3, ((64, 1),) * 3
+@functools.cache
+def has_code_for_all_sizes(library: Library) -> bool:
+    """Return whether the library has fast code for products of arrays of any size."""
+    try:
+        return bool(_code_for_products(library, False, *_of_any(*_SQUARE)))
+    except UnsupportedError:
+        return False
+
+
+#: Strides of contiguous arrays a, b and out of shape (64, 64), and no bias.
+_SQUARE = *((64, 1),) * 3, None
+
+
+def _code_for_products(
+    library: Library,
+    is_half: bool,
+    shapes: Sequence[tuple[int, ...]] = ((64, 64),) * 3,
+    strides: Sequence[Strides | None] = _SQUARE,
+) -> str:
     lane = Primitives(library, 1, is_half)
-    return _product(lane, shapes, (*strides, None), False, None).implementation
+    return _product(lane, shapes, strides, False, None).implementation
 
 
 def build_dot(
@@ -209,8 +226,10 @@ def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
     Code for one size has 150 kB and takes 0.3 ms to generate (AVX-512). If T and B change, there
     are thousands of sizes, so only those have it that gain by it, or that are common.
     """
-    if takes_all_sizes(primitives.library) or primitives.is_half:
-        return not primitives.is_half
+    if takes_all_sizes(primitives.library):
+        return True
+    if primitives.is_half or not has_code_for_all_sizes(primitives.library):
+        return False
     rows = a.shape[-2] if strides[-1] == 1 else a.shape[-1]
     few = FEW_ROWS if a.ndim == 2 else SOME_ROWS
     is_common = rows % 2 ** max(rows.bit_length() - BITS, 0) == 0

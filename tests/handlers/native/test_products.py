@@ -268,6 +268,17 @@ def test_numbers_of_rows_that_are_not_common_share_primitives(native, counted):
     assert counted.count("matmul") < 60
 
 
+def test_a_library_without_code_for_all_sizes_has_it_for_each(native, counted, monkeypatch):
+    assert products_module.has_code_for_all_sizes(native._library)
+    for name in ("takes_all_sizes", "has_code_for_all_sizes"):
+        monkeypatch.setattr(products_module, name, lambda library: False)
+    x, out = np.ones((600, 90), np.float32), np.zeros((600, 90), np.float32)
+    for rows in (501, 503, 507):
+        native.dot_mm(x[:rows], x[:90], out[:rows])
+        np.testing.assert_array_equal(out[:rows], np.full((rows, 90), 90))
+    assert counted.count("matmul") == 3
+
+
 def test_primitives_are_shared_by_arrays_of_the_same_form(native, counted):
     for _ in range(3):
         a, b, out = (np.ones((99, 99), np.float32) for _ in range(3))
