@@ -161,9 +161,10 @@ class BufferView(ShownAsTree, list[Any]):
     def forget(self) -> None:
         """Drop the members of this view and of those below it; they are recreated when needed."""
         attributes = self.__dict__
-        for name in (*self._buffer_names, *_MADE):
-            if name not in _FIXED:
-                attributes.pop(name, None)
+        if "_children" in attributes:
+            for name in (*self._buffer_names, *_MADE):
+                if name not in _FIXED:
+                    attributes.pop(name, None)
         for child in (self._below or {}).values():
             child.forget()
 
