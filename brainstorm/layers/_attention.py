@@ -192,10 +192,12 @@ class AttentionLayer(Layer):
     def _blocks(self, queries: int, keys: int) -> list[tuple[int, int, int]]:
         """Return the blocks of queries as (start, stop, number of keys that they attend to).
 
-        In a causal layer the keys after the last query of a block are left out.
+        In a causal layer the keys after the last query of a block are left out. The block with most
+        keys is the first: scratch memory has its size from the beginning, so that no call that
+        holds less has to be built again.
         """
         size = SMALL_BLOCK if self.is_blockwise else BLOCK if self.causal else queries
-        ends = [(start, min(start + size, queries)) for start in range(0, queries, size)]
+        ends = [(start, min(start + size, queries)) for start in range(0, queries, size)][::-1]
         return [(start, stop, stop if self.causal else keys) for start, stop in ends]
 
     def _keys(self, buffers: BufferView) -> Array | None:
