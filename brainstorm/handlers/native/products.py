@@ -78,11 +78,10 @@ MANY_ROWS, VERY_MANY_ROWS = 256, 1024
 #: copy with `SPREAD` elements between columns costs less (measured without AVX-512).
 CROWDED, SPREAD, MANY_COLUMNS = 512, 16, 32
 
-#: With code for all sizes, products of up to `FEW_ROWS` rows, and stacks of up to `SOME_ROWS`, are
-#: faster than with code for one size; other products of up to `SOME_ROWS` take 1.1 to 2 times as
-#: long (measured with AVX-512).
-FEW_ROWS, SOME_ROWS = 8, 128
-#: Number of significant bits of numbers of rows above that, such as T * B = 50 * 32, that have code
+#: Number of rows up to which products, and stacks of products, are faster with code for all sizes
+#: than with code for one size. Those of more rows take 1.05 to 2 times as long (AVX-512, measured).
+FEW_ROWS, FEW_ROWS_OF_STACKS = 8, 128
+#: Number of significant bits of numbers of rows above that, such as T * B = 49 * 32, that have code
 #: of their own.
 BITS = 6
 
@@ -224,16 +223,15 @@ def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
     """Return whether a product has the primitive for arrays of any size.
 
     Code for one size has 150 kB and takes 0.3 ms to generate (AVX-512). If T and B change, there
-    are thousands of sizes, so only those have it that gain by it, or that are common.
+    are thousands of sizes, so only common ones that gain by it have it.
     """
     if takes_all_sizes(primitives.library):
         return True
     if primitives.is_half or not has_code_for_all_sizes(primitives.library):
         return False
     rows = a.shape[-2] if strides[-1] == 1 else a.shape[-1]
-    few = FEW_ROWS if a.ndim == 2 else SOME_ROWS
     is_common = rows % 2 ** max(rows.bit_length() - BITS, 0) == 0
-    return rows <= few or (rows > SOME_ROWS and not is_common)
+    return rows <= (FEW_ROWS if a.ndim == 2 else FEW_ROWS_OF_STACKS) or not is_common
 
 
 def _copied(
