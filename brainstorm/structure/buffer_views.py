@@ -77,7 +77,9 @@ class Origin(NamedTuple):
 
 #: Attributes of a view that are created when needed, and those that always exist.
 _MADE = ("_children", "_full_buffer", "_joints")
-_FIXED = frozenset({"_buffer_names", "_keys", "_below", "_origin", "_make"})
+_FIXED = frozenset(
+    {"_buffer_names", "_keys", "_attributes", "_has_arrays", "_below", "_origin", "_make"}
+)
 
 
 class Members(NamedTuple):
@@ -136,7 +138,8 @@ class BufferView(ShownAsTree, list[Any]):
         return view
 
     def _name(self, names: Sequence[str]) -> None:
-        own = {"_buffer_names": tuple(names), "_keys": frozenset(names)}
+        free = [name for name in names if name not in _FIXED and not hasattr(BufferView, name)]
+        own = {"_buffer_names": tuple(names), "_keys": frozenset(names), "_attributes": free}
         self.__dict__.update(own, _below=None, _origin=None)
 
     def adjust(
@@ -159,12 +162,11 @@ class BufferView(ShownAsTree, list[Any]):
         self._fill()
 
     def forget(self) -> None:
-        """Drop the members of this view and of those below it; they are recreated when needed."""
+        """Drop the arrays of this view and of those below it; they are recreated when needed."""
         attributes = self.__dict__
-        if "_children" in attributes:
-            for name in (*self._buffer_names, *_MADE):
-                if name not in _FIXED:
-                    attributes.pop(name, None)
+        if "_children" in attributes and self._has_arrays:
+            for name in (*self._attributes, *_MADE):
+                attributes.pop(name, None)
         for child in (self._below or {}).values():
             child.forget()
 
@@ -174,12 +176,14 @@ class BufferView(ShownAsTree, list[Any]):
             raise ValueError(f"expected as many buffers as names {names}, got {len(members)}")
         super().__setitem__(slice(None), members)
         children = dict(zip(names, members, strict=True))
-        own = {k: v for k, v in children.items() if k not in _FIXED and not hasattr(BufferView, k)}
-        made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
-        self.__dict__.update(own | made)
+        attributes = self.__dict__
+        attributes.update({name: children[name] for name in self._attributes})
+        attributes.update(_children=children, _full_buffer=full_buffer, _joints=dict(joints or {}))
         if self._below is None:  # the views are never recreated
             below = {k: v for k, v in children.items() if isinstance(v, BufferView)}
-            self.__dict__["_below"] = below
+            attributes["_below"] = below
+        has_arrays = full_buffer is not None or len(self._below or ()) < len(names)
+        attributes["_has_arrays"] = has_arrays
 
     def joint(self, *names: str) -> Array:
         """Return one array over several children that the layer declares as ``joint_buffers``.

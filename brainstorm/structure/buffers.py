@@ -36,7 +36,7 @@ class BufferManager:
 
     Attributes:
         nodes: The array nodes of the layout, by path.
-        buffers: One array per hub, for the present T and B.
+        buffers: One array per hub, for the present T and B, created when needed.
         time_size: Present T (0 before the first resize).
         batch_size: Present B (0 before the first resize).
         source_size: Present S (0 before the first resize).
@@ -51,7 +51,9 @@ class BufferManager:
     capacities: list[int]
     #: For each hub how many values it has had at most, and where it starts.
     _largest: list[int]
-    _starts: list[int] | None
+    _starts: list[int]
+    #: T, B and S that the memory is known to suffice for, and so for smaller ones; `None`: none.
+    _fitting: tuple[int, ...] | None
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class BufferManager:
         self.traces: weakref.WeakSet[Any] = weakref.WeakSet()
         self._views: BufferView | None = None
         #: The source of the arrays of the views.
-        self._viewed: list[Array] | None = None
+        self._viewed: Sequence[Array] | None = None
         self.release()
         self._place(0, 0, 0)
         with self.turn:
@@ -146,20 +148,10 @@ class BufferManager:
         return self.source_size if structure.time == "S" else self.time_size
 
     def _place(self, *sizes: int) -> None:
-        """Set the sizes of the buffers; views are created when needed."""
-        shapes = [hub.get_shape(*sizes) for hub in self.hubs]
-        counts = [product(shape) for shape in shapes]
-        if self._starts is None or any(map(operator.gt, counts, self._largest)):
-            self._move(list(map(max, counts, self._largest)), *sizes)
-        assert self._starts is not None
-        places = zip(self.hubs, self._starts, counts, shapes, strict=True)
-        try:
-            self.buffers[:] = [
-                self.full_buffers[hub.buffer_type][start : start + size].reshape(shape)
-                for hub, start, size, shape in places
-            ]
-        except (OverflowError, ValueError) as error:  # raised by NumPy, even if T or B is 0
-            raise OutOfMemoryError(self._out_of_memory_text(*(n or 1 for n in sizes))) from error
+        """Set the sizes of the buffers; arrays and views are created when needed."""
+        if self._fitting is None or any(map(operator.gt, sizes, self._fitting)):
+            self._make_room(*sizes)
+        self.buffers.place(self.full_buffers, self._starts, sizes)
         self.time_size, self.batch_size, self.source_size = sizes
         self.position = None
         if self._viewed is self.buffers:
@@ -169,6 +161,20 @@ class BufferManager:
                 self.layout, self.buffers, self.hubs, self.handler, self._views
             )
             self._viewed = self.buffers
+
+    def _make_room(self, *sizes: int) -> None:
+        """Allocate memory if there is too little for some sizes."""
+        counts = [hub.get_size(*sizes) for hub in self.hubs]
+        if self._fitting is None or any(map(operator.gt, counts, self._largest)):
+            self._move(list(map(max, counts, self._largest)), *sizes)
+        try:
+            placed = _HubArrays(self.hubs)
+            placed.place(self.full_buffers, self._starts, sizes)
+            list(placed)
+        except (OverflowError, ValueError) as error:  # raised by NumPy, even if T or B is 0
+            raise OutOfMemoryError(self._out_of_memory_text(*(n or 1 for n in sizes))) from error
+        if self._fitting is None or all(map(operator.ge, sizes, self._fitting)):
+            self._fitting = sizes
 
     def _move(self, counts: list[int], *sizes: int) -> None:
         """Place hubs of so many values each; they stay there until one of them needs more."""
@@ -303,8 +309,8 @@ class BufferManager:
 
     def release(self) -> None:
         """Release all memory; the next `resize` allocates again."""
-        self.buffers: list[Array] = []
-        self._largest, self._starts = [0] * len(self.hubs), None
+        self.buffers = _HubArrays(self.hubs)
+        self._largest, self._starts, self._fitting = [0] * len(self.hubs), [], None
         self.full_buffers = [None, None, None]
         self.capacities = [0, 0, 0]
         self._forget_places()
@@ -431,6 +437,35 @@ class BufferManager:
     def _context_rows(self, number: int, hub: Hub) -> Array:
         buffer = self.buffers[number]
         return buffer[buffer.shape[0] - hub.context_size : buffer.shape[0]]
+
+
+class _HubArrays(Sequence[Array]):
+    """The arrays of the hubs, created when needed.
+
+    Args:
+        hubs: The hubs.
+    """
+
+    def __init__(self, hubs: Sequence[Hub]) -> None:
+        self._hubs = hubs
+        self._made: dict[int, Array] = {}
+
+    def place(self, memory: Sequence[Array], starts: Sequence[int], sizes: tuple[int, ...]) -> None:
+        """Set where the arrays lie, and T, B and S."""
+        self._memory, self._starts, self._sizes = memory, starts, sizes
+        self._made.clear()
+
+    def __len__(self) -> int:
+        return len(self._hubs)
+
+    def __getitem__(self, number: Any) -> Any:
+        array = self._made.get(number)
+        if array is None:
+            hub, start = self._hubs[number], self._starts[number]
+            shape = hub.get_shape(*self._sizes)
+            flat = self._memory[hub.buffer_type][start : start + product(shape)]
+            array = self._made[number] = flat.reshape(shape)
+        return array
 
 
 def last_axis_slice(array: Array, start: int, stop: int) -> Array:

@@ -190,10 +190,10 @@ def test_long_and_wide_batches_share_the_room_that_each_hub_needs(manager):
 
 def test_parameters_and_statistics_stay_where_they_are(manager):
     manager.views.parameters[:] = np.arange(8)
-    places = [address(b) for b in manager.buffers[:2]]
+    places = [address(b) for b in list(manager.buffers)[:2]]
     for size in ((3, 5), (1, 1), (20, 30)):
         manager.resize(*size)
-        assert [address(b) for b in manager.buffers[:2]] == places
+        assert [address(b) for b in list(manager.buffers)[:2]] == places
         assert manager.views.parameters.tolist() == list(range(8))
         assert manager.views.L.internals.mean.tolist() == [0.5] * 3
 
