@@ -30,8 +30,9 @@ __all__ = [
 ALIGNMENT = 64
 #: Maximum number of cached parts of slots.
 _MOST_PARTS = 1000
-#: Work limit (see `numpy.shares_memory`) after which views count as overlapping.
-_MOST_WORK = 1000
+#: Work limit (see `numpy.shares_memory`) after which views count as overlapping. NumPy's stubs
+#: before 2.5 do not expect an int.
+_MOST_WORK: Any = 1000
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -132,7 +133,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> str:
     if is_same and address_of(a) == address_of(b):
         return "same" if a.dtype == b.dtype else "other"
     try:
-        shared = np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]
+        shared = np.shares_memory(a, b, max_work=_MOST_WORK)
         return "other" if shared else ""
     except np.exceptions.TooHardError:
         return "other"

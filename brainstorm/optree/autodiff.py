@@ -30,6 +30,9 @@ __all__ = ["gradients", "is_expensive", "saved_nodes", "views_overlap"]
 
 #: Start address of arrays that are only used to compare addresses.
 PRETENDED_ADDRESS = 1 << 40
+#: Work limit (see `numpy.shares_memory`) after which they count as overlapping. NumPy's stubs
+#: before 2.5 do not expect an int.
+_MOST_WORK: Any = 100_000
 
 
 def gradients(
@@ -147,7 +150,7 @@ def views_overlap(a: Variable, b: Variable) -> bool:
     if x == y or x.allocation != y.allocation:
         return False
     try:
-        return np.shares_memory(_pretended(a, x), _pretended(b, y), max_work=100_000)  # type: ignore[arg-type]
+        return np.shares_memory(_pretended(a, x), _pretended(b, y), max_work=_MOST_WORK)
     except np.exceptions.TooHardError:
         return True
 
