@@ -33,13 +33,11 @@ def lines_of(function: Function) -> int:
 
 
 def find_public(path: Path) -> dict[str, ast.AST]:
-    """Return what a module declares as public, and the public members of its classes, by name."""
+    """Return the names of a module without underscore, and those of its classes' members."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    declared = getattr(importlib.import_module(name.removesuffix(".__init__")), "__all__", ())
     found: dict[str, ast.AST] = {}
     for node in tree.body:
-        if isinstance(node, ast.ClassDef | Function) and node.name in declared:
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
             found[node.name] = node
             members = node.body if isinstance(node, ast.ClassDef) else []
             for member in members:

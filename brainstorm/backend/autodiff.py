@@ -22,8 +22,6 @@ from brainstorm.optree import (
     views_overlap,
 )
 
-__all__ = ["Autodiff"]
-
 
 class Autodiff:
     """The gradients of an op-tree.

@@ -22,8 +22,6 @@ from brainstorm.optree.nodes import compute_into
 from brainstorm.optree.shapes import Shape, kept_shape, normalize_axis, normalize_shape
 from brainstorm.randomness import RandomState
 
-__all__ = ["Backend", "real_type"]
-
 
 class Backend(Routines):
     """Creates tensors and op-trees, and computes them on a handler.

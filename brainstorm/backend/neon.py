@@ -24,8 +24,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import parts_of
 from brainstorm.optree.shapes import Shape
 
-__all__ = ["NeonBackend", "NeonTensor"]
-
 
 def _two_axes(shape: Shape) -> Shape:
     """Return the shape of at least two axes: a column for one axis."""

@@ -10,8 +10,6 @@ from brainstorm.optree import Expression
 from brainstorm.optree import functions as fn
 from brainstorm.optree.shapes import normalize_shape
 
-__all__ = ["Routines"]
-
 
 class Routines:
     """Functions of a backend; those that write return what they have written to."""

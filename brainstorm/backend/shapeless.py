@@ -16,8 +16,6 @@ from brainstorm.optree import Expression, Variable
 from brainstorm.optree.nodes import build
 from brainstorm.optree.shapes import Shape, broadcast_shapes
 
-__all__ = ["Shapeless", "combined"]
-
 REMEDY = "Give it a shape: be.rand(shape), be.onehot(indices, axis, size)."
 #: A shape that only element-wise functions keep.
 PROBE = (2, 3)

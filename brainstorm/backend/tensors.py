@@ -20,8 +20,6 @@ from brainstorm.utils import Array
 if TYPE_CHECKING:
     from brainstorm.backend.backend import Backend
 
-__all__ = ["RandomTensor", "Tensor"]
-
 
 def _inner(array: Array) -> Any:
     """Return the array inside a wrapper of a checking handler."""

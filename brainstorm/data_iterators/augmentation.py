@@ -13,17 +13,6 @@ import numpy as np
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
 from brainstorm.utils import Array
 
-__all__ = [
-    "AddGaussianNoise",
-    "AddSaltNPepper",
-    "Cutout",
-    "Flip",
-    "MixUp",
-    "Pad",
-    "RandomCrop",
-    "Rotate90",
-]
-
 
 class AddGaussianNoise(Wrapper):
     """Add normally distributed noise to every element.

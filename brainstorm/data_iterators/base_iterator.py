@@ -24,8 +24,6 @@ from brainstorm.errors import DescriptionError, IteratorValidationError, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
-__all__ = ["DataIterator", "Wrapper"]
-
 Batch = dict[str, Array]
 
 T = TypeVar("T")

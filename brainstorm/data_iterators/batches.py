@@ -15,8 +15,6 @@ from brainstorm.data_iterators.watched_files import MappedFile
 from brainstorm.errors import shown, unknown
 from brainstorm.utils import Array
 
-__all__ = ["Minibatches", "Online", "PlannedBatches", "Undivided"]
-
 
 class Undivided(DataIterator):
     """All data in one batch, the same one in every epoch.

@@ -13,9 +13,6 @@ from brainstorm.data_iterators.data_checks import NUMBERS, check_finite
 from brainstorm.errors import shown
 from brainstorm.utils import Array, as_array
 
-__all__ = ["BucketedMinibatches"]
-
-
 #: The masks that are created here: over T, and over S if there are such data.
 MASKS = {"T": "mask", "S": "mask_s"}
 

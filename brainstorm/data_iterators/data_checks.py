@@ -9,8 +9,6 @@ import numpy as np
 
 from brainstorm.data_iterators.base_iterator import DataIterator
 
-__all__ = ["NUMBERS", "check_data", "check_finite", "find_non_finite", "is_in_memory"]
-
 #: Kinds of dtypes that are supported.
 NUMBERS = "biuf"
 

@@ -15,8 +15,6 @@ from brainstorm.files import PathLike, opened
 from brainstorm.hdf5 import DataSet, Group, open_hdf5
 from brainstorm.utils import as_array
 
-__all__ = ["load_data", "save_data"]
-
 CHUNK_BYTES = 1 << 18
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from brainstorm.display import Node, ShownAsTree, Statistics, Tree
 
-__all__ = ["data_tree"]
-
 
 def data_tree(iterator: Any, values: bool) -> Tree:
     """Return the data with their shapes, and below them the iterator that is wrapped, if one is.

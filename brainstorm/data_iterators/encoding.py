@@ -9,8 +9,6 @@ import numpy as np
 from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
 from brainstorm.utils import Array
 
-__all__ = ["MultiHot", "OneHot"]
-
 
 class MultiHot(Wrapper):
     """Turn lists of classes (T, B, n) into vectors (T, B, vocabulary size) that mark them.

@@ -21,8 +21,6 @@ from brainstorm.disk import open_regular
 from brainstorm.errors import BrainstormError, FileFormatError, unknown
 from brainstorm.files import PathLike
 
-__all__ = ["Hdf5Minibatches", "read_ahead"]
-
 In = TypeVar("In")
 Out = TypeVar("Out")
 

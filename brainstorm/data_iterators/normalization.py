@@ -12,8 +12,6 @@ from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
 from brainstorm.errors import IteratorValidationError, unknown
 from brainstorm.utils import Array
 
-__all__ = ["Normalize", "channel_statistics"]
-
 Statistics = dict[str, tuple[list[float], list[float]]]
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from brainstorm.data_iterators.batches import Minibatches
 from brainstorm.utils import Array
 
-__all__ = ["Chunk", "SequenceChunks"]
-
 #: Name of the data that mark the sequences that end in a part.
 ENDS = "ends"
 

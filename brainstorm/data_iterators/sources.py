@@ -12,8 +12,6 @@ from brainstorm.data_iterators.batches import PlannedBatches
 from brainstorm.data_iterators.data_checks import NUMBERS, check_data, check_finite
 from brainstorm.utils import as_array
 
-__all__ = ["DatasetMinibatches", "IterableBatches"]
-
 
 class IterableBatches(DataIterator):
     """Batches from an iterable of the user.

@@ -8,8 +8,6 @@ from brainstorm.disk import check_regular
 from brainstorm.errors import FileFormatError
 from brainstorm.files import PathLike
 
-__all__ = ["MappedFile", "WatchedFile"]
-
 
 class WatchedFile:
     """A file that must not change.

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Stacked", "stack"]
-
 
 class Stacked(NamedTuple):
     """The weights of a layer, gate by gate.

@@ -18,8 +18,6 @@ from brainstorm.training import AdamWStepper, TrainingStepper
 
 _base: Any = require("sklearn.base", "sklearn")
 
-__all__ = ["TunableEstimator"]
-
 E = TypeVar("E", bound="TunableEstimator")
 
 #: A layer of a spec with a number of its own: its letter, and its size or probability.

@@ -16,7 +16,8 @@ import numpy as np
 
 from brainstorm.errors import TrainingError
 from brainstorm.optional import require
-from brainstorm.training.base_stepper import Range, TrainingStepper
+from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.training.hyperparameters import Range
 
 __all__ = ["LbfgsStepper"]
 

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["KINDS", "Margin", "around", "kept", "reduces", "sides"]
-
 Shape: TypeAlias = tuple[int, ...]
 
 

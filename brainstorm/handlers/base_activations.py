@@ -18,8 +18,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS, Activation, activation
 from brainstorm.utils import Array
 
-__all__ = ["ActivationOperations", "ActivationTable", "activation_formula", "activation_tables"]
-
 Function: TypeAlias = Callable[..., None]
 
 

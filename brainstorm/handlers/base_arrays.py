@@ -19,8 +19,6 @@ from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
-__all__ = ["ArrayOperations"]
-
 #: A vector that is broadcast over a matrix (M, N).
 _V = "v(1,N)|(M,1)|(M,N)"
 

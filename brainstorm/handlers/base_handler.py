@@ -31,8 +31,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.program import signed
 from brainstorm.utils import Array, Arrays
 
-__all__ = ["Handler"]
-
 #: Maximum number of constants that a handler caches, and of arrays that one operation clears.
 MOST_CONSTANTS, MOST_CLEARED = 1000, 16
 

@@ -13,8 +13,6 @@ from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.handlers.contracts import operation
 from brainstorm.utils import Array
 
-__all__ = ["ImageOperations", "Pair", "Triple"]
-
 Pair = tuple[int, int]
 Triple = tuple[int, int, int]
 

@@ -18,8 +18,6 @@ from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
-__all__ = ["SequenceOperations"]
-
 
 @functools.cache
 def _attention(causal: bool, lowest: float) -> Formula:

@@ -40,8 +40,6 @@ from brainstorm.optree.shapes import region
 from brainstorm.optree.stages import OPERATIONS, NotRenderableError, Root, Stage, StagedProgram
 from brainstorm.utils import Array
 
-__all__ = ["PARALLEL_WORK", "Alone", "Binding", "Bound", "Overlaps", "Place", "bind"]
-
 #: Minimum work for threads, in additions of float32; and the cost of an operator like exp.
 PARALLEL_WORK, EXPENSIVE = 200_000, 10
 

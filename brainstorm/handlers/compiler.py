@@ -36,8 +36,6 @@ from brainstorm.handlers.compiler_flags import (
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
 from brainstorm.handlers.threads import load_library
 
-__all__ = ["compiler_command", "describe", "is_available", "load"]
-
 LOG = logging.getLogger("brainstorm")
 
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from brainstorm.errors import MissingDependencyError
 
-__all__ = ["GROUPS", "PATIENCE", "Flags", "find_flags", "run_compiler"]
-
 #: Time limit of the compiler in seconds.
 PATIENCE = 120
 

@@ -52,8 +52,6 @@ from brainstorm.errors import HandlerValidationError, unknown
 from brainstorm.handlers.argument_kinds import KINDS, around, kept, reduces
 from brainstorm.optree import Formula
 
-__all__ = ["Argument", "Contract", "operation"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Shape = tuple[int, ...]
 

@@ -24,8 +24,6 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program
 from brainstorm.utils import Array, Arrays
 
-__all__ = ["DebugArray", "DebugHandler"]
-
 
 class DebugArray:
     """An array with only those features that the arrays of every handler have.

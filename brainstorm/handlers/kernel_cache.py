@@ -27,8 +27,6 @@ try:
 except ImportError:  # Windows
     grp = pwd = None  # type: ignore[assignment]
 
-__all__ = ["cache_directory", "read_trusted", "trusted_directory"]
-
 LOG = logging.getLogger("brainstorm")
 
 

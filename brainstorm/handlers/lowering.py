@@ -24,8 +24,6 @@ from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree import Program
 from brainstorm.utils import Arrays
 
-__all__ = ["Lowering", "Memo", "lowered"]
-
 #: Number of cached operations with their arguments from which `Memo.trim` evicts them, and their
 #: maximum number. A pass through 1,000 layers has 6,000.
 MANY_CALLS, MOST_CALLS = 2**12, 2**16

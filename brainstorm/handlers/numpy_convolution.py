@@ -22,8 +22,6 @@ from brainstorm.handlers.base_images import Pair, Triple
 from brainstorm.handlers.numpy_memory import Scratch
 from brainstorm.utils import Array
 
-__all__ = ["NumpyConvolutions", "Windows", "offsets"]
-
 
 class Windows(NamedTuple):
     """How windows slide over images; all but `groups` have one number per spatial axis.

@@ -11,8 +11,6 @@ import numpy as np
 
 from brainstorm.handlers.numpy_memory import Scratch
 
-__all__ = ["Alignment"]
-
 
 class Alignment:
     """The paths through the labels of a batch.

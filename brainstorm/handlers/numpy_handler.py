@@ -18,8 +18,6 @@ from brainstorm.optree.interpreter import Interpreter
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array, Arrays
 
-__all__ = ["NumpyHandler"]
-
 
 class NumpyHandler(NumpyImages, NumpySequences):
     """Handler for plain NumPy arrays.

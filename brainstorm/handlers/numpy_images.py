@@ -18,8 +18,6 @@ from brainstorm.handlers.base_images import Pair
 from brainstorm.handlers.numpy_convolution import NumpyConvolutions, Windows, offsets
 from brainstorm.utils import Array
 
-__all__ = ["NumpyImages"]
-
 #: Larger than any index of an element.
 _FAR = 2.0**60
 

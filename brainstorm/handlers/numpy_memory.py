@@ -13,19 +13,6 @@ import numpy as np
 
 from brainstorm.errors import OutOfMemoryError
 
-__all__ = [
-    "ALIGNMENT",
-    "Scratch",
-    "address_of",
-    "aligned_zeros",
-    "array_at",
-    "byte_span",
-    "out_of_memory",
-    "overlap",
-    "reserved",
-    "steps_of",
-]
-
 #: In bytes: a cache line, and the widest vector register.
 ALIGNMENT = 64
 #: Maximum number of cached parts of slots.

@@ -8,8 +8,6 @@ import numpy as np
 
 from brainstorm.errors import ValidationError
 
-__all__ = ["NumpyStream"]
-
 
 class NumpyStream:
     """A stream of random numbers (Philox), the same for the same seed.

@@ -11,8 +11,6 @@ from brainstorm.handlers.numpy_ctc import Alignment
 from brainstorm.handlers.numpy_memory import Scratch
 from brainstorm.utils import Array
 
-__all__ = ["NumpySequences"]
-
 
 class NumpySequences(Handler):
     """The operations on sequences; `NumpyHandler` adds all others."""

@@ -15,8 +15,6 @@ from brainstorm.optree.program import Program
 from brainstorm.optree.stages import split_into_stages
 from brainstorm.utils import Array
 
-__all__ = ["ProgramSpecializer"]
-
 #: For how many kinds of arrays a program remembers what is to be done.
 MOST_SPECIALIZED = 32
 

@@ -20,8 +20,6 @@ from brainstorm.handlers.numpy_memory import (
 from brainstorm.optree.stages import StagedProgram
 from brainstorm.utils import Array
 
-__all__ = ["Loops", "Operation", "SpecializedProgram", "find_overlaps"]
-
 
 def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
     """Return which outputs share memory with an input or an earlier output, and how.

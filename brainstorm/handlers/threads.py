@@ -14,8 +14,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cpu_quota", "default_threads", "is_forked", "load_library"]
-
 _is_forked = False
 
 

@@ -24,8 +24,6 @@ from brainstorm.hdf5.messages import (
     the_one,
 )
 
-__all__ = ["Chunk", "DataSet"]
-
 #: A deflate stream cannot expand by more than this factor.
 MOST_DEFLATED = 1032
 

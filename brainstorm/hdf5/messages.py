@@ -8,17 +8,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-__all__ = [
-    "Cursor",
-    "MalformedError",
-    "read_filters",
-    "read_heap",
-    "read_link",
-    "read_space",
-    "read_type",
-    "the_one",
-]
-
 #: The undefined address.
 UNDEFINED = 2**64 - 1
 

@@ -27,8 +27,6 @@ from brainstorm.hdf5.messages import (
     read_type,
 )
 
-__all__ = ["Group", "open_hdf5"]
-
 #: How many times the size of a file may be read, and how many bytes in addition.
 MOST_TIMES, MOST_BESIDE = 4, 65536
 

@@ -12,8 +12,6 @@ from brainstorm.errors import MissingDependencyError
 from brainstorm.tools.plotting import COLORS
 from brainstorm.utils import flatten_items, is_number
 
-__all__ = ["SCRIPT", "make_content", "make_page"]
-
 WIDTH, HEIGHT = 360, 150
 
 #: More points than this are not visible in a chart of that width.

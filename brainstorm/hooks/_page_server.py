@@ -13,8 +13,6 @@ from typing import Any
 
 from brainstorm.hooks.base import LOG
 
-__all__ = ["PageServer"]
-
 #: The loopback interface: other machines cannot reach it.
 HOST = "127.0.0.1"
 

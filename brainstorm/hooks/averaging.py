@@ -14,8 +14,6 @@ from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.optree import formula
 from brainstorm.utils import Array, is_number
 
-__all__ = ["AverageWeights", "WithAverages"]
-
 
 @formula
 def moved(average: Any, p: Any, share: Any) -> Any:

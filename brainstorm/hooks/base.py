@@ -16,21 +16,6 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
 from brainstorm.utils import flatten_keys, is_whole
 
-__all__ = [
-    "LOG",
-    "ROLES",
-    "ForeignPath",
-    "Hook",
-    "Iterators",
-    "StoredPath",
-    "check_counts",
-    "find_log",
-    "find_values",
-    "put_values",
-    "take_values",
-    "write_line",
-]
-
 #: Gets warnings, and everything that a training records, printed or not (at level INFO).
 LOG = logging.getLogger("brainstorm")
 

@@ -16,8 +16,6 @@ from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.hooks.savers import FileSaver
 from brainstorm.utils import is_number, is_whole
 
-__all__ = ["SaveCheckpoint"]
-
 
 class SaveCheckpoint(FileSaver):
     """Save the whole run at intervals, so that `Trainer.resume` continues it exactly.

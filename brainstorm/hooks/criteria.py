@@ -10,8 +10,6 @@ from brainstorm.errors import TrainingError, unknown
 from brainstorm.hooks.base import Hook
 from brainstorm.scorers import Scorer
 
-__all__ = ["CRITERIA", "criterion_of", "find_criterion", "is_better"]
-
 CRITERIA = ("min", "max")
 
 #: Criterion by the last word of a log's name, unless another word reverses it.

@@ -12,9 +12,6 @@ from brainstorm.hooks.base import Hook, Iterators, write_line
 if TYPE_CHECKING:
     from brainstorm.hooks._page_server import PageServer
 
-__all__ = ["LivePage"]
-
-
 #: Seconds between renewals; browsers ask as often.
 PAUSE = 2.0
 

@@ -9,8 +9,6 @@ from typing import Any
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.hooks.base import Hook, Iterators
 
-__all__ = ["InfoUpdater", "ModifyStepperAttribute"]
-
 
 def _takes_counts(schedule: Any) -> bool:
     """Return whether a schedule can be called with the arguments of one."""

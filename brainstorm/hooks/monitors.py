@@ -13,15 +13,6 @@ from brainstorm.hooks.base import Hook, Iterators
 from brainstorm.scorers import check_scorers
 from brainstorm.utils import Array
 
-__all__ = [
-    "MonitorLayerDeltas",
-    "MonitorLayerGradients",
-    "MonitorLayerInOuts",
-    "MonitorLayerParameters",
-    "MonitorLoss",
-    "MonitorScores",
-]
-
 
 class _LayerMonitor(Hook):
     """Statistics of the buffers of one layer."""

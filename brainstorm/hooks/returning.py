@@ -16,8 +16,6 @@ from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
 from brainstorm.utils import is_number, is_whole
 
-__all__ = ["ReturnToCheckpoint"]
-
 
 class ReturnToCheckpoint(StopOnNan):
     """Go back to the last good checkpoint when parameters, loss or logs are NaN or infinite.

@@ -22,8 +22,6 @@ from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
 from brainstorm.network import Network
 from brainstorm.utils import Array
 
-__all__ = ["FileSaver", "SaveBestNetwork", "SaveLogs", "SaveNetwork", "Saver"]
-
 
 class Saver(Hook):
     """Base class of hooks that write a file; see above for failed writes.

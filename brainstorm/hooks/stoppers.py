@@ -22,14 +22,6 @@ from brainstorm.hooks.base import (
 from brainstorm.hooks.criteria import CRITERIA, find_criterion
 from brainstorm.utils import is_number, is_whole
 
-__all__ = [
-    "EarlyStopper",
-    "StopAfterEpoch",
-    "StopAfterThresholdReached",
-    "StopOnNan",
-    "StopOnSigQuit",
-]
-
 
 class _Stopper(Hook):
     """A hook that only stops, and so may be called twice."""

@@ -19,8 +19,6 @@ from brainstorm.hooks.base import Hook, Iterators, write_line
 from brainstorm.hooks.savers import Saver
 from brainstorm.utils import flatten_keys
 
-__all__ = ["BokehVisualizer", "LogPlotter", "ProgressBar"]
-
 #: The first bytes of PNG files.
 PNG = b"\x89PNG\r\n\x1a\n"
 

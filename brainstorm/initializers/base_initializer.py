@@ -11,8 +11,6 @@ from brainstorm.errors import InitializationError, UnknownTypeError, ValidationE
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
-__all__ = ["ArrayInitializer", "Initializer", "Shape", "as_initializer", "evaluate_initializer"]
-
 Shape: TypeAlias = tuple[int, ...]
 
 

@@ -15,8 +15,6 @@ from brainstorm.initializers.base_initializer import (
 )
 from brainstorm.utils import Array
 
-__all__ = ["LstmOptInit", "SparseInputs", "SparseOutputs"]
-
 
 class LstmOptInit(Initializer):
     """Four equal blocks along the first dimension, one for each part of an LSTM.

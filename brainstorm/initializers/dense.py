@@ -10,8 +10,6 @@ from brainstorm.errors import ValidationError, unknown
 from brainstorm.initializers.base_initializer import Initializer, Shape
 from brainstorm.utils import Array, product
 
-__all__ = ["DenseSqrtFanIn", "DenseSqrtFanInOut"]
-
 _FAN_IN_SCALES = {
     "rel": math.sqrt(6),
     "tanh": math.sqrt(3),

@@ -6,8 +6,6 @@ from brainstorm.errors import ValidationError
 from brainstorm.initializers.base_initializer import Initializer, Shape
 from brainstorm.utils import Array
 
-__all__ = ["Gaussian", "Uniform"]
-
 
 class Gaussian(Initializer):
     """Normally distributed values.

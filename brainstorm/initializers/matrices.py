@@ -10,8 +10,6 @@ from brainstorm.errors import ValidationError, unknown
 from brainstorm.initializers.base_initializer import Initializer, Shape
 from brainstorm.utils import Array, product
 
-__all__ = ["EchoState", "Identity", "Orthogonal", "RandomWalk"]
-
 
 class EchoState(Initializer):
     """A random square matrix with a given spectral radius.

@@ -7,8 +7,6 @@ from brainstorm.layers.base_layer import Layer, Structures
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array
 
-__all__ = ["ActivatedLayer"]
-
 
 class ActivatedLayer(Layer):
     """Base of layers whose output ``default`` is an activation of a linear function of the inputs.

@@ -17,8 +17,6 @@ from brainstorm.utils import (
     product,
 )
 
-__all__ = ["AttentionLayer"]
-
 #: Queries of a causal layer that are processed together (measured).
 BLOCK = 256
 #: The same for any layer that does not keep weights.

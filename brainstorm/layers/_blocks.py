@@ -14,8 +14,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferView, StructureTemplate
 from brainstorm.utils import flatten_time
 
-__all__ = ["BlockLayer", "to_channels", "to_pixels"]
-
 #: Option to the order of (row in a block, column in a block, channel) in the channel axis.
 _ORDERS = {"CRD": (4, 5, 3), "DCR": (3, 4, 5)}
 

@@ -10,8 +10,6 @@ import numpy as np
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.buffer_structure import format_shape
 
-__all__ = ["require_class_indices", "require_shape", "up_to_last_cell", "window_output_size"]
-
 
 def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:
     """Check that the input `port` has one of the accepted shapes.

@@ -11,8 +11,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array
 
-__all__ = ["ClockedLayer"]
-
 
 class ClockedLayer(RecurrentLayer):
     """Mixin for a recurrent layer whose unit k computes only at the multiples of ``timing[k]``."""

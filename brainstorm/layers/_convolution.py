@@ -21,8 +21,6 @@ from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["ConvolutionLayer", "convolution_options"]
-
 
 def convolution_options(axes: int) -> dict[str, Constraint]:
     """Return the options of a convolution over so many axes."""

@@ -10,8 +10,6 @@ from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array
 
-__all__ = ["CopyingLayer"]
-
 
 class CopyingLayer(Layer):
     """Base of layers that copy input ``default``, or parts of it.

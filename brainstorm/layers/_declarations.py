@@ -12,8 +12,6 @@ from brainstorm.errors import unknown
 from brainstorm.layers._times import remedy_for
 from brainstorm.structure.buffer_structure import BufferStructure, format_shape
 
-__all__ = ["check_connections", "check_inputs", "check_options", "check_structures"]
-
 
 def check_options(layer: Any) -> None:
     """Check that all options are declared, and that their values are accepted."""

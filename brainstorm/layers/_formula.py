@@ -15,8 +15,6 @@ from brainstorm.optree.shapes import Shape
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array
 
-__all__ = ["FormulaLayer", "derived", "in_shape", "summed_features"]
-
 
 class FormulaLayer(Layer):
     """Base of layers whose outputs and internals are a formula of their inputs.

@@ -21,8 +21,6 @@ from typing import Any, NoReturn, TypeAlias
 from brainstorm.errors import ValidationError, unknown
 from brainstorm.optree import functions as fn
 
-__all__ = ["FUNCTIONS", "FormulaText"]
-
 #: The maximum length of a formula, and depth of nesting.
 MOST_CHARACTERS, MOST_LEVELS = 2000, 100
 

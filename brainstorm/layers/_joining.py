@@ -9,8 +9,6 @@ from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.constraints import integer
 from brainstorm.structure import StructureTemplate
 
-__all__ = ["JoiningLayer"]
-
 
 class JoiningLayer(FormulaLayer):
     """Base of `Add` and `Multiply`: ``inputs_1`` to ``inputs_<num_inputs>``, of one shape."""

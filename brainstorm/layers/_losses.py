@@ -12,8 +12,6 @@ from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import BufferStructure, StructureTemplate
 
-__all__ = ["ClassLossLayer", "ProbabilityLossLayer", "TargetLossLayer"]
-
 Shape = tuple[Any, ...]
 
 

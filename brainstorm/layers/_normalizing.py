@@ -14,8 +14,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, product
 
-__all__ = ["FeatureNormLayer", "Mean", "uncorrelated"]
-
 #: Maps a tree to its mean over some axes, which broadcasts with the tree.
 Mean: TypeAlias = Callable[[Any], Any]
 

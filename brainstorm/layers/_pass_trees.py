@@ -25,8 +25,6 @@ from brainstorm.optree import (
 from brainstorm.optree.graph import rewrite
 from brainstorm.optree.text import SHORT, as_formula
 
-__all__ = ["PassTrees", "derive_pass_trees"]
-
 #: Path below a layer, such as ``'inputs.default'``, to a variable or a tree.
 Leaves = dict[str, Variable]
 Trees = dict[str, Expression]

@@ -11,8 +11,6 @@ from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import BufferStructure, StructureTemplate
 
-__all__ = ["PenaltyLayer"]
-
 
 @functools.cache
 def summed(penalty: Callable[[Any], Any], scaling_dims: int) -> Formula:

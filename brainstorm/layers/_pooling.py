@@ -17,8 +17,6 @@ from brainstorm.layers.constraints import (
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["PoolingLayer", "Windows", "pooling_options"]
-
 
 def pooling_options(axes: int) -> dict[str, Constraint]:
     """Return the options of a pooling over so many axes."""

@@ -31,8 +31,6 @@ from brainstorm.optree.activations import activation
 from brainstorm.structure import BufferStructure, BufferView, StructureTemplate
 from brainstorm.utils import Array, flatten_time, flatten_time_and_features
 
-__all__ = ["Gate", "RecurrentLayer", "rows_before"]
-
 
 class Gate(NamedTuple):
     """The names of what belongs to one gate; '' for what it lacks.

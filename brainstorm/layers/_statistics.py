@@ -13,8 +13,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, StructureTemplate
 
-__all__ = ["CountingLayer"]
-
 
 @functools.cache
 def counted(predict: Callable[[Any], Any]) -> Formula:

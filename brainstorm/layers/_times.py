@@ -7,16 +7,6 @@ from collections.abc import Mapping
 
 from brainstorm.structure.buffer_structure import BATCH, BufferStructure, StructureTemplate
 
-__all__ = [
-    "LOOKS_AT_TIME",
-    "couples_by_context",
-    "couples_time",
-    "exchanged",
-    "gets_no_time",
-    "gets_source",
-    "remedy_for",
-]
-
 Structures = Mapping[str, BufferStructure]
 Templates = Mapping[str, StructureTemplate]
 

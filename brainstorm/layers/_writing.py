@@ -9,8 +9,6 @@ from brainstorm.optree import Formula
 from brainstorm.structure import BufferView
 from brainstorm.utils import Array
 
-__all__ = ["compute_into", "overwrites_all", "write"]
-
 
 def compute_into(
     layer: Layer, formula: Formula, inputs: Sequence[Array], outputs: Mapping[str, Array]

@@ -9,8 +9,6 @@ from brainstorm.layers._statistics import CountingLayer
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["Accuracy", "AccuracyLayerImpl"]
-
 
 def Accuracy(name: str | None = None) -> ConstructionWrapper:
     """Add a statistics layer: the fraction of cases with argmax(default) == targets.

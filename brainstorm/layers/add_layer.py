@@ -11,8 +11,6 @@ from brainstorm.layers._writing import compute_into
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import BufferView, ConstructionWrapper
 
-__all__ = ["Add", "AddLayerImpl"]
-
 
 def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
     """Add a layer that adds its inputs element by element, e.g. for a residual connection.

@@ -10,8 +10,6 @@ from brainstorm.optree import Formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
-__all__ = ["Argmax", "ArgmaxLayerImpl"]
-
 
 def Argmax(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that computes the index of the largest element on the last dimension.

@@ -46,8 +46,6 @@ from brainstorm.structure.buffer_structure import (
 from brainstorm.structure.construction import IMPLEMENTATION_SUFFIX
 from brainstorm.utils import get_normalized_path
 
-__all__ = ["Layer", "get_layer_class_from_typename"]
-
 Structures = Mapping[str, BufferStructure]
 #: The structures of outputs, parameters and internals, each in their order in memory.
 Declared = tuple[Structures, Structures, Structures]

@@ -18,8 +18,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, product
 
-__all__ = ["BatchNorm", "BatchNormLayerImpl"]
-
 
 def BatchNorm(
     name: str | None = None, decay: float = 0.9, epsilon: float = 1e-5

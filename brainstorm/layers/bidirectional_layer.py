@@ -9,8 +9,6 @@ from brainstorm.layers.merge_layer import Merge
 from brainstorm.layers.reverse_layer import Reverse
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["BidirectionalWrapper"]
-
 
 def BidirectionalWrapper(
     layer_function: Callable[..., ConstructionWrapper],

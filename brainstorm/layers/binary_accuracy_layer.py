@@ -11,8 +11,6 @@ from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["BinaryAccuracy", "BinaryAccuracyLayerImpl"]
-
 
 def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> ConstructionWrapper:
     """Add a statistics layer: the fraction of elements with (default > threshold) == targets.

@@ -11,8 +11,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
-__all__ = ["BinomialCrossEntropy", "BinomialCrossEntropyLayerImpl"]
-
 
 def BinomialCrossEntropy(name: str | None = None) -> ConstructionWrapper:
     """Add a cross-entropy of probabilities against targets in [0, 1], summed over the features.

@@ -10,8 +10,6 @@ from brainstorm.layers.constraints import integer, one_of
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
 
-__all__ = ["ChannelPooling", "ChannelPoolingLayerImpl"]
-
 
 def ChannelPooling(
     group_size: int, type: str = "max", name: str | None = None

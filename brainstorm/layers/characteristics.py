@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["Characteristics"]
-
 
 @dataclass(frozen=True)
 class Characteristics:

@@ -6,8 +6,6 @@ from brainstorm.layers._clocks import ClockedLayer
 from brainstorm.layers.recurrent_layer import RecurrentLayerImpl
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["Clockwork", "ClockworkLayerImpl"]
-
 
 def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> ConstructionWrapper:
     """Add a clockwork recurrent layer (Koutník et al. 2014, with a full recurrent matrix).

@@ -6,8 +6,6 @@ from brainstorm.layers._clocks import ClockedLayer
 from brainstorm.layers.lstm_layer import LstmLayerImpl
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["ClockworkLstm", "ClockworkLstmLayerImpl"]
-
 
 def ClockworkLstm(
     size: int, activation: str = "tanh", name: str | None = None

@@ -17,20 +17,6 @@ import numpy as np
 from brainstorm.handlers.argument_kinds import sides
 from brainstorm.handlers.base_handler import Handler
 
-__all__ = [
-    "Constraint",
-    "activation",
-    "any_value",
-    "integer",
-    "margin",
-    "number",
-    "on_each_axis",
-    "one_of",
-    "padded_sides",
-    "per_axis",
-    "shape",
-]
-
 
 class Constraint:
     """A test of an option's value, and its description.

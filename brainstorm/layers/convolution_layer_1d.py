@@ -10,8 +10,6 @@ from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import Array
 
-__all__ = ["Convolution1D", "Convolution1DLayerImpl"]
-
 
 def Convolution1D(
     num_filters: int,

@@ -7,8 +7,6 @@ from brainstorm.layers._convolution import ConvolutionLayer, convolution_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 
-__all__ = ["Convolution2D", "Convolution2DLayerImpl"]
-
 
 def Convolution2D(
     num_filters: int,

@@ -9,8 +9,6 @@ from brainstorm.layers._convolution import ConvolutionLayer, convolution_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 
-__all__ = ["Convolution3D", "Convolution3DLayerImpl"]
-
 
 def Convolution3D(
     num_filters: int,

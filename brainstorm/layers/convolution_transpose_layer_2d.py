@@ -13,8 +13,6 @@ from brainstorm.structure import BufferStructure, BufferView, ConstructionWrappe
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_all_but_last, flatten_time
 
-__all__ = ["ConvolutionTranspose2D", "ConvolutionTranspose2DLayerImpl"]
-
 
 def ConvolutionTranspose2D(
     num_filters: int,

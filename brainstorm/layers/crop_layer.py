@@ -11,8 +11,6 @@ from brainstorm.layers.constraints import on_each_axis, per_axis
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["Crop", "CropLayerImpl"]
-
 
 def Crop(
     size: int | tuple[int, int],

@@ -11,8 +11,6 @@ from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
-__all__ = ["CTC", "CTCLayerImpl"]
-
 
 def CTC(name: str | None = None) -> ConstructionWrapper:
     """Add a softmax with the connectionist temporal classification loss (Graves et al. 2006).

@@ -9,8 +9,6 @@ from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.structure import BufferView, ConstructionWrapper
 
-__all__ = ["DeltasScaling", "DeltasScalingLayerImpl"]
-
 
 def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper:
     """Add a layer that copies its input, and scales the deltas in the backward pass: factor * dy.

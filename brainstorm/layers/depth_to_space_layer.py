@@ -8,8 +8,6 @@ from brainstorm.layers._blocks import BlockLayer, to_channels, to_pixels
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
-__all__ = ["DepthToSpace", "DepthToSpaceLayerImpl"]
-
 
 def DepthToSpace(block: int, order: str = "CRD", name: str | None = None) -> ConstructionWrapper:
     """Add a layer that turns r * r channels each into blocks of r by r pixels (Shi et al. 2016).

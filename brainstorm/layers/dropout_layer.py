@@ -12,8 +12,6 @@ from brainstorm.layers.constraints import number, one_of
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
-__all__ = ["Dropout", "DropoutLayerImpl"]
-
 
 def Dropout(
     drop_prob: float = 0.5,

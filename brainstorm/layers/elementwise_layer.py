@@ -13,8 +13,6 @@ from brainstorm.optree import Formula
 from brainstorm.optree.activations import activation as activation_of
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["Elementwise", "ElementwiseLayerImpl"]
-
 
 def Elementwise(
     activation: str = "rel", name: str | None = None, inplace: bool = False

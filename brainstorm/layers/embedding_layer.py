@@ -13,8 +13,6 @@ from brainstorm.layers.constraints import integer
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time_and_features
 
-__all__ = ["Embedding", "EmbeddingLayerImpl", "LookupTable"]
-
 
 def Embedding(vocabulary_size: int, size: int, name: str | None = None) -> ConstructionWrapper:
     """Add a lookup table: ``y = W[x]``.

@@ -18,8 +18,6 @@ from brainstorm.optree import OpTreeNode, Program, Variable, linearise
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
-__all__ = ["Expression", "ExpressionLayer", "ExpressionLayerImpl"]
-
 #: T and B for which the trees are built, to find what depends on them.
 SIZES = ((5, 3), (7, 2), (1, 1))
 

@@ -12,8 +12,6 @@ from brainstorm.structure import BufferStructure, BufferView, ConstructionWrappe
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_time_and_features
 
-__all__ = ["FullyConnected", "FullyConnectedLayerImpl"]
-
 
 def FullyConnected(
     size: int | tuple[int, ...] | None = None, activation: str = RECTIFIED, name: str | None = None

@@ -10,8 +10,6 @@ from brainstorm.layers.constraints import one_of
 from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["GlobalPooling2D", "GlobalPooling2DLayerImpl"]
-
 
 def GlobalPooling2D(type: str = "max", name: str | None = None) -> ConstructionWrapper:
     """Add pooling over whole images (Lin et al. 2014): y[c] = maximum or mean of x[:, :, c].

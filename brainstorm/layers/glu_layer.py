@@ -12,8 +12,6 @@ from brainstorm.optree.activations import activation
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
 
-__all__ = ["GLU", "GLULayerImpl", "SwiGLU"]
-
 
 def GLU(activation: str = "sigmoid", name: str | None = None) -> ConstructionWrapper:
     """Add gated linear units (Dauphin et al. 2017): ``y = a * act(b)``, with the halves a, b of x.

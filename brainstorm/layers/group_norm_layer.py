@@ -12,8 +12,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 from brainstorm.utils import Array, product
 
-__all__ = ["GroupNorm", "GroupNormLayerImpl"]
-
 
 def GroupNorm(
     num_groups: int, epsilon: float = 1e-5, name: str | None = None

@@ -9,8 +9,6 @@ from brainstorm.layers._recurrence import Gate, RecurrentLayer
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferView, ConstructionWrapper
 
-__all__ = ["Gru", "GruLayerImpl"]
-
 
 def Gru(size: int, activation: str = "tanh", name: str | None = None) -> ConstructionWrapper:
     """Add gated recurrent units (Cho et al. 2014); the reset gate acts on the recurrent product.

@@ -8,8 +8,6 @@ from brainstorm.layers._formula import FormulaLayer
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
-__all__ = ["Highway", "HighwayLayerImpl"]
-
 
 def Highway(name: str | None = None) -> ConstructionWrapper:
     """Add the gate of a highway network (Srivastava et al. 2015): ``y = T * H + (1 - T) * x``.

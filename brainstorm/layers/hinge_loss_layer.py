@@ -12,8 +12,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["HingeLoss", "HingeLossLayerImpl"]
-
 
 def HingeLoss(margin: float = 1.0, name: str | None = None) -> ConstructionWrapper:
     """Add a multi-class hinge loss over the last dimension, against class indices.

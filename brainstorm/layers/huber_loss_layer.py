@@ -11,8 +11,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["HuberLoss", "HuberLossLayerImpl"]
-
 
 def HuberLoss(delta: float = 1.0, name: str | None = None) -> ConstructionWrapper:
     """Add a Huber loss against targets: a regression loss that is robust to outliers.

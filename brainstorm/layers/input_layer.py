@@ -10,8 +10,6 @@ from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import any_value
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
-__all__ = ["Input", "InputLayerImpl"]
-
 
 def Input(out_shapes: Mapping[str, tuple[Any, ...]]) -> ConstructionWrapper:
     """Add the input layer, called ``Input``; every network has exactly one.

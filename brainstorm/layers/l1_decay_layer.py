@@ -8,8 +8,6 @@ from brainstorm.layers._penalties import PenaltyLayer
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["L1Decay", "L1DecayLayerImpl"]
-
 
 def L1Decay(name: str | None = None) -> ConstructionWrapper:
     """Add a penalty: loss = sum(abs(x)) over the features. Wire `loss` to a `Loss`.

@@ -8,8 +8,6 @@ from brainstorm.layers._penalties import PenaltyLayer
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["L2Decay", "L2DecayLayerImpl"]
-
 
 def L2Decay(name: str | None = None) -> ConstructionWrapper:
     """Add a penalty: loss = 0.5 * sum(x**2) over the features. Wire `loss` to a `Loss`.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from brainstorm.layers._normalizing import FeatureNormLayer
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["LayerNorm", "LayerNormLayerImpl"]
-
 
 def LayerNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWrapper:
     """Add layer normalization (Ba et al. 2016) over all features of a time step of a sequence.

@@ -10,8 +10,6 @@ from brainstorm.layers.constraints import integer
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
-__all__ = ["LearnedPositionalEncoding", "LearnedPositionalEncodingLayerImpl"]
-
 
 def LearnedPositionalEncoding(max_length: int, name: str | None = None) -> ConstructionWrapper:
     """Add a learned vector for each time step: ``y[t, b] = x[t, b] + W[t]``.

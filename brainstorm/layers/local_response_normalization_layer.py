@@ -13,8 +13,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
-__all__ = ["LocalResponseNormalization", "LocalResponseNormalizationLayerImpl"]
-
 
 def LocalResponseNormalization(
     size: int = 5,

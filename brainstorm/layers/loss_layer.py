@@ -12,8 +12,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
-__all__ = ["Loss", "LossLayerImpl"]
-
 #: Number of formulas kept: one per factor, and per shape of deltas if there is a loss scale.
 MOST_FORMULAS = 256
 

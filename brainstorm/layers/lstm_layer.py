@@ -13,8 +13,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferView, ConstructionWrapper
 from brainstorm.utils import flatten_time
 
-__all__ = ["Lstm", "LstmLayerImpl"]
-
 
 def Lstm(size: int, activation: str = "tanh", name: str | None = None) -> ConstructionWrapper:
     """Add an LSTM layer with peepholes (Gers et al. 2002; notation of Greff et al. 2015).

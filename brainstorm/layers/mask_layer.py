@@ -11,8 +11,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
-__all__ = ["Mask", "MaskLayerImpl"]
-
 
 def Mask(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that multiplies its input by a mask: ``y = x * mask``, broadcast.

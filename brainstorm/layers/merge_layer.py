@@ -8,8 +8,6 @@ from brainstorm.layers._checks import require_shape
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 
-__all__ = ["Merge", "MergeLayerImpl"]
-
 
 def Merge(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that concatenates two inputs on the last dimension.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from brainstorm.layers._attention import AttentionLayer
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
-__all__ = ["MultiHeadAttention", "MultiHeadAttentionLayerImpl"]
-
 
 def MultiHeadAttention(
     num_heads: int,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from brainstorm.layers._attention import AttentionLayer
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
-__all__ = ["MultiHeadSelfAttention", "MultiHeadSelfAttentionLayerImpl"]
-
 
 def MultiHeadSelfAttention(
     num_heads: int,

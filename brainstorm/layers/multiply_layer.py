@@ -10,8 +10,6 @@ from brainstorm.layers._joining import JoiningLayer
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["Multiply", "MultiplyLayerImpl"]
-
 
 def Multiply(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
     """Add a layer that multiplies its inputs element by element, e.g. for a gate.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from brainstorm.layers._copying import CopyingLayer
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["NoOp", "NoOpLayerImpl"]
-
 
 def NoOp(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that copies its input: ``outputs.default = inputs.default``.

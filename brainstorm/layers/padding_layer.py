@@ -12,8 +12,6 @@ from brainstorm.layers.constraints import any_value, margin, number, padded_side
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["Padding", "PaddingLayerImpl"]
-
 
 def Padding(padding: Margin, value: float = 0.0, name: str | None = None) -> ConstructionWrapper:
     """Add a layer that adds cells around images; `Crop` removes them.

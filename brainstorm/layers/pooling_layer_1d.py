@@ -6,8 +6,6 @@ from brainstorm.layers._pooling import PoolingLayer, Windows, pooling_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["Pooling1D", "Pooling1DLayerImpl"]
-
 
 def Pooling1D(
     kernel_size: int,

@@ -7,8 +7,6 @@ from brainstorm.layers._pooling import PoolingLayer, pooling_options
 from brainstorm.layers.constraints import any_value
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
-__all__ = ["Pooling2D", "Pooling2DLayerImpl"]
-
 
 def Pooling2D(
     kernel_size: int | tuple[int, int],

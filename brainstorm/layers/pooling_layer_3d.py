@@ -10,8 +10,6 @@ from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["Pooling3D", "Pooling3DLayerImpl"]
-
 
 def Pooling3D(
     kernel_size: int | tuple[int, int, int],

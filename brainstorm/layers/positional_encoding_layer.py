@@ -7,8 +7,6 @@ from brainstorm.layers.base_layer import Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
-__all__ = ["PositionalEncoding", "PositionalEncodingLayerImpl"]
-
 
 def PositionalEncoding(name: str | None = None) -> ConstructionWrapper:
     """Add sines and cosines of the time step (Vaswani et al. 2017, section 3.5).

@@ -9,8 +9,6 @@ from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["Power", "PowerLayerImpl"]
-
 
 def Power(
     scale: float = 1.0, shift: float = 0.0, power: float = 1.0, name: str | None = None

@@ -10,8 +10,6 @@ from brainstorm.layers.expression_layer import ExpressionLayer, ParameterShape
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["PReLU", "PReLULayerImpl"]
-
 
 def PReLU(shared: bool = False, name: str | None = None) -> ConstructionWrapper:
     """Add a rectifier with learned slopes (He et al. 2015): y = max(x, 0) + slope * min(x, 0).

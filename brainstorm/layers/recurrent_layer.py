@@ -8,8 +8,6 @@ from typing import Any
 from brainstorm.layers._recurrence import Gate, RecurrentLayer
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["Recurrent", "RecurrentLayerImpl"]
-
 
 def Recurrent(size: int, activation: str = "tanh", name: str | None = None) -> ConstructionWrapper:
     """Add a simple recurrent layer.

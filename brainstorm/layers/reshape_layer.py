@@ -11,8 +11,6 @@ from brainstorm.layers.constraints import shape as feature_shape
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_time_and_features, product
 
-__all__ = ["Reshape", "ReshapeLayerImpl"]
-
 
 def Reshape(shape: int | tuple[int, ...], name: str | None = None) -> ConstructionWrapper:
     """Add a layer that gives the features of each time step another shape, in the same order.

@@ -8,8 +8,6 @@ from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
-__all__ = ["Reverse", "ReverseLayerImpl"]
-
 
 def Reverse(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that reverses sequences in time: ``y_t = x_(T - 1 - t)``.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from brainstorm.layers._normalizing import FeatureNormLayer
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["RMSNorm", "RMSNormLayerImpl"]
-
 
 def RMSNorm(epsilon: float = 1e-5, name: str | None = None) -> ConstructionWrapper:
     """Add RMS normalization (Zhang & Sennrich 2019) over all features of a time step of a sequence.

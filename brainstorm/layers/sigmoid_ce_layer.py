@@ -9,8 +9,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["SigmoidCE", "SigmoidCELayerImpl"]
-
 
 def SigmoidCE(name: str | None = None) -> ConstructionWrapper:
     """Add a sigmoid with the cross-entropy against targets in [0, 1], per element.

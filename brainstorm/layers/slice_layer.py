@@ -11,8 +11,6 @@ from brainstorm.layers.constraints import integer
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_time_and_features, product
 
-__all__ = ["Slice", "SliceLayerImpl"]
-
 
 def Slice(start: int, stop: int, axis: int = -1, name: str | None = None) -> ConstructionWrapper:
     """Add a layer that keeps the indices ``start <= i < stop`` of one feature dimension.

@@ -16,8 +16,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["SoftmaxCE", "SoftmaxCELayerImpl"]
-
 
 def SoftmaxCE(
     name: str | None = None,

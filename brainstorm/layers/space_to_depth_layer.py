@@ -8,8 +8,6 @@ from brainstorm.layers._blocks import BlockLayer, to_channels, to_pixels
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
-__all__ = ["SpaceToDepth", "SpaceToDepthLayerImpl"]
-
 
 def SpaceToDepth(block: int, order: str = "CRD", name: str | None = None) -> ConstructionWrapper:
     """Add a layer that turns blocks of r by r pixels into channels: the inverse of `DepthToSpace`.

@@ -11,8 +11,6 @@ from brainstorm.layers.constraints import shape
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
 
-__all__ = ["Split", "SplitLayerImpl"]
-
 
 def Split(sizes: tuple[int, ...], name: str | None = None) -> ConstructionWrapper:
     """Add a layer that cuts its input on the last dimension (features, or channels of images).

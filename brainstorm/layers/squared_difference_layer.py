@@ -9,8 +9,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
-__all__ = ["SquaredDifference", "SquaredDifferenceLayerImpl"]
-
 
 def SquaredDifference(name: str | None = None) -> ConstructionWrapper:
     """Add a squared difference: ``y = (inputs_1 - inputs_2)**2`` per element, without a half.

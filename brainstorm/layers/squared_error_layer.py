@@ -9,8 +9,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
-__all__ = ["SquaredError", "SquaredErrorLayerImpl"]
-
 
 def SquaredError(name: str | None = None) -> ConstructionWrapper:
     """Add a squared error against targets.

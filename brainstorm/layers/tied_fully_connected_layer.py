@@ -8,8 +8,6 @@ from brainstorm.structure import BufferView, ConstructionWrapper
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_time_and_features
 
-__all__ = ["TiedFullyConnected", "TiedFullyConnectedLayerImpl"]
-
 
 def TiedFullyConnected(
     tied_to: ConstructionWrapper,

@@ -15,8 +15,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
-__all__ = ["TimePooling", "TimePoolingLayerImpl"]
-
 
 def TimePooling(type: str = "last", name: str | None = None) -> ConstructionWrapper:
     """Add pooling over time: each sequence becomes its last step, or the mean, maximum or sum.

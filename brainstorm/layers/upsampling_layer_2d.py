@@ -17,8 +17,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time
 
-__all__ = ["Upsampling2D", "Upsampling2DLayerImpl"]
-
 #: Maximum number of terms of a sum that are separate nodes in the formula.
 MOST_TERMS = 8
 #: Maximum number of rows, or columns, of an output, because they have a table.

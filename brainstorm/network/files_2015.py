@@ -10,8 +10,6 @@ import numpy as np
 from brainstorm.errors import FileFormatError
 from brainstorm.utils import product
 
-__all__ = ["arrays_of_2015"]
-
 
 def arrays_of_2015(
     layers: Mapping[str, Any], flat: np.ndarray, filename: str

@@ -22,8 +22,6 @@ from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.generators import streams_of
 from brainstorm.structure.summary import network_tree, summarize
 
-__all__ = ["NetworkMemory", "check_handler"]
-
 
 def check_handler(handler: Any) -> None:
     """Check that something is a handler.

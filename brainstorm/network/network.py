@@ -40,8 +40,6 @@ from brainstorm.structure.topology import check_topology
 from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array, as_array, copy_containers
 
-__all__ = ["Network"]
-
 #: Maximum ratio of constant-size values (parameters, gradients, statistics, derived ones) to those
 #: in the network's file, and how many more a layer may need.
 MOST_TIMES_HELD, MOST_BESIDE_HELD = 4, 2**22

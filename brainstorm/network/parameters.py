@@ -20,8 +20,6 @@ from brainstorm.value_modifiers import (
     check_weight_modifier,
 )
 
-__all__ = ["NetworkParameters", "each_modifier"]
-
 Modifiers = dict[str, dict[str, list[Any]]]
 
 

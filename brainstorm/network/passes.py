@@ -23,8 +23,6 @@ from brainstorm.structure.passes import Passes
 from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array, as_array
 
-__all__ = ["Data", "NetworkPasses"]
-
 Data = Mapping[str, Array]
 
 

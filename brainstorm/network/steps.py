@@ -24,8 +24,6 @@ from brainstorm.utils import Array
 if TYPE_CHECKING:
     from brainstorm.network.network import Network
 
-__all__ = ["StepByStep", "allocate_past"]
-
 
 def allocate_past(layer: Layer, steps: int, position: Array, source: int = 1) -> BufferView:
     """Return memory for the state that a layer keeps of `steps` steps; see `Layer.remember`.

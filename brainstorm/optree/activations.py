@@ -23,8 +23,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.autodiff import gradients
 from brainstorm.optree.nodes import Expression, Variable
 
-__all__ = ["ACTIVATIONS", "Activation", "activation", "register_activation"]
-
 #: Function from an expression to one of the same shape.
 Function: TypeAlias = Callable[[Any], Any]
 

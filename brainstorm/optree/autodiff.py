@@ -26,8 +26,6 @@ from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
 from brainstorm.optree.registry import get_operator
 from brainstorm.optree.shapes import Shape
 
-__all__ = ["gradients", "is_expensive", "saved_nodes", "views_overlap"]
-
 #: Start address of arrays that are only used to compare addresses.
 PRETENDED_ADDRESS = 1 << 40
 #: Work limit (see `numpy.shares_memory`) after which they count as overlapping. NumPy's stubs

@@ -15,8 +15,6 @@ import re
 
 from brainstorm.optree.loops import C_TYPES
 
-__all__ = ["with_math"]
-
 _TYPE_GENERIC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh")
 _LIBRARY = ("erf", "sin", "cos", "sqrt", "fabs", "rint", "floor")
 _OF_TWO = ("pow", "fmod")

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from brainstorm.optree.shapes import Shape
 
-__all__ = ["Axes", "collapse"]
-
 
 class Axes(NamedTuple):
     """The axes of a loop nest, from the outermost to the innermost.

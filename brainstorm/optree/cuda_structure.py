@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from brainstorm.optree.loops import Loop
 
-__all__ = ["BUSY", "THREADS", "Access", "Blocks", "Structure", "blocks_of", "row_blocks", "shares"]
-
 #: Maximum number of threads in a block.
 THREADS = 256
 #: Number of blocks that keep a GPU busy, and of terms per worker that justify another block.

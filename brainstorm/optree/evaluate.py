@@ -12,8 +12,6 @@ from brainstorm.optree.nodes import Expression, Variable
 from brainstorm.optree.program import Program, linearise
 from brainstorm.utils import Array
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     program_or_trees: Program | Expression | Sequence[Expression],

@@ -26,8 +26,6 @@ from brainstorm.errors import ValidationError
 from brainstorm.optree.nodes import Variable
 from brainstorm.optree.program import Program, linearise
 
-__all__ = ["Formula", "formula"]
-
 #: Number of programs that a formula caches: one per combination of shapes and types. Layers of one
 #: type have different shapes, hundreds in deep networks.
 MOST_PROGRAMS = 512

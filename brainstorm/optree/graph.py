@@ -7,8 +7,6 @@ from typing import Any
 
 from brainstorm.errors import ValidationError
 
-__all__ = ["key_of", "listed", "postfix", "postorder", "rewrite", "substitute"]
-
 
 def listed(given: Any) -> list[Any]:
     """Return one tree, or several, as a list; a node is a tuple, but counts as one."""

@@ -19,8 +19,6 @@ from brainstorm.optree.program import Constant, Program, Step
 from brainstorm.optree.shapes import Shape
 from brainstorm.utils import Array
 
-__all__ = ["Interpreter"]
-
 Dtype: TypeAlias = np.dtype[Any]
 
 INDEX, BOOLEAN = np.dtype(np.intp), np.dtype(np.bool_)

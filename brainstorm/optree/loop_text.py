@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from brainstorm.optree.loops import COMBINED, Loop, Read, Write, render_body, typed
 
-__all__ = ["Lines", "LoopText"]
-
 
 class Lines(list[str]):
     """Lines of C, which braces at their ends and beginnings indent."""

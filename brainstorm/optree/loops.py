@@ -16,9 +16,6 @@ import numpy as np
 
 from brainstorm.optree.program import Constant, Step
 
-__all__ = ["COMBINED", "C_TYPES", "FLOATING", "TOTALS", "Line", "Loop", "Read", "Write",
-           "line_of", "render_body", "source_of", "typed"]  # fmt: skip
-
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 #: NumPy's element types, in native byte order -> C's.
 C_TYPES: dict[np.dtype[Any], str] = {

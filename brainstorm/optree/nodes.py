@@ -25,8 +25,6 @@ from brainstorm.optree.graph import key_of, postfix, postorder
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape, normalize_index, normalize_shape
 
-__all__ = ["Expression", "OpTreeNode", "Operand", "Variable", "View", "build", "compute_into"]
-
 FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 
 

@@ -36,8 +36,6 @@ from brainstorm.optree.functions import (
 )
 from brainstorm.optree.registry import register_operator
 
-__all__: list[str] = []
-
 LN2 = math.log(2.0)
 REAL, POSITIVE = (-3.0, 3.0), (0.2, 3.0)
 

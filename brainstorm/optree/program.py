@@ -21,8 +21,6 @@ from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape
 
-__all__ = ["Constant", "Program", "Step", "linearise", "signed"]
-
 
 class Constant(NamedTuple):
     """A number as operand of an element-wise step; it takes the step's type."""

@@ -17,8 +17,6 @@ from brainstorm import errors
 from brainstorm.errors import UnknownTypeError, ValidationError
 from brainstorm.optree import shapes
 
-__all__ = ["KINDS", "OPERATORS", "Operator", "Rule", "get_operator", "register_operator"]
-
 #: ``rule(dz, z, *inputs, **options) -> tree``
 Rule: TypeAlias = Callable[..., Any]
 

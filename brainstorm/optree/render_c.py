@@ -18,8 +18,6 @@ from brainstorm.optree.c_math import with_math
 from brainstorm.optree.loop_text import Lines, LoopText
 from brainstorm.optree.loops import COMBINED, Loop, Read
 
-__all__ = ["TILE", "render_kernel"]
-
 #: Numbers of elements: in a piece of a row in a 'map', in a tile, and in a block that is summed
 #: before it is added to the total.
 PIECE, TILE, BLOCK = 4096, 256, 512

@@ -23,8 +23,6 @@ from brainstorm.optree.cuda_structure import THREADS, Structure, shares
 from brainstorm.optree.loop_text import Lines, LoopText
 from brainstorm.optree.loops import Loop, Read, Write
 
-__all__ = ["CUDA_HEAD", "kernel_name", "render_cuda"]
-
 #: Terms that a worker reads before it goes on with them: memory takes long to answer.
 TERMS = 4
 #: Names that C has, but CUDA C++ lacks without its headers; several elements of a thread, and the

@@ -18,8 +18,6 @@ from brainstorm.optree.nodes import build
 from brainstorm.optree.registry import register_operator
 from brainstorm.optree.shapes import kept_shape
 
-__all__: list[str] = []
-
 Function: TypeAlias = Callable[..., Any]
 
 REAL = ((-3.0, 3.0),)

@@ -15,17 +15,6 @@ from typing import Any, TypeAlias
 
 from brainstorm.errors import ValidationError
 
-__all__ = [
-    "Params",
-    "Shape",
-    "ShapeAndParams",
-    "broadcast_shapes",
-    "kept_shape",
-    "normalize_axes",
-    "normalize_index",
-    "region",
-]
-
 Shape: TypeAlias = tuple[int, ...]
 Params: TypeAlias = Mapping[str, Any]
 ShapeAndParams: TypeAlias = tuple[Shape, dict[str, Any]]

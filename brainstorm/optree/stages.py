@@ -34,15 +34,6 @@ from brainstorm.optree.loops import C_TYPES, FLOATING, TOTALS
 from brainstorm.optree.program import Program, Step
 from brainstorm.optree.shapes import Shape
 
-__all__ = [
-    "OPERATIONS",
-    "NotRenderableError",
-    "Root",
-    "Stage",
-    "StagedProgram",
-    "split_into_stages",
-]
-
 #: Operators whose operands are stored into regions of a new array.
 ASSEMBLIES = ("concatenate", "embed")
 #: Kinds of operators that are no loops.

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from brainstorm.optree.registry import OPERATORS
 
-__all__ = ["as_formula", "as_tuples"]
-
 #: Number of characters at which a tree is cut; in error messages, `SHORT`.
 LONG, SHORT = 100_000, 300
 

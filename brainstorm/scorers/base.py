@@ -20,16 +20,6 @@ from brainstorm.describable import Describable
 from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError, shown, unknown
 from brainstorm.utils import Array
 
-__all__ = [
-    "Scorer",
-    "add_losses",
-    "aggregate_losses_and_scores",
-    "check_scorers",
-    "find_loss_mask",
-    "gather_losses_and_scores",
-    "merge_scores",
-]
-
 #: A weight, and a value with this weight; or other numbers that a scorer keeps.
 Weighted = tuple[float, ...]
 

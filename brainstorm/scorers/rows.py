@@ -8,8 +8,6 @@ from brainstorm.errors import ValidationError
 from brainstorm.scorers.base import Scorer
 from brainstorm.utils import Array
 
-__all__ = ["Accuracy", "Hamming", "MeanSquaredError"]
-
 
 def _masked_sum(values: Array, mask: Array | None) -> float:
     return float(np.sum(values if mask is None else values * mask, dtype=float))

@@ -15,8 +15,6 @@ from brainstorm.errors import ValidationError, shown
 from brainstorm.scorers.base import Scorer, Weighted
 from brainstorm.utils import Array, is_whole
 
-__all__ = ["AreaUnderCurve", "FScore", "Precision", "RSquared", "Recall"]
-
 
 class _OfClasses(Scorer):
     """Base class of scores of classes: the number of true positives, divided by another number."""

@@ -14,8 +14,6 @@ from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import format_shape
 
-__all__ = ["find_aliases"]
-
 Layers = Mapping[str, Any]
 
 

@@ -18,21 +18,6 @@ from brainstorm.structure.buffer_structure import BufferStructure, combine_buffe
 from brainstorm.structure.construction import ConstructionWrapper, LayerDetails
 from brainstorm.utils import check_nesting, is_valid_layer_name
 
-__all__ = [
-    "Connection",
-    "collect_all_connections",
-    "collect_all_outgoing_connections",
-    "combine_buffer_structures",
-    "generate_architecture",
-    "get_canonical_layer_order",
-    "get_kwargs",
-    "get_layer_description",
-    "instantiate_layers_from_architecture",
-    "layer_registry",
-    "parse_connection",
-    "validate_architecture",
-]
-
 Architecture = Mapping[str, Mapping[str, Any]]
 
 #: Layer types by name; layer classes register themselves.

@@ -18,8 +18,6 @@ from brainstorm.display import safe_repr
 from brainstorm.errors import StructureValidationError, ValidationError
 from brainstorm.utils import Array, product
 
-__all__ = ["BufferStructure", "StructureTemplate", "combine_buffer_structures"]
-
 #: The type of a buffer: constant, or it grows with the batch size, or also with sequence length.
 CONSTANT, BATCH, TIME = 0, 1, 2
 TIMES = ("T", "S")

@@ -13,8 +13,6 @@ from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPa
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.utils import Array, format_bytes
 
-__all__ = ["BufferView", "Members", "NullBuffer", "Origin", "find_array"]
-
 
 class NullBuffer:
     """Stands for a delta that is not needed: it has no memory, and any use raises an error.

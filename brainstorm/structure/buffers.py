@@ -22,8 +22,6 @@ from brainstorm.structure.turns import Turn
 from brainstorm.structure.view_tree import create_buffer_views_from_layout
 from brainstorm.utils import Array, format_bytes, get_by_path, product
 
-__all__ = ["BufferManager", "create_buffer_views_from_layout", "get_total_size_slices_and_shapes"]
-
 
 class BufferManager:
     """The memory of a network: one allocation per type of buffer, and the tree of views.

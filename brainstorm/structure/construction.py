@@ -16,8 +16,6 @@ from brainstorm.display import safe_repr
 from brainstorm.errors import NetworkValidationError, UnknownTypeError, shown, unknown
 from brainstorm.utils import PYTHON_IDENTIFIER, is_valid_layer_name
 
-__all__ = ["RECTIFIED", "ConstructionWrapper", "Default", "LayerDetails", "UniquelyNamed"]
-
 IMPLEMENTATION_SUFFIX = "LayerImpl"
 _creation_ids = itertools.count()
 

@@ -11,8 +11,6 @@ import numpy as np
 from brainstorm.errors import HandlerValidationError
 from brainstorm.structure.buffer_views import BufferView
 
-__all__ = ["naming_places"]
-
 
 @contextlib.contextmanager
 def naming_places(layer: Any, method: str, views: BufferView) -> Iterator[None]:

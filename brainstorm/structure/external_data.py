@@ -11,8 +11,6 @@ import numpy as np
 from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure, format_shape
 
-__all__ = ["check_external_data", "split_batch"]
-
 
 def check_external_data(
     data: Mapping[str, Any],

@@ -8,8 +8,6 @@ from typing import Any
 from brainstorm.errors import FileFormatError
 from brainstorm.randomness import RandomState
 
-__all__ = ["get_generator_states", "set_generator_states", "streams_of"]
-
 
 def get_generator_states(net: Any) -> dict[str, Any]:
     """Return the states of all random number generators in a network, by name."""

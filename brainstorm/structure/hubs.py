@@ -19,8 +19,6 @@ from brainstorm.structure.buffer_structure import BATCH, CONSTANT, BufferStructu
 from brainstorm.structure.pq_tree import PQTree
 from brainstorm.utils import product
 
-__all__ = ["Hub", "arrange_sources", "group_into_hubs"]
-
 
 @dataclass
 class Hub:

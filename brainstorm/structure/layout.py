@@ -41,26 +41,6 @@ from brainstorm.structure.orders import (
 )
 from brainstorm.utils import get_normalized_path
 
-__all__ = [
-    "Hub",
-    "create_layout",
-    "create_layout_stub",
-    "find_needed_deltas",
-    "gather_array_nodes",
-    "get_all_sources",
-    "get_backward_connection",
-    "get_connections",
-    "get_forced_orders",
-    "get_forward_closure",
-    "get_gradient_order",
-    "get_layout_stub_for_layer",
-    "get_order",
-    "get_parameter_order",
-    "group_into_hubs",
-    "layout_hubs",
-    "merge_connections",
-]
-
 Layers = Mapping[str, Any]
 Node = dict[str, Any]
 Sinks = dict[str, list[str]]

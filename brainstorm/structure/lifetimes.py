@@ -32,8 +32,6 @@ from brainstorm.structure.layout import (
     gather_array_nodes,
 )
 
-__all__ = ["STRATEGIES", "plan_memory"]
-
 #: Memory strategies: keep everything, or reuse memory that is no longer needed.
 STRATEGIES = ("inspectable", "compact")
 

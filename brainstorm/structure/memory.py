@@ -12,8 +12,6 @@ from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes, without_sharing
 from brainstorm.utils import format_bytes
 
-__all__ = ["MemoryReport", "find_largest_batch", "measure_memory"]
-
 KINDS = ("outputs", "parameters", "internals", "inputs", "deltas", "gradients")
 
 

@@ -10,17 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "gather_array_nodes",
-    "get_all_sources",
-    "get_forced_orders",
-    "get_forward_closure",
-    "get_gradient_order",
-    "get_order",
-    "get_parameter_order",
-    "merge_connections",
-]
-
 Node = dict[str, Any]
 Source = str | tuple[str, ...]
 Links = Iterable[tuple[Source, str]]

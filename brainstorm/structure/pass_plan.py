@@ -16,8 +16,6 @@ from typing import Any
 from brainstorm.structure.layout import NeededDeltas, Node
 from brainstorm.utils import get_by_path
 
-__all__ = ["BackwardStep", "Interval", "find_finished_gradients", "plan_backward_pass"]
-
 #: Start and stop in the flat gradients.
 Interval = tuple[int, int]
 

@@ -23,8 +23,6 @@ from brainstorm.structure.pass_plan import (
 )
 from brainstorm.utils import Array
 
-__all__ = ["Passes"]
-
 
 @formula
 def scaled(g: Any, scale: Any) -> Any:

@@ -19,8 +19,6 @@ from dataclasses import replace
 from brainstorm.structure.hubs import Hub
 from brainstorm.utils import product
 
-__all__ = ["get_total_size_slices_and_shapes", "measure_bytes", "place", "without_sharing"]
-
 #: Hubs start at multiples of this many bytes (a cache line, the width of a vector register).
 ALIGNMENT = 64
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["PQTree"]
-
 
 @dataclass(frozen=True, eq=False)
 class _Node:

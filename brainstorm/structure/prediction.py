@@ -15,8 +15,6 @@ from brainstorm.errors import (
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure
 
-__all__ = ["Prediction", "check_output_name", "find_ancestors", "find_prediction"]
-
 
 class Prediction(NamedTuple):
     """How to compute outputs from some of the inputs.

@@ -9,8 +9,6 @@ from brainstorm.display import Node, Tree
 from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.buffer_views import BufferView
 
-__all__ = ["network_tree", "summarize"]
-
 #: The categories that `network_tree` shows; deltas and gradients have the same shapes.
 CATEGORIES = ("outputs", "parameters", "internals")
 

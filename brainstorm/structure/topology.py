@@ -14,8 +14,6 @@ from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.construction import RECTIFIED, Default
 from brainstorm.utils import warn_once
 
-__all__ = ["check_topology", "warn_of_one_sequence"]
-
 Layers = Mapping[str, Any]
 
 #: Names of the inputs of losses for targets.

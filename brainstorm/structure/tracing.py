@@ -9,8 +9,6 @@ from typing import Any
 from brainstorm.handlers.traces import Trace, replays_are_enabled
 from brainstorm.structure.buffers import BufferManager
 
-__all__ = ["Traces"]
-
 #: Maximum number of steps in all kept traces. There is one trace for each T, B, S, and whatever
 #: else the caller distinguishes. A step takes about three kilobytes.
 MOST_STEPS = 2**16

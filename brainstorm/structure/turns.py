@@ -10,8 +10,6 @@ from typing import Any
 
 from brainstorm.handlers.traces import State
 
-__all__ = ["Turn"]
-
 
 class Turn:
     """The lock of a thread that computes with the memory of a network; others wait.

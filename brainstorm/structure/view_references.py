@@ -13,15 +13,6 @@ from brainstorm.references import (
     resolve_references,
 )
 
-__all__ = [
-    "copy_modifier_for",
-    "get_key_to_references_mapping",
-    "get_regex_for_reference",
-    "order_and_copy_modifiers",
-    "prune_view_references",
-    "resolve_references",
-]
-
 
 def get_regex_for_reference(reference: str) -> re.Pattern[str]:
     """Return a name or a pattern with ``*`` as a regular expression."""

@@ -14,8 +14,6 @@ from brainstorm.structure.layout import Node
 from brainstorm.structure.orders import get_order
 from brainstorm.utils import Array
 
-__all__ = ["create_buffer_views_from_layout"]
-
 
 def create_buffer_views_from_layout(
     layout: Node,

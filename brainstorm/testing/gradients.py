@@ -9,8 +9,6 @@ import numpy as np
 
 from brainstorm.errors import BrainstormError
 
-__all__ = ["KinkError", "PropertyError", "approx_fprime", "check_close", "differentiate"]
-
 
 class PropertyError(BrainstormError, AssertionError):
     """An object lacks a property that its kind must have; an `AssertionError` for test runners."""

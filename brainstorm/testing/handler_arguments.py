@@ -27,8 +27,6 @@ from brainstorm.handlers.argument_kinds import Margin, around, kept
 from brainstorm.handlers.contracts import Argument
 from brainstorm.utils import Array
 
-__all__ = ["BESIDE", "Arguments", "Invocation", "reference"]
-
 #: The value of the memory around an array that is a slice of a wider one.
 BESIDE = 7.0
 #: Approximate number of elements of the largest array of a call with `large` sizes.

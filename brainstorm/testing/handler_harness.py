@@ -13,8 +13,6 @@ from brainstorm.handlers.contracts import Contract
 from brainstorm.testing.gradients import PropertyError, check_close
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 
-__all__ = ["EXAMPLES", "HandlerHarness"]
-
 #: Number of calls of each operation per property.
 EXAMPLES = 12
 

@@ -23,8 +23,6 @@ from brainstorm.testing.handler_arguments import BESIDE, Arguments, Invocation
 from brainstorm.testing.handler_harness import HandlerHarness
 from brainstorm.testing.properties import Properties
 
-__all__ = ["HANDLER_PROPERTIES", "check_handler"]
-
 #: Name of each property to the function that checks it.
 HANDLER_PROPERTIES = Properties()
 

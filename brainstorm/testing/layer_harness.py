@@ -24,8 +24,6 @@ from brainstorm.testing.layer_neighbours import surround
 from brainstorm.testing.reference_handler import ReferenceHandler
 from brainstorm.utils import Array
 
-__all__ = ["LayerHarness", "Source", "Values"]
-
 #: Dotted path below the layer, e.g. ``'inputs.default'``, to its values.
 Values = dict[str, np.ndarray]
 #: An array, or a function of shape and random state that returns one.

@@ -18,14 +18,6 @@ from brainstorm.testing.layer_harness import LayerHarness
 from brainstorm.testing.layer_passes import compare_with_differences
 from brainstorm.testing.layer_properties import check_layer
 
-__all__ = [
-    "get_test_configurations",
-    "run_deltas_test",
-    "run_gradients_test",
-    "run_layer_tests",
-    "set_up_layer",
-]
-
 Specs = Mapping[str, Any]
 
 

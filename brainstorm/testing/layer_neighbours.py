@@ -17,8 +17,6 @@ from brainstorm.structure.buffer_structure import (
 )
 from brainstorm.structure.construction import ConstructionWrapper
 
-__all__ = ["build_layer", "surround"]
-
 
 def build_layer(
     construction: ConstructionWrapper, in_shapes: Mapping[str, BufferStructure | tuple[Any, ...]]

@@ -15,15 +15,6 @@ from brainstorm.testing.gradients import (
 )
 from brainstorm.testing.layer_harness import LayerHarness, Values
 
-__all__ = [
-    "check_buffer",
-    "compare_all_with_differences",
-    "compare_with_differences",
-    "draw",
-    "random_like",
-    "run_passes",
-]
-
 #: Maximum number of elements of a buffer to compare with central differences.
 MAX_ELEMENTS = 24
 

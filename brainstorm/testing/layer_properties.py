@@ -30,8 +30,6 @@ from brainstorm.testing.layer_passes import (
 )
 from brainstorm.testing.properties import Properties
 
-__all__ = ["LAYER_PROPERTIES", "SIZES", "check_layer"]
-
 #: T and B that properties are checked for.
 SIZES = ((1, 1), (4, 1), (2, 3), (1, 3))
 

@@ -23,8 +23,6 @@ from brainstorm.testing.traced import difference, find_reads
 from brainstorm.utils import product
 from brainstorm.value_modifiers import GradientModifier, ValueModifier, apply_to_gradient
 
-__all__ = ["MODIFIER_PROPERTIES", "check_modifier"]
-
 #: Number of elements of other memory on both sides of the arrays.
 MARGIN = 16
 

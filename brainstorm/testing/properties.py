@@ -8,8 +8,6 @@ from typing import Any
 
 from brainstorm.errors import ValidationError, unknown
 
-__all__ = ["Properties"]
-
 Property = Callable[..., None]
 
 

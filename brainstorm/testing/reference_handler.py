@@ -10,8 +10,6 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.utils import Array
 
-__all__ = ["ReferenceHandler"]
-
 
 class ReferenceHandler(NumpyHandler):
     """Double precision, but with the random numbers of another handler."""

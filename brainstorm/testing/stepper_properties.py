@@ -30,8 +30,6 @@ from brainstorm.tools import get_in_out_layers
 from brainstorm.training import TrainingStepper
 from brainstorm.training.hyperparameters import Range
 
-__all__ = ["STEPPER_PROPERTIES", "check_stepper"]
-
 #: Number of steps of a training, and the step after which it is interrupted.
 STEPS, INTERRUPTED = 12, 5
 

@@ -7,8 +7,6 @@ import numpy as np
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Trace
 
-__all__ = ["difference", "find_reads"]
-
 
 def difference(got: np.ndarray, expected: np.ndarray) -> str:
     """Return the first element with different bits, and both values; '' if there is none."""

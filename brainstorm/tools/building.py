@@ -36,8 +36,6 @@ from brainstorm.network import Network
 from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.construction import ConstructionWrapper
 
-__all__ = ["create_layer", "create_net_from_spec", "get_in_out_layers"]
-
 Shape = int | Sequence[int]
 
 OUTPUT_LAYERS = {

@@ -12,8 +12,6 @@ from brainstorm.network import Network
 from brainstorm.optional import require
 from brainstorm.structure.buffer_structure import format_shape
 
-__all__ = ["draw_network", "network_as_dot", "network_as_svg"]
-
 #: Characteristic of a layer to the color of its box; the first match counts.
 COLORS = {"source": "#e3e3e3", "loss": "#f9d5ce", "stats": "#fbeec2", "parameters": "#d6e6f7"}
 

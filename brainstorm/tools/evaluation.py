@@ -22,17 +22,6 @@ from brainstorm.scorers import (
 from brainstorm.structure.buffer_views import find_array
 from brainstorm.utils import Array, as_array, get_brainstorm_info
 
-__all__ = [
-    "check_iterator",
-    "evaluate",
-    "extract",
-    "extract_and_save",
-    "run_network",
-    "shuffle_data",
-    "split",
-]
-
-
 # -- running a network over data -----------------------------------------------------------------
 
 

@@ -18,8 +18,6 @@ from brainstorm.structure.buffer_structure import BufferStructure, format_shape
 from brainstorm.structure.prediction import Prediction
 from brainstorm.utils import as_array, is_number
 
-__all__ = ["generate"]
-
 
 def generate(
     net: Network,

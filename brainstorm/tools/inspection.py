@@ -7,8 +7,6 @@ import sys
 from brainstorm.network import Network
 from brainstorm.structure.summary import summarize
 
-__all__ = ["get_network_info", "print_network_info"]
-
 
 def get_network_info(net: Network) -> str:
     """Return a text with all layers: the table of their properties, and the tree of buffers."""

@@ -19,15 +19,6 @@ from brainstorm.errors import UnknownPathError, ValidationError, shown, unknown
 from brainstorm.optional import require
 from brainstorm.utils import Array, flatten_items
 
-__all__ = [
-    "plot_activations",
-    "plot_bands",
-    "plot_filters",
-    "plot_learning_rates",
-    "plot_logs",
-    "plot_weights",
-]
-
 #: Colors for people with color vision deficiency too (Okabe and Ito 2008).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STYLES = ("-", "--", ":", "-.")

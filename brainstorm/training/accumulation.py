@@ -13,8 +13,6 @@ from brainstorm.hooks.base import check_counts
 from brainstorm.optree.formula import formula
 from brainstorm.utils import Array, is_whole
 
-__all__ = ["GradientAccumulation"]
-
 
 @formula
 def added(total: Any, g: Any, sequences: Any) -> Any:

@@ -7,17 +7,8 @@ from typing import Any, ClassVar
 
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.training.base_stepper import FRACTION, NON_NEGATIVE, TrainingStepper
-
-__all__ = [
-    "AdadeltaStepper",
-    "AdagradStepper",
-    "AdamStepper",
-    "AdamWStepper",
-    "AmsGradStepper",
-    "CenteredRMSPropStepper",
-    "RMSPropStepper",
-]
+from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.training.hyperparameters import FRACTION, NON_NEGATIVE
 
 
 @formula

@@ -36,13 +36,11 @@ from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
-from brainstorm.training.hyperparameters import FRACTION, NON_NEGATIVE, POSITIVE, Range
+from brainstorm.training.hyperparameters import POSITIVE
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
 from brainstorm.training.update_rule import UpdateRule
 from brainstorm.utils import Array
-
-__all__ = ["FRACTION", "NON_NEGATIVE", "Range", "TrainingStepper"]
 
 
 @formula

@@ -29,8 +29,6 @@ from brainstorm.training.late_losses import LateLosses
 from brainstorm.training.parts import combine_parts
 from brainstorm.utils import Array
 
-__all__ = ["DataProgress", "capture_part", "load_run", "save_run"]
-
 TRAINING = "training_data_iter"
 
 RUN = "run that can be continued"

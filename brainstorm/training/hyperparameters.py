@@ -9,8 +9,6 @@ import numpy as np
 
 from brainstorm.utils import is_number
 
-__all__ = ["FRACTION", "NON_NEGATIVE", "POSITIVE", "Range"]
-
 
 class Range(NamedTuple):
     """The half-open interval [low, high) that a hyperparameter must lie in."""

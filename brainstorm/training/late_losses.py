@@ -8,8 +8,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.formula import formula
 from brainstorm.scorers.base import find_loss_mask
 
-__all__ = ["LateLosses"]
-
 #: How many batches are collected. Reading a value waits for everything that a GPU has still to
 #: compute, and nothing more can be prepared for it in that time.
 BATCHES = 32

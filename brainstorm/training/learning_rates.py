@@ -14,8 +14,6 @@ from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress
 from brainstorm.utils import is_number, is_whole
 
-__all__ = ["LearningRateSearch", "find_learning_rate"]
-
 #: The weight of the previous smoothed loss when a new one is averaged in.
 SMOOTHING = 0.9
 

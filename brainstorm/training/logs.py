@@ -25,8 +25,6 @@ from brainstorm.hooks.base import find_log
 from brainstorm.training.number_list import NumberList
 from brainstorm.utils import flatten_items, flatten_keys, get_brainstorm_info
 
-__all__ = ["Logs", "Moment"]
-
 FORMAT = "Logs file v1.0"
 
 #: From how many floats or ints on a list becomes a `NumberList`.

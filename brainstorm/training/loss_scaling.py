@@ -14,8 +14,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array, is_number, is_whole
 
-__all__ = ["LossScaling"]
-
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
 SMALLEST, LARGEST = 1.0, 2.0**24
 

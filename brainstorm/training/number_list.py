@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NumberList"]
-
 _CODES = {float: "d", int: "q"}
 
 

@@ -21,8 +21,6 @@ from brainstorm.errors import TrainingError, unknown
 from brainstorm.optree.formula import formula
 from brainstorm.utils import Array, is_number
 
-__all__ = ["GroupedParameters", "ParameterGroup", "checked_groups"]
-
 
 @formula
 def decayed(g: Any, p: Any, decay: Any) -> Any:

@@ -15,8 +15,6 @@ import numpy as np
 
 from brainstorm.scorers import merge_scores
 
-__all__ = ["combine_parts", "own_slice", "take_part"]
-
 State = dict[str, Any]
 
 

@@ -14,8 +14,6 @@ from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.training.logs import Logs, Moment
 
-__all__ = ["RunningHooks"]
-
 VALUE_COLUMN = 40
 
 

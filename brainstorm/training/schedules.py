@@ -17,19 +17,6 @@ from brainstorm.hooks.base import find_values
 from brainstorm.hooks.criteria import CRITERIA, criterion_of
 from brainstorm.utils import is_number, is_whole
 
-__all__ = [
-    "Cosine",
-    "CosineRestarts",
-    "DecreaseAfterEpoch",
-    "Exponential",
-    "Linear",
-    "MultiStep",
-    "OneCycle",
-    "ReduceOnPlateau",
-    "Schedule",
-    "Warmup",
-]
-
 
 class Schedule(Describable):
     """Base class of schedules that depend only on the number of possible changes so far.

@@ -6,8 +6,6 @@ import signal
 import threading
 from typing import Any
 
-__all__ = ["StopSignals"]
-
 
 class StopSignals:
     """Listen to SIGINT (Ctrl-C) and SIGTERM inside a ``with`` block.

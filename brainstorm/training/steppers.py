@@ -10,18 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from brainstorm.optree import formula
-from brainstorm.training.base_stepper import FRACTION, NON_NEGATIVE, Range, TrainingStepper
-
-__all__ = [
-    "FRACTION",
-    "NON_NEGATIVE",
-    "ForwardStepper",
-    "MomentumStepper",
-    "NesterovStepper",
-    "Range",
-    "SgdStepper",
-    "TrainingStepper",
-]
+from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.training.hyperparameters import FRACTION, NON_NEGATIVE
 
 
 @dataclass(eq=False, repr=False)

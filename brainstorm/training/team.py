@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["Team"]
-
 T = TypeVar("T")
 
 

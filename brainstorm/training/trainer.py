@@ -29,8 +29,6 @@ from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import check_data_names, check_is_stepper
 from brainstorm.training.trainer_tree import trainer_tree
 
-__all__ = ["Trainer"]
-
 #: The name in the logs of the averages over the training batches of each epoch.
 ROLLING = "rolling_training"
 

@@ -8,8 +8,6 @@ from typing import Any
 from brainstorm.errors import TrainingError
 from brainstorm.training.base_stepper import TrainingStepper
 
-__all__ = ["check_data_names", "check_is_stepper"]
-
 
 def check_is_stepper(value: Any) -> None:
     """Check that something is a stepper.

@@ -8,8 +8,6 @@ from brainstorm.display import Node, Tree
 from brainstorm.errors import shown
 from brainstorm.utils import flatten_items
 
-__all__ = ["trainer_tree"]
-
 
 def trainer_tree(trainer: Any, values: bool) -> Tree:
     """Return the parts of a trainer and its progress.

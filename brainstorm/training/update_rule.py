@@ -21,9 +21,6 @@ from brainstorm.optree import Formula
 from brainstorm.training.hyperparameters import Range
 from brainstorm.utils import Array
 
-__all__ = ["UpdateRule"]
-
-
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 

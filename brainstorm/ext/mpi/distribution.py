@@ -10,8 +10,6 @@ from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.team import Team
 from brainstorm.training.trainer import Trainer
 
-__all__ = ["distribute"]
-
 
 def distribute(
     trainer: Trainer | TrainingStepper,

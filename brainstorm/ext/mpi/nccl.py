@@ -14,8 +14,6 @@ from brainstorm.errors import TrainingError
 from brainstorm.ext.mpi.world import World
 from brainstorm.handlers.pycuda.libraries import load_library
 
-__all__ = ["Nccl", "find_nccl"]
-
 UNIQUE_ID_BYTES = 128
 SUM = 0
 TYPES = {"float16": 6, "float32": 7, "float64": 8}

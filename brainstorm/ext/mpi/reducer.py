@@ -23,8 +23,6 @@ from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
-__all__ = ["Reducer"]
-
 
 @formula
 def scaled(g: Any, share: Any) -> Any:

@@ -18,8 +18,6 @@ from brainstorm.data_iterators.batches import PlannedBatches, Undivided
 from brainstorm.ext.mpi.world import World
 from brainstorm.training.parts import own_slice
 
-__all__ = ["Part", "Shard", "digest_of_data", "divide"]
-
 T = TypeVar("T")
 
 #: Large data are compared between the ranks by this many sequences, spread from first to last;

@@ -13,8 +13,6 @@ from typing import Any
 from brainstorm.errors import TrainingError
 from brainstorm.structure.pass_plan import Interval
 
-__all__ = ["GradientSlices", "plan_slices"]
-
 
 def plan_slices(
     finished: list[tuple[str, list[Interval]]], smallest: int

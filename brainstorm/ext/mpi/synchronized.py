@@ -23,8 +23,6 @@ from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
 
-__all__ = ["Synchronizer", "synchronize"]
-
 
 def total(tree: Any) -> Any:
     """Return the sum over the ranks, the first axis."""

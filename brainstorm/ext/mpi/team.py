@@ -19,8 +19,6 @@ from brainstorm.tools.evaluation import merge_statistics
 from brainstorm.training.parts import take_part
 from brainstorm.training.team import Team
 
-__all__ = ["MpiTeam"]
-
 T = TypeVar("T")
 
 

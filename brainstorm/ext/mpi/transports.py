@@ -12,15 +12,6 @@ from brainstorm.ext.mpi.world import World
 from brainstorm.optional import require
 from brainstorm.utils import Array
 
-__all__ = [
-    "DeviceTransport",
-    "HostTransport",
-    "NcclTransport",
-    "PinnedTransport",
-    "choose_transport",
-    "is_cuda_aware",
-]
-
 
 class HostTransport:
     """NumPy arrays, which MPI reads and writes in place.

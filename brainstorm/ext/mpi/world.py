@@ -26,8 +26,6 @@ import numpy as np
 from brainstorm.errors import BrainstormError, MissingDependencyError, TrainingError
 from brainstorm.optional import has, require
 
-__all__ = ["World", "agreed", "find_world", "name_ranks"]
-
 #: Environment variables in which launchers store the number of processes.
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
 

@@ -9,11 +9,6 @@ import numpy as np
 
 from brainstorm.optional import require
 
-__all__ = [
-    "BATCH", "BOOL", "DOMAIN", "ENTRY", "FLOAT", "FLOATS", "HALVES", "INT64", "INTEGERS",
-    "IR_VERSION", "OPSET", "PRODUCER", "TIME", "Body", "Table", "onnx",
-]  # fmt: skip
-
 #: Runtimes in use do not support newer versions; functions with metadata need IR 10.
 OPSET, IR_VERSION = 21, 10
 

@@ -14,9 +14,6 @@ from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
 
-__all__ = ["aligned", "arranged", "combine"]
-
-
 #: Sums and products of two tensors with equal shapes have layers of their own.
 _LAYERS = {"x + y": "Add", "x * y": "Multiply"}
 

@@ -19,8 +19,6 @@ from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.structure.architecture import INPUT
 
-__all__ = ["Builder"]
-
 
 class Builder:
     """The layers of a network, and its data.

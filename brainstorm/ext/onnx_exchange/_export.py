@@ -28,8 +28,6 @@ from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.prediction import find_prediction
 from brainstorm.utils import get_by_path
 
-__all__ = ["Exporter", "Writer", "composes", "writes"]
-
 #: Adds the nodes of a layer.
 Writer = Callable[["Exporter", Any], None]
 

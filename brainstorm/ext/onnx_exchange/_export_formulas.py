@@ -16,8 +16,6 @@ from brainstorm.optree.activations import activation
 from brainstorm.optree.nodes import Variable
 from brainstorm.optree.program import Step
 
-__all__ = ["activate", "compute"]
-
 #: Operators with another name in ONNX.
 _NAMES = {
     **FUNCTIONS,

@@ -14,8 +14,6 @@ from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.optree import Variable
 
-__all__: list[str] = []
-
 
 def _pads(sides: Sequence[tuple[int, int]]) -> list[int]:
     """Return paddings in the order of ONNX: first all before, then all after."""

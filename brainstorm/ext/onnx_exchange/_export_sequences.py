@@ -13,8 +13,6 @@ from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
 from brainstorm.ext.onnx_exchange._tables import GATED_ACTIVATIONS, POOLINGS, RECURRENT
 from brainstorm.optree.activations import activation
 
-__all__: list[str] = []
-
 
 @writes(*RECURRENT)
 def _recurrent(e: Exporter, layer: Any) -> None:

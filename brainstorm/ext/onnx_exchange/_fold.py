@@ -18,8 +18,6 @@ from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, TIME, onnx
 from brainstorm.ext.onnx_exchange._folded import ELEMENTWISE, folds
 from brainstorm.ext.onnx_exchange._node import Node
 
-__all__ = ["Folder", "array_of"]
-
 #: Maximum number of computed elements in a small model, and per element in the model.
 LEAST, TIMES = 2**22, 4
 

@@ -11,8 +11,6 @@ import numpy as np
 from brainstorm.ext.onnx_exchange._body import Table, onnx
 from brainstorm.ext.onnx_exchange._node import Node
 
-__all__ = ["ELEMENTWISE", "folds", "slice_numbers", "split_sizes", "trailing_axes"]
-
 #: A function from a node, whose inputs are known, and the opset version to its output(s).
 Function = Callable[[Node, int], Any]
 

@@ -32,8 +32,6 @@ from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.structure.architecture import INPUT
 
-__all__ = ["Importer"]
-
 #: The kind of nodes that represent outputs of the graph.
 OUTPUT = "output"
 

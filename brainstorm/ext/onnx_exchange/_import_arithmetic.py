@@ -18,8 +18,6 @@ from brainstorm.ext.onnx_exchange._tables import ACTIVATIONS, FUNCTIONS
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
 from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
 
-__all__: list[str] = []
-
 # -- element by element ---------------------------------------------------------------------------
 
 #: Layers with an activation and a bias.

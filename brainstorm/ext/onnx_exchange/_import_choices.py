@@ -14,8 +14,6 @@ from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
 
-__all__: list[str] = []
-
 #: Operator to a formula of its inputs.
 _QUESTIONS = {
     "And": "x & y",

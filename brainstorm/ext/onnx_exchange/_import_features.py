@@ -13,8 +13,6 @@ from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._tables import POOLINGS, REDUCTIONS
 from brainstorm.ext.onnx_exchange._values import Value
 
-__all__: list[str] = []
-
 # -- normalizations -------------------------------------------------------------------------------
 
 

@@ -13,8 +13,6 @@ from brainstorm.ext.onnx_exchange._import_weights import images
 from brainstorm.ext.onnx_exchange._node import LARGEST, Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
 
-__all__: list[str] = []
-
 #: Types of `Upsampling2D` for the modes of Resize.
 _TYPES = {"nearest": "nearest", "linear": "bilinear"}
 

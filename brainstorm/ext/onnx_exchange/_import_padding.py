@@ -13,8 +13,6 @@ from brainstorm.ext.onnx_exchange._import_weights import as_padding
 from brainstorm.ext.onnx_exchange._node import LARGEST, Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
 
-__all__: list[str] = []
-
 
 @reads("Pad")
 def _pad(imp: Importer, node: Node) -> Value:

@@ -14,8 +14,6 @@ from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._tables import GATED_ACTIVATIONS, RECURRENT
 from brainstorm.ext.onnx_exchange._values import Value
 
-__all__: list[str] = []
-
 #: The converse of `RECURRENT` and of `GATED_ACTIVATIONS`.
 _LAYERS = {operator: (kind, *others) for kind, (operator, *others) in RECURRENT.items()}
 _ACTIVATIONS = {function: name for name, function in GATED_ACTIVATIONS.items()}

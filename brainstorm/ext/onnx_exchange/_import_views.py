@@ -17,8 +17,6 @@ from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value, regroup
 
-__all__ = ["join", "pick", "slice_axis"]
-
 #: Maximum number of parts from which an axis is assembled.
 MOST_PARTS = 16
 

@@ -15,8 +15,6 @@ from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.layers._checks import up_to_last_cell
 
-__all__ = ["as_padding", "images"]
-
 #: (before, after) for each axis of an image.
 Sides = list[tuple[int, int]]
 

@@ -11,8 +11,6 @@ import numpy as np
 from brainstorm.errors import NetworkValidationError, unknown
 from brainstorm.ext.onnx_exchange._body import onnx
 
-__all__ = ["guess_letters", "sizes_of_axes"]
-
 
 def sizes_of_axes(info: Any, letters: str, given: Mapping[str, int]) -> dict[str, int]:
     """Return the size of each axis of an input, 0 for T and B if they are open.

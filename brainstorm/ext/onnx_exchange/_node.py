@@ -15,8 +15,6 @@ from brainstorm.ext.onnx_exchange._body import Table
 from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.utils import is_valid_layer_name
 
-__all__ = ["LARGEST", "Entry", "Node", "find_needed", "reads"]
-
 #: Maximum number of elements of constants that a model computes, rather than contains.
 LARGEST = 2**26
 

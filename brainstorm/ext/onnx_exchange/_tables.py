@@ -6,8 +6,6 @@ from typing import Any
 
 from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
 
-__all__ = ["ACTIVATIONS", "FUNCTIONS", "GATED_ACTIVATIONS", "POOLINGS", "RECURRENT", "REDUCTIONS"]
-
 #: Function of elements to operator.
 FUNCTIONS = {
     "abs": "Abs", "cos": "Cos", "erf": "Erf", "floor": "Floor", "log": "Log", "rint": "Round",

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["LEAD", "Value", "parts", "regroup"]
-
 #: The axes of a layer's output that are T and B.
 LEAD = (0, 1)
 

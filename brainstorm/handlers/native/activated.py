@@ -16,8 +16,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import activation as activation_of
 from brainstorm.utils import Array
 
-__all__ = ["affine", "with_activation"]
-
 #: Function from a lane and the arguments of an operation, by name, to calls.
 Build = Callable[..., list[Any]]
 

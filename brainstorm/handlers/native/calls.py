@@ -26,8 +26,6 @@ from brainstorm.handlers import compiler
 from brainstorm.handlers.native.library import Argument, Library
 from brainstorm.handlers.numpy_memory import address_of
 
-__all__ = ["Call", "Execution", "Kernel", "Loop", "Replay", "as_loop"]
-
 _KERNEL, _PRIMITIVE, _LOOP = range(3)
 _KERNEL_TYPE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 _PRIMITIVE_TYPE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p)

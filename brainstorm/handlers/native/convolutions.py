@@ -38,8 +38,6 @@ from brainstorm.handlers.native.products import activation_number, build_dot
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
-__all__ = ["build_backward", "build_forward"]
-
 _TRAINING, _DIRECT = 64, 1
 
 #: The minimum number of multiplications and additions per number in images and results for which

@@ -12,8 +12,6 @@ from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
-__all__ = ["kernel_call"]
-
 #: The types that a source may use: that of the arrays, and an integer type of the same width for
 #: indices, so that loops over both are vectorised.
 _TYPES = {

@@ -22,8 +22,6 @@ from brainstorm.optree import Formula, Program, Step
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
 
-__all__ = ["Lane"]
-
 _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 
 

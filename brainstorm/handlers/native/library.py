@@ -22,8 +22,6 @@ from typing import Any
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.threads import load_library
 
-__all__ = ["Argument", "Handle", "Library", "UnsupportedError", "load", "sizes"]
-
 VARIABLE = "BRAINSTORM_ONEDNN"
 FILE = "libdnnl.so.3"
 DISTRIBUTION = "onednn-cpu-gomp"

@@ -25,8 +25,6 @@ from brainstorm.handlers.threads import default_threads, is_forked
 from brainstorm.handlers.traces import owners
 from brainstorm.utils import Array
 
-__all__ = ["NativeHandler", "is_available"]
-
 #: Types of factors of products.
 COMPUTE = ("float32", "bf16")
 

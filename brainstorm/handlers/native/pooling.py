@@ -18,8 +18,6 @@ from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives, check_arrays
 from brainstorm.utils import Array
 
-__all__ = ["build_average", "build_average_deltas", "build_maximum", "build_maximum_deltas"]
-
 #: Maximum image size for indices in float32.
 MOST_FLOAT32 = 2**24
 

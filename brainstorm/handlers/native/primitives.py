@@ -13,8 +13,6 @@ from brainstorm.handlers.native.library import Handle, Library, UnsupportedError
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
 from brainstorm.utils import Array
 
-__all__ = ["ANY", "GIVEN", "Primitive", "Primitives", "Workspace", "check_arrays"]
-
 T = TypeVar("T")
 
 # Numbers of dnnl_types.h: the arguments of executions ...

@@ -41,18 +41,6 @@ from brainstorm.handlers.native.small_products import build_small, build_transpo
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
-__all__ = [
-    "ACTIVATIONS",
-    "activation_number",
-    "build_affine",
-    "build_batched",
-    "build_dot",
-    "build_pack",
-    "build_packed",
-    "build_stacked",
-    "has_half_products",
-]
-
 _RELU, _TANH, _ELU, _SOFTPLUS, _SIGMOID = 0x20, 0x21, 0x22, 0x27, 0x29
 _SWISH, _GELU = 0x2C, 0x31
 

@@ -22,8 +22,6 @@ from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.utils import Array
 
-__all__ = ["CompiledProgram", "numpy_calls"]
-
 #: From loops to the address of their kernel.
 _functions: dict[tuple[Loop, ...], int] = {}
 

@@ -10,8 +10,6 @@ from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives, check_arrays
 from brainstorm.utils import Array
 
-__all__ = ["build_add", "build_take"]
-
 #: An index outside of the table reads its first or last row, and adds nothing: other memory is
 #: never accessed, for any numbers.
 _SOURCE = """

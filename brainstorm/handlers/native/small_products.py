@@ -14,8 +14,6 @@ from brainstorm.handlers.native.kernels import kernel_call
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.utils import Array
 
-__all__ = ["MOST_FLOP", "build_small", "build_transposed", "is_small"]
-
 #: Maximum number of multiplications and additions for which this is faster than oneDNN (measured):
 #: of all columns, and of those that do not fill a vector.
 MOST_FLOP, MOST_SINGLE_FLOP = 300_000, 10_000

@@ -11,8 +11,6 @@ from brainstorm.handlers.numpy_memory import array_at
 from brainstorm.handlers.pycuda.dlpack import KDL_CUDA, capsule
 from brainstorm.handlers.pycuda.driver import Device, Memory
 
-__all__ = ["DeviceArray"]
-
 
 class DeviceArray:
     """An array on a GPU.

@@ -19,8 +19,6 @@ from brainstorm.errors import DeviceError, HandlerValidationError, MissingDepend
 from brainstorm.handlers.pycuda.driver import Device, Memory, destroy_with
 from brainstorm.handlers.pycuda.libraries import load_library
 
-__all__ = ["PROVIDERS", "CtypesBlas", "Product", "SkcudaBlas"]
-
 #: Bytes of workspace for cuBLAS, which must not allocate while a graph is captured; results depend
 #: on their number.
 WORKSPACE = 32 << 20

@@ -14,8 +14,6 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.images import biased
 
-__all__ = ["TILE", "add_picked", "indices_for", "take_picked"]
-
 #: How many indices a block sorts; as in rows.cu.
 TILE = 2048
 
@@ -23,20 +21,24 @@ TILE = 2048
 def dot_mm(
     build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
 ) -> None:
+    """Build out = a @ b."""
     build.product(a, b, out, transa, transb)
 
 
 def dot_add_mm(
     build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
 ) -> None:
+    """Build out += a @ b."""
     build.product(a, b, out, transa, transb, add=True)
 
 
 def pack_m(build: Building, b: Any, transb: bool = False) -> None:
+    """Build the conversion of b for `dot_add_packed`."""
     build.pack(b)
 
 
 def dot_add_packed(build: Building, a: Any, b: Any, out: Any, transb: bool = False) -> None:
+    """Build out += a @ b, of a packed b."""
     is_packed = build.handler._compute == "bf16"
     build.product(a, b, out, transb=transb, add=True, is_packed=is_packed)
 
@@ -44,11 +46,13 @@ def dot_add_packed(build: Building, a: Any, b: Any, out: Any, transb: bool = Fal
 def batched_dot_mm(
     build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
 ) -> None:
+    """Build out[:, g] = a[:, g] @ b[:, g]."""
     stacks = (a.T if transa else a, b.T if transb else b, out)
     build.product(*(stack.transpose((1, 0, 2)) for stack in stacks))
 
 
 def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: str) -> None:
+    """Build out = activation(a @ b.T + bias)."""
     build.product(a, b, out, transb=True)
     row = bias.reshape((1, bias.shape[0]))
     build.program(biased(activation), [out, row], [out])
@@ -58,10 +62,12 @@ def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: 
 
 
 def take_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
+    """Build out = the rows of m at the indices v."""
     take_picked(build, m, v, build.target(out), (m.shape[0], v.size, m.shape[1], 0))
 
 
 def add_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
+    """Build the addition of the rows of m to those of out at the indices v."""
     rows, target = build.dense(m), build.target(out, keeps=True)
     add_picked(build, rows, v, target, out.shape[0], m.shape[1])
 
@@ -126,6 +132,7 @@ def add_picked(
 def reverse_time(
     build: Building, x: DeviceArray, mask: DeviceArray | None, out: DeviceArray, add: bool = False
 ) -> None:
+    """Build out = x with the time steps of each sequence reversed."""
     steps, batch = x.shape[:2]
     source, target, lengths = build.dense(x), build.target(out, keeps=add), None
     if mask is not None and mask.size:
@@ -139,6 +146,7 @@ def ctc_loss(
     build: Building, x: DeviceArray, labels: DeviceArray, mask: DeviceArray | None,
     loss: DeviceArray, deltas: DeviceArray,
 ) -> None:  # fmt: skip
+    """Build the losses, and their derivatives by the scores."""
     steps, batch, classes = x.shape
     scores, label = build.dense(x), build.dense(labels)
     on = build.dense(mask) if mask is not None and mask.size else None

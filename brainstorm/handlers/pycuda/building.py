@@ -21,8 +21,6 @@ from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Arrays
 
-__all__ = ["Building"]
-
 _copied = formula(lambda source: source)
 _repeated = formula(lambda target, source: fn.broadcast_to(source, target.shape))
 #: Rows of bfloat16 are padded to multiples of this many elements, for tensor cores.

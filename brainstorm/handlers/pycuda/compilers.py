@@ -18,8 +18,6 @@ from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.pycuda.driver import load_driver
 from brainstorm.handlers.pycuda.libraries import load_library
 
-__all__ = ["Nvcc", "Nvrtc", "RefusedError", "find_compiler"]
-
 #: For both. Products and sums are fused as on the CPU; division and roots are exact.
 OPTIONS = ("--std=c++17",)
 _EMPTY = 'extern "C" __global__ void empty() {}'

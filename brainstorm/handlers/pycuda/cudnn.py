@@ -32,8 +32,6 @@ from brainstorm.handlers.pycuda.driver import Device, destroy_with
 from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.libraries import load_library
 
-__all__ = ["Cudnn", "Geometry"]
-
 LOG = logging.getLogger("brainstorm")
 
 _FLOAT, _BFLOAT16, _NHWC, _CROSS_CORRELATION = 0, 9, 1, 1

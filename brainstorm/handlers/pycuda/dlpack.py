@@ -11,8 +11,6 @@ from typing import Any
 
 from brainstorm.errors import HandlerValidationError
 
-__all__ = ["KDL_CUDA", "capsule"]
-
 KDL_CUDA = 2
 #: NumPy's kind of dtype -> DLPack's type code.
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}

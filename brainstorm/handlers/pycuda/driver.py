@@ -33,19 +33,6 @@ from brainstorm.errors import (
 from brainstorm.optree.cuda_structure import BUSY
 from brainstorm.utils import format_bytes
 
-__all__ = [
-    "OLDEST",
-    "Device",
-    "Memory",
-    "destroy_with",
-    "driver_library",
-    "failure",
-    "guarded",
-    "leave_with",
-    "load_driver",
-    "pushed",
-]
-
 #: Lowest compute capability that the kernels and CUDA 13 support.
 OLDEST = (7, 5)
 

@@ -11,8 +11,6 @@ from brainstorm.handlers.pycuda.modules import FILES, file_source
 from brainstorm.optree.collapse import collapse
 from brainstorm.optree.loops import C_TYPES, Line, Loop, Read, Write
 
-__all__ = ["element_walk", "rounding_walk", "widening_walk"]
-
 #: A float to bfloat16: to the nearest, of equally near ones to the even one; NaN stays NaN.
 _ROUNDING = (
     Line("v0", "uint32_t", "__float_as_uint({0})", (("r0", "uint32_t"),)),

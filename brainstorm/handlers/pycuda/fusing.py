@@ -21,8 +21,6 @@ from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
 
-__all__ = ["Piece", "fused", "launched"]
-
 #: How many pieces before it a loop may pass.
 MOST_PASSED = 32
 

@@ -16,8 +16,6 @@ from brainstorm.handlers.pycuda.driver import Device, driver_library, guarded
 from brainstorm.handlers.pycuda.fusing import fused, launched
 from brainstorm.handlers.pycuda.modules import Modules
 
-__all__ = ["Graph"]
-
 #: From cuda.h: libraries may load their kernels while a graph is captured.
 _RELAXED = 2
 

@@ -21,8 +21,6 @@ from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
 from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
 
-__all__ = ["Group", "Span", "Walk", "grouped", "meet", "walks_of"]
-
 #: Terms of a row up to which a block does it all.
 MOST_TERMS = 8192
 #: Arrays of a group at most: a kernel takes 4 kB of arguments. Loops and reductions take registers.

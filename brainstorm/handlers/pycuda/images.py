@@ -22,8 +22,6 @@ from brainstorm.handlers.pycuda.cudnn import DATA, FILTERS, FORWARD, Geometry
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 
-__all__ = ["biased"]
-
 #: Approximate number of elements of the matrix for several images.
 COLUMNS = 1 << 25
 
@@ -210,6 +208,7 @@ def maxpool2d_forward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
     argmax: Any,
 ) -> None:  # fmt: skip
+    """Build the maxima of windows, and where they lie."""
     if np.prod(inputs.shape[1:]) > 2**24:
         raise HandlerValidationError(
             "maxpool2d_forward_batch: argument 'inputs': expected at most 2**24 elements per "
@@ -226,6 +225,7 @@ def maxpool2d_forward_batch(
 def avgpool2d_forward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any
 ) -> None:
+    """Build the means of windows."""
     target, axes = build.target(outputs), _windows(inputs, outputs, window, padding, stride)
     source = build.dense(inputs)
     build.elements("average_pool", [source], target, inputs.shape[-1:], axes)
@@ -246,6 +246,7 @@ def maxpool2d_backward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
     argmax: Any, in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
 ) -> None:  # fmt: skip
+    """Build the addition of deltas to where the maxima lie."""
     _pool_deltas(build, window, padding, stride, argmax, in_deltas, out_deltas, add_in_deltas)
 
 
@@ -253,4 +254,5 @@ def avgpool2d_backward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
     in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
 ) -> None:  # fmt: skip
+    """Build the addition of deltas to all elements of windows."""
     _pool_deltas(build, window, padding, stride, None, in_deltas, out_deltas, add_in_deltas)

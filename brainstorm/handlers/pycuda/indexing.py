@@ -17,8 +17,6 @@ from brainstorm.handlers.pycuda.building import Building
 from brainstorm.optree import Step, formula
 from brainstorm.optree import functions as fn
 
-__all__ = ["build_step"]
-
 _classes = formula(lambda indices, classes: fn.equal(indices, classes))
 
 

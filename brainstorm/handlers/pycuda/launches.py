@@ -12,8 +12,6 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.modules import Kernel, Modules
 
-__all__ = ["MANY", "Launch", "check_count", "kernel_launch", "packed_launch"]
-
 #: Maximum number of blocks per multiprocessor; each processes several elements.
 BLOCKS = 16
 #: Threads per block of handwritten kernels.

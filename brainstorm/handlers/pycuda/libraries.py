@@ -16,8 +16,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["load_library", "path_of"]
-
 #: Libraries required from the same folder, if the loader would not find them.
 _NEEDS = {"cublas": "libcublasLt.so.{}", "nvrtc": "libnvrtc-builtins.so.{}.*"}
 

@@ -19,17 +19,6 @@ from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
 from brainstorm.optree.cuda_structure import Structure
 from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
 
-__all__ = [
-    "FILES",
-    "Kernel",
-    "Modules",
-    "compile_text",
-    "file_source",
-    "hand_written",
-    "loop_kernel",
-    "source_of",
-]
-
 #: The files beside this one with kernels that are written by hand.
 FILES = ("images", "rows", "sequences", "alignment", "random")
 

@@ -15,8 +15,6 @@ from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.program import Program
 from brainstorm.utils import Arrays
 
-__all__ = ["DeviceProgram"]
-
 
 class DeviceProgram(ProgramSpecializer):
     """Turns a program and arrays into pieces of an operation.

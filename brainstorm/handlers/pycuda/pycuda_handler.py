@@ -34,8 +34,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array
 
-__all__ = ["PyCudaHandler"]
-
 #: The precisions of products.
 COMPUTE = ("f32", "tf32", "bf16")
 

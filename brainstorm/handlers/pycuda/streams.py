@@ -11,8 +11,6 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.driver import Device
 
-__all__ = ["DeviceStream", "fill_gaussian", "generate_probability_mask"]
-
 _WORD = 2**64
 
 

@@ -13,8 +13,6 @@ from brainstorm.handlers.pycuda.groups import Group, Span, Walk, meet
 from brainstorm.handlers.pycuda.launches import MANY
 from brainstorm.optree.cuda_structure import Access, Structure
 
-__all__ = ["structure_of"]
-
 #: Bytes that an instruction of a thread accesses at most, at addresses that are multiples of them.
 WIDEST = 16
 

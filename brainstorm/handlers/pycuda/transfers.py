@@ -25,8 +25,6 @@ from brainstorm.handlers.pycuda.driver import (
     pushed,
 )
 
-__all__ = ["Uploads"]
-
 #: Bytes: maximum of a small array, of both halves, and of arrays that use pinned memory.
 SMALL, RING, MOST_PINNED = 16 << 10, 256 << 10, 64 << 20
 
