@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from brainstorm.display import Node, ShownAsTree, Statistics, Tree, safe_repr
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError, unknown
 from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.view_arrays import ViewArrays
 from brainstorm.utils import Array, format_bytes
 
 
@@ -76,7 +77,7 @@ class Origin(NamedTuple):
 #: Attributes of a view that are created when needed, and those that always exist.
 _MADE = ("_children", "_full_buffer", "_joints")
 _FIXED = frozenset(
-    {"_buffer_names", "_keys", "_attributes", "_has_arrays", "_below", "_origin", "_make"}
+    {"_buffer_names", "_keys", "_attributes", "_arrays", "_below", "_origin", "_make"}
 )
 
 
@@ -126,19 +127,30 @@ class BufferView(ShownAsTree, list[Any]):
 
     @classmethod
     def planned(
-        cls, names: Sequence[str], make: Callable[[], Members], origin: Origin
+        cls,
+        names: Sequence[str],
+        make: Callable[[], Members],
+        origin: Origin,
+        arrays: ViewArrays,
     ) -> BufferView:
-        """Return a view whose members are created when needed; see `adjust`."""
+        """Return a view whose members are created when needed; see `adjust`.
+
+        Args:
+            names: The names.
+            make: See `adjust`.
+            origin: Its origin.
+            arrays: That of the tree.
+        """
         view = cls.__new__(cls)
         list.__init__(view, [None] * len(names))
         view._name(names)
-        view.__dict__.update(_make=make, _origin=origin)
+        view.__dict__.update(_make=make, _origin=origin, _arrays=arrays)
         return view
 
     def _name(self, names: Sequence[str]) -> None:
         free = [name for name in names if name not in _FIXED and not hasattr(BufferView, name)]
         own = {"_buffer_names": tuple(names), "_keys": frozenset(names), "_attributes": free}
-        self.__dict__.update(own, _below=None, _origin=None)
+        self.__dict__.update(own, _below=None, _origin=None, _arrays=None)
 
     def adjust(
         self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
@@ -147,7 +159,7 @@ class BufferView(ShownAsTree, list[Any]):
 
         Args:
             names: The names.
-            make: Returns the members. It is called when one is needed, and again after `forget`;
+            make: Returns the members. It is called when one is needed, and again after `leave`;
                 the views among them are always the same ones.
             origin: The new origin of the view.
 
@@ -159,29 +171,31 @@ class BufferView(ShownAsTree, list[Any]):
         self.__dict__.update(_make=make, _origin=origin or self._origin, _below=None)
         self._fill()
 
-    def forget(self) -> None:
-        """Drop the arrays of this view and of those below it; they are recreated when needed."""
+    def leave(self) -> dict[str, Any]:
+        """Drop the members, which are created again when needed, and return them."""
         attributes = self.__dict__
-        if "_children" in attributes and self._has_arrays:
-            for name in (*self._attributes, *_MADE):
-                attributes.pop(name, None)
-        for child in (self._below or {}).values():
-            child.forget()
+        return {name: attributes.pop(name) for name in (*self._attributes, *_MADE)}
 
     def _fill(self) -> None:
+        known = None if self._arrays is None else self._arrays.ready.pop(self._origin.path, None)
+        found = known or self._made()
+        self.__dict__.update(found)
+        super().__setitem__(slice(None), found["_children"].values())
+        if self._below is None:  # the views are never recreated
+            children = found["_children"].items()
+            below = {name: child for name, child in children if isinstance(child, BufferView)}
+            self.__dict__["_below"] = below
+        has_arrays = found["_full_buffer"] is not None or len(self._below) < len(self._keys)
+        if has_arrays and self._arrays is not None:
+            self._arrays.filled.append(self)
+
+    def _made(self) -> dict[str, Any]:
         names, (members, full_buffer, joints) = self._buffer_names, self._make()
         if len(names) != len(members):
             raise ValueError(f"expected as many buffers as names {names}, got {len(members)}")
-        super().__setitem__(slice(None), members)
         children = dict(zip(names, members, strict=True))
-        attributes = self.__dict__
-        attributes.update({name: children[name] for name in self._attributes})
-        attributes.update(_children=children, _full_buffer=full_buffer, _joints=dict(joints or {}))
-        if self._below is None:  # the views are never recreated
-            below = {k: v for k, v in children.items() if isinstance(v, BufferView)}
-            attributes["_below"] = below
-        has_arrays = full_buffer is not None or len(self._below or ()) < len(names)
-        attributes["_has_arrays"] = has_arrays
+        made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
+        return {**{name: children[name] for name in self._attributes}, **made}
 
     def joint(self, *names: str) -> Array:
         """Return one array over several children that the layer declares as ``joint_buffers``.

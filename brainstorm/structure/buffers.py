@@ -19,6 +19,7 @@ from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes, place
 from brainstorm.structure.turns import Turn
+from brainstorm.structure.view_arrays import ViewArrays
 from brainstorm.structure.view_tree import create_buffer_views_from_layout
 from brainstorm.utils import Array, format_bytes, get_by_path, product
 
@@ -71,6 +72,7 @@ class BufferManager:
         #: To be cleared when memory moves, because it refers to the old memory.
         self.traces: weakref.WeakSet[Any] = weakref.WeakSet()
         self._views: BufferView | None = None
+        self._view_arrays = ViewArrays()
         #: The source of the arrays of the views.
         self._viewed: Sequence[Array] | None = None
         self.release()
@@ -147,16 +149,17 @@ class BufferManager:
 
     def _place(self, *sizes: int) -> None:
         """Set the sizes of the buffers; arrays and views are created when needed."""
+        before = self.sizes
         if self._fitting is None or any(map(operator.gt, sizes, self._fitting)):
             self._make_room(*sizes)
         self.buffers.place(self.full_buffers, self._starts, sizes)
         self.time_size, self.batch_size, self.source_size = sizes
         self.position = None
-        if self._viewed is self.buffers:
-            self.views.forget()
-        else:
+        self._view_arrays.change(before, sizes)
+        if self._viewed is not self.buffers:
             self._views = create_buffer_views_from_layout(
-                self.layout, self.buffers, self.hubs, self.handler, self._views
+                *(self.layout, self.buffers, self.hubs, self.handler, self._views),
+                arrays=self._view_arrays,
             )
             self._viewed = self.buffers
 
@@ -191,6 +194,7 @@ class BufferManager:
     def _forget_places(self) -> None:
         """Discard everything that depends on addresses."""
         self._moves += 1
+        self._view_arrays.clear()
         for traces in self.traces:
             traces.clear()
         if self.lane is not None:

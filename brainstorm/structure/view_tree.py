@@ -12,6 +12,7 @@ from brainstorm.structure.buffer_views import BufferView, Members, NullBuffer, O
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node
 from brainstorm.structure.orders import get_order
+from brainstorm.structure.view_arrays import ViewArrays
 from brainstorm.utils import Array
 
 
@@ -22,10 +23,11 @@ def create_buffer_views_from_layout(
     handler: Handler,
     existing: BufferView | None = None,
     path: str = "",
+    arrays: ViewArrays | None = None,
 ) -> BufferView:
     """Return the tree of named views over the hubs' arrays.
 
-    Views, and their arrays of `buffers`, are created when needed; the arrays again after `forget`.
+    Views, and their arrays of `buffers`, are created when needed; the arrays again after `leave`.
 
     Args:
         layout: The layout, or a view node of it.
@@ -34,14 +36,15 @@ def create_buffer_views_from_layout(
         handler: Allocates arrays of size zero, which lie in no hub.
         existing: A tree from an earlier call, to be updated in place.
         path: Dotted path of `layout`, with a dot at the end unless empty.
+        arrays: Keeps their arrays when these change.
     """
-    source = _Source(buffers, hubs, handler)
+    source = _Source(buffers, hubs, handler, arrays or ViewArrays())
     names, origin = get_order(layout), Origin(path.rstrip("."), layout, handler)
     if existing is None:
-        return BufferView.planned(names, _Plan(source, layout, names, path), origin)
+        return BufferView.planned(names, _Plan(source, layout, names, path), origin, source.arrays)
     below = {
         name: create_buffer_views_from_layout(
-            layout[name], buffers, hubs, handler, view, f"{path}{name}."
+            layout[name], buffers, hubs, handler, view, f"{path}{name}.", source.arrays
         )
         for name, view in (existing._below or {}).items()
     }
@@ -55,6 +58,7 @@ class _Source(NamedTuple):
     buffers: Sequence[Array]
     hubs: Sequence[Hub]
     handler: Handler
+    arrays: ViewArrays
 
 
 class _Plan:
@@ -82,7 +86,7 @@ class _Plan:
     @cached_property
     def _makers(self) -> tuple[list[_Make], _Make, dict[tuple[str, ...], _Make]]:
         source, layout, names, path, below = self._about
-        buffers, hubs, handler = source
+        buffers, hubs, handler, arrays = source
         members = [
             _array(layout[name], hubs, handler, path + name)
             if layout[name]["@type"] == "array"
@@ -91,7 +95,7 @@ class _Plan:
                 below[name]
                 if name in below
                 else create_buffer_views_from_layout(
-                    layout[name], buffers, hubs, handler, None, f"{path}{name}."
+                    layout[name], buffers, hubs, handler, None, f"{path}{name}.", arrays
                 ),
             )
             for name in names

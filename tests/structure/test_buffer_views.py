@@ -178,7 +178,7 @@ def test_members_are_made_when_they_are_used(view):
         "deep copy": lambda: copy.deepcopy(parameters).bias,
     }
     for size, (what, look) in enumerate(looks.items(), 3):
-        view.forget()
+        parameters.leave()
         sizes[0] = size
         assert len(parameters) == 2
         assert look().shape == (size,), what
@@ -204,7 +204,7 @@ def test_a_deep_copy_has_memory_of_its_own(view):
 
 
 def test_a_pickled_view_comes_back_with_its_arrays(view):
-    view.forget()
+    view.parameters.leave()
     other = pickle.loads(pickle.dumps(view))
     np.testing.assert_array_equal(other["parameters.W"], W)
     assert other.parameters.joint("W", "bias").shape == (8,)

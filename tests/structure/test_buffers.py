@@ -5,6 +5,8 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brainstorm.errors import NetworkValidationError, NullBufferError, OutOfMemoryError
 from brainstorm.handlers import NumpyHandler
@@ -13,6 +15,7 @@ from brainstorm.network import Network
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes
+from brainstorm.structure.view_arrays import MOST_SIZES
 
 
 def array(index, shape, hub=None, part=None, **marks):
@@ -58,6 +61,10 @@ LAYOUT = view(
         output_deltas=view(5, y=array(0, ("T", "B", 4), 4, (0, 4), context_size=2)),
     ),
 )
+
+
+#: The arrays that grow with T and B, and some that do not.
+PATHS = ["Input.outputs.x", "Input.outputs.label", "L.outputs.y", "L.parameters.W"]
 
 
 @pytest.fixture
@@ -186,6 +193,40 @@ def test_long_and_wide_batches_share_the_room_that_each_hub_needs(manager):
     assert stamps[1] == stamps[2] == stamps[3] == stamps[4] != stamps[0]
     largest = [max(hub.get_size(*size) for size in sizes) for hub in manager.hubs]
     assert manager.size <= sum(-(-n // 16) * 16 for n in largest)
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 4)] * 2, st.sampled_from(PATHS)), max_size=12))
+def test_arrays_of_earlier_sizes_are_those_that_would_be_created(steps):
+    manager = BufferManager(LAYOUT, HUBS, NumpyHandler(np.float32))
+    for T, B, path in steps:
+        array = manager.resize(T, B)[path]
+        again = BufferManager(LAYOUT, HUBS, NumpyHandler(np.float32)).resize(T, B)[path]
+        assert (array.shape, array.strides) == (again.shape, again.strides)
+        node = manager.nodes[path]
+        assert np.shares_memory(array, manager.buffers[node["@hub"]])
+        assert manager.views[path] is array
+        assert list(manager.views[path.rpartition(".")[0]])[node["@index"]] is array
+
+
+def test_arrays_of_earlier_sizes_are_kept_until_memory_moves(manager):
+    manager.resize(4, 4)
+    found = {T: manager.resize(T, 2).L.outputs.y for T in (2, 3)}
+    for T in (2, 3, 2):
+        assert manager.resize(T, 2).L.outputs.y is found[T]
+    manager.resize(40, 40)
+    later = manager.resize(2, 2).L.outputs.y
+    assert later is not found[2]
+    assert np.shares_memory(later, manager.full_buffers[2])
+    manager.set_handler(NumpyHandler(np.float64))
+    assert manager.resize(2, 2).L.outputs.y.dtype == np.float64
+
+
+def test_arrays_are_kept_for_the_last_sizes_only(manager):
+    manager.resize(2, 2 * MOST_SIZES)
+    first = manager.resize(1, 1).L.outputs.y
+    for B in range(2, MOST_SIZES + 3):
+        assert manager.resize(1, B).L.outputs.y.shape[1] == B
+    assert manager.resize(1, 1).L.outputs.y is not first
 
 
 def test_parameters_and_statistics_stay_where_they_are(manager):
