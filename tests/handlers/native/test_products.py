@@ -73,7 +73,7 @@ def test_random_products_from_the_contract(native, name):
 
 @pytest.mark.parametrize("transb", [False, True])
 @pytest.mark.parametrize("transa", [False, True])
-@pytest.mark.parametrize("rows", [1100, 1024])
+@pytest.mark.parametrize("rows", [1100, 1024, 1536])
 def test_products_that_are_worth_rearranging(native, rows, transa, transb):
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((rows, 70)), rng.standard_normal((70, 50))
@@ -81,9 +81,9 @@ def test_products_that_are_worth_rearranging(native, rows, transa, transb):
     x, y = (np.ascontiguousarray(v.T if t else v) for v, t in ((x, transa), (y, transb)))
     out = np.ones((rows, 50), np.float32)
     arguments = {"a": x, "b": y, "out": out, "transa": transa, "transb": transb}
-    is_common = transa or rows == 1024  # the 70 or 1024 rows of x in memory
-    is_any = products_module.takes_all_sizes(native._library) or not is_common
-    copies = transa and rows % products_module.CROWDED == 0 if is_any else True
+    takes_all = products_module.takes_all_sizes(native._library)
+    is_crowded = rows % (512 if takes_all else 1024) == 0
+    copies = transa and is_crowded if takes_all or transa or rows == 1100 else True
     assert len(native_calls(native, "dot_add_mm", arguments)) == 1 + copies
     native.dot_add_mm(**arguments)
     np.testing.assert_allclose(out, 1 + a @ b, 1e-4, 1e-4)
