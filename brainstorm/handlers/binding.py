@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.handlers.numpy_memory import overlap, steps_of
+from brainstorm.handlers.numpy_memory import steps_of
+from brainstorm.handlers.overlaps import Overlaps, find_conflicts
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import (
     C_TYPES,
@@ -42,11 +43,6 @@ from brainstorm.utils import Array
 
 #: Minimum work for threads, in additions of float32; and the cost of an operator like exp.
 PARALLEL_WORK, EXPENSIVE = 200_000, 10
-
-
-#: (number of an output, number of an input or earlier output, what `overlap` says of them) of all
-#: that share memory.
-Overlaps: TypeAlias = tuple[tuple[int, int, str], ...]
 
 
 class Place(NamedTuple):
@@ -125,7 +121,7 @@ def bind(
     while True:
         binder = _Binder(staged, inputs, outputs, accumulate, threads, new, protected)
         stages = binder.run()
-        found = binder.conflicts(stages, overlaps) - protected
+        found = find_conflicts(stages, len(inputs), overlaps) - protected
         if not found:
             return Binding(stages, binder.arrays, binder.keeps_zeros)
         protected |= found
@@ -356,21 +352,6 @@ class _Binder:
         threads = self.threads if source.view.size >= PARALLEL_WORK else 1
         loop = Loop(axes.reduced, (read,), (), (write,))
         self.stages.append(Bound(loop, axes, [source], [target], threads, 1))
-
-    def conflicts(self, stages: list[Bound | Alone], overlaps: Overlaps) -> set[int]:
-        """Return the outputs that would be written before something else has been read."""
-        first = len(self.inputs)
-        found = {k for k, other, _ in overlaps if other >= first}
-        pairs = {(first + k, other) for k, other, _ in overlaps}
-        for s, stage in enumerate(stages if pairs else ()):
-            for write, reads_all in zip(stage.writes, stage.reads_all, strict=True):
-                for later, other in enumerate(stages[s:]):
-                    for read in other.reads:
-                        if (write.base, read.base) in pairs:
-                            shared = overlap(write.view, read.view)
-                            if shared and (later or reads_all or shared != "same"):
-                                found.add(write.base - first)
-        return found
 
 
 def c_type(array: Array) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.numpy_memory import aligned_zeros, steps_of
-from brainstorm.handlers.specialized_program import SpecializedProgram, find_overlaps
+from brainstorm.handlers.overlaps import find_overlaps
+from brainstorm.handlers.specialized_program import SpecializedProgram
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree.program import Program
 from brainstorm.optree.stages import split_into_stages

@@ -8,39 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.binding import Alone, Bound, Overlaps, Place, bind
+from brainstorm.handlers.binding import Alone, Bound, Place, bind
 from brainstorm.handlers.numpy_memory import (
     ALIGNMENT,
     address_of,
     aligned_zeros,
     array_at,
-    byte_span,
-    overlap,
 )
+from brainstorm.handlers.overlaps import Overlaps
 from brainstorm.optree.stages import StagedProgram
 from brainstorm.utils import Array
-
-
-def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
-    """Return which outputs share memory with an input or an earlier output, and how.
-
-    Overlaps are rare: pairs are only compared if their ranges of bytes overlap.
-
-    Args:
-        arrays: Inputs and outputs.
-        addresses: Theirs.
-        inputs: How many of them are inputs.
-    """
-    spans = [byte_span(start, array) for start, array in zip(addresses, arrays, strict=True)]
-    found = []
-    for i in range(inputs, len(arrays)):
-        start, stop = spans[i]
-        for j in range(i):
-            if start < spans[j][1] and spans[j][0] < stop:
-                kind = overlap(arrays[i], arrays[j])
-                if kind:
-                    found.append((i - inputs, j, kind))
-    return tuple(found)
 
 
 class _Part:

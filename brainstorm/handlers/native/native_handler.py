@@ -14,7 +14,7 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.lowering import Lowering, Memo, lowered
-from brainstorm.handlers.native import convolutions, pooling, products, rows
+from brainstorm.handlers.native import convolutions, packed_products, pooling, products, rows
 from brainstorm.handlers.native.activated import affine, with_activation
 from brainstorm.handlers.native.calls import Call, Replay, as_loop
 from brainstorm.handlers.native.lane import Lane
@@ -211,8 +211,8 @@ class NativeHandler(Lowering, NumpyHandler):
     dot_mm = lowered("dot_mm", functools.partial(products.build_dot, add=False))
     dot_add_mm = lowered("dot_add_mm", functools.partial(products.build_dot, add=True))
     batched_dot_mm = lowered("batched_dot_mm", products.build_batched)
-    pack_m = lowered("pack_m", products.build_pack)
-    dot_add_packed = lowered("dot_add_packed", products.build_packed)
+    pack_m = lowered("pack_m", packed_products.build_pack)
+    dot_add_packed = lowered("dot_add_packed", packed_products.build_packed)
     affine_mm = lowered("affine_mm", affine)
 
     take_rows_mv = lowered("take_rows_mv", rows.build_take)

@@ -38,7 +38,7 @@ from brainstorm.handlers.native.primitives import (
     Primitives,
     check_arrays,
 )
-from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
+from brainstorm.handlers.native.small_products import build_small, is_small
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
@@ -74,9 +74,6 @@ FEW_ROWS, FEW_ROWS_OF_STACKS = 8, 128
 #: Number of significant bits of numbers of rows above that, such as T * B = 50 * 32, that have code
 #: of their own.
 BITS = 5
-
-#: Maximum number of packed matrices.
-MOST_PACKED = 64
 
 Strides = tuple[int, ...]
 
@@ -126,21 +123,21 @@ def _code_for_products(
     strides: Sequence[Strides | None] = _SQUARE,
 ) -> str:
     lane = Primitives(library, 1, is_half)
-    return _product(lane, shapes, strides, False, None).implementation
+    return matmul(lane, shapes, strides, False, None).implementation
 
 
 def build_dot(
     primitives: Primitives, a: Array, b: Array, out: Array, transa: bool, transb: bool, add: bool
 ) -> list[Call]:
     """Return the calls for ``out (+)= a @ b``."""
-    return _build(primitives, a.T if transa else a, b.T if transb else b, out, None, add, None)
+    return build_product(primitives, a.T if transa else a, b.T if transb else b, out, add)
 
 
 def build_affine(
     primitives: Primitives, a: Array, b: Array, bias: Array, out: Array, activation: str
 ) -> list[Call]:
     """Return the calls for ``out = activation(a @ b.T + bias)``."""
-    return _build(primitives, a, b.T, out, bias, False, activation_number(activation))
+    return build_product(primitives, a, b.T, out, False, bias, activation_number(activation))
 
 
 def build_batched(
@@ -149,7 +146,7 @@ def build_batched(
     """Return the calls for ``out[:, g] = a[:, g] @ b[:, g]``."""
     a = a.transpose(1, 2, 0) if transa else a.transpose(1, 0, 2)
     b = b.transpose(1, 2, 0) if transb else b.transpose(1, 0, 2)
-    return _build(primitives, a, b, out.transpose(1, 0, 2), None, False, None)
+    return build_product(primitives, a, b, out.transpose(1, 0, 2))
 
 
 def build_stacked(primitives: Primitives, a: Array, b: Array, out: Array) -> list[Call]:
@@ -157,18 +154,19 @@ def build_stacked(primitives: Primitives, a: Array, b: Array, out: Array) -> lis
     stacks = {array.shape[:-2] for array in (a, b, out)}
     if len(stacks) > 1 or out.ndim > 3:
         raise UnsupportedError("these are no stacks of one length")
-    return _build(primitives, a, b, out, None, False, None)
+    return build_product(primitives, a, b, out)
 
 
-def _build(
+def build_product(
     primitives: Primitives,
     a: Array,
     b: Array,
     out: Array,
-    bias: Array | None,
-    add: bool,
-    activation: tuple[int, float, float] | None,
+    add: bool = False,
+    bias: Array | None = None,
+    activation: tuple[int, float, float] | None = None,
 ) -> list[Call]:
+    """Return the calls for ``out (+)= activation(a @ b + bias)`` of matrices, or of stacks."""
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
     if (*a.shape[-2:], *b.shape[-2:]) != (out.shape[-2], b.shape[-2], a.shape[-1], out.shape[-1]):
         raise UnsupportedError("the shapes do not fit")  # NumPy raises the error
@@ -181,7 +179,8 @@ def _build(
     primitives.choose_threads(2 * out.size * a.shape[-1], a.size + b.size + out.size)
     row = None if bias is None else bias.reshape((1, -1))
     shapes = a.shape, b.shape, out.shape
-    strides = _strides(a), _strides(b), _strides(out), None if row is None else _strides(row)
+    given = strides_of(a), strides_of(b), strides_of(out)
+    strides = *given, None if row is None else strides_of(row)
     calls: list[Call] = []
     first = primitives.layout(a.shape, strides[0]), address_of(a)
     second = primitives.layout(b.shape, strides[1]), address_of(b)
@@ -191,14 +190,14 @@ def _build(
     if is_any and strides[0][-1] % crowded == 0 and out.shape[-1] >= MANY_COLUMNS:
         distance = -(-a.shape[-2] // crowded) * crowded + SPREAD
         apart = primitives.layout(a.shape, (*(a.shape[-1] * distance,) * (a.ndim - 2), 1, distance))
-        first = _copied(primitives, calls, ("apart", a.shape, strides[0]), first, apart)
+        first = copied(primitives, calls, ("apart", a.shape, strides[0]), first, apart)
     rearranges = a.ndim == 2 and a.shape[0] >= most and not is_any
     form = strides[0], ANY if rearranges else strides[1], *strides[2:]
     described: Any = _of_any(*form) if is_any else (shapes, form)
-    product = _product(primitives, described[0], described[1], add, activation)
+    product = matmul(primitives, described[0], described[1], add, activation)
     if rearranges:
         key = "arranged", b.shape, strides[1], shapes, strides
-        second = _copied(primitives, calls, key, second, product.layout(WEIGHTS_LAYOUT))
+        second = copied(primitives, calls, key, second, product.layout(WEIGHTS_LAYOUT))
     arguments = {
         SRC: first,
         WEIGHTS: second,
@@ -226,7 +225,7 @@ def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
     return strides[-1] != 1 or rows <= few or not is_common
 
 
-def _copied(
+def copied(
     primitives: Primitives,
     calls: list[Call],
     key: tuple[Any, ...],
@@ -248,7 +247,7 @@ def _copied(
     return target
 
 
-def _product(
+def matmul(
     primitives: Primitives,
     shapes: Sequence[tuple[int, ...]],
     strides: Sequence[Strides | None],
@@ -287,7 +286,7 @@ def _of_any(*strides: Strides | None) -> tuple[list[Strides], list[Strides | Non
     return [(*batch, GIVEN, GIVEN)] * 3, form
 
 
-def _strides(array: Array) -> Strides:
+def strides_of(array: Array) -> Strides:
     """Return the strides in elements; on axes of size 1, those of contiguous memory.
 
     Raises:
@@ -306,95 +305,3 @@ def _strides(array: Array) -> Strides:
     if not (by_rows or by_columns) or 0 in batch:
         raise UnsupportedError("neither rows nor columns are contiguous")
     return (*batch, row, column)
-
-
-def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
-    """Return the call that prepares b for `build_packed`."""
-    check_arrays((np.float32,), [b], [])
-    b = b.T if transb else b
-    is_large = not is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize)
-    if is_large and not primitives.is_half and takes_all_sizes(primitives.library):
-        return []  # its products use b directly
-    key = _place(b)
-    if key not in primitives.packed:
-        if len(primitives.packed) >= MOST_PACKED:
-            del primitives.packed[next(iter(primitives.packed))]
-        primitives.packed[key] = _Packed(primitives, b)
-    return [primitives.packed[key].copy]
-
-
-def build_packed(primitives: Primitives, a: Array, b: Array, out: Array, transb: bool) -> list[Any]:
-    """Return the calls for ``out += a @ b``, with the content of b when it was packed."""
-    packed = primitives.packed.get(_place(b.T if transb else b))
-    if packed is None:
-        return build_dot(primitives, a, b, out, False, transb, add=True)
-    return packed.product(primitives, a, out)
-
-
-def _place(b: Array) -> tuple[Any, ...]:
-    return address_of(b), b.shape, b.strides
-
-
-class _Packed:
-    """A copy of a matrix: by rows if it is small, else in the layout chosen by the library.
-
-    Attributes:
-        copy: The call that copies the present content of the matrix.
-    """
-
-    def __init__(self, primitives: Primitives, b: Array) -> None:
-        self._rows: Array | None = None
-        if is_small(FEW_ROWS, len(b), b.shape[1], b.itemsize):
-            with contextlib.suppress(UnsupportedError):
-                rows = primitives.allocate(b.shape, b.dtype)
-                self.copy = build_transposed(b, rows)
-                self._rows = self._memory = rows
-        if self._rows is None:
-            self._copy_as_wanted(primitives, b)
-        self.copy.keep = (*self.copy.keep, self._memory)
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the memory in bytes."""
-        return self._memory.nbytes
-
-    def _copy_as_wanted(self, primitives: Primitives, b: Array) -> None:
-        primitives.choose_threads(2 * 32 * b.size, b.size)
-        # The library's choice does not depend on the number of rows of a.
-        shapes, strides = ((32, b.shape[0]), b.shape, (32, b.shape[1])), _strides(b)
-        rows = (b.shape[0], 1), ANY, (b.shape[1], 1), None
-        self._hint = _product(primitives, shapes, rows, True, None, is_half=primitives.is_half)
-        self._layout = layout = self._hint.layout(WEIGHTS_LAYOUT)
-        self._shape = b.shape
-        self._memory = primitives.allocate((primitives.library.size(layout),), np.uint8)
-        plain = primitives.layout(b.shape, strides)
-        reorder = primitives.reorder(("packed", b.shape, strides), plain, layout)
-        given = {SRC: (plain, address_of(b)), DST: (layout, address_of(self._memory))}
-        self.copy = primitives.call("pack", reorder, given)
-
-    def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
-        """Return the calls for ``out += a @ b``."""
-        if self._rows is not None:
-            calls = _build(primitives, a, self._rows, out, None, True, None)
-        else:
-            calls = self._product_as_wanted(primitives, a, out)
-        calls[-1].keep = (*calls[-1].keep, self._memory)
-        return calls
-
-    def _product_as_wanted(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
-        check_arrays((np.float32,), [out], [a])
-        primitives.choose_threads(2 * a.size * self._shape[1], a.size + out.size)
-        left, right, is_half = _strides(a), _strides(out), primitives.is_half
-        rows = primitives.layout(a.shape, left), address_of(a)
-        calls: list[Call] = []
-        if is_half:
-            key, left = ("rounded", a.shape, left), (a.shape[1], 1)
-            rows = _copied(primitives, calls, key, rows, primitives.layout(a.shape, left, True))
-        shapes, strides = (a.shape, self._shape, out.shape), (left, ANY, right, None)
-        product = _product(primitives, shapes, strides, True, None, self._layout, is_half)
-        given = {
-            SRC: rows,
-            WEIGHTS: (self._layout, address_of(self._memory)),
-            DST: (primitives.layout(out.shape, right), address_of(out)),
-        }
-        return [*calls, primitives.call("product", product, given)]

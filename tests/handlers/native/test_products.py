@@ -8,8 +8,7 @@ import pytest
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.handlers.native import NativeHandler
-from brainstorm.handlers.native import products as native_products
+from brainstorm.handlers.native import NativeHandler, packed_products
 from brainstorm.handlers.native import products as products_module
 from tests.handlers.native.lowered import check_random_calls, native_calls
 
@@ -217,9 +216,9 @@ def test_packed_memory_goes_when_memory_moves(native):
 
 def test_matrices_that_stay_packed_are_bounded(native):
     a, out = np.ones((3, 40), np.float32), np.zeros((3, 40), np.float32)
-    kept = [np.full((40, 40), k, np.float32) for k in range(products_module.MOST_PACKED + 9)]
+    kept = [np.full((40, 40), k, np.float32) for k in range(packed_products.MOST_PACKED + 9)]
     packed = [native.repeated_dot_add(b) for b in kept]
-    assert len(native.lane.packed) == products_module.MOST_PACKED
+    assert len(native.lane.packed) == packed_products.MOST_PACKED
     for k, product in enumerate(packed):
         out[...] = 0
         product(a, out)
@@ -355,7 +354,7 @@ def test_where_bfloat16_is_refused(without, monkeypatch):
 
 
 def test_a_cpu_without_bfloat16(native, monkeypatch):
-    monkeypatch.setattr(native_products, "has_half_products", lambda library: False)
+    monkeypatch.setattr(products_module, "has_half_products", lambda library: False)
     with pytest.raises(
         HandlerValidationError, match=r"has no code for it on this CPU \(it needs AMX"
     ):

@@ -1,0 +1,126 @@
+"""Products with a matrix that is used repeatedly, such as recurrent weights: it is copied first.
+
+The copy is by rows for small products, and otherwise in the layout that the library prefers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from brainstorm.handlers.native import products
+from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.library import UnsupportedError
+from brainstorm.handlers.native.primitives import (
+    ANY,
+    DST,
+    SRC,
+    WEIGHTS,
+    WEIGHTS_LAYOUT,
+    Primitives,
+    check_arrays,
+)
+from brainstorm.handlers.native.small_products import build_transposed, is_small
+from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.utils import Array
+
+#: Maximum number of packed matrices.
+MOST_PACKED = 64
+
+
+def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
+    """Return the call that prepares b for `build_packed`."""
+    check_arrays((np.float32,), [b], [])
+    b = b.T if transb else b
+    is_large = not is_small(products.FEW_ROWS, len(b), b.shape[1], b.itemsize)
+    if is_large and not primitives.is_half and products.takes_all_sizes(primitives.library):
+        return []  # its products use b directly
+    key = _place(b)
+    if key not in primitives.packed:
+        if len(primitives.packed) >= MOST_PACKED:
+            del primitives.packed[next(iter(primitives.packed))]
+        primitives.packed[key] = _Packed(primitives, b)
+    return [primitives.packed[key].copy]
+
+
+def build_packed(primitives: Primitives, a: Array, b: Array, out: Array, transb: bool) -> list[Any]:
+    """Return the calls for ``out += a @ b``, with the content of b when it was packed."""
+    packed = primitives.packed.get(_place(b.T if transb else b))
+    if packed is None:
+        return products.build_dot(primitives, a, b, out, False, transb, add=True)
+    return packed.product(primitives, a, out)
+
+
+def _place(b: Array) -> tuple[Any, ...]:
+    return address_of(b), b.shape, b.strides
+
+
+class _Packed:
+    """A copy of a matrix: by rows if it is small, else in the layout chosen by the library.
+
+    Attributes:
+        copy: The call that copies the present content of the matrix.
+    """
+
+    def __init__(self, primitives: Primitives, b: Array) -> None:
+        self._rows: Array | None = None
+        if is_small(products.FEW_ROWS, len(b), b.shape[1], b.itemsize):
+            with contextlib.suppress(UnsupportedError):
+                rows = primitives.allocate(b.shape, b.dtype)
+                self.copy = build_transposed(b, rows)
+                self._rows = self._memory = rows
+        if self._rows is None:
+            self._copy_as_wanted(primitives, b)
+        self.copy.keep = (*self.copy.keep, self._memory)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the memory in bytes."""
+        return self._memory.nbytes
+
+    def _copy_as_wanted(self, primitives: Primitives, b: Array) -> None:
+        primitives.choose_threads(2 * 32 * b.size, b.size)
+        # The library's choice does not depend on the number of rows of a.
+        shapes, strides = ((32, b.shape[0]), b.shape, (32, b.shape[1])), products.strides_of(b)
+        rows = (b.shape[0], 1), ANY, (b.shape[1], 1), None
+        self._hint = products.matmul(
+            primitives, shapes, rows, True, None, is_half=primitives.is_half
+        )
+        self._layout = layout = self._hint.layout(WEIGHTS_LAYOUT)
+        self._shape = b.shape
+        self._memory = primitives.allocate((primitives.library.size(layout),), np.uint8)
+        plain = primitives.layout(b.shape, strides)
+        reorder = primitives.reorder(("packed", b.shape, strides), plain, layout)
+        given = {SRC: (plain, address_of(b)), DST: (layout, address_of(self._memory))}
+        self.copy = primitives.call("pack", reorder, given)
+
+    def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
+        """Return the calls for ``out += a @ b``."""
+        if self._rows is not None:
+            calls = products.build_product(primitives, a, self._rows, out, add=True)
+        else:
+            calls = self._product_as_wanted(primitives, a, out)
+        calls[-1].keep = (*calls[-1].keep, self._memory)
+        return calls
+
+    def _product_as_wanted(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
+        check_arrays((np.float32,), [out], [a])
+        primitives.choose_threads(2 * a.size * self._shape[1], a.size + out.size)
+        left, right, is_half = products.strides_of(a), products.strides_of(out), primitives.is_half
+        rows = primitives.layout(a.shape, left), address_of(a)
+        calls: list[Call] = []
+        if is_half:
+            key, left = ("rounded", a.shape, left), (a.shape[1], 1)
+            rows = products.copied(
+                primitives, calls, key, rows, primitives.layout(a.shape, left, True)
+            )
+        shapes, strides = (a.shape, self._shape, out.shape), (left, ANY, right, None)
+        product = products.matmul(primitives, shapes, strides, True, None, self._layout, is_half)
+        given = {
+            SRC: rows,
+            WEIGHTS: (self._layout, address_of(self._memory)),
+            DST: (primitives.layout(out.shape, right), address_of(out)),
+        }
+        return [*calls, primitives.call("product", product, given)]

@@ -1,0 +1,56 @@
+"""Which outputs of a program share memory with what it reads, and whether that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from brainstorm.handlers.numpy_memory import byte_span, overlap
+from brainstorm.utils import Array
+
+#: (number of an output, number of an input or earlier output, what `overlap` says of them) of all
+#: that share memory.
+Overlaps: TypeAlias = tuple[tuple[int, int, str], ...]
+
+
+def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
+    """Return which outputs share memory with an input or an earlier output, and how.
+
+    Overlaps are rare: pairs are only compared if their ranges of bytes overlap.
+
+    Args:
+        arrays: Inputs and outputs.
+        addresses: Theirs.
+        inputs: How many of them are inputs.
+    """
+    spans = [byte_span(start, array) for start, array in zip(addresses, arrays, strict=True)]
+    found = []
+    for i in range(inputs, len(arrays)):
+        start, stop = spans[i]
+        for j in range(i):
+            if start < spans[j][1] and spans[j][0] < stop:
+                kind = overlap(arrays[i], arrays[j])
+                if kind:
+                    found.append((i - inputs, j, kind))
+    return tuple(found)
+
+
+def find_conflicts(stages: Sequence[Any], inputs: int, overlaps: Overlaps) -> set[int]:
+    """Return the outputs that would be written before something else has been read.
+
+    Args:
+        stages: The stages with arrays, in order.
+        inputs: The number of inputs.
+        overlaps: Those of the arrays.
+    """
+    found = {k for k, other, _ in overlaps if other >= inputs}
+    pairs = {(inputs + k, other) for k, other, _ in overlaps}
+    for s, stage in enumerate(stages if pairs else ()):
+        for write, reads_all in zip(stage.writes, stage.reads_all, strict=True):
+            for later, other in enumerate(stages[s:]):
+                for read in other.reads:
+                    if (write.base, read.base) in pairs:
+                        shared = overlap(write.view, read.view)
+                        if shared and (later or reads_all or shared != "same"):
+                            found.add(write.base - inputs)
+    return found
