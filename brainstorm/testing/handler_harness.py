@@ -18,12 +18,7 @@ EXAMPLES = 12
 
 
 class HandlerHarness:
-    """A handler, the operations to check, and how results are compared.
-
-    Args:
-        handler: The handler.
-        operations: Names of operations; `None`: all.
-        seed: Seed of the random arguments.
+    """A handler, the operations to check (all if `None`), and how results are compared.
 
     Raises:
         ValidationError: There is no such operation.
@@ -50,14 +45,14 @@ class HandlerHarness:
         """Return the names that are operations to check."""
         return [name for name in names if name in self.operations]
 
-    def computing(self) -> list[Contract]:
-        """Return the contracts of all operations that compute something from their arguments."""
-        return [c for c in map(self.contracts.__getitem__, self.operations) if _computes(c)]
+    def examples(self) -> Iterator[Arguments]:
+        """Yield random arguments of all operations that compute something from their arguments.
 
-    def examples(self, contract: Contract) -> Iterator[Arguments]:
-        """Yield random arguments of an operation, with all combinations of its flags."""
-        for example in range(EXAMPLES):
-            yield Arguments(contract.name, self.seed, self.handler.dtype, example)
+        Each gets `EXAMPLES`, with all combinations of its flags.
+        """
+        for name in filter(lambda name: _computes(self.contracts[name]), self.operations):
+            for example in range(EXAMPLES):
+                yield Arguments(name, self.seed, self.handler.dtype, example)
 
     def where(self, what: Any) -> str:
         """Return the start of a message: the property, the handler and the operation."""

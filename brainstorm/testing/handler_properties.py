@@ -81,36 +81,33 @@ def _signature(function: Any) -> str:
 @HANDLER_PROPERTIES
 def results_equal_the_reference(harness: HandlerHarness) -> None:
     """On random arguments, with scalars as numbers and in memory."""
-    for contract in harness.computing():
-        for number, arguments in enumerate(harness.examples(contract)):
-            call = Invocation(harness.handler, arguments, scalars_in_memory=number % 2 == 1)
-            harness.check_results(call, arguments, arguments.expected())
+    for number, arguments in enumerate(harness.examples()):
+        call = Invocation(harness.handler, arguments, scalars_in_memory=number % 2 == 1)
+        harness.check_results(call, arguments, arguments.expected())
 
 
 @HANDLER_PROPERTIES
 def slices_of_wider_arrays_do_as_well(harness: HandlerHarness) -> None:
     """On the last axis, except for images; and nothing is written beside them."""
-    for contract in harness.computing():
-        if contract.name in vars(ImageOperations):  # always contiguous
+    for arguments in harness.examples():
+        if arguments.contract.name in vars(ImageOperations):  # always contiguous
             continue
-        for arguments in harness.examples(contract):
-            call = Invocation(harness.handler, arguments, strided=True)
-            harness.check_results(call, arguments, arguments.expected())
-            for argument in call.read + call.written:
-                beside = call.beside(argument.name)
-                what = f"beside {argument.name}"
-                harness.compare_exactly(arguments, what, beside, np.full_like(beside, BESIDE))
+        call = Invocation(harness.handler, arguments, strided=True)
+        harness.check_results(call, arguments, arguments.expected())
+        for argument in call.read + call.written:
+            beside = call.beside(argument.name)
+            what = f"beside {argument.name}"
+            harness.compare_exactly(arguments, what, beside, np.full_like(beside, BESIDE))
 
 
 @HANDLER_PROPERTIES
 def results_may_overwrite_arguments(harness: HandlerHarness) -> None:
     """Where the contract has ``~>``, what is written may be any argument of the same shape."""
-    for contract in harness.computing():
-        for arguments in harness.examples(contract):
-            call = Invocation(harness.handler, arguments)
-            for target in (a for a in call.written if a.in_place):
-                for source in call.read:
-                    _check_in_place(harness, arguments, source.name, target.name)
+    for arguments in harness.examples():
+        call = Invocation(harness.handler, arguments)
+        for target in (a for a in call.written if a.in_place):
+            for source in call.read:
+                _check_in_place(harness, arguments, source.name, target.name)
 
 
 def _check_in_place(
@@ -131,42 +128,37 @@ def _check_in_place(
 @HANDLER_PROPERTIES
 def what_is_read_is_not_changed(harness: HandlerHarness) -> None:
     """Not by a single bit."""
-    for contract in harness.computing():
-        for arguments in harness.examples(contract):
-            call = Invocation(harness.handler, arguments)
-            harness.attempt(arguments, call.run)
-            for argument in call.read:
-                name = argument.name
-                harness.compare_exactly(arguments, name, call.get(name), arguments.values[name])
+    for arguments in harness.examples():
+        call = Invocation(harness.handler, arguments)
+        harness.attempt(arguments, call.run)
+        for argument in call.read:
+            name = argument.name
+            harness.compare_exactly(arguments, name, call.get(name), arguments.values[name])
 
 
 @HANDLER_PROPERTIES
 def what_is_added_to_is_added_to(harness: HandlerHarness) -> None:
     """Where the contract has ``+``, the old content is added to, or kept in parts."""
-    for contract in harness.computing():
-        for arguments in harness.examples(contract):
-            values = arguments.values
-            kept = [a.name for a in contract.arguments if a.keeps(values)]
-            for name in kept:
-                if values[name] is not None:
-                    values[name] = arguments.rounded(values[name] * 8 + 3)
-            if kept:
-                harness.check_results(
-                    Invocation(harness.handler, arguments), arguments, arguments.expected()
-                )
+    for arguments in harness.examples():
+        values = arguments.values
+        kept = [a.name for a in arguments.contract.arguments if a.keeps(values)]
+        for name in kept:
+            if values[name] is not None:
+                values[name] = arguments.rounded(values[name] * 8 + 3)
+        if kept:
+            call = Invocation(harness.handler, arguments)
+            harness.check_results(call, arguments, arguments.expected())
 
 
 @HANDLER_PROPERTIES
 def what_is_overwritten_may_be_garbage(harness: HandlerHarness) -> None:
     """Where the contract has no ``+``, not even NaN in the old content matters."""
-    for contract in harness.computing():
-        for arguments in harness.examples(contract):
-            expected = arguments.expected()
-            for name in expected:
-                argument = next(a for a in contract.arguments if a.name == name)
-                if not argument.keeps(arguments.values):
-                    arguments.values[name] = np.full_like(arguments.values[name], np.nan)
-            harness.check_results(Invocation(harness.handler, arguments), arguments, expected)
+    for arguments in harness.examples():
+        expected, values = arguments.expected(), arguments.values
+        for argument in arguments.contract.arguments:
+            if argument.name in expected and not argument.keeps(values):
+                values[argument.name] = np.full_like(values[argument.name], np.nan)
+        harness.check_results(Invocation(harness.handler, arguments), arguments, expected)
 
 
 @HANDLER_PROPERTIES

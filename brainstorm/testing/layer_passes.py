@@ -39,16 +39,9 @@ def run_passes(
     overwritten: Iterable[str] = (),
     garbage: float = 0.5,
 ) -> Values:
-    """Run both passes over spoiled memory and return the input deltas and the gradients.
+    """Run both passes over memory full of `garbage`; return the input deltas and the gradients.
 
-    Args:
-        harness: The harness.
-        values: See `LayerHarness.sample`.
-        out_deltas: The output deltas.
-        before: What is in deltas and gradients before the backward pass (zeros if `None`).
-        unneeded: See `LayerHarness.backward`.
-        overwritten: See `LayerHarness.backward`.
-        garbage: What all other memory is filled with before.
+    These are `before` (zeros if `None`) the backward pass; see `LayerHarness.backward`.
     """
     targets = harness.delta_paths + harness.gradient_paths
     harness.spoil(harness.paths("outputs", "internals", "output_deltas"), garbage)
@@ -101,16 +94,9 @@ def compare_with_differences(
     elements: np.ndarray | None = None,
     epsilon: float = 1e-5,
 ) -> None:
-    """Compare an input delta or a gradient with central differences.
+    """Compare an input delta or a gradient, which was computed at `values`, with differences.
 
-    Args:
-        harness: The harness.
-        values: The point: see `LayerHarness.sample`.
-        out_deltas: The output deltas that led to `computed`.
-        path: ``'input_deltas.<name>'`` or ``'gradients.<name>'``.
-        computed: What the backward pass computed.
-        elements: Flat indices of the elements to compare; `None`: all.
-        epsilon: Step of the differences.
+    Only the `elements`, flat indices, are compared, or all of them if `None`.
 
     Raises:
         PropertyError: They differ.

@@ -8,7 +8,6 @@ Each property is a function of a `LayerHarness` that has its T and B, and of a s
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,6 +28,7 @@ from brainstorm.testing.layer_passes import (
     run_passes,
 )
 from brainstorm.testing.properties import Properties
+from brainstorm.testing.traced import tell_could_be_traced
 
 #: T and B that properties are checked for.
 SIZES = ((1, 1), (4, 1), (2, 3), (1, 3))
@@ -241,12 +241,8 @@ def replay_equals_direct_execution(harness: LayerHarness, seed: int) -> None:
             f"of class {name}, whose passes are then called at every step."
         )
     if not layer.is_traceable and not what:
-        warnings.warn(
-            f"layer {layer.name!r} ({layer.type_name}): its passes seem to do nothing but handler "
-            f"operations, the same ones each time. If so, write `is_traceable = True` into class "
-            f"{name}: then a training step repeats the operations without calling it.",
-            stacklevel=5,
-        )
+        who = f"layer {layer.name!r} ({layer.type_name}): its passes seem"
+        tell_could_be_traced(who, name, stacklevel=5)
 
 
 def _not_traced(harness: LayerHarness, seed: int) -> str:

@@ -8,7 +8,6 @@ Each property is a function of a `_Harness`, which has the arrays that copies of
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.randomness import RandomState
 from brainstorm.testing.gradients import PropertyError
 from brainstorm.testing.properties import Properties
-from brainstorm.testing.traced import difference, find_reads
+from brainstorm.testing.traced import difference, find_reads, tell_could_be_traced
 from brainstorm.utils import product
 from brainstorm.value_modifiers import GradientModifier, ValueModifier, apply_to_gradient
 
@@ -61,13 +60,7 @@ def check_modifier(
 
 
 class _Harness:
-    """A parameter and its gradient, each in the middle of other memory.
-
-    Args:
-        modifier: The modifier to copy.
-        shape: Shape of both arrays.
-        handler: The handler that computes.
-        seed: Seed of all numbers.
+    """A parameter and its gradient, each in the middle of other memory, and copies of a modifier.
 
     Attributes:
         memory: Name to the array and the memory around it.
@@ -134,12 +127,7 @@ def replay_equals_direct_execution(harness: _Harness) -> None:
             f"every step."
         )
     if not is_traceable and not what:
-        warnings.warn(
-            f"modifier {name}: it seems to do nothing but handler operations, the same ones each "
-            f"time. If so, write `is_traceable = True` into class {name}: then a training step "
-            f"repeats the operations without calling it.",
-            stacklevel=4,
-        )
+        tell_could_be_traced(f"modifier {name}: it seems", name, stacklevel=4)
 
 
 def _not_traced(harness: _Harness) -> tuple[str, bool]:

@@ -7,7 +7,6 @@ Each property is a function of a `_Harness`, on which small networks are trained
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -25,7 +24,7 @@ from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.tracing import Traces
 from brainstorm.testing.gradients import PropertyError
 from brainstorm.testing.properties import Properties
-from brainstorm.testing.traced import difference, find_reads
+from brainstorm.testing.traced import difference, find_reads, tell_could_be_traced
 from brainstorm.tools import get_in_out_layers
 from brainstorm.training import TrainingStepper
 from brainstorm.training.hyperparameters import Range
@@ -73,12 +72,7 @@ def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed
 
 
 class _Harness:
-    """Data, hyperparameters and networks to train.
-
-    Args:
-        stepper: The stepper to copy.
-        handler: The handler that computes.
-        seed: Seed of everything.
+    """Data, hyperparameters and networks to train, and copies of a stepper.
 
     Attributes:
         name: The name of the stepper's class.
@@ -211,12 +205,7 @@ def replay_equals_direct_execution(harness: _Harness) -> None:
     if text := harness.find_difference(harness.train(as_it_is), direct):
         harness.fail(f"{text}, although the class does not say that it is traceable")
     if not what:
-        warnings.warn(
-            f"stepper {name}: its steps seem to do nothing but handler operations, the same ones "
-            f"each time. If so, write `is_traceable = True` into class {name}: then a training "
-            f"step repeats the operations without calling it.",
-            stacklevel=4,
-        )
+        tell_could_be_traced(f"stepper {name}: its steps seem", name, stacklevel=4)
 
 
 def _direct_course(harness: _Harness) -> Course:

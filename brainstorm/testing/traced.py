@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
@@ -20,6 +22,16 @@ def difference(got: np.ndarray, expected: np.ndarray) -> str:
     return (
         f"{list(index) or ''}: expected {expected[index]:.{digits}g}, got {got[index]:.{digits}g} "
         f"({len(wrong)} of {got.size} elements differ)"
+    )
+
+
+def tell_could_be_traced(who: str, name: str, stacklevel: int) -> None:
+    """Warn the caller of `check_...`, so many calls up, that a class could declare more."""
+    warnings.warn(
+        f"{who} to do nothing but handler operations, the same ones each time. If so, write "
+        f"`is_traceable = True` into class {name}: then a training step repeats the operations "
+        f"without calling it.",
+        stacklevel=stacklevel + 1,
     )
 
 
