@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._masked import MaskedLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer, one_of
 from brainstorm.optree import formula
 from brainstorm.structure import BufferStructure, BufferView
@@ -35,17 +36,15 @@ def rotated_back(x: Any, y: Any, sine: Any, cosine: Any) -> Any:
     return [x * cosine + y * sine, y * cosine - x * sine]
 
 
-class AttentionLayer(Layer):
-    """Base of attention layers, which have no delta for the mask. A subclass defines the memory."""
+class AttentionLayer(MaskedLayer):
+    """Base of attention layers; a subclass defines the memory."""
 
-    optional_inputs = ("mask",)
     expected_kwargs = {
         "num_heads": integer(minimum=1).required(),
         "size": integer(minimum=1).or_none(),
         "causal": one_of(False, True),
         "rotary": one_of(False, True),
     }
-    computes_no_input_deltas_for = ("mask",)
     time_coupled = True
     needs_in_backward = ("inputs", "internals")
     accepts_null_deltas = True

@@ -50,8 +50,7 @@ class ClockedLayer(RecurrentLayer):
         time = buffers.internals.time
         count = range(1, time.shape[0])
         self.handler.loop(count, lambda t: self.handler.add_st(1.0, time[t - 1], time[t]))
-        mask = [buffers.inputs.mask] if "mask" in self.in_shapes else []
-        inputs = [time, buffers.parameters.timing, *mask]
+        inputs = [time, buffers.parameters.timing, *self.mask(buffers)]
         self.handler.compute(_active, inputs, [buffers.internals.active])
 
 

@@ -21,14 +21,15 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from brainstorm.layers._masked import MaskedLayer
 from brainstorm.layers._writing import overwrites_all
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation as activation_name
 from brainstorm.layers.constraints import integer
 from brainstorm.optree import Formula, formula, gradients, substitute
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import activation
-from brainstorm.structure import BufferStructure, BufferView, StructureTemplate
+from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time, flatten_time_and_features
 
 
@@ -50,19 +51,13 @@ class Gate(NamedTuple):
     p: str = ""
 
 
-class RecurrentLayer(Layer):
-    """Base of recurrent layers, with an optional input ``mask`` ('T', 'B', 1).
+class RecurrentLayer(MaskedLayer):
+    """Base of recurrent layers.
 
     Where the mask is 0, outputs and cells keep their values of t - 1, and their deltas are passed
     to t - 1. A subclass names its buffers and writes `cell`; everything else is derived.
     """
 
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "mask": StructureTemplate("T", "B", 1),
-    }
-    optional_inputs = ("mask",)
-    computes_no_input_deltas_for = ("mask",)
     expected_kwargs = {"size": integer(minimum=1).required(), "activation": activation_name()}
     accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients", "internals")
@@ -130,7 +125,7 @@ class RecurrentLayer(Layer):
 
     def active(self, buffers: BufferView) -> list[Array]:
         """Return arrays that are 0 where the state is held, if anything can hold it."""
-        return [buffers.inputs.mask] if self.holds else []
+        return self.mask(buffers)
 
     def _reached(self, kind: str, sums: Array) -> Array:
         """Return the part of all sums (T, B, ...), or of their deltas, that W or R add to."""

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from brainstorm.layers._formula import in_shape
+from brainstorm.layers._masked import MaskedLayer
 from brainstorm.layers._normalizing import Mean, uncorrelated
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
-from brainstorm.utils import Array, product
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
+from brainstorm.utils import product
 
 
 def BatchNorm(
@@ -141,7 +142,7 @@ def counted(tree: Any, x: Any, mask: Sequence[Any]) -> Any:
     return tree
 
 
-class BatchNormLayerImpl(Layer):
+class BatchNormLayerImpl(MaskedLayer):
     """Implements `BatchNorm`; statistics that are not those of the batch have no derivative.
 
     Attributes:
@@ -157,12 +158,6 @@ class BatchNormLayerImpl(Layer):
     _counted: int = 0  # time steps where the mask is not 0, if it is data
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "mask": StructureTemplate("T", "B", 1),
-    }
-    optional_inputs = ("mask",)
-    computes_no_input_deltas_for = ("mask",)
     accepts_null_deltas = True
     needs_in_backward: Collection[str] = ("internals",)
     depends_on_mode = True
@@ -209,10 +204,6 @@ class BatchNormLayerImpl(Layer):
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         if input_name == "mask":  # here, because passes do not read values back
             self._counted = int(np.count_nonzero(array))
-
-    def mask(self, buffers: BufferView) -> list[Array]:
-        """Return the mask, if there is one."""
-        return [buffers.inputs.mask] if "mask" in self.in_shapes else []
 
     def check_cases(self, count: int) -> None:
         """Check that there is a variance, unless the pass only measures time.

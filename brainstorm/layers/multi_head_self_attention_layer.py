@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brainstorm.layers._attention import AttentionLayer
-from brainstorm.structure import ConstructionWrapper, StructureTemplate
+from brainstorm.structure import ConstructionWrapper
 
 
 def MultiHeadSelfAttention(
@@ -56,7 +56,3 @@ class MultiHeadSelfAttentionLayerImpl(AttentionLayer):
     """Implements `MultiHeadSelfAttention`."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "mask": StructureTemplate("T", "B", 1),
-    }

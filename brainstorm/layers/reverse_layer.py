@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
+from brainstorm.layers._masked import MaskedLayer
+from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array
 
 
@@ -25,16 +26,10 @@ def Reverse(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(ReverseLayerImpl, name=name)
 
 
-class ReverseLayerImpl(Layer):
+class ReverseLayerImpl(MaskedLayer):
     """Implements `Reverse`; the backward pass is the same reversal."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "mask": StructureTemplate("T", "B", 1),
-    }
-    optional_inputs = ("mask",)
-    computes_no_input_deltas_for = ("mask",)
     time_coupled = True
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
@@ -43,15 +38,14 @@ class ReverseLayerImpl(Layer):
         self.needs_in_backward = ("inputs",) if "mask" in in_shapes else ()
         return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
 
-    def _mask(self, buffers: BufferView) -> Array | None:
-        return buffers.inputs.mask if "mask" in self.in_shapes else None
+    def _reverse(self, buffers: BufferView, x: Array, y: Array, add: bool = False) -> None:
+        mask = self.mask(buffers)
+        self.handler.reverse_time(x, mask[0] if mask else None, y, add=add)
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = buffers.inputs.default, buffers.outputs.default
-        self.handler.reverse_time(x, self._mask(buffers), y)
+        self._reverse(buffers, buffers.inputs.default, buffers.outputs.default)
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):
             dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-            add = not self.overwrites("input_deltas.default")
-            self.handler.reverse_time(dy, self._mask(buffers), dx, add=add)
+            self._reverse(buffers, dy, dx, add=not self.overwrites("input_deltas.default"))

@@ -7,12 +7,13 @@ import math
 from typing import Any
 
 from brainstorm.layers._formula import in_shape
+from brainstorm.layers._masked import MaskedLayer
 from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import one_of
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array
 
 
@@ -115,17 +116,11 @@ def _last(counts: Any) -> Any:
     return fn.where(counts, fn.onehot(steps - 1 - from_end, 0, steps), 0) != 0
 
 
-class TimePoolingLayerImpl(Layer):
+class TimePoolingLayerImpl(MaskedLayer):
     """Implements `TimePooling`; no delta for the mask."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "mask": StructureTemplate("T", "B", 1),
-    }
-    optional_inputs = ("mask",)
     expected_kwargs = {"type": one_of("last", "avg", "max", "sum")}
-    computes_no_input_deltas_for = ("mask",)
     accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
@@ -145,9 +140,6 @@ class TimePoolingLayerImpl(Layer):
     def remembered(self, steps: int) -> Structures:
         return {}  # if earlier steps count, the internals have a context
 
-    def _inputs(self, buffers: BufferView) -> list[Array]:
-        return [buffers.inputs.default, *([buffers.inputs.mask] if self.is_masked else [])]
-
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y = buffers.inputs.default, _as_step(buffers.outputs.default)
         steps, internals = x.shape[0], list(buffers.internals)
@@ -157,7 +149,7 @@ class TimePoolingLayerImpl(Layer):
         before = [internal[steps : steps + 1] for internal in internals]
         now = [internal[steps - 1 : steps] for internal in internals]
         program = pooled(self.type, self.is_masked)
-        self.handler.compute(program, [*self._inputs(buffers), *before], [y, *now])
+        self.handler.compute(program, [*buffers.inputs, *before], [y, *now])
 
     def backward_pass(self, buffers: BufferView) -> None:
         if not self.needs_delta("default"):
@@ -177,7 +169,7 @@ class TimePoolingLayerImpl(Layer):
         compute_into(
             self,
             pooled_deltas(self.type, self.is_masked),
-            [*self._inputs(buffers), *known, dy],
+            [*buffers.inputs, *known, dy],
             {"input_deltas.default": dx},
         )
 
