@@ -16,6 +16,9 @@ class ActivatedLayer(Layer):
     applies `fused_activation`, `activate_kept_input` does the rest.
     """
 
+    accepts_null_deltas = True
+    can_overwrite = ("input_deltas", "gradients")
+
     def set_activation(self, name: str, output: BufferStructure) -> Structures:
         """Set the activation, and return the internals that it needs for an output."""
         self.activation = name

@@ -6,18 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._activating import ActivatedLayer
-from brainstorm.layers._checks import window_output_size
+from brainstorm.layers._windows import WindowLayer
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import (
-    Constraint,
-    integer,
-    margin,
-    on_each_axis,
-    padded_sides,
-    per_axis,
-)
-from brainstorm.layers.constraints import activation as activation_name
+from brainstorm.layers.constraints import Constraint, activation, integer, margin, per_axis
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
@@ -30,37 +22,26 @@ def convolution_options(axes: int) -> dict[str, Constraint]:
         "kernel_size": steps.required(),
         "stride": steps,
         "padding": margin(axes),
-        "activation": activation_name(),
+        "activation": activation(),
         "dilation": steps,
         "groups": integer(minimum=1),
     }
 
 
-class ConvolutionLayer(ActivatedLayer):
+class ConvolutionLayer(ActivatedLayer, WindowLayer):
     """Base of the convolutions; turns the output deltas into pre-activation deltas.
 
     Attributes:
-        axes: One letter for each axis that the filters move along.
         default_activation: For architectures without this option.
     """
 
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas", "gradients")
-    axes = "HW"
     default_activation = "rel"
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.kernel_size, self.stride, self.dilation = (
-            on_each_axis(kwargs.get(name, 1), len(self.axes))
-            for name in ("kernel_size", "stride", "dilation")
-        )
-        self.padding = padded_sides(kwargs.get("padding", 0), len(self.axes))
         self.groups = kwargs.get("groups", 1)
         filters, channels = kwargs["num_filters"], in_shapes["default"].shape[-1]
         self._check_groups(filters, channels)
-        size = window_output_size(
-            self, self.kernel_size, self.stride, self.padding, self.dilation, self.axes
-        )
+        size = self.count_windows(kwargs)
         parameters = {
             "W": BufferStructure(filters, *self.kernel_size, channels // self.groups),
             "bias": BufferStructure(filters),

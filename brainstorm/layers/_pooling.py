@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from brainstorm.layers._checks import up_to_last_cell, window_output_size
-from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.layers.constraints import (
-    Constraint,
-    margin,
-    on_each_axis,
-    one_of,
-    padded_sides,
-    per_axis,
-)
+from brainstorm.layers._windows import Sides, WindowLayer
+from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.layers.constraints import Constraint, margin, one_of, per_axis
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, flatten_time
 
@@ -35,17 +28,13 @@ class Windows(NamedTuple):
 
     size: Any
     stride: Any
-    padding: tuple[tuple[int, int], ...]
+    padding: Sides
 
 
-class PoolingLayer(Layer):
+class PoolingLayer(WindowLayer):
     """Base of poolings; if buffers are not images, a subclass defines how to view them as such.
 
     Attributes:
-        axes: One letter for each axis that is pooled.
-        kernel_size: Size of a window on each axis; set in `setup`, like the other options.
-        stride: Step between windows.
-        padding: Cells added before and after.
         type: 'max' or 'avg'.
     """
 
@@ -53,20 +42,8 @@ class PoolingLayer(Layer):
     can_overwrite = ("input_deltas",)
     needs_in_backward = ("internals",)
 
-    axes = "HW"
-    kernel_size: tuple[Any, ...]
-    stride: tuple[Any, ...] = (1, 1)
-    padding: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
-
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.kernel_size, self.stride = (
-            on_each_axis(kwargs.get(name, 1), len(self.axes)) for name in ("kernel_size", "stride")
-        )
-        *image, channels = in_shapes["default"].feature_shape
-        self.padding = padded_sides(kwargs.get("padding", 0), len(self.axes))
-        if kwargs.get("ceil_mode"):
-            self.padding = up_to_last_cell(image, self.kernel_size, self.stride, self.padding)
-        size = window_output_size(self, self.kernel_size, self.stride, self.padding, axes=self.axes)
+        size, channels = self.count_windows(kwargs), in_shapes["default"].shape[-1]
         output = BufferStructure("T", "B", *size, channels)
         return {"default": output}, {}, self.set_type(kwargs, argmax=output)
 

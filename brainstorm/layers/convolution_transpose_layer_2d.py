@@ -7,8 +7,14 @@ from typing import Any
 from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import integer, margin, on_each_axis, padded_sides, per_axis
+from brainstorm.layers.constraints import (
+    activation,
+    integer,
+    margin,
+    on_each_axis,
+    padded_sides,
+    per_axis,
+)
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_all_but_last, flatten_time
@@ -70,10 +76,8 @@ class ConvolutionTranspose2DLayerImpl(ActivatedLayer):
         "stride": per_axis(2, 1),
         "padding": margin(2),
         "output_padding": integer(minimum=0),
-        "activation": activation_name(),
+        "activation": activation(),
     }
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas", "gradients")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         rows, columns = on_each_axis(kwargs.get("stride", 1), 2)

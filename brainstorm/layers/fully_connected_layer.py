@@ -6,8 +6,7 @@ from typing import Any
 
 from brainstorm.layers._activating import ActivatedLayer
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import shape
+from brainstorm.layers.constraints import activation, shape
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_time_and_features
@@ -38,9 +37,7 @@ class FullyConnectedLayerImpl(ActivatedLayer):
     """Implements `FullyConnected`; turns the output deltas into pre-activation deltas."""
 
     is_traceable = True
-    expected_kwargs = {"size": shape().or_none(), "activation": activation_name()}
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas", "gradients")
+    expected_kwargs = {"size": shape().or_none(), "activation": activation()}
     #: Whether W is (n, out), as that of `TiedFullyConnected`.
     is_transposed = False
 

@@ -13,7 +13,7 @@ from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._import_views import pick
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import Value
-from brainstorm.layers._checks import up_to_last_cell
+from brainstorm.layers._windows import up_to_last_cell
 
 #: (before, after) for each axis of an image.
 Sides = list[tuple[int, int]]

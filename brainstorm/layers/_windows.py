@@ -1,0 +1,77 @@
+"""Windows that slide over images: what convolutions and poolings share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brainstorm.layers.base_layer import Layer
+from brainstorm.layers.constraints import on_each_axis, padded_sides
+
+#: Cells added before and after, for each axis.
+Sides = tuple[tuple[int, int], ...]
+
+
+class WindowLayer(Layer):
+    """Base of layers that move windows over their input, of shape ('T', 'B', *axes, C).
+
+    Attributes:
+        axes: One letter for each axis that windows move along.
+        kernel_size: Size of a window on each axis; set by `count_windows`, like the others.
+        stride: Step between windows.
+        dilation: Step between cells of a window.
+        padding: Cells added before and after.
+    """
+
+    axes = "HW"
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+    padding: Sides = ((0, 0), (0, 0))
+
+    def count_windows(self, kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+        """Set the windows from the options, and return how many fit into an image, on each axis.
+
+        Raises:
+            LayerValidationError: The window does not fit into the padded image.
+        """
+        self.kernel_size, self.stride, self.dilation = (
+            on_each_axis(kwargs.get(name, 1), len(self.axes))
+            for name in ("kernel_size", "stride", "dilation")
+        )
+        self.padding = padded_sides(kwargs.get("padding", 0), len(self.axes))
+        *image, _ = self.in_shapes["default"].feature_shape
+        if kwargs.get("ceil_mode"):
+            self.padding = up_to_last_cell(image, self.kernel_size, self.stride, self.padding)
+        return tuple(map(self._count, self.axes, image, range(len(image))))
+
+    def _count(self, letter: str, size: int, axis: int) -> int:
+        extent = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+        added = sum(self.padding[axis])
+        if size + added < extent:
+            raise self.misfit(
+                "default",
+                f"(T, B, {', '.join(self.axes)}, C) with {letter} >= {extent - added}",
+                f" Use a smaller kernel_size or padding={(extent - size + 1) // 2}.",
+            )
+        return (size + added - extent) // self.stride[axis] + 1
+
+
+def up_to_last_cell(
+    image: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+) -> Sides:
+    """Return the padding with which the number of windows is rounded up, not down.
+
+    But no window begins after the last cell.
+    """
+    found = []
+    for size, kernel, step, (before, after) in zip(
+        image, kernel_size, stride, padding, strict=True
+    ):
+        last = -((kernel - size - before - after) // step)  # number of the last window
+        last -= last * step >= size + before
+        found.append((before, max(0, last * step + kernel - size - before)))
+    return tuple(found)
