@@ -19,18 +19,23 @@ from brainstorm.utils import Array
 class FormulaLayer(Layer):
     """Base of layers whose outputs and internals are a formula of their inputs.
 
-    A subclass implements `formula`, and `setup` unless there is one output of the shape of all
-    inputs. The deltas are derived, or those of input ``default`` are another formula: `delta`.
+    A subclass sets `formula`, in the class or in `setup`, and overrides `setup` unless there is one
+    output of the shape of all inputs. The deltas are derived, or those of input ``default`` are
+    another formula: `delta`. Both are the same objects whenever the options are the same, because
+    formulas cache programs.
 
     Attributes:
-        constants: Arrays that are the last operands of the formulas.
-        delta_operands: Paths of the buffers that `delta` has in front of them.
+        formula: From the inputs to outputs and internals, in the order of the buffers.
+        delta: From the buffers `delta_operands`.
+        constants: Arrays that are the last operands of both.
     """
 
     accepts_null_deltas = True
     needs_in_backward: Collection[str] = ("inputs",)
     can_overwrite = ("input_deltas",)
+    formula: Formula
     constants: Sequence[Array] = ()
+    delta: Formula | None = None
     delta_operands: Sequence[str] = ()
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
@@ -40,28 +45,17 @@ class FormulaLayer(Layer):
             require_shape(self, port, shape)
         return {"default": BufferStructure(*shape)}, {}, {}
 
-    def formula(self) -> Formula:
-        """Return the formula from the inputs to outputs and internals, in the order of the buffers.
-
-        It must be the same object whenever the options are the same, because it caches programs.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define formula")
-
-    def delta(self) -> Formula:
-        """Return the formula of the delta of input ``default``, if there are `delta_operands`."""
-        raise NotImplementedError(f"{type(self).__name__} does not define delta")
-
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         results = [*buffers.outputs, *buffers.internals]
-        self.handler.compute(self.formula(), [*buffers.inputs, *self.constants], results)
+        self.handler.compute(self.formula, [*buffers.inputs, *self.constants], results)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.delta_operands:
+        if self.delta is None:
             self._derive_deltas(buffers)
         elif self.needs_delta("default"):
             operands = [*(buffers[path] for path in self.delta_operands), *self.constants]
             outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, self.delta(), operands, outputs)
+            compute_into(self, self.delta, operands, outputs)
 
     def _derive_deltas(self, buffers: BufferView) -> None:
         ports, names = list(self.in_shapes), list(self.out_shapes)
@@ -71,7 +65,7 @@ class FormulaLayer(Layer):
             roots = [name for name in names if name not in self.takes_no_output_deltas_from]
             compute_into(
                 self,
-                derived(self.formula(), tuple(map(names.index, roots)),
+                derived(self.formula, tuple(map(names.index, roots)),
                         tuple(map(ports.index, wanted))),
                 [*buffers.inputs, *(buffers.output_deltas[name] for name in roots)],
                 {f"input_deltas.{port}": buffers.input_deltas[port] for port in wanted},
@@ -80,15 +74,9 @@ class FormulaLayer(Layer):
 
 @functools.cache
 def derived(value: Formula, roots: tuple[int, ...], wanted: tuple[int, ...]) -> Formula:
-    """Return the formula of the gradients of another formula.
+    """Return the formula of the gradients of another one: of its operands and the deltas of roots.
 
-    Args:
-        value: Any formula.
-        roots: Indices of the values that count.
-        wanted: Indices of the operands whose gradients are computed.
-
-    Returns:
-        A formula of all operands and the deltas of the roots.
+    The roots are indices of its values, `wanted` those of the operands to differentiate by.
     """
 
     @formula

@@ -18,10 +18,7 @@ Shape = tuple[Any, ...]
 class TargetLossLayer(FormulaLayer):
     """Base of losses against targets; no delta for the targets, none from the predictions."""
 
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "targets": StructureTemplate("T", "B", "..."),
-    }
+    expected_inputs = dict.fromkeys(("default", "targets"), StructureTemplate("T", "B", "..."))
     computes_no_input_deltas_for = ("targets",)
     takes_no_output_deltas_from: tuple[str, ...] = ("predictions",)
 

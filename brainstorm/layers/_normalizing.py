@@ -23,13 +23,8 @@ def uncorrelated(error: Any, x_hat: Any, mean: Mean, centers: bool) -> Any:
 
     It is the error without its mean and its component along x_hat, to which the output is
     invariant. `gradients` would need a further pass for the sum over the centered x, which is 0
-    except for rounding errors. (Ioffe and Szegedy, arXiv:1502.03167, section 3.)
-
-    Args:
-        error: Any tree.
-        x_hat: The normalized values, of its shape.
-        mean: Builds the average over all elements with the same sigma.
-        centers: Whether x was centered.
+    except for rounding errors. (Ioffe and Szegedy, arXiv:1502.03167, section 3.) The mean is that
+    over all elements with the same sigma; `centers` says whether x was centered.
     """
     rest = error - x_hat * mean(error * x_hat)
     return rest - mean(error) if centers else rest

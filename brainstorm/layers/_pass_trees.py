@@ -53,12 +53,9 @@ def derive_pass_trees(
 ) -> PassTrees:
     """Return the trees of both passes.
 
-    Args:
-        formula: Maps the operands to the tree of output ``default``, or to those of all outputs,
-            by name.
-        operands: The inputs, of shapes (T, B, features...), and the parameters.
-        undifferentiated: Paths of inputs and parameters without derivatives, and of outputs whose
-            deltas are ignored.
+    The formula returns the tree of output ``default``, or those of all outputs, by name. Inputs are
+    of shapes (T, B, features...). The paths `undifferentiated` are those of inputs and parameters
+    without derivatives, and of outputs whose deltas are ignored.
 
     Raises:
         ValidationError: Shapes do not fit, there is no derivative, or the formula mixes time steps

@@ -16,12 +16,7 @@ from brainstorm.structure import BufferStructure, BufferView, StructureTemplate
 
 @functools.cache
 def counted(predict: Callable[[Any], Any]) -> Formula:
-    """Return the formula of the numbers of hits and of cases.
-
-    Args:
-        predict: Maps the tree of the input to that of the predictions, which are compared with the
-            targets.
-    """
+    """Return the formula of the numbers of hits and of cases, given the tree of the predictions."""
 
     @formula
     def totals(x: Any, *others: Any) -> list[Any]:

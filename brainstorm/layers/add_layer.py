@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Mapping
 from typing import Any
 
-from brainstorm.layers._joining import JoiningLayer
+from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers._writing import compute_into
+from brainstorm.layers.constraints import integer
 from brainstorm.optree import Formula, formula
-from brainstorm.structure import BufferView, ConstructionWrapper
+from brainstorm.structure import BufferView, ConstructionWrapper, StructureTemplate
 
 
 def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
@@ -38,14 +40,23 @@ def passed_on(count: int) -> Formula:
     return formula(lambda dy: [dy] * count)
 
 
+class JoiningLayer(FormulaLayer):
+    """Base of `Add` and `Multiply`: ``inputs_1`` to ``inputs_<num_inputs>``, of one shape."""
+
+    expected_kwargs = {"num_inputs": integer(minimum=2)}
+
+    @classmethod
+    def inputs_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, StructureTemplate]:
+        count = kwargs.get("num_inputs", 2)
+        return {f"inputs_{i}": StructureTemplate("T", "B", "...") for i in range(1, count + 1)}
+
+
 class AddLayerImpl(JoiningLayer):
     """Implements `Add`."""
 
     is_traceable = True
+    formula = total
     needs_in_backward = ()
-
-    def formula(self) -> Formula:
-        return total
 
     def backward_pass(self, buffers: BufferView) -> None:
         ports = list(filter(self.needs_delta, self.in_shapes))

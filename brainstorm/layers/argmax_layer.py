@@ -33,12 +33,10 @@ class ArgmaxLayerImpl(FormulaLayer):
     """Implements `Argmax`."""
 
     is_traceable = True
+    formula = argmax
     computes_no_input_deltas_for = ("default",)
     takes_no_output_deltas_from = ("default",)
     needs_in_backward = ()
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         return {"default": BufferStructure(*in_shapes["default"].shape[:-1], 1)}, {}, {}
-
-    def formula(self) -> Formula:
-        return argmax

@@ -7,7 +7,7 @@ from typing import Any
 from brainstorm.layers._formula import in_shape, summed_features
 from brainstorm.layers._losses import ProbabilityLossLayer
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
@@ -48,15 +48,11 @@ class BinomialCrossEntropyLayerImpl(ProbabilityLossLayer):
     """Implements `BinomialCrossEntropy`; no delta for the targets."""
 
     is_traceable = True
+    formula = binomial_ce
+    delta = binomial_ce_deltas
     takes_no_output_deltas_from = ()
     delta_operands = ("inputs.default", "inputs.targets", "output_deltas.default")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         super().setup(kwargs, in_shapes)
         return {"default": BufferStructure("T", "B", 1)}, {}, {}
-
-    def formula(self) -> Formula:
-        return binomial_ce
-
-    def delta(self) -> Formula:
-        return binomial_ce_deltas

@@ -7,8 +7,7 @@ from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.layers.constraints import one_of
+from brainstorm.layers.constraints import activation, one_of
 from brainstorm.optree import Formula
 from brainstorm.optree.activations import activation as activation_of
 from brainstorm.structure import ConstructionWrapper
@@ -45,19 +44,13 @@ class ElementwiseLayerImpl(FormulaLayer):
     """Implements `Elementwise`."""
 
     is_traceable = True
-    expected_kwargs = {"activation": activation_name(), "inplace": one_of(True, False)}
+    expected_kwargs = {"activation": activation(), "inplace": one_of(True, False)}
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)
         self.activation = kwargs.get("activation", "rel")
-        needs_input = activation_of(self.activation).needs_input
-        needed = "inputs" if needs_input else "outputs"
+        self.formula, self.delta = _formulas(self.activation)
+        needed = "inputs" if activation_of(self.activation).needs_input else "outputs"
         self.needs_in_backward = (needed,)
         self.delta_operands = (f"{needed}.default", "output_deltas.default")
         return super().setup(kwargs, in_shapes)
-
-    def formula(self) -> Formula:
-        return _formulas(self.activation)[0]
-
-    def delta(self) -> Formula:
-        return _formulas(self.activation)[1]

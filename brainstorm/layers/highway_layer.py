@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
 
@@ -32,11 +32,5 @@ class HighwayLayerImpl(FormulaLayer):
     """Implements `Highway`."""
 
     is_traceable = True
-    expected_inputs = {
-        "x": StructureTemplate("T", "B", "..."),
-        "H": StructureTemplate("T", "B", "..."),
-        "T": StructureTemplate("T", "B", "..."),
-    }
-
-    def formula(self) -> Formula:
-        return highway
+    formula = highway
+    expected_inputs = dict.fromkeys("xHT", StructureTemplate("T", "B", "..."))

@@ -58,14 +58,10 @@ class HingeLossLayerImpl(ClassLossLayer):
     is_traceable = True
     expected_kwargs = {"margin": number(0)}
     needs_in_backward = ("inputs", "internals")
+    delta = hinge_loss_deltas
     delta_operands = ("internals.winner", "inputs.targets", "output_deltas.loss")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        self.formula = hinge_loss(kwargs.get("margin", 1.0))
         outputs, parameters, _ = super().setup(kwargs, in_shapes)
         return outputs, parameters, {"winner": outputs["loss"]}
-
-    def formula(self) -> Formula:
-        return hinge_loss(self.kwargs.get("margin", 1.0))
-
-    def delta(self) -> Formula:
-        return hinge_loss_deltas

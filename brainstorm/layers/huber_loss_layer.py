@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from brainstorm.layers._losses import TargetLossLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
@@ -49,5 +50,6 @@ class HuberLossLayerImpl(TargetLossLayer):
     is_traceable = True
     expected_kwargs = {"delta": number(0, low_open=True)}
 
-    def formula(self) -> Formula:
-        return huber_loss(self.kwargs.get("delta", 1.0))
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        self.formula = huber_loss(kwargs.get("delta", 1.0))
+        return super().setup(kwargs, in_shapes)

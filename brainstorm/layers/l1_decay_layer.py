@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._penalties import PenaltyLayer
+from brainstorm.layers.l2_decay_layer import L2DecayLayerImpl
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
@@ -24,7 +24,7 @@ def L1Decay(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(L1DecayLayerImpl, name=name)
 
 
-class L1DecayLayerImpl(PenaltyLayer):
+class L1DecayLayerImpl(L2DecayLayerImpl):
     """Implements `L1Decay`; at 0 the derivative is 0."""
 
     is_traceable = True

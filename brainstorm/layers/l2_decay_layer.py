@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from brainstorm.layers._penalties import PenaltyLayer
+from brainstorm.layers._formula import FormulaLayer, summed_features
+from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
 
 def L2Decay(name: str | None = None) -> ConstructionWrapper:
@@ -24,11 +28,24 @@ def L2Decay(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(L2DecayLayerImpl, name=name)
 
 
-class L2DecayLayerImpl(PenaltyLayer):
+@functools.cache
+def summed(penalty: Callable[[Any], Any], scaling_dims: int) -> Formula:
+    """Return the formula of the sum of all penalties over all but the first axes."""
+    return formula(lambda x: summed_features(penalty(x), scaling_dims))
+
+
+class L2DecayLayerImpl(FormulaLayer):
     """Implements `L2Decay`."""
 
     is_traceable = True
+    expected_inputs = {"default": StructureTemplate("...")}
 
     @staticmethod
     def penalty(x: Any) -> Any:
+        """Return the tree of each element's penalty."""
         return 0.5 * fn.square(x)
+
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        scaling = in_shapes["default"].scaling_shape
+        self.formula = summed(type(self).penalty, len(scaling))
+        return {"loss": BufferStructure(*scaling, 1)}, {}, {}

@@ -93,14 +93,7 @@ class LocalResponseNormalizationLayerImpl(FormulaLayer):
         self.before, self.behind = (min(n, shape[-1] - 1) for n in (size // 2, (size - 1) // 2))
         self.size, self.alpha = size, kwargs.get("alpha", 1e-4)
         self.beta, self.k = kwargs.get("beta", 0.75), kwargs.get("k", 1.0)
+        strength = self.alpha / size
+        self.formula, self.delta = _formulas(self.before, self.behind, strength, self.beta, self.k)
         whole = BufferStructure(*shape)
         return {"default": whole}, {}, {"scale": whole, "factor": whole}
-
-    def _formulas(self) -> tuple[Formula, Formula]:
-        return _formulas(self.before, self.behind, self.alpha / self.size, self.beta, self.k)
-
-    def formula(self) -> Formula:
-        return self._formulas()[0]
-
-    def delta(self) -> Formula:
-        return self._formulas()[1]

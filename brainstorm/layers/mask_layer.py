@@ -7,7 +7,7 @@ from typing import Any
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import FormulaLayer, in_shape
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
@@ -39,16 +39,11 @@ class MaskLayerImpl(FormulaLayer):
     """Implements `Mask`; no delta for the mask."""
 
     is_traceable = True
-    expected_inputs = {
-        "default": StructureTemplate("T", "B", "..."),
-        "mask": StructureTemplate("T", "B", "..."),
-    }
+    formula = masked
+    expected_inputs = dict.fromkeys(("default", "mask"), StructureTemplate("T", "B", "..."))
     computes_no_input_deltas_for = ("mask",)
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         shape = in_shapes["default"].shape
         require_shape(self, "mask", ("T", "B", 1), (*shape[:-1], 1), shape)
         return {"default": BufferStructure(*shape)}, {}, {}
-
-    def formula(self) -> Formula:
-        return masked

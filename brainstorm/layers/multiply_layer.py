@@ -6,8 +6,8 @@ import functools
 import operator
 from typing import Any
 
-from brainstorm.layers._joining import JoiningLayer
-from brainstorm.optree import Formula, formula
+from brainstorm.layers.add_layer import JoiningLayer
+from brainstorm.optree import formula
 from brainstorm.structure import ConstructionWrapper
 
 
@@ -35,6 +35,4 @@ class MultiplyLayerImpl(JoiningLayer):
     """Implements `Multiply`."""
 
     is_traceable = True
-
-    def formula(self) -> Formula:
-        return product
+    formula = product

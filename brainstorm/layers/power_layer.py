@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import ConstructionWrapper
@@ -41,5 +43,6 @@ class PowerLayerImpl(FormulaLayer):
     is_traceable = True
     expected_kwargs = {"scale": number(), "shift": number(), "power": number()}
 
-    def formula(self) -> Formula:
-        return powers(**self.kwargs)
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        self.formula = powers(**kwargs)
+        return super().setup(kwargs, in_shapes)

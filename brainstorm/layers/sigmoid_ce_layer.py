@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._losses import ProbabilityLossLayer
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
@@ -42,11 +42,7 @@ class SigmoidCELayerImpl(ProbabilityLossLayer):
     """Implements `SigmoidCE`; no delta for the targets, none from the predictions."""
 
     is_traceable = True
+    formula = sigmoid_ce
+    delta = sigmoid_ce_deltas
     needs_in_backward = ("inputs", "outputs")
     delta_operands = ("outputs.predictions", "inputs.targets", "output_deltas.loss")
-
-    def formula(self) -> Formula:
-        return sigmoid_ce
-
-    def delta(self) -> Formula:
-        return sigmoid_ce_deltas

@@ -103,7 +103,7 @@ class SoftmaxCELayerImpl(ClassLossLayer):
         self._weights = weights
         self._is_plain = weights is None and not smoothing
         plain = softmax_ce, softmax_ce_deltas
-        self._formulas = plain if self._is_plain else weighted_ce(smoothing)
+        self.formula, self.delta = plain if self._is_plain else weighted_ce(smoothing)
         return super().setup(kwargs, in_shapes)
 
     def set_handler(self, handler: Handler) -> None:
@@ -112,9 +112,3 @@ class SoftmaxCELayerImpl(ClassLossLayer):
             weights = np.ones(self.in_shapes["default"].shape[-1], handler.dtype)
             weights[:] = 1 if self._weights is None else self._weights
             self.constants = [*self.constants, handler.create_from_numpy(weights)]
-
-    def formula(self) -> Formula:
-        return self._formulas[0]
-
-    def delta(self) -> Formula:
-        return self._formulas[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 
@@ -33,10 +33,5 @@ class SquaredDifferenceLayerImpl(FormulaLayer):
     """Implements `SquaredDifference`."""
 
     is_traceable = True
-    expected_inputs = {
-        "inputs_1": StructureTemplate("T", "B", "..."),
-        "inputs_2": StructureTemplate("T", "B", "..."),
-    }
-
-    def formula(self) -> Formula:
-        return squared_difference
+    formula = squared_difference
+    expected_inputs = dict.fromkeys(("inputs_1", "inputs_2"), StructureTemplate("T", "B", "..."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers._losses import TargetLossLayer
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
@@ -35,6 +35,4 @@ class SquaredErrorLayerImpl(TargetLossLayer):
     """Implements `SquaredError`; no delta for the targets, none from the predictions."""
 
     is_traceable = True
-
-    def formula(self) -> Formula:
-        return squared_error
+    formula = squared_error

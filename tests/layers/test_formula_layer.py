@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler
-from brainstorm.layers._formula import FormulaLayer, derived
+from brainstorm.layers._formula import derived
 from brainstorm.layers._normalizing import normalization, over_features, uncorrelated
 from brainstorm.layers.group_norm_layer import over_group
 from brainstorm.optree import Variable, evaluate, formula, gradients
@@ -31,11 +31,6 @@ def test_derived_formulas_of_some_values_by_some_operands() -> None:
     handler.compute(derived(two, (0, 1), (1,)), [a, b, c, error, a], list(both))
     np.testing.assert_allclose(both[0], a * error + c * a)
     assert derived(two, (1,), (0, 1)) is derived(two, (1,), (0, 1))
-
-
-def test_a_formula_layer_without_formula() -> None:
-    with pytest.raises(NotImplementedError, match="FormulaLayer does not define formula"):
-        FormulaLayer.formula(object.__new__(FormulaLayer))
 
 
 @pytest.mark.parametrize("centers", [True, False])

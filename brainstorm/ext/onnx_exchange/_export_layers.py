@@ -270,10 +270,9 @@ def _channel_pooling(e: Exporter, layer: Any, body: Body, given: Mapping[str, st
 def _formula(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     """Add a layer that is a formula."""
     if isinstance(layer, ExpressionLayer):
-        features, formula = {x: layer._features[x] for x in layer._names}, layer.formula
+        features = {x: layer._features[x] for x in layer._names}
     else:
         features = {f"inputs.{p}": s.feature_shape for p, s in layer.in_shapes.items()}
-        formula = layer.formula()
     operands, tensors = [], []
     for path, shape in features.items():
         kind, _, name = path.partition(".")
@@ -283,7 +282,7 @@ def _formula(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> l
         whole = (TIME, BATCH, *shape) if is_input else shape
         operands.append(Variable(whole, np.float32, name))
         tensors.append(tensor)
-    return compute(body, e.where, formula, operands, tensors)
+    return compute(body, e.where, layer.formula, operands, tensors)
 
 
 # -- rearranging ----------------------------------------------------------------------------------
