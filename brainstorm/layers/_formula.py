@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.optree import Expression, Formula, formula, gradients
+from brainstorm.optree import Expression, Formula, formula, gradients, substitute
 from brainstorm.optree import functions as fn
 from brainstorm.optree.shapes import Shape
 from brainstorm.structure import BufferStructure, BufferView
@@ -73,21 +73,36 @@ class FormulaLayer(Layer):
 
 
 @functools.cache
-def derived(value: Formula, roots: tuple[int, ...], wanted: tuple[int, ...]) -> Formula:
-    """Return the formula of the gradients of another one: of its operands and the deltas of roots.
+def derived(
+    value: Formula, roots: tuple[int, ...], wanted: tuple[int, ...], stored: tuple[int, ...] = ()
+) -> Formula:
+    """Return the formula of the gradients of another one.
 
-    The roots are indices of its values, `wanted` those of the operands to differentiate by.
+    The roots, whose deltas are given, and the stored values, which are not computed again, are
+    indices of its values; `wanted` are those of the operands to differentiate by. The operands are
+    its own, the stored values, and the deltas.
     """
 
     @formula
     def deltas(*operands: Any) -> list[Any]:
-        count = len(operands) - len(roots)
-        values = value(*operands[:count])
+        own_count = len(operands) - len(stored) - len(roots)
+        own, known, errors = split(operands, own_count, len(stored))
+        values = value(*own)
         trees = [values] if isinstance(values, Expression) else values
-        variables = [operands[place] for place in wanted]
-        return gradients([trees[place] for place in roots], variables, operands[count:])
+        found = gradients([trees[i] for i in roots], [own[i] for i in wanted], errors)
+        if not stored:
+            return found
+        return substitute(found, zip((trees[i] for i in stored), known, strict=True))
 
     return deltas
+
+
+def split(values: Sequence[Any], *counts: int) -> Iterator[Sequence[Any]]:
+    """Yield slices of the given lengths, and then the rest."""
+    for count in counts:
+        yield values[:count]
+        values = values[count:]
+    yield values
 
 
 def in_shape(tree: Any, shape: Shape) -> Any:

@@ -21,6 +21,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from brainstorm.layers._formula import split
 from brainstorm.layers._masked import MaskedLayer
 from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Declared, Structures
@@ -154,7 +155,7 @@ class RecurrentLayer(MaskedLayer):
 
         @formula
         def step(*arrays: Any) -> list[Any]:
-            sums, active, before, fixed = _split(arrays, len(cls.gates), holds, len(places))
+            sums, active, before, fixed = split(arrays, len(cls.gates), holds, len(places))
             nodes = list(cell(*sums, *before, *fixed))
             for place, old in zip(places, before, strict=True):
                 nodes[place] = _held(active, nodes[place], old)
@@ -164,7 +165,7 @@ class RecurrentLayer(MaskedLayer):
         def deltas(*arrays: Any) -> list[Any]:
             kept, count = len(places), len(cls.names("p", "b"))
             counts = kept, len(cls.states) + 1, holds, kept, count
-            errors, stored, active, before, fixed, carry = _split(arrays, *counts)
+            errors, stored, active, before, fixed, carry = split(arrays, *counts)
             sums = [stored[cls.states.index(gate.sum)] for gate in cls.gates]
             nodes = cell(*sums, *before, *fixed)
             errors = [sum(carry, errors[0]), *errors[1:]]
@@ -279,14 +280,6 @@ def rows_before(state: Array, steps: int) -> Iterator[tuple[slice, Array]]:
     yield slice(0, 1), state[steps : steps + 1]
     if steps > 1:
         yield slice(1, steps), state[0 : steps - 1]
-
-
-def _split(values: Sequence[Any], *counts: int) -> Iterator[Sequence[Any]]:
-    """Yield slices of the given lengths, and then the rest."""
-    for count in counts:
-        yield values[:count]
-        values = values[count:]
-    yield values
 
 
 def _held(active: Sequence[Any], value: Any, otherwise: Any) -> Any:

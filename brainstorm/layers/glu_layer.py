@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from brainstorm.layers._formula import derived
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.optree import Formula, formula, gradients, substitute
+from brainstorm.optree import Formula, formula
 from brainstorm.optree.activations import activation
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
@@ -60,15 +61,16 @@ class GLULayerImpl(Layer):
         return [rows[:, 0:half], rows[:, half : 2 * half]]
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        gated, _ = _formulas(self.activation)
         results = buffers.internals.gate, buffers.outputs.default
         inputs = self._halves(buffers.inputs.default)
-        self.handler.compute(gated, inputs, [flatten_all_but_last(array) for array in results])
+        self.handler.compute(
+            gated(self.activation), inputs, [flatten_all_but_last(array) for array in results]
+        )
 
     def backward_pass(self, buffers: BufferView) -> None:
         if not self.needs_delta("default"):
             return
-        _, deltas = _formulas(self.activation)
+        deltas = derived(gated(self.activation), (1,), (0, 1), (0,))
         gate, dy = buffers.internals.gate, buffers.output_deltas.default
         factors = flatten_all_but_last(gate), flatten_all_but_last(dy)
         inputs = [*self._halves(buffers.inputs.default), *factors]
@@ -77,8 +79,8 @@ class GLULayerImpl(Layer):
 
 
 @functools.cache
-def _formulas(name: str) -> tuple[Formula, Formula]:
-    """Return the formulas (a, b) -> (act(b), y) and (a, b, act(b), dy) -> (da, db)."""
+def gated(name: str) -> Formula:
+    """Return the formula of gate and output, given both halves."""
     act = activation(name)
 
     @formula
@@ -86,9 +88,4 @@ def _formulas(name: str) -> tuple[Formula, Formula]:
         gate = act(1 * b)  # a new node even if the activation is the identity
         return gate, a * gate
 
-    @formula
-    def deltas(a: Any, b: Any, gate: Any, dy: Any) -> list[Any]:
-        node, y = gated(a, b)
-        return substitute(gradients(y, [a, b], dy), [(node, gate)])
-
-    return gated, deltas
+    return gated
